@@ -1,0 +1,1 @@
+"""The device: what a host program embeds."""

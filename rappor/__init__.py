@@ -1,0 +1,1 @@
+"""RAPPOR: learn which strings are common among many devices without learning anyone's."""

@@ -1,0 +1,58 @@
+"""Everything that this project raises on purpose.
+
+RapporError                          the root; carries one sentence
+|-- ParamsError (ValueError)         a parameter is outside its range
+|-- ReportError (ValueError)         bytes are not a report, or a value is not of its metric's kind
+|-- DecodeError                      the question has no answer
+|-- MetricError (ValueError)         a registry entry is wrong, expired or unknown
+|-- FileError                        a file is not what it says: path, line, reason
+`-- MissingExtraError (ImportError)  names the extra to install
+
+No message ever holds a recorded value, its bits, its permanent response or a secret:
+of a value only the type and the length are told.
+"""
+
+from __future__ import annotations
+
+
+class RapporError(Exception):
+    """The root of every error raised on purpose."""
+
+
+class ParamsError(RapporError, ValueError):
+    """A parameter is outside its range."""
+
+
+class ReportError(RapporError, ValueError):
+    """Bytes are not a report, or a value is not of its metric's kind."""
+
+
+class DecodeError(RapporError):
+    """The question has no answer: no reports, no candidates, or nothing to tell apart."""
+
+
+class MetricError(RapporError, ValueError):
+    """A registry entry is wrong, expired or unknown."""
+
+
+class FileError(RapporError):
+    """A file is not what it says it is."""
+
+    def __init__(self, path: object, reason: str, *, line: int | None = None) -> None:
+        """Keep the path, the line (from 1) where there is one, and the reason."""
+        self.path = str(path)
+        self.line = line
+        self.reason = reason
+        place = self.path if line is None else f"{self.path}, line {line}"
+        super().__init__(f"{place}: {reason}")
+
+
+class MissingExtraError(RapporError, ImportError):
+    """An optional part of the distribution is not installed."""
+
+    def __init__(self, extra: str) -> None:
+        """Name the extra and say how to get it."""
+        self.extra = extra
+        super().__init__(
+            f"this needs the extra {extra!r}; install it with: pip install 'rappor[{extra}]'"
+        )

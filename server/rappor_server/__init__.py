@@ -1,0 +1,1 @@
+"""The collector: receives uploads, keeps counts."""
