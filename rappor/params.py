@@ -99,7 +99,8 @@ class Params:
     def profile(cls, name: str, *, normalize: str = "none") -> Params:
         """Return the named Bloom profile (k = 128, h = 1, m = 128); see PROFILES."""
         _check_choice("profile", name, tuple(PROFILES))
-        return cls(k=128, h=1, m=128, **PROFILES[name], normalize=normalize)
+        noise = PROFILES[name]
+        return cls(k=128, h=1, m=128, f=noise["f"], p=noise["p"], q=noise["q"], normalize=normalize)
 
     @property
     def t_f(self) -> int:

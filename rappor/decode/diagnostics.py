@@ -1,0 +1,124 @@
+"""Diagnostics instead of silence: what the data say about the collection itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from rappor.decode.fit import Fit
+from rappor.decode.target import Target
+
+SURE = 1e-9
+"""Chance at which an honest collection would be called suspicious, for each check."""
+
+_POWER = 0.8
+_MOST_BITS = 10
+
+
+def describe_cohorts(target: Target) -> dict[str, Any]:
+    """Report how evenly devices fell into cohorts and how many bits their reports set."""
+    balance = []
+    popcounts = []
+    for number, counts in enumerate(target.counts):
+        reports = counts.reports
+        p_value = 1.0
+        if counts.params.m > 1:
+            p_value = float(stats.chisquare(reports).pvalue) if reports.sum() else 1.0
+        balance.append(
+            {
+                "smallest": int(reports.min()),
+                "largest": int(reports.max()),
+                "empty": int((reports == 0).sum()),
+                "p_value": p_value,
+            }
+        )
+        popcounts.extend(_odd_popcounts(target, number))
+    return {"cohorts": balance, "odd_popcounts": popcounts}
+
+
+def _odd_popcounts(target: Target, number: int) -> list[dict[str, Any]]:
+    """Find cohorts whose mean number of ones no mixture of honest devices shows."""
+    counts = target.counts[number]
+    params = counts.params
+    low, high = _true_bits(params.encoding, params.h, params.k)
+    odd = []
+    for cohort in np.flatnonzero(counts.reports):
+        n = int(counts.reports[cohort])
+        gap = params.q_star - params.p_star
+        bits = (counts.ones[cohort].sum() / n - params.k * params.p_star) / gap
+        # Independent bits: the variance of a popcount is at most k/4 (FACTS: Abuse).
+        margin = stats.norm.isf(SURE / params.m) * np.sqrt(params.k / 4 / n) / gap
+        if not low - margin <= bits <= high + margin:
+            odd.append({"collection": number, "cohort": int(cohort), "true_bits": float(bits)})
+    return odd
+
+
+def _true_bits(encoding: str, h: int, k: int) -> tuple[int, int]:
+    """Return the least and the most true bits of one report."""
+    if encoding == "bloom":
+        return 1, min(h, k)
+    if encoding in ("onehot", "buckets"):
+        return 1, 1
+    return 0, k
+
+
+def describe_fit(
+    target: Target, fit: Fit, std_error: NDArray[np.float64], cut: float
+) -> dict[str, Any]:
+    """Report how well the candidates explain the bits, and what binds the error.
+
+    Parameters
+    ----------
+    std_error : (c,) float64. Standard errors of the candidates, as shares.
+    cut : the largest p-value that is detected (or would be).
+    """
+    live = target.reports > 0
+    squares = (fit.residual[live] ** 2 / fit.noise[live]).sum()
+    noise = float(np.mean(fit.noise[live]))
+    typical = float(np.median(std_error))
+    reach = float(stats.norm.isf(cut) + stats.norm.isf(1 - _POWER))
+    return {
+        "goodness_of_fit": {
+            "chi2_per_degree": float(squares / fit.freedom),
+            "p_value": float(stats.chi2.sf(squares, fit.freedom)),
+        },
+        "collision_share": float(fit.tau2 / (fit.tau2 + noise)),
+        "set_aside_rows": int((fit.robust[live] < 1).sum()),
+        "unexplained_bits": _unexplained(target, fit),
+        "detectable_share": typical * reach,
+        "half_detectable_with_reports": _reports_for_half(target, fit, noise),
+    }
+
+
+def _unexplained(target: Target, fit: Fit) -> list[dict[str, Any]]:
+    """List the bits with the largest excess that no candidate explains."""
+    excess = np.where(fit.robust < 1, fit.residual, 0.0)
+    found = []
+    for row in np.argsort(-excess, kind="stable")[:_MOST_BITS]:
+        if excess[row] <= 0:
+            break
+        group = int(target.group[row])
+        inside = int(row - np.searchsorted(target.group, group))
+        k = target.counts[group].params.k
+        found.append(
+            {
+                "collection": group,
+                "cohort": inside // k,
+                "bit": inside % k,
+                "share": float(excess[row]),
+            }
+        )
+    return found
+
+
+def _reports_for_half(target: Target, fit: Fit, noise: float) -> int | None:
+    """Return the reports at which half of today's smallest share is found; None if never.
+
+    Noise falls with reports, collisions only with more cohorts: (noise n0/n + tau2) must
+    reach a quarter of (noise + tau2).
+    """
+    left = (noise + fit.tau2) / 4 - fit.tau2
+    return int(np.ceil(target.n_reports * noise / left)) if left > 0 else None

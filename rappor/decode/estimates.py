@@ -1,0 +1,193 @@
+"""Estimates: a small table that never shows a number without its error."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rappor.errors import MissingExtraError
+
+COLUMNS = (
+    "candidate",
+    "count",
+    "std_error",
+    "proportion",
+    "ci_low",
+    "ci_high",
+    "p_value",
+    "detected",
+    "ci_low_adjusted",
+    "ci_high_adjusted",
+    "share",
+    "group",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Estimates:
+    """What a decode found, one row a candidate, sorted by count, largest first.
+
+    Attributes
+    ----------
+    candidates : c texts.
+    proportion : (c,) float64. Shares of all reports, unclipped: noise makes some negative.
+    std_error : (c,) float64. Of the proportion, as a share; infinite where the data say
+        nothing about a candidate.
+    ci_low, ci_high : (c,) float64. Two-sided interval at `confidence`, for each candidate
+        on its own.
+    p_value : (c,) float64. One-sided: how often a candidate that nobody has looks like this.
+    detected : (c,) bool. At error rate `level` under `correction`, over all c candidates.
+    ci_low_adjusted, ci_high_adjusted : (c,) float64. For the detected, widened so that the
+        detected ones together keep their confidence (Benjamini and Yekutieli 2005); NaN for
+        the others.
+    share : (c,) float64 or None. The distribution answer, if it was asked for.
+    group : (c,) int64. Candidates of the same number from 1 on cannot be told apart: each
+        shows the total of its group; 0 for all others.
+    reports : number of reports behind the table.
+    unallocated : share of reports that no detected candidate explains, unclipped; NaN where
+        a report can hold several answers.
+    diagnostics : findings about the data, ready for JSON.
+    level, correction, confidence : what was asked for.
+    """
+
+    candidates: tuple[str, ...]
+    proportion: NDArray[np.float64]
+    std_error: NDArray[np.float64]
+    ci_low: NDArray[np.float64]
+    ci_high: NDArray[np.float64]
+    p_value: NDArray[np.float64]
+    detected: NDArray[np.bool_]
+    ci_low_adjusted: NDArray[np.float64]
+    ci_high_adjusted: NDArray[np.float64]
+    share: NDArray[np.float64] | None
+    group: NDArray[np.int64]
+    reports: int
+    unallocated: float
+    diagnostics: dict[str, Any]
+    level: float
+    correction: str
+    confidence: float
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    def __repr__(self) -> str:
+        return (
+            f"Estimates({int(self.detected.sum())} detected of {len(self)} candidates, "
+            f"{self.reports} reports)"
+        )
+
+    def rows(self, *, detected_only: bool = False) -> Iterator[dict[str, Any]]:
+        """Yield each row as a dictionary; see the decode contract for its keys.
+
+        Numbers that do not exist (an infinite error) are None. The adjusted interval is
+        there for detected rows, `share` if it was asked for, `group` where there is one.
+        """
+        for i in range(len(self)):
+            if detected_only and not self.detected[i]:
+                continue
+            yield self._row(i)
+
+    def _row(self, i: int) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "candidate": self.candidates[i],
+            "count": _number(self.proportion[i] * self.reports),
+            "std_error": _number(self.std_error[i] * self.reports),
+            "proportion": _number(self.proportion[i]),
+            "ci_low": _number(self.ci_low[i]),
+            "ci_high": _number(self.ci_high[i]),
+            "p_value": float(self.p_value[i]),
+            "detected": bool(self.detected[i]),
+        }
+        if self.detected[i]:
+            row["ci_low_adjusted"] = _number(self.ci_low_adjusted[i])
+            row["ci_high_adjusted"] = _number(self.ci_high_adjusted[i])
+        if self.share is not None:
+            row["share"] = float(self.share[i])
+        if self.group[i]:
+            row["group"] = int(self.group[i])
+        return row
+
+    def to_dict(self, *, detected_only: bool = False) -> dict[str, Any]:
+        """Return the whole answer as the object that `rappor decode --json` prints."""
+        return {
+            "estimates": list(self.rows(detected_only=detected_only)),
+            "reports": self.reports,
+            "unallocated": _number(self.unallocated),
+            "diagnostics": self.diagnostics,
+        }
+
+    def to_json(self, *, detected_only: bool = False) -> str:
+        """Write `to_dict` as JSON, one object."""
+        document = self.to_dict(detected_only=detected_only)
+        return json.dumps(document, ensure_ascii=False, allow_nan=False)
+
+    def to_csv(
+        self, path: str | os.PathLike[str] | None = None, *, detected_only: bool = False
+    ) -> str:
+        """Return the rows as CSV with a header, and write them to a file if one is named."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self._columns(), restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows(detected_only=detected_only))
+        if path is not None:
+            Path(path).write_text(text.getvalue(), encoding="utf-8", newline="")
+        return text.getvalue()
+
+    def to_arrow(self) -> Any:
+        """Return all rows as a pyarrow.Table. Raises MissingExtraError without the extra."""
+        try:
+            import pyarrow as pa  # noqa: PLC0415  # optional
+        except ImportError:
+            raise MissingExtraError("arrow") from None
+        return pa.table(self._table())
+
+    def to_pandas(self) -> Any:
+        """Return all rows as a pandas.DataFrame. Raises ImportError where pandas is missing."""
+        import pandas as pd  # noqa: PLC0415  # optional, and the user's own
+
+        return pd.DataFrame(self._table())
+
+    def _table(self) -> dict[str, Any]:
+        everything = {
+            "candidate": list(self.candidates),
+            "count": self.proportion * self.reports,
+            **{name: getattr(self, name) for name in self._columns()[3:]},
+        }
+        everything["std_error"] = self.std_error * self.reports
+        return {name: everything[name] for name in self._columns()}
+
+    def _columns(self) -> list[str]:
+        return [name for name in COLUMNS if name != "share" or self.share is not None]
+
+    def __str__(self) -> str:
+        """Print the detected rows for people."""
+        percent = f"{self.confidence:.4g}"
+        lines = [
+            f"{'candidate':<24} {'count':>12} {'std error':>11} {'share':>9}  {percent} interval"
+        ]
+        lines.extend(
+            f"{row['candidate'][:24]:<24} {row['count']:>12,.0f} {row['std_error']:>11,.0f} "
+            f"{row['proportion']:>9.4%}  {row['ci_low']:.4%} to {row['ci_high']:.4%}"
+            for row in self.rows(detected_only=True)
+        )
+        lines.append(
+            f"{int(self.detected.sum())} of {len(self)} candidates detected in "
+            f"{self.reports:,} reports; {self.unallocated:.1%} of the mass is unallocated"
+        )
+        return "\n".join(lines)
+
+
+def _number(value: float) -> float | None:
+    """Return a JSON number, or None for what is not one."""
+    return float(value) if math.isfinite(value) else None

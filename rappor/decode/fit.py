@@ -1,0 +1,205 @@
+"""One weighted fit on the selected candidates, and what it says about every other one.
+
+Theory of operation
+-------------------
+The row of bit i in cohort j is y = sum_s beta_s x_s + background + noise. Three things are
+noise here, and each is treated by what it is:
+
+- the coins: their variance v is known exactly (`Target.noise`);
+- collisions with strings too rare to select: their bits fall anywhere, so they add one
+  common variance tau^2 to every row, estimated from the residuals by moments;
+- collisions with heavy strings that nobody asked about: few rows, far too high. They
+  can only add, so a one-sided redescending weight (Hampel's three-part psi without its flat
+  part) takes such rows out; estimates and variances are corrected by kappa = E psi' / E w
+  (Huber, Robust Statistics, 1981, equation 6.4 of chapter 3 for the one-step estimate).
+
+The background of unasked strings is a free level for each collection: proportions sum to
+one, so the level is the density times the unexplained mass, less what the weights took out.
+
+For a candidate outside the selection the same fit gives the coefficient it would get if it
+were added: with z_s its column less its projection on the selected ones,
+beta_s = z_s'W(y - fit) / z_s'W x_s, the de-sparsified lasso's form [ZZ14, equation 5].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+
+from rappor.decode.target import Target
+
+TAPER = (3.5, 7.0)
+"""Standard deviations above the fit at which a row's weight begins to fall and is gone."""
+
+_RIDGE = 1e-9
+"""Relative to the diagonal: keeps the normal equations solvable when columns repeat."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fit:
+    """A weighted least-squares fit on background and selected columns.
+
+    Attributes
+    ----------
+    residual : (n,) float64. Proportions less fitted values.
+    fitted : (n,) float64.
+    noise : (n,) float64. Coins' variance v at the fitted values.
+    tau2 : variance of collisions, common to all rows.
+    robust : (n,) float64 in [0, 1]. What the taper left of each row's weight.
+    weight : (n,) float64. robust / (noise + tau2).
+    kappa : mean slope of the tapered residual relative to its mean weight, 1 when nothing
+        is tapered.
+    basis : (n, g + s) sparse. One background column a collection, then the selected ones.
+    inverse : (g + s, g + s) float64. Inverse of basis' W basis.
+    coefficients : (g + s,) float64. Background levels, then proportions of the selected.
+    """
+
+    residual: NDArray[np.float64]
+    fitted: NDArray[np.float64]
+    noise: NDArray[np.float64]
+    tau2: float
+    robust: NDArray[np.float64]
+    weight: NDArray[np.float64]
+    kappa: float
+    basis: sparse.csc_array
+    inverse: NDArray[np.float64]
+    coefficients: NDArray[np.float64]
+
+    @property
+    def freedom(self) -> float:
+        """Rows that carry weight, less the fitted coefficients; at least 1."""
+        return max(float((self.weight > 0).sum() - len(self.coefficients)), 1.0)
+
+    def scores(self, columns: sparse.csc_array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return score and information of candidates outside the selection.
+
+        Parameters
+        ----------
+        columns : (n, c) sparse.
+
+        Returns
+        -------
+        score : (c,) float64. z_s' W residual.
+        information : (c,) float64. z_s' W x_s; near 0 for a combination of selected columns.
+        """
+        weighted = columns.T @ sparse.diags_array(self.weight)
+        score = columns.T @ (self.weight * self.residual)
+        cross = np.asarray((weighted @ self.basis).todense())
+        own = columns.T @ self.weight
+        return score, own - np.einsum("ij,ij->i", cross @ self.inverse, cross)
+
+
+def fit_rows(
+    target: Target,
+    selected: sparse.csc_array,
+    *,
+    start: Fit | None = None,
+    taper: bool = True,
+    search_freedom: float = 0.0,
+) -> Fit:
+    """Fit background and selected columns by iterated weighted least squares.
+
+    Parameters
+    ----------
+    target : n rows.
+    selected : (n, s) sparse columns.
+    start : a fit to take noise, collisions and weights from; without one they start from
+        the background alone.
+    taper : False keeps every row at full weight.
+    search_freedom : degrees of freedom that the search for the selection has used up beyond
+        its size (Tibshirani, Statistica Sinica 2015, section 5).
+    """
+    basis = sparse.hstack([_backgrounds(target), selected], format="csc")
+    noise = start.noise if start else target.noise(target.density)
+    tau2 = start.tau2 if start else 0.0
+    robust = start.robust if start and taper else np.ones(len(target))
+    slope = np.ones(len(target))
+    for _ in range(3):
+        inverse, coefficients = _solve(basis, robust / (noise + tau2), target.proportions)
+        fitted = basis @ coefficients
+        residual = target.proportions - fitted
+        noise = target.noise(fitted)
+        if taper:
+            robust, slope = _taper(residual / np.sqrt(noise + tau2))
+        leverage = _leverage(basis, inverse, robust / (noise + tau2))
+        n_free = max(len(target) - len(coefficients), 2)
+        used = n_free / max(n_free - search_freedom, n_free / 2)
+        tau2 = _collisions(robust**2 * residual**2 * used / (1 - leverage), robust, noise, tau2)
+    weight = robust / (noise + tau2)
+    inverse, coefficients = _solve(basis, weight, target.proportions)
+    fitted = basis @ coefficients
+    return Fit(
+        residual=target.proportions - fitted,
+        fitted=fitted,
+        noise=noise,
+        tau2=tau2,
+        robust=robust,
+        weight=weight,
+        kappa=max(float(np.sum(slope / (noise + tau2)) / np.sum(weight)), 0.1),
+        basis=basis,
+        inverse=inverse,
+        coefficients=coefficients,
+    )
+
+
+def _backgrounds(target: Target) -> sparse.csc_array:
+    """Return one column of ones for each collection, (n, g)."""
+    n_groups = len(target.counts)
+    indicator = target.group[:, None] == np.arange(n_groups)
+    return sparse.csc_array(indicator.astype(float))
+
+
+def _solve(
+    basis: sparse.csc_array, weight: NDArray[np.float64], proportions: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    weighted = sparse.diags_array(weight) @ basis
+    gram = np.asarray((basis.T @ weighted).todense())
+    diagonal = gram.diagonal()
+    gram[np.diag_indices_from(gram)] += _RIDGE * diagonal + np.finfo(float).tiny
+    inverse = linalg.inv(gram, check_finite=False)
+    return inverse, inverse @ (weighted.T @ proportions)
+
+
+def _leverage(
+    basis: sparse.csc_array, inverse: NDArray[np.float64], weight: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return how much of each row its own fit explains, at most one half."""
+    explained = np.asarray(basis.multiply(basis @ inverse).sum(axis=1)).ravel()
+    return np.asarray(np.minimum(weight * explained, 0.5))
+
+
+def _taper(
+    excess: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return weight and slope of the one-sided redescending psi at each standardised excess."""
+    low, high = TAPER
+    falling = (excess > low) & (excess < high)
+    weight = np.where(excess < high, 1.0, 0.0)
+    slope = weight.copy()
+    weight[falling] = low * (high - excess[falling]) / ((high - low) * excess[falling])
+    slope[falling] = -low / (high - low)
+    return weight, slope
+
+
+def _collisions(
+    squares: NDArray[np.float64],
+    robust: NDArray[np.float64],
+    noise: NDArray[np.float64],
+    tau2: float,
+) -> float:
+    """Solve sum squares / (v + tau2)^2 = sum robust / (v + tau2) for tau2 >= 0, by Newton.
+
+    The coins' variance is known exactly, so collisions are believed in only where they
+    exceed one standard error of this estimate; cutting at 0 alone would widen every
+    interval of a clean collection.
+    """
+    for _ in range(3):
+        total = noise + tau2
+        curvature = max(float(np.sum(robust / total**2)), 1e-300)
+        gap = np.sum(squares / total**2) - np.sum(robust / total)
+        tau2 = max(0.0, tau2 + float(gap) / curvature)
+    return tau2 if tau2 > math.sqrt(2 / curvature) else 0.0

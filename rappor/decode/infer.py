@@ -1,0 +1,113 @@
+"""Conclusions: intervals, detection and the finished table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from rappor.decode.estimates import Estimates
+from rappor.decode.significance import CORRECTIONS, threshold
+from rappor.errors import DecodeError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """How sure to be: error rate of detection, its kind, confidence of the intervals."""
+
+    level: float
+    correction: str
+    confidence: float
+
+    def __post_init__(self) -> None:
+        """Check the ranges; NaN is in none."""
+        for name, value in (("level", self.level), ("confidence", self.confidence)):
+            if not isinstance(value, int | float) or not 0 < value < 1:
+                raise DecodeError(f"{name} must be a number in (0, 1), got {value!r}")
+        if self.correction not in CORRECTIONS:
+            raise DecodeError(
+                f"correction must be one of {', '.join(CORRECTIONS)}, got {self.correction!r}"
+            )
+
+    def cut(self, p_values: NDArray[np.float64]) -> float:
+        """Return the largest p-value that is detected, 0 for none."""
+        return threshold(
+            p_values, level=self.level, n_asked=len(p_values), correction=self.correction
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Raw:
+    """De-biased results before any conclusion, one entry a distinguishable candidate.
+
+    Attributes
+    ----------
+    estimate, std_error, p_value : (c,) float64, as shares of all reports.
+    share : (c,) float64, the distribution answer, or None.
+    """
+
+    estimate: NDArray[np.float64]
+    std_error: NDArray[np.float64]
+    p_value: NDArray[np.float64]
+    share: NDArray[np.float64] | None
+
+
+def conclude(
+    names: tuple[str, ...],
+    raw: Raw,
+    question: Question,
+    *,
+    place: NDArray[np.int64],
+    ties: list[list[int]],
+    reports: int,
+    exclusive: bool,
+    diagnostics: dict[str, Any],
+) -> Estimates:
+    """Decide, put intervals on, spread ties over their members and sort by count.
+
+    Parameters
+    ----------
+    names : all candidates.
+    place : (len(names),) int64. Entry of `raw` that answers for each of them.
+    ties : groups of candidates that share an entry.
+    exclusive : whether the shares of all answers sum to one, so that a rest makes sense.
+    """
+    detected = raw.p_value <= question.cut(raw.p_value)
+    low, high = _interval(raw, 1 - question.confidence)
+    # False coverage rate (Benjamini and Yekutieli 2005, definition 1): the R detected of c
+    # get intervals at 1 - R alpha / c.
+    chosen_share = max(int(detected.sum()), 1) / len(detected)
+    low_adjusted, high_adjusted = _interval(raw, (1 - question.confidence) * chosen_share)
+    group = np.zeros(len(names), dtype=np.int64)
+    for number, members in enumerate(ties, start=1):
+        group[members] = number
+    order = np.argsort(-raw.estimate[place], kind="stable")
+    entry = place[order]
+    return Estimates(
+        candidates=tuple(names[i] for i in order),
+        proportion=raw.estimate[entry],
+        std_error=raw.std_error[entry],
+        ci_low=low[entry],
+        ci_high=high[entry],
+        p_value=raw.p_value[entry],
+        detected=detected[entry],
+        ci_low_adjusted=np.where(detected, low_adjusted, np.nan)[entry],
+        ci_high_adjusted=np.where(detected, high_adjusted, np.nan)[entry],
+        share=None if raw.share is None else raw.share[entry],
+        group=group[order],
+        reports=reports,
+        unallocated=float(1 - raw.estimate[detected].sum()) if exclusive else float("nan"),
+        diagnostics=diagnostics,
+        level=question.level,
+        correction=question.correction,
+        confidence=question.confidence,
+    )
+
+
+def _interval(raw: Raw, error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the two-sided normal interval that misses with chance `error`."""
+    margin = stats.norm.isf(error / 2) * raw.std_error
+    return raw.estimate - margin, raw.estimate + margin

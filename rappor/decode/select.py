@@ -1,0 +1,215 @@
+"""Screening and selection: which candidates the fit must hold to be honest about the others.
+
+Screen all candidates by their score on the residual, in blocks, in bounded memory. Start
+from a non-negative lasso on the screened ones. Refine: refit, de-bias every screened
+candidate, let in what is significant and let go what no longer is. Screen again on the
+residual, until nothing new passes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from rappor.decode.design import Design, Progress, sum_cells
+from rappor.decode.fit import Fit, fit_rows
+from rappor.decode.significance import null_tail, threshold
+from rappor.decode.target import Target
+
+SCREENED = 5000
+"""Candidates that selection looks at between two screenings, the selected ones apart."""
+
+LASSO_SCREENED = 2000
+LASSO_PENALTY = 4.0
+"""The lasso's penalty in standard errors: only what is beyond doubt starts the selection."""
+
+ENTER, STAY = 0.05, 0.10
+"""False discovery rates [BH95] at which a candidate enters and stays in the selection."""
+
+_SCREENINGS = 8
+_REFINEMENTS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Selection:
+    """The selected candidates, their fit, and a score for every candidate.
+
+    Attributes
+    ----------
+    chosen : (s,) int64, increasing. Selected candidates.
+    fit : the fit on them.
+    estimate, std_error : (c,) float64. De-biased proportion of every candidate and its
+        standard error, noise and collisions included.
+    """
+
+    chosen: NDArray[np.int64]
+    fit: Fit
+    estimate: NDArray[np.float64]
+    std_error: NDArray[np.float64]
+
+
+def select(target: Target, design: Design, progress: Progress) -> Selection:
+    """Select candidates and de-bias all of them.
+
+    Returns
+    -------
+    Selection, the same for the same input: nothing here is random.
+    """
+    n = design.n_candidates
+    fit = fit_rows(target, design.columns(np.array([], dtype=np.int64)), taper=False)
+    chosen = np.array([], dtype=np.int64)
+    for round_ in range(_SCREENINGS):
+        estimate, std_error = _screen(design, fit, progress)
+        standing = estimate / std_error
+        standing[chosen] = np.inf
+        looked_at = np.sort(np.argsort(-standing, kind="stable")[: SCREENED + len(chosen)])
+        columns = design.columns(looked_at)
+        inside = np.isin(looked_at, chosen)
+        if round_ == 0:
+            inside = _lasso(columns, fit, standing[looked_at])
+            fit = fit_rows(target, columns[:, inside], start=fit)
+        fit, inside, estimates, errors, cut = _refine(target, columns, fit, inside, n_asked=n)
+        chosen = looked_at[inside]
+        missed = np.setdiff1d(np.flatnonzero(standing > 0), looked_at)
+        if len(missed):
+            estimate, std_error = _screen(design, fit, progress)
+        estimate[looked_at], std_error[looked_at] = estimates, errors
+        tail = null_tail(target, fit)
+        if not len(missed) or not np.any(tail.p_values((estimate / std_error)[missed]) <= cut):
+            break
+    return Selection(chosen=chosen, fit=fit, estimate=estimate, std_error=std_error)
+
+
+def _screen(
+    design: Design, fit: Fit, progress: Progress
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """De-bias every candidate as if it were outside the selection, with the mean leverage.
+
+    Returns
+    -------
+    estimate, std_error : (c,) float64.
+    """
+    sums = np.empty((design.n_candidates, 2))
+    weighted = fit.weight * fit.residual
+    for start, cells in design.blocks():
+        sum_cells(cells, weighted, fit.weight, sums[start : start + len(cells)])
+        progress("screening candidates", start + len(cells), design.n_candidates)
+    n_fitted = len(fit.coefficients)
+    share_left = max(1 - n_fitted / max(len(fit.residual), 1), 0.05)
+    return _debiased(sums[:, 0], sums[:, 1] * share_left, fit)
+
+
+def _debiased(
+    score: NDArray[np.float64], information: NDArray[np.float64], fit: Fit
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Turn scores into one-step estimates [ZZ14, equation 5] and standard errors.
+
+    A candidate that is a combination of selected ones has no information of its own: its
+    estimate is 0 and its standard error infinite.
+    """
+    known = information > 1e-6 * np.max(information, initial=0.0)
+    safe = np.where(known, information, 1.0)
+    estimate = np.where(known, score / safe / fit.kappa, 0.0)
+    return estimate, np.where(known, 1 / np.sqrt(safe) / fit.kappa, np.inf)
+
+
+def _lasso(columns: sparse.csc_array, fit: Fit, standing: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Run a non-negative lasso on the best columns, by least angles on their Gram matrix.
+
+    Rows are weighted by inverse noise variance, columns scaled to unit information and the
+    background projected out, so that the penalty counts standard errors.
+    """
+    # Imported here: it takes seconds, and closed forms never come this way.
+    from sklearn.linear_model import lars_path_gram  # noqa: PLC0415
+
+    best = np.sort(np.argsort(-standing, kind="stable")[:LASSO_SCREENED])
+    chosen = np.zeros(columns.shape[1], dtype=bool)
+    score, information = fit.scores(columns[:, best])
+    best = best[information > 0]
+    score, information = score[information > 0], information[information > 0]
+    some = columns[:, best]
+    weighted = some.T @ sparse.diags_array(fit.weight)
+    cross = np.asarray((weighted @ fit.basis).todense())
+    gram = np.asarray((weighted @ some).todense()) - cross @ fit.inverse @ cross.T
+    scale = np.sqrt(information)
+    _, _, coefficients = lars_path_gram(
+        Xy=score / scale,
+        Gram=gram / np.outer(scale, scale),
+        n_samples=1,
+        alpha_min=LASSO_PENALTY,
+        method="lasso",
+        positive=True,
+        max_iter=10 * len(best) + 100,
+        return_path=False,
+    )
+    chosen[best] = coefficients > 0
+    return chosen
+
+
+def _refine(
+    target: Target,
+    columns: sparse.csc_array,
+    fit: Fit,
+    inside: NDArray[np.bool_],
+    *,
+    n_asked: int,
+) -> tuple[Fit, NDArray[np.bool_], NDArray[np.float64], NDArray[np.float64], float]:
+    """Let candidates in and out of the selection until it stands.
+
+    Returns the fit, who is inside, estimates and standard errors of the looked-at
+    candidates, and the p-value at which one enters.
+    """
+    search_freedom = 0.0
+    for step in range(_REFINEMENTS):
+        fit = fit_rows(target, columns[:, inside], start=fit, search_freedom=search_freedom)
+        estimate, std_error = _all_estimates(columns, fit, inside)
+        standing = estimate / std_error
+        p_values = null_tail(target, fit).p_values(standing)
+        enter = threshold(p_values, level=ENTER, n_asked=n_asked, correction="bh")
+        stay = threshold(p_values, level=STAY, n_asked=n_asked, correction="bh")
+        wanted = _within_reach(np.where(inside, p_values <= stay, p_values <= enter), standing, fit)
+        search_freedom = _search_freedom(standing, p_values <= enter)
+        if step > 0 and np.array_equal(wanted, inside):
+            break
+        if step < _REFINEMENTS - 1:
+            inside = wanted
+    return fit, inside, estimate, std_error, enter
+
+
+def _all_estimates(
+    columns: sparse.csc_array, fit: Fit, inside: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the coefficient of every candidate: fitted inside, one-step outside."""
+    estimate, std_error = _debiased(*fit.scores(columns), fit)
+    n_selected = int(inside.sum())
+    if n_selected:
+        estimate[inside] = fit.coefficients[-n_selected:]
+        std_error[inside] = np.sqrt(fit.inverse.diagonal()[-n_selected:]) / fit.kappa
+    return estimate, std_error
+
+
+def _within_reach(
+    wanted: NDArray[np.bool_], standing: NDArray[np.float64], fit: Fit
+) -> NDArray[np.bool_]:
+    """Keep the strongest candidates, at most as many as half the rows can carry."""
+    most = int((fit.weight > 0).sum() // 2)
+    if wanted.sum() <= most:
+        return wanted
+    kept = np.zeros_like(wanted)
+    kept[np.argsort(np.where(wanted, -standing, np.inf), kind="stable")[:most]] = True
+    return kept
+
+
+def _search_freedom(standing: NDArray[np.float64], entered: NDArray[np.bool_]) -> float:
+    """Return the degrees of freedom spent on choosing: t times the density of scores at t.
+
+    Tibshirani (Statistica Sinica 2015, section 5) derives it for best-subset selection in
+    an orthogonal design, which random hashing nearly is.
+    """
+    if not entered.any():
+        return 0.0
+    edge = float(standing[entered].min())
+    return edge * float(np.sum(np.abs(standing - edge) < 0.5))

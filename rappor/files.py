@@ -1,0 +1,57 @@
+"""Files that appear whole or not at all, and text that is UTF-8 or refused."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from rappor.errors import FileError
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a new binary file that takes the path's name only when the block ends well.
+
+    It is written beside the path, flushed to the disk and renamed; whatever had the name
+    before stays until then, and stays for good when the block raises.
+    """
+    target = Path(path)
+    fresh = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with fresh.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(target)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name itself durable, where the system lets folders be opened."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Read a whole text file in UTF-8, with or without a byte-order mark.
+
+    Raises FileError where it cannot be read, and with the line where it is not UTF-8.
+    """
+    try:
+        return (data := Path(path).read_bytes()).decode("utf-8-sig")
+    except OSError as error:
+        raise FileError(path, error.strerror or "unreadable") from None
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise FileError(path, "it is not UTF-8", line=line) from None

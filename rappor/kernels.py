@@ -1,0 +1,234 @@
+"""The loops over reports, compiled: summing their bits, and making them.
+
+They work on packed reports: bit i of a report is bit i mod 8 (least significant first) of
+byte i div 8, and the unused bits of the last byte are 0.
+
+Theory of `sum_bits`: one byte of a report, spread over the eight byte-wide lanes of a 64-bit
+word, is added to eight counters at once. A lane holds 255, so a cohort's lanes are emptied
+into its 64-bit sums at every 255th report. That needs m * ceil(k/8) words and no sorting.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from rappor.errors import ReportError
+from rappor.params import Params
+
+_LANE_LIMIT = 255
+
+_LANES = np.array(
+    [sum((byte >> lane & 1) << 8 * lane for lane in range(8)) for byte in range(256)],
+    dtype=np.uint64,
+)
+"""(256,) uint64: at [byte] bit l of the byte, moved to lane l."""
+
+
+def sum_bits(
+    packed: NDArray[np.uint8],
+    cohorts: NDArray[np.integer[Any]],
+    *,
+    k: int,
+    m: int,
+    first_row: int = 0,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Count, in every cohort, the reports and the ones at every bit.
+
+    Parameters
+    ----------
+    packed : (n, ceil(k/8)) uint8, packed reports.
+    cohorts : (n,) of any integer dtype, each in [0, m); the order is free.
+    k, m : bits of a report, and cohorts.
+    first_row : the number of the first row, for messages.
+
+    Returns
+    -------
+    ones : (m, k) int64, reports of cohort j that show a 1 at bit i.
+    reports : (m,) int64, reports of cohort j.
+
+    Raises
+    ------
+    ReportError
+        The arrays are not packed reports; a report names a cohort outside [0, m), or sets
+        one of the unused bits; the row is told.
+    """
+    _check_reports(packed, cohorts, k)
+    ones = np.zeros((m, k), dtype=np.int64)
+    reports = np.zeros(m, dtype=np.int64)
+    bad = _sum_bits(np.ascontiguousarray(packed), cohorts, ones, reports)
+    if bad >= 0:
+        raise ReportError(_complaint(int(cohorts[bad]), first_row + bad, k, m))
+    return ones, reports
+
+
+def _check_reports(packed: NDArray[np.uint8], cohorts: NDArray[np.integer[Any]], k: int) -> None:
+    n_bytes = (k + 7) // 8
+    if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != n_bytes:
+        raise ReportError(
+            f"packed must be uint8 of shape (n, {n_bytes}), got {packed.dtype} of {packed.shape}"
+        )
+    if cohorts.dtype.kind not in "iu" or cohorts.shape != packed.shape[:1]:
+        raise ReportError(
+            f"cohorts must be integers of shape ({len(packed)},), "
+            f"got {cohorts.dtype} of {cohorts.shape}"
+        )
+
+
+def _complaint(cohort: int, row: int, k: int, m: int) -> str:
+    """Say what is wrong with a row that the kernel has refused."""
+    if not 0 <= cohort < m:
+        return f"cohort must be in [0, {m - 1}], got {cohort} in row {row}"
+    return f"the bits from {k} on must be 0, got a 1 in row {row}"
+
+
+@njit(cache=True, nogil=True)
+def _sum_bits(
+    packed: NDArray[np.uint8],
+    cohorts: NDArray[np.integer[Any]],
+    ones: NDArray[np.int64],
+    reports: NDArray[np.int64],
+) -> int:
+    """Add every report to ones and reports; return the first bad row, or -1."""
+    n, n_bytes = packed.shape
+    m, k = ones.shape
+    padding = np.uint8(0xFF00 >> (8 * n_bytes - k) & 0xFF)
+    waiting = np.zeros((m, n_bytes), dtype=np.uint64)
+    n_waiting = np.zeros(m, dtype=np.int64)
+    for row in range(n):
+        j = np.int64(cohorts[row])  # an unsigned one above 2^63 turns negative: still outside
+        if j < 0 or j >= m or packed[row, n_bytes - 1] & padding:
+            return int(row)
+        for b in range(n_bytes):
+            waiting[j, b] += _LANES[packed[row, b]]
+        n_waiting[j] += 1
+        if n_waiting[j] == _LANE_LIMIT:
+            reports[j] += _LANE_LIMIT
+            n_waiting[j] = 0
+            _empty_lanes(waiting[j], ones[j])
+    for cohort in range(m):
+        reports[cohort] += n_waiting[cohort]
+        _empty_lanes(waiting[cohort], ones[cohort])
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def _empty_lanes(waiting: NDArray[np.uint64], ones: NDArray[np.int64]) -> None:
+    """Move one cohort's eight-in-a-word counters into its sums."""
+    for i in range(len(ones)):
+        ones[i] += np.int64(waiting[i >> 3] >> np.uint64(8 * (i & 7)) & np.uint64(0xFF))
+    waiting[:] = 0
+
+
+def set_bits(cells: NDArray[np.int32], k: int) -> NDArray[np.uint8]:
+    """Pack the bits whose numbers are listed.
+
+    Parameters
+    ----------
+    cells : (n, h) int32, bit numbers in [0, k), or -1 for none.
+    k : bits of a report.
+
+    Returns
+    -------
+    (n, ceil(k/8)) uint8, packed.
+    """
+    packed = np.zeros((len(cells), (k + 7) // 8), dtype=np.uint8)
+    _set_bits(cells, packed)
+    return packed
+
+
+@njit(cache=True, nogil=True)
+def _set_bits(cells: NDArray[np.int32], packed: NDArray[np.uint8]) -> None:
+    for row in range(cells.shape[0]):
+        for column in range(cells.shape[1]):
+            i = cells[row, column]
+            if i >= 0:
+                packed[row, i >> 3] |= np.uint8(1 << (i & 7))
+
+
+def add_cells(
+    cells: NDArray[np.int32], devices: NDArray[np.int64], ones: NDArray[np.int64]
+) -> None:
+    """Add to every cell the devices that set it.
+
+    Parameters
+    ----------
+    cells : (n, m * h) int32, from `rappor.hashing.bloom_cells`.
+    devices : (n, m) int64, devices of each cohort that hold string s.
+    ones : (m, k) int64, C-contiguous, changed in place.
+    """
+    _add_cells(cells, devices, cells.shape[1] // devices.shape[1], ones.reshape(-1))
+
+
+@njit(cache=True, nogil=True)
+def _add_cells(
+    cells: NDArray[np.int32], devices: NDArray[np.int64], h: int, ones: NDArray[np.int64]
+) -> None:
+    for s in range(cells.shape[0]):
+        for column in range(cells.shape[1]):
+            if cells[s, column] >= 0:
+                ones[cells[s, column]] += devices[s, column // h]
+
+
+def respond(
+    bits: NDArray[np.uint8],
+    permanent_coins: NDArray[np.uint32],
+    instantaneous_coins: NDArray[np.uint32],
+    params: Params,
+) -> NDArray[np.uint8]:
+    """Turn true bits into reports, one device a row, by the protocol's two responses.
+
+    Inputs are trusted: they come from our own encoders and keystream.
+
+    Parameters
+    ----------
+    bits : (n, ceil(k/8)) uint8, packed true bits.
+    permanent_coins, instantaneous_coins : (n, k) uint32, uniform.
+    params : supplies k and the thresholds.
+
+    Returns
+    -------
+    (n, ceil(k/8)) uint8, packed reports.
+    """
+    packed = np.empty_like(bits)
+    _respond(
+        bits,
+        permanent_coins,
+        instantaneous_coins,
+        np.array([params.t_f, 2 * params.t_f, params.t_p, params.t_q - 1], dtype=np.uint32),
+        packed,
+    )
+    return packed
+
+
+@njit(cache=True, nogil=True)
+def _respond(
+    bits: NDArray[np.uint8],
+    permanent_coins: NDArray[np.uint32],
+    instantaneous_coins: NDArray[np.uint32],
+    thresholds: NDArray[np.uint32],
+    packed: NDArray[np.uint8],
+) -> None:
+    """Respond without a branch in the inner loop.
+
+    All comparisons fit 32 bits: t_f < 2^31 and t_p < t_q, so only t_q can be 2^32, and
+    u < t_q is u <= last_q. A coin below t_p is below t_q too: a 1 whatever the bit.
+    """
+    t_f, t_2f, t_p, last_q = thresholds[0], thresholds[1], thresholds[2], thresholds[3]
+    n, k = permanent_coins.shape
+    row_bits = np.zeros(8 * bits.shape[1], dtype=np.uint8)
+    for row in range(n):
+        for i in range(8 * bits.shape[1]):
+            row_bits[i] = bits[row, i >> 3] >> (i & 7) & 1
+        for i in range(k):
+            u, v = permanent_coins[row, i], instantaneous_coins[row, i]
+            permanent = (u < t_f) | ((u >= t_2f) & (row_bits[i] != 0))
+            row_bits[i] = (v < t_p) | (permanent & (v <= last_q))
+        for b in range(bits.shape[1]):
+            byte = 0
+            for lane in range(8):
+                byte |= row_bits[8 * b + lane] << lane
+            packed[row, b] = byte

@@ -1,0 +1,83 @@
+"""Uniform 32-bit coins in bulk, from AES-256 in counter mode.
+
+A seed makes a simulation repeatable; without one the key comes from the system's generator.
+Substreams are independent keys derived by index, so parallel workers share no coin:
+worker i draws from `Keystream(seed).spawn(i)`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+from rappor.errors import ParamsError, RapporError
+
+_ZEROS = bytes(1 << 18)
+"""What is encrypted, a piece at a time: 256 KiB stay in a core's cache."""
+
+
+class Keystream:
+    """A stream of uniform 32-bit integers; the same seed gives the same stream.
+
+    A stream belongs to the process that made it: a fork would draw its parent's coins over
+    again, so there `coins` refuses and `spawn` works. Not thread-safe, not picklable.
+
+    Raises ParamsError for a seed that is not an integer.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        """Start a stream from a seed of any size, or from 32 bytes of the system's generator."""
+        if seed is None:
+            self._start(os.urandom(32))
+        elif isinstance(seed, int) and not isinstance(seed, bool):
+            self._start(hashlib.sha256(f"rappor/1/keystream\0{seed:x}".encode()).digest())
+        else:
+            raise ParamsError(f"seed must be an integer or None, got {seed!r}")
+
+    def _start(self, key: bytes) -> None:
+        self._key = key
+        self._process = os.getpid()
+        self._cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+
+    def spawn(self, index: int) -> Keystream:
+        """Return substream number `index`; it does not depend on what has been drawn."""
+        child = object.__new__(Keystream)
+        info = f"rappor/1/keystream/spawn\0{index:x}\0".encode()
+        child._start(hashlib.sha256(info + self._key).digest())
+        return child
+
+    def coins(self, shape: int | tuple[int, ...]) -> NDArray[np.uint32]:
+        """Draw the next uniform 32-bit integers.
+
+        Returns
+        -------
+        (*shape) uint32. Drawing a and then b numbers gives the same numbers as drawing a + b.
+
+        Raises
+        ------
+        RapporError
+            The stream was made before a fork, in another process.
+        """
+        if os.getpid() != self._process:
+            raise RapporError(
+                "a keystream must be drawn from in the process that made it; "
+                "after a fork take spawn(index)"
+            )
+        size = 4 * (math.prod(shape) if isinstance(shape, tuple) else shape)
+        stream = np.empty(size, dtype=np.uint8)
+        for start in range(0, size, len(_ZEROS)):
+            piece = stream[start : start + len(_ZEROS)]
+            self._cipher.update_into(memoryview(_ZEROS)[: len(piece)], piece.data)
+        return stream.view("<u4").astype(np.uint32, copy=False).reshape(shape)
+
+    def generator(self) -> np.random.Generator:
+        """Return numpy's generator, seeded with the stream's next 256 bits.
+
+        For binomials and the like. Their values are repeatable for one version of numpy only.
+        """
+        return np.random.default_rng(self.coins(8).tolist())

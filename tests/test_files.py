@@ -1,0 +1,52 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rappor.errors import FileError
+from rappor.files import read_text, replacing
+
+
+def test_a_finished_file_takes_the_name(tmp_path: Path) -> None:
+    """After the block the new content is there, alone."""
+    path = tmp_path / "x"
+    path.write_bytes(b"old")
+    with replacing(path) as file:
+        file.write(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_block_changes_nothing(tmp_path: Path) -> None:
+    """The old content stays and nothing is left beside it."""
+    path = tmp_path / "x"
+    path.write_bytes(b"old")
+    with pytest.raises(TypeError), replacing(path) as file:
+        file.writelines([b"new", "text"])  # type: ignore[list-item]
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_text_is_read_with_or_without_a_mark(tmp_path: Path) -> None:
+    """A byte-order mark is not part of the text; line endings are left alone."""
+    path = tmp_path / "x"
+    path.write_bytes(b"\xef\xbb\xbfa\r\nb")
+    assert read_text(path) == "a\r\nb"
+
+
+def test_another_encoding_is_refused_with_its_line(tmp_path: Path) -> None:
+    """The first line that is not UTF-8 is named."""
+    path = tmp_path / "x"
+    path.write_bytes(b"a\nb\nM\xfcller\n")
+    with pytest.raises(FileError, match="line 3: it is not UTF-8"):
+        read_text(path)
+
+
+def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+    """The path and the system's reason are told."""
+    with pytest.raises(FileError, match="nothing: No such file"):
+        read_text(tmp_path / "nothing")
