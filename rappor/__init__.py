@@ -1,53 +1,46 @@
 """RAPPOR: learn which strings are common among many devices without learning anyone's.
 
-What a device needs is here at once and light. What an analyst needs is loaded when it is
-first touched; where its extra is not installed, touching it says which one to install.
+This is the one door to the method. Nothing behind it is imported before it is touched: a
+device pays for no array library, and a collector never loads the randomizer.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
-
-from rappor.encoding import encoder
-from rappor.errors import (
-    DecodeError,
-    FileError,
-    MetricError,
-    MissingExtraError,
-    ParamsError,
-    RapporError,
-    ReportError,
-)
-from rappor.metric import Metric, Registry
-from rappor.params import Params
-from rappor.privacy import belief_bound, epsilon_inf, epsilon_n, epsilon_one
-from rappor.randomize import encode_value
-from rappor.report import Report, Upload, parse_upload
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from rappor.candidates import Candidates
+    from rappor.collects import describe
     from rappor.counts import Counts
     from rappor.decode import Estimates, decode
+    from rappor.encoding import encoder, parse_value
+    from rappor.errors import (
+        DecodeError,
+        FileError,
+        MetricError,
+        MissingExtraError,
+        ParamsError,
+        RapporError,
+        ReportError,
+    )
+    from rappor.kernels import sum_bits
+    from rappor.metric import Metric, Registry
+    from rappor.normalize import normalize
+    from rappor.params import Params
     from rappor.population import Population, english_words
+    from rappor.privacy import belief_bound, epsilon_inf, epsilon_n, epsilon_one
+    from rappor.randomize import Encoded, encode_value
+    from rappor.report import Report, Upload, parse_upload
     from rappor.simulate import simulate_counts, simulate_reports
-
-_LAZY = {
-    "Candidates": "rappor.candidates",
-    "Counts": "rappor.counts",
-    "Estimates": "rappor.decode",
-    "Population": "rappor.population",
-    "decode": "rappor.decode",
-    "english_words": "rappor.population",
-    "simulate_counts": "rappor.simulate",
-    "simulate_reports": "rappor.simulate",
-}
-"""Public names whose modules need the extra `analysis`."""
 
 __all__ = [
     "Candidates",
     "Counts",
     "DecodeError",
+    "Encoded",
     "Estimates",
     "FileError",
     "Metric",
@@ -63,28 +56,94 @@ __all__ = [
     "Upload",
     "belief_bound",
     "decode",
+    "describe",
     "encode_value",
     "encoder",
     "english_words",
     "epsilon_inf",
     "epsilon_n",
     "epsilon_one",
+    "normalize",
     "parse_upload",
+    "parse_value",
     "simulate_counts",
     "simulate_reports",
+    "sum_bits",
 ]
+
+_BASE: Final = ""
+"""The extra of what needs none."""
+
+_DOOR: Final[dict[str, tuple[str, str]]] = {
+    "Candidates": ("rappor.candidates", "analysis"),
+    "Counts": ("rappor.counts", "analysis"),
+    "DecodeError": ("rappor.errors", _BASE),
+    "Encoded": ("rappor.randomize", _BASE),
+    "Estimates": ("rappor.decode", "analysis"),
+    "FileError": ("rappor.errors", _BASE),
+    "Metric": ("rappor.metric", _BASE),
+    "MetricError": ("rappor.errors", _BASE),
+    "MissingExtraError": ("rappor.errors", _BASE),
+    "Params": ("rappor.params", _BASE),
+    "ParamsError": ("rappor.errors", _BASE),
+    "Population": ("rappor.population", "analysis"),
+    "RapporError": ("rappor.errors", _BASE),
+    "Registry": ("rappor.metric", _BASE),
+    "Report": ("rappor.report", _BASE),
+    "ReportError": ("rappor.errors", _BASE),
+    "Upload": ("rappor.report", _BASE),
+    "belief_bound": ("rappor.privacy", _BASE),
+    "decode": ("rappor.decode", "analysis"),
+    "describe": ("rappor.collects", _BASE),
+    "encode_value": ("rappor.randomize", _BASE),
+    "encoder": ("rappor.encoding", _BASE),
+    "english_words": ("rappor.population", "analysis"),
+    "epsilon_inf": ("rappor.privacy", _BASE),
+    "epsilon_n": ("rappor.privacy", _BASE),
+    "epsilon_one": ("rappor.privacy", _BASE),
+    "normalize": ("rappor.normalize", _BASE),
+    "parse_upload": ("rappor.report", _BASE),
+    "parse_value": ("rappor.encoding", _BASE),
+    "simulate_counts": ("rappor.simulate", "analysis"),
+    "simulate_reports": ("rappor.simulate", "analysis"),
+    "sum_bits": ("rappor.kernels", "analysis"),
+}
+"""Each public name: the module that has it, and the extra that the module needs."""
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name of the analyst's side when it is first touched."""
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        module = importlib.import_module(_LAZY[name])
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("rappor"):
-            raise
-        raise MissingExtraError("analysis") from error
-    value = getattr(module, name)
-    globals()[name] = value
+    """Import a public name when it is first touched."""
+    if name not in _DOOR:
+        raise AttributeError(f"module 'rappor' has no attribute {name!r}")
+    module, extra = _DOOR[name]
+    value = globals()[name] = getattr(_import(module, extra), name)
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _import(module: str, extra: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if extra and not (error.name or "").startswith("rappor"):
+            from rappor.errors import MissingExtraError  # noqa: PLC0415  (see the docstring above)
+
+            raise MissingExtraError(extra) from None
+        raise
+
+
+class _Door(ModuleType):
+    """The package itself, whose public names win over submodules that are called the same.
+
+    Importing the module rappor.decode would otherwise put it where the function decode is.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _DOOR and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Door

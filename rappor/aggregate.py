@@ -101,10 +101,10 @@ class _Tally:
     def _is_fresh(self, upload_id: str, body: bytes) -> bool:
         """Tell a new upload from a retry; refuse a known id with another body."""
         digest = hashlib.blake2b(body, digest_size=16).digest()
-        known = self._bodies.setdefault(upload_id, digest)
-        if known is digest:
+        if upload_id not in self._bodies:
+            self._bodies[upload_id] = digest
             return True
-        if known != digest:
+        if self._bodies[upload_id] != digest:
             raise ReportError("id must be fresh, got a known one with another body")
         self._n_repeated += 1
         return False

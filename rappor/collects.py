@@ -1,86 +1,107 @@
-"""What a metric collects and under which guarantee, in plain words."""
+"""Says in plain words what a metric collects and what protects the people it is about."""
 
 from __future__ import annotations
 
 import datetime
 import math
-import textwrap
+from typing import Final
 
 from rappor.metric import Metric
 from rappor.params import Params
 from rappor.privacy import belief_bound, epsilon_inf, epsilon_one
 
+_SUSPICION: Final = 0.5
+_NEAR_CERTAINTY: Final = 0.99
+
 
 def describe(metric: Metric, *, today: datetime.date | None = None) -> str:
-    """Describe a metric for the people whose devices report it.
-
-    Parameters
-    ----------
-    today : tells whether the metric has expired; None leaves that out.
-    """
-    expired = today is not None and today > metric.expires
+    """Return lines of plain text; with `today` they tell an expired metric."""
     lines = [
-        metric.name,
-        f"  what:       {metric.description}",
-        f"  for whom:   {metric.owner}",
-        f"  until:      {metric.expires.isoformat()}"
-        + (" (expired: nothing is collected)" if expired else ""),
-        *_paragraph("sent", _sent(metric.params)),
-        *_paragraph("one report", _guarantee(epsilon_one(metric.params))),
-        *_paragraph("for ever", _guarantee(epsilon_inf(metric.params))),
-        *_paragraph("over time", _promise(metric)),
+        f"{metric.name}: {metric.description}",
+        f"Collected by {metric.owner} {_until(metric, today)}.",
+        f"What is noted: {_encoding(metric.params)}.",
+        _one_report(metric.params),
+        _all_reports(metric),
+        _promise(metric.epoch),
+        _keeping(metric),
     ]
-    if metric.min_reports:
-        lines.append(f"  released:   only over at least {metric.min_reports:,} reports")
-    if metric.keep_reports:
-        lines.append("  kept:       single reports, noise included, beside their sums")
     return "\n".join(lines)
 
 
-def _paragraph(label: str, text: str) -> list[str]:
-    first = f"  {label + ':':<12}"
-    return textwrap.wrap(text, 96, initial_indent=first, subsequent_indent=" " * len(first))
+def _until(metric: Metric, today: datetime.date | None) -> str:
+    if today is not None and today > metric.expires:
+        return f"until {metric.expires}; it has expired and nothing is collected any more"
+    return f"until {metric.expires}, that day included"
 
 
-def _sent(params: Params) -> str:
+def _encoding(params: Params) -> str:
     names = ", ".join(params.categories)
-    kind = {
-        "bloom": f"{params.k} noisy bits, of which the text sets at most {params.h}; "
-        "the text itself is never sent",
-        "onehot": f"{params.k} noisy bits, one for each of: {names}",
-        "flags": f"{params.k} noisy yes/no bits: {names}",
-        "boolean": "one noisy yes/no bit",
-        "buckets": f"{params.k} noisy bits, one for each range between: {names}",
-    }[params.encoding]
-    if params.m > 1:
-        kind += f", and one of {params.m} groups that the device is in by chance"
-    if params.normalize != "none":
-        kind += f"; before that the text is normalised ({params.normalize})"
-    return kind
+    match params.encoding:
+        case "bloom":
+            return (
+                f"a text{_normalized(params)}, hashed onto {params.h} of {params.k} bits in one "
+                f"of {params.m} cohorts"
+            )
+        case "onehot":
+            return f"exactly one of {params.k} categories{_normalized(params)}: {names}"
+        case "boolean":
+            return "yes or no"
+        case "flags":
+            return f"yes or no to each of {params.k} flags{_normalized(params)}: {names}"
+        case _:
+            return f"which of {params.k} ranges a number lies in, divided at {names}"
 
 
-def _guarantee(epsilon: float) -> str:
+def _normalized(params: Params) -> str:
+    return "" if params.normalize == "none" else f" (normalised by {params.normalize!r})"
+
+
+def _one_report(params: Params) -> str:
+    epsilon = epsilon_one(params)
     if math.isinf(epsilon):
-        return "NO GUARANTEE: the value can be learned with certainty"
-    least, most = belief_bound(epsilon, 0.5)
+        return "WARNING: one report can give the value away with certainty (epsilon infinite)."
+    return f"One report (epsilon {epsilon:.2f}): {_suspicion(epsilon)}."
+
+
+def _all_reports(metric: Metric) -> str:
+    epsilon = epsilon_inf(metric.params)
+    if math.isinf(epsilon):
+        return (
+            "WARNING: many reports together give the value away with certainty (epsilon infinite)."
+        )
+    span = f"in one {metric.epoch}" if metric.epoch else "for ever"
+    return f"All reports of one value {span} (epsilon {epsilon:.2f}): {_suspicion(epsilon)}."
+
+
+def _suspicion(epsilon: float) -> str:
+    low, high = belief_bound(epsilon, _SUSPICION)
+    if high > _NEAR_CERTAINTY:
+        return f"a suspicion of {_percent(_SUSPICION)} can come near certainty, either way"
     return (
-        f"epsilon {epsilon:.4g}: whoever thinks a value as likely as not ends between "
-        f"{least:.1%} and {most:.1%} sure"
+        f"a suspicion of {_percent(_SUSPICION)} can become at most {_percent(high)} "
+        f"and at least {_percent(low)}"
     )
 
 
-def _promise(metric: Metric) -> str:
-    """Say which of the two promises of memoisation a metric has."""
-    if math.isinf(epsilon_inf(metric.params)):
-        return "every further report adds its loss; nothing bounds their sum"
-    if metric.epoch is None:
+def _percent(belief: float) -> str:
+    return f"{100 * belief:.0f} %"
+
+
+def _promise(epoch: str | None) -> str:
+    """Say which of the protocol's two promises about memoisation holds."""
+    if epoch is None:
         return (
-            "each value of the device has one lasting noisy answer, so repeating it costs no "
-            "more than the figure above; a second value costs as much again, and that the "
-            "value changed, or came back, is not hidden"
+            "Promise, for life: the noise of a value is drawn once and kept. The losses of "
+            "distinct values add, and it is not hidden that a value changed or came back."
         )
     return (
-        f"in each {metric.epoch} the device answers for the first value it reports and keeps "
-        f"to it, so the figure above holds for each {metric.epoch}, whether or not the value "
-        "changed; the figures of several add up"
+        f"Promise, by epoch: a device reports one value in each {epoch} and draws new noise for "
+        f"the next. Over time the losses of each {epoch} add, and their sum holds whatever the "
+        "value does, as long as when and how often a device reports does not depend on it."
     )
+
+
+def _keeping(metric: Metric) -> str:
+    kept = "each noisy report" if metric.keep_reports else "sums only, no single report"
+    least = f", shown from {metric.min_reports} reports on" if metric.min_reports else ""
+    return f"What the collector keeps: {kept}{least}."

@@ -44,6 +44,8 @@ class Counts:
     ReportError
         A shape is wrong, an entry is negative or not a whole number, or a bit has more ones
         than its cohort has reports.
+    MetricError
+        The metric is not a text.
 
     Examples
     --------

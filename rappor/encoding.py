@@ -1,15 +1,16 @@
-"""Encodings: which bits a value sets. Nothing after this point asks what the value was.
+"""Value -> bits: which bits of a report a value sets, before any noise.
 
-Bits are packed into ceil(k/8) bytes: bit i is bit i mod 8, least significant first, of byte
-i div 8; unused bits are 0.
+An encoder is made by `encoder(params)`. Bits travel packed: bit i is bit i mod 8, least
+significant first, of byte i div 8, which is bit i of one little-endian integer.
 """
 
 from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Iterable
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 import mmh3
 
@@ -17,149 +18,21 @@ from rappor.errors import ParamsError, ReportError
 from rappor.normalize import normalize
 from rappor.params import LAYOUT, Params
 
-_MASK = (1 << 64) - 1
+_WORD: Final = (1 << 64) - 1
 
 
-class Encoder:
-    """Turns a value into the bits of one parameter set; see `encoder`."""
+class Encoder(Protocol):
+    """What every encoding can do."""
 
-    name: ClassVar[str]
+    @property
+    def params(self) -> Params:
+        """The parameters that it encodes under."""
 
-    def __init__(self, params: Params) -> None:
-        """Serve one parameter set.
+    def parse_value(self, text: str) -> object:
+        """Turn text, as on a command line, into a value of this encoding."""
 
-        Raises
-        ------
-        ParamsError: the set is for another encoding.
-        """
-        if params.encoding != self.name:
-            raise ParamsError(f"encoding must be {self.name}, got {params.encoding}")
-        self.params = params
-
-    def encode(self, value: Any, cohort: int) -> bytes:
-        """Return the bits that a value sets in a cohort, ceil(k/8) bytes.
-
-        Raises
-        ------
-        ReportError: the value is not of this encoding's kind; only its type is told.
-        ParamsError: the cohort is outside 0..m-1.
-        """
-        if not isinstance(cohort, int) or not 0 <= cohort < self.params.m:
-            raise ParamsError(
-                f"cohort must be an integer in [0, {self.params.m - 1}], got {cohort!r}"
-            )
-        mask = 0
-        for bit in self._bits(value, cohort):
-            mask |= 1 << bit
-        return mask.to_bytes(self.params.n_bytes, "little")
-
-    def parse(self, text: str) -> Any:
-        """Read a value from command-line text."""
-        return text
-
-    def _bits(self, value: Any, cohort: int) -> Iterable[int]:
-        raise NotImplementedError
-
-
-class Bloom(Encoder):
-    """Strings: h bits of k, others in every cohort."""
-
-    name = "bloom"
-
-    def __init__(self, params: Params) -> None:
-        """Serve one parameter set of the protocol's own hash layout."""
-        super().__init__(params)
-        if params.layout != LAYOUT:
-            raise ParamsError(f"layout must be {LAYOUT!r} on a device, got {params.layout!r}")
-
-    def _bits(self, value: Any, cohort: int) -> Iterable[int]:
-        text = normalize(self.params.normalize, value)
-        return bloom_bits(text.encode(), cohort, k=self.params.k, h=self.params.h)
-
-
-class OneHot(Encoder):
-    """Categories: one bit each."""
-
-    name = "onehot"
-
-    def __init__(self, params: Params) -> None:
-        """Index the categories as they are after normalising."""
-        super().__init__(params)
-        self._place = _index(params)
-
-    def _bits(self, value: Any, cohort: int) -> Iterable[int]:  # noqa: ARG002
-        return [_find(self._place, value, self.params)]
-
-
-class Flags(OneHot):
-    """Independent yes/no answers: any number of named bits."""
-
-    name = "flags"
-
-    def _bits(self, value: Any, cohort: int) -> Iterable[int]:  # noqa: ARG002
-        if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-            raise ReportError(f"a value must be a set of flags, got {type(value).__name__}")
-        return [_find(self._place, flag, self.params) for flag in value]
-
-    def parse(self, text: str) -> list[str]:
-        """Read names joined by commas; the empty text is no flag."""
-        return text.split(",") if text else []
-
-
-class Boolean(Encoder):
-    """Yes or no: one bit."""
-
-    name = "boolean"
-    _WORDS: ClassVar = {
-        "true": True,
-        "yes": True,
-        "1": True,
-        "false": False,
-        "no": False,
-        "0": False,
-    }
-
-    def _bits(self, value: Any, cohort: int) -> Iterable[int]:  # noqa: ARG002
-        if not isinstance(value, bool):
-            raise ReportError(f"a value must be True or False, got {type(value).__name__}")
-        return [0] if value else []
-
-    def parse(self, text: str) -> bool:
-        """Read true, yes, 1, false, no or 0."""
-        try:
-            return bool(self._WORDS[text.lower()])
-        except KeyError:
-            raise ReportError("a value must be one of true, yes, 1, false, no, 0") from None
-
-
-class Buckets(Encoder):
-    """Numbers: n edges make the n + 1 buckets (-inf, e1), [e1, e2), ..., [en, inf)."""
-
-    name = "buckets"
-
-    def __init__(self, params: Params) -> None:
-        """Read the edges."""
-        super().__init__(params)
-        self._edges = [float(edge) for edge in params.categories]
-
-    def _bits(self, value: Any, cohort: int) -> Iterable[int]:  # noqa: ARG002
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise ReportError(f"a value must be a number, got {type(value).__name__}")
-        if math.isnan(value):
-            raise ReportError("a value must be a number, got NaN")
-        return [bisect.bisect_right(self._edges, value)]
-
-    def parse(self, text: str) -> float:
-        """Read a decimal number."""
-        try:
-            return float(text)
-        except ValueError:
-            raise ReportError(f"a value must be a number, got {len(text)} characters") from None
-
-
-_ENCODERS: dict[str, type[Encoder]] = {
-    kind.name: kind for kind in (Bloom, OneHot, Flags, Boolean, Buckets)
-}
+    def encode(self, value: object, cohort: int) -> bytes:
+        """Return the ceil(k/8) bytes of the bits that a value sets in a cohort."""
 
 
 def encoder(params: Params) -> Encoder:
@@ -167,48 +40,183 @@ def encoder(params: Params) -> Encoder:
     return _ENCODERS[params.encoding](params)
 
 
-def parse_value(params: Params, text: str) -> Any:
-    """Read a value of a parameter set's encoding from command-line text."""
-    return encoder(params).parse(text)
+def parse_value(params: Params, text: str) -> object:
+    """Turn text, as on a command line, into a value of the parameters' encoding."""
+    return encoder(params).parse_value(text)
 
 
-def bloom_bits(value: bytes, cohort: int, *, k: int, h: int) -> list[int]:
-    """Return the bit of each of the h hashes; some may be equal.
+@dataclass(frozen=True, slots=True)
+class Bloom:
+    """Strings: h hashed bits, other ones in each cohort."""
 
-    Hash j of cohort c takes fmix64(a + (c h + j + 1) (b | 1)) of the two halves a, b of
-    MurmurHash3_x64_128, and scales its upper 32 bits to 0..k-1.
-    """
+    params: Params
+
+    def __post_init__(self) -> None:
+        """Refuse parameters whose bits lie elsewhere."""
+        if self.params.layout != LAYOUT:
+            raise ParamsError(f"layout must be {LAYOUT} to encode, got {self.params.layout!r}")
+
+    def parse_value(self, text: str) -> str:
+        """Return the text itself."""
+        return text
+
+    def encode(self, value: object, cohort: int) -> bytes:
+        """Set the bits of a text, normalised and hashed in UTF-8."""
+        _check_cohort(cohort, self.params)
+        text = normalize(self.params.normalize, value)
+        return _pack(_bloom_bits(text.encode(), cohort, self.params), self.params)
+
+
+@dataclass(frozen=True, slots=True)
+class OneHot:
+    """Categories: one bit each, exactly one set."""
+
+    params: Params
+    _bits: Mapping[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Look the categories up as they are after normalising."""
+        object.__setattr__(self, "_bits", _normalized_bits(self.params))
+
+    def parse_value(self, text: str) -> str:
+        """Return the text itself."""
+        return text
+
+    def encode(self, value: object, cohort: int) -> bytes:
+        """Set the bit of a category's name."""
+        _check_cohort(cohort, self.params)
+        return _pack([_bit_of(value, self._bits, self.params)], self.params)
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    """Yes or no: one bit."""
+
+    params: Params
+
+    def parse_value(self, text: str) -> bool:
+        """Read true, yes, 1 or false, no, 0."""
+        answer = _BOOLEANS.get(text.strip().lower())
+        if answer is None:
+            raise ReportError(f"a value must be one of {', '.join(_BOOLEANS)}, got {_told(text)}")
+        return answer
+
+    def encode(self, value: object, cohort: int) -> bytes:
+        """Set the bit if the value is True."""
+        _check_cohort(cohort, self.params)
+        if not isinstance(value, bool):
+            raise ReportError(f"a value must be True or False, got {_told(value)}")
+        return _pack([0] if value else [], self.params)
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """Independent yes or no answers: one bit each, any number set."""
+
+    params: Params
+    _bits: Mapping[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Look the flags up as they are after normalising."""
+        object.__setattr__(self, "_bits", _normalized_bits(self.params))
+
+    def parse_value(self, text: str) -> tuple[str, ...]:
+        """Split names at commas; the empty text names none."""
+        return tuple(text.split(",")) if text else ()
+
+    def encode(self, value: object, cohort: int) -> bytes:
+        """Set the bits of the named flags, given in any order."""
+        _check_cohort(cohort, self.params)
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            raise ReportError(f"a value must be an iterable of names, got {_told(value)}")
+        return _pack((_bit_of(name, self._bits, self.params) for name in value), self.params)
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Numbers: one bit for each of (-inf, e1), [e1, e2), ..., [en, inf)."""
+
+    params: Params
+
+    def parse_value(self, text: str) -> float:
+        """Read a number."""
+        try:
+            return float(text)
+        except ValueError:
+            raise ReportError(f"a value must be a number, got {_told(text)}") from None
+
+    def encode(self, value: object, cohort: int) -> bytes:
+        """Set the bit of the bucket that holds a number."""
+        _check_cohort(cohort, self.params)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise ReportError(f"a value must be an int or a float, got {_told(value)}")
+        if math.isnan(value):
+            raise ReportError("a value must be a number, got NaN")
+        edges = [float(edge) for edge in self.params.categories]
+        return _pack([bisect.bisect_right(edges, value)], self.params)
+
+
+_ENCODERS: Final[Mapping[str, type[Bloom | OneHot | Boolean | Flags | Buckets]]] = {
+    "bloom": Bloom,
+    "onehot": OneHot,
+    "boolean": Boolean,
+    "flags": Flags,
+    "buckets": Buckets,
+}
+_BOOLEANS: Final = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+
+
+def _bloom_bits(value: bytes, cohort: int, params: Params) -> list[int]:
+    """Return the bit of each hash, as the protocol defines them; some may be equal."""
     digest = mmh3.mmh3_x64_128_digest(value)
-    a = int.from_bytes(digest[:8], "little")
-    step = int.from_bytes(digest[8:], "little") | 1
-    first = cohort * h + 1
-    return [(_fmix64(a + (first + j) * step) >> 32) * k >> 32 for j in range(h)]
+    a, b = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
+    first = cohort * params.h + 1
+    mixed = (_fmix64(a + hop * (b | 1) & _WORD) for hop in range(first, first + params.h))
+    return [(x >> 32) * params.k >> 32 for x in mixed]
 
 
 def _fmix64(x: int) -> int:
-    """MurmurHash3's 64-bit finalizer."""
-    x &= _MASK
+    """Return MurmurHash3's 64-bit finalizer of x."""
     x ^= x >> 33
-    x = x * 0xFF51AFD7ED558CCD & _MASK
+    x = x * 0xFF51AFD7ED558CCD & _WORD
     x ^= x >> 33
-    x = x * 0xC4CEB9FE1A85EC53 & _MASK
+    x = x * 0xC4CEB9FE1A85EC53 & _WORD
     return x ^ x >> 33
 
 
-def _index(params: Params) -> dict[str, int]:
-    """Return the bit of each category as it is after normalising."""
-    place = {normalize(params.normalize, name): bit for bit, name in enumerate(params.categories)}
-    if len(place) != len(params.categories):
-        raise ParamsError(f"categories must stay distinct under normalize {params.normalize!r}")
-    return place
+def _pack(bits: Iterable[int], params: Params) -> bytes:
+    packed = 0
+    for i in bits:
+        packed |= 1 << i
+    return packed.to_bytes(params.n_bytes, "little")
 
 
-def _find(place: dict[str, int], value: Any, params: Params) -> int:
-    text = normalize(params.normalize, value)
-    try:
-        return place[text]
-    except KeyError:
-        raise ReportError(
-            f"a value must be one of {', '.join(params.categories)}, got another text of "
-            f"{len(text)} characters"
-        ) from None
+def _normalized_bits(params: Params) -> dict[str, int]:
+    """Return the bit of each category's normalised name."""
+    bits: dict[str, int] = {}
+    for i, category in enumerate(params.categories):
+        if bits.setdefault(normalize(params.normalize, category), i) != i:
+            raise ParamsError(
+                f"categories must be distinct after normalising by {params.normalize}, "
+                f"got {category!r} again"
+            )
+    return bits
+
+
+def _bit_of(name: object, bits: Mapping[str, int], params: Params) -> int:
+    bit = bits.get(normalize(params.normalize, name))
+    if bit is None:
+        allowed = ", ".join(params.categories)
+        raise ReportError(f"a value must be one of {allowed}, got {_told(name)}")
+    return bit
+
+
+def _check_cohort(cohort: int, params: Params) -> None:
+    if not isinstance(cohort, int) or isinstance(cohort, bool) or not 0 <= cohort < params.m:
+        raise ReportError(f"cohort must be an integer in [0, {params.m - 1}], got {cohort!r}")
+
+
+def _told(value: object) -> str:
+    """Describe a recorded value by all that may be told of it: its type, and a text's length."""
+    kind = type(value).__name__
+    return f"a {kind} of {len(value)} characters" if isinstance(value, str) else kind

@@ -1,41 +1,47 @@
-"""Named normalizers: what a metric does to a text before it is hashed.
+"""The named normalizers: what is the same value, on the device and for candidates alike.
 
-A normalizer runs on the device and on the analyst's candidates alike, and its name is part
-of the parameters' fingerprint. Each is idempotent and takes any text: where a host is asked
-for and there is none, the result is the empty text, which is a value like any other.
+`host` uses the IDNA of 2003 that comes with Python: frozen at Unicode 3.2, so every version
+of Python agrees, where the later standard would change with its tables. It differs from
+browsers for few names: it maps the sharp s to "ss" and the final sigma to the usual one.
 """
 
 from __future__ import annotations
 
 import functools
 import ipaddress
+import re
 import unicodedata
-from collections.abc import Callable
-from typing import Any
-from urllib.parse import urlsplit
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from rappor.errors import MissingExtraError, ParamsError, ReportError
 
+_SCHEME: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?", re.ASCII)
+_AUTHORITY_END: Final = re.compile(r"[/?#\\]")
+_PORT: Final = re.compile(r":[0-9]{1,5}\Z", re.ASCII)
+_HOST: Final = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*", re.ASCII)
 
-def normalize(name: str, text: str) -> str:
-    """Apply the normalizer called `name` to a text.
 
-    Raises
-    ------
-    ReportError: the text is not a text, or holds a lone surrogate.
-    ParamsError: there is no such normalizer.
-    MissingExtraError: "domain" needs the extra of that name.
+def normalize(name: str, text: object) -> str:
+    """Return the text as the normalizer `name` writes it; normalising again changes nothing.
+
+    Raises ReportError for what is no text or holds a lone surrogate, and for no other text.
     """
     if name not in _NORMALIZERS:
         raise ParamsError(f"normalize must be one of {', '.join(_NORMALIZERS)}, got {name!r}")
     if not isinstance(text, str):
         raise ReportError(f"a value must be a text, got {type(text).__name__}")
-    if any(0xD800 <= ord(c) < 0xE000 for c in text) if not text.isascii() else False:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
         raise ReportError(
-            f"a value must be valid Unicode, got a text of {len(text)} characters with a lone "
-            "surrogate"
-        )
+            f"a value must be valid Unicode, got {len(text)} characters with a lone surrogate"
+        ) from None
     return _NORMALIZERS[name](text)
+
+
+def _keep(text: str) -> str:
+    return text
 
 
 def _nfc(text: str) -> str:
@@ -43,71 +49,59 @@ def _nfc(text: str) -> str:
 
 
 def _casefold(text: str) -> str:
-    """Fold case so that folding again changes nothing (Unicode 3.13, rule X7, composed)."""
-    folded = unicodedata.normalize("NFD", text).casefold()
-    folded = unicodedata.normalize("NFD", folded).casefold()
-    return _nfc(folded)
+    return _nfc(_nfc(text).casefold())
 
 
 def _host(text: str) -> str:
-    """Return the lower-case ASCII host of a URL or of a bare host, "" where there is none.
+    """Return the lower-case ASCII host of a URL or of a bare host; empty if there is none.
 
-    No user, port, path or final dot. Letters outside ASCII become their IDNA 2003 form,
-    which is what the standard library has; a name that it refuses gives "".
+    Port, user and a trailing dot are dropped, address literals stay as they are written.
     """
-    text = text.strip()
+    host = _PORT.sub("", _authority(text.strip()))
+    if host.startswith("["):
+        return _ipv6_literal(host)
     try:
-        host = urlsplit(text if "//" in text else f"//{text}").hostname or ""
-    except ValueError:
+        ascii_host = host.encode("idna").decode("ascii").lower().removesuffix(".")
+    except UnicodeError:  # an empty, over-long or prohibited label
         return ""
-    host = host.removesuffix(".")
-    try:
-        return str(ipaddress.ip_address(host))
-    except ValueError:
-        pass
-    try:
-        ascii_host = host.encode("idna").decode() if not host.isascii() else host
-    except UnicodeError:
-        return ""
-    return ascii_host.lower() if _is_host(ascii_host) else ""
+    return ascii_host if _HOST.fullmatch(ascii_host) else ""
 
 
-def _is_host(host: str) -> bool:
-    """Tell whether a name has only letters, digits, hyphens and underscores between dots."""
-    labels = host.split(".")
-    return all(
-        label and label.isascii() and label.replace("-", "").replace("_", "").isalnum()
-        for label in labels
-    )
+def _authority(text: str) -> str:
+    """Return what stands where a URL names its host; without // only a host and its port do."""
+    scheme, slashes, rest = text.partition("//")
+    if slashes and _SCHEME.fullmatch(scheme):
+        return _AUTHORITY_END.split(rest, maxsplit=1)[0].rpartition("@")[2]
+    return _AUTHORITY_END.split(text, maxsplit=1)[0]
+
+
+def _ipv6_literal(host: str) -> str:
+    try:
+        ipaddress.IPv6Address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return ""
+    return host.lower() if host.endswith("]") and "%" not in host else ""
 
 
 def _domain(text: str) -> str:
-    """Return the registrable domain of a URL's host; hosts without one stay themselves."""
+    """Return the registrable domain of a host; public suffixes and addresses stay whole."""
     host = _host(text)
-    if not host or _is_address(host):
+    if host.startswith("[") or host.rpartition(".")[2].isdigit():
         return host
     return _public_suffixes().privatesuffix(host) or host
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 @functools.cache
 def _public_suffixes() -> Any:
     try:
-        from publicsuffixlist import PublicSuffixList  # noqa: PLC0415  # optional
-    except ImportError:
+        from publicsuffixlist import PublicSuffixList  # noqa: PLC0415  (an extra, slow to load)
+    except ModuleNotFoundError:
         raise MissingExtraError("domain") from None
     return PublicSuffixList()
 
 
-_NORMALIZERS: dict[str, Callable[[str], str]] = {
-    "none": lambda text: text,
+_NORMALIZERS: Final[Mapping[str, Callable[[str], str]]] = {
+    "none": _keep,
     "nfc": _nfc,
     "casefold": _casefold,
     "strip": str.strip,

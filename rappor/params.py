@@ -178,17 +178,23 @@ class Params:
         """
         try:
             document = json.loads(text)
+            written = _canonical(document)
             if not isinstance(document, dict) or document.pop("v", None) != 1:
                 raise ParamsError("parameters must be a JSON object of version 1")
             document["f"] = 2 * document["f"] / ONE
             document["p"] /= ONE
             document["q"] /= ONE
             document["categories"] = tuple(document.get("categories", ()))
-            return cls(**document, insecure=True)
-        except (KeyError, TypeError, json.JSONDecodeError, RecursionError) as error:
+            params = cls(**document, insecure=True)
+        except ParamsError:
+            raise
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ParamsError(
                 f"parameters must be JSON as written by Params.to_json, got {type(error).__name__}"
             ) from None
+        if params.to_json() != written:  # 1.0 or true for 1, a text for a list, a fraction
+            raise ParamsError("parameters must be JSON as written by Params.to_json")
+        return params
 
 
 def edge_text(edge: float) -> str:

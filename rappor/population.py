@@ -112,10 +112,10 @@ def _shares(weights: ArrayLike, n: int) -> NDArray[np.float64]:
         raise ParamsError("weights must be finite and at least 0")
     if not numbers.any():
         raise ParamsError("weights must not all be 0")
-    numbers = np.ldexp(numbers, -np.frexp(numbers.max())[1])  # exact, and their sum is finite
-    numbers /= numbers.sum()
-    numbers.flags.writeable = False
-    return numbers
+    shares: NDArray[np.float64] = np.ldexp(numbers, -np.frexp(numbers.max())[1])  # exact
+    shares /= shares.sum()  # which is finite now
+    shares.flags.writeable = False
+    return shares
 
 
 def _parse_row(row: list[str]) -> tuple[str, float]:

@@ -1,8 +1,8 @@
-"""What a report gives away: privacy losses in nats, exact for the thresholds that are used.
+"""Privacy loss, in nats, of what one device sends about one metric.
 
-A bit is a channel. `up` is the log-ratio by which a shown 1 favours a true 1 over a true 0,
-`down` the one by which a shown 0 favours a true 0. An encoding only says in how many bits
-two values can differ, and in which direction.
+All of it follows from two numbers for a single bit: `up`, the largest log-likelihood ratio by
+which ones in the reports speak for a true 1, and `down`, the one by which zeros speak for a
+true 0. An encoding only says in how many bits, and in which direction, two values can differ.
 """
 
 from __future__ import annotations
@@ -14,77 +14,71 @@ from rappor.params import Params
 
 
 def epsilon_one(params: Params) -> float:
-    """Return the loss of one report in nats ([EPK14] Theorem 2); infinite without noise."""
+    """Return the loss of one report ([EPK14] Theorem 2); infinite if a bit can be certain."""
     return epsilon_n(params, 1)
 
 
 def epsilon_n(params: Params, n: int) -> float:
-    """Return the loss of n reports of one value in nats.
+    """Return the loss of n reports of one value under one permanent response.
 
-    [EPK14] leaves it open. The most telling outcome shows the same bit n times; with a = f/2
-    and r = (p/q)^n its log-ratio is ln[((1-a) + a r) / (a + (1-a) r)]. n = 1 gives Theorem 2,
-    n to infinity Theorem 1.
+    The paper leaves it open; n = 1 gives its Theorem 2, n to infinity its Theorem 1.
     """
-    if not isinstance(n, int) or isinstance(n, bool) or n < 0:
-        raise ParamsError(f"n must be an integer of at least 0, got {n!r}")
-    up = _repeated(params.f / 2, params.p, params.q, n)
-    down = _repeated(params.f / 2, 1 - params.q, 1 - params.p, n)
-    return _over_bits(params, up, down)
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        raise ParamsError(f"n must be an integer of at least 1, got {n!r}")
+    up = _bit_loss(params.f / 2, params.p, params.q, n)
+    down = _bit_loss(params.f / 2, 1 - params.q, 1 - params.p, n)
+    return _pattern_loss(params, up, down)
 
 
 def epsilon_inf(params: Params) -> float:
-    """Return the lifetime loss of one value in nats ([EPK14] Theorem 1); infinite for f = 0."""
-    if params.f == 0:
-        return math.inf
-    stage = math.log((1 - params.f / 2) / (params.f / 2))
-    return _over_bits(params, stage, stage)
+    """Return the loss of any number of reports of one value ([EPK14] Theorem 1)."""
+    bit = _bit_loss(params.f / 2, 0, 1, 1)  # the permanent response itself, seen without noise
+    return _pattern_loss(params, bit, bit)
 
 
 def belief_bound(epsilon: float, prior: float) -> tuple[float, float]:
-    """Return the least and the most that a suspicion can become after a loss (Bayes).
-
-    Parameters
-    ----------
-    epsilon : the loss in nats, at least 0, possibly infinite.
-    prior : the suspicion before, in [0, 1].
-
-    Raises
-    ------
-    ParamsError: an argument is outside its range.
-    """
-    if not epsilon >= 0:
-        raise ParamsError(f"epsilon must be at least 0, got {epsilon!r}")
+    """Return the lowest and the highest belief that a loss of epsilon nats can make of a prior."""
+    if not epsilon >= 0:  # a NaN is not
+        raise ParamsError(f"epsilon must be a number in [0, infinity], got {epsilon!r}")
     if not 0 <= prior <= 1:
         raise ParamsError(f"prior must be a number in [0, 1], got {prior!r}")
     if prior in (0, 1):
-        return float(prior), float(prior)
-    shrink = math.exp(-epsilon)
-    low = prior * shrink / (prior * shrink + (1 - prior))
-    high = prior / (prior + shrink * (1 - prior))
-    return low, high
+        return prior, prior
+    doubt, odds = 1 - prior, math.exp(-epsilon)  # Bayes, with the likelihood ratio at its limits
+    return prior * odds / (prior * odds + doubt), prior / (prior + doubt * odds)
 
 
-def _repeated(a: float, low: float, high: float, n: int) -> float:
-    """Return the log-ratio of n equal outcomes, each with chance high or low."""
-    if n == 0:
-        return 0.0
-    ratio = math.exp(n * math.log(low / high)) if low > 0 else 0.0
-    denominator = a + (1 - a) * ratio
+def _bit_loss(a: float, low: float, high: float, n: int) -> float:
+    """Return ln of the likelihood ratio of one bit's two truths after n equal answers.
+
+    a = f/2; the answer has chance `high` if the permanent bit says so and `low` otherwise.
+    With r = (low/high)^n the ratio is (1-a + a r) / (a + (1-a) r), here written as
+    1 + (1-2a)(1-r) / (a + (1-a) r) so that nothing cancels.
+    """
+    log_r = n * math.log1p((low - high) / high) if low > 0 else -math.inf
     if a == 0:
-        return n * math.log(high / low) if low > 0 else math.inf
-    return math.log(((1 - a) + a * ratio) / denominator)
+        return -log_r
+    return math.log1p((1 - 2 * a) * -math.expm1(log_r) / (a + (1 - a) * math.exp(log_r)))
 
 
-def _over_bits(params: Params, up: float, down: float) -> float:
-    """Return the worst case over two values, from what they can differ in."""
-    if params.encoding == "boolean":
-        return max(up, down)
-    if params.encoding == "flags":
-        return params.k * max(up, down)
-    if params.encoding in ("onehot", "buckets"):
-        return up + down
-    # Two non-empty patterns of at most h of k bits: h (up + down) where k >= 2h, as in the
-    # paper; fewer bits leave less to differ in.
-    more = min(params.h, params.k - 1)
-    fewer = min(params.h, params.k - more)
-    return max(more * up + fewer * down, more * down + fewer * up)
+def _pattern_loss(params: Params, up: float, down: float) -> float:
+    """Return the loss between the two values whose bits differ in the worst way."""
+    match params.encoding:
+        case "bloom":
+            return _bloom_loss(params.k, params.h, up, down)
+        case "boolean":
+            return max(up, down)
+        case "flags":
+            return params.k * max(up, down)
+        case _:  # one-hot and buckets: one bit falls, another rises
+            return up + down
+
+
+def _bloom_loss(k: int, h: int, up: float, down: float) -> float:
+    """Return the loss between two Bloom filters, each of 1 to h bits.
+
+    It is h (up + down) whenever k >= 2h, the paper's case; fewer bits leave less to differ in.
+    """
+    more = min(h, k - 1)  # the other filter is not empty
+    fewer = min(h, k - more)
+    return max(more * up + fewer * down, fewer * up + more * down)

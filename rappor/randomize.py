@@ -1,135 +1,124 @@
-"""The two responses of RAPPOR [EPK14], drawn from coins, and the secret behind the first.
+"""The device's two randomized responses and what decides them: coins and one secret.
 
-A coin is a uniform 32-bit integer, compared with integer thresholds: no floating point
-decides anything. Both responses take their coins as an argument, so that every way they can
-fall can be tried; on a device the permanent coins are a function of its secret, and the
-instantaneous ones come fresh from the system's generator.
+A coin is a uniform 32-bit integer u; a chance with threshold t comes true when u < t. No
+floating-point number takes part. The coins of the permanent response are a function of the
+secret and the true bits, so that it is the same for ever without being stored; those of the
+instantaneous response come fresh from the system.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Final
 
 from rappor.encoding import encoder
 from rappor.errors import ParamsError
+from rappor.metric import Metric
 from rappor.params import Params
+from rappor.report import Report
 
 Coins = Callable[[int], Sequence[int]]
-"""Given n, returns n uniform 32-bit integers."""
+"""n -> n uniform 32-bit integers."""
 
-SECRET_BYTES = 32
+SECRET_BYTES: Final = 32
+_HASH_BYTES: Final = 32
 
 
 def system_coins(n: int) -> Sequence[int]:
-    """Draw n coins from the system's generator."""
-    return struct.unpack(f"<{n}I", os.urandom(4 * n))
+    """Draw n coins from the operating system's generator."""
+    return _coins_from(os.urandom(4 * n))
 
 
-def expand(secret: bytes, info: bytes, length: int) -> bytes:
-    """HKDF-Expand-SHA256 (RFC 5869, section 2.3) with the secret as its key.
-
-    Raises ParamsError unless the secret has 32 bytes; it is never shown.
-    """
+def expand(secret: bytes, info: bytes, n: int) -> bytes:
+    """Return n bytes of HKDF-Expand-SHA256 (RFC 5869 section 2.3) with the secret as PRK."""
     if not isinstance(secret, bytes) or len(secret) != SECRET_BYTES:
-        raise ParamsError(f"secret must be {SECRET_BYTES} bytes, got another length or type")
-    return hkdf_expand(secret, info, length)
+        raise ParamsError(f"secret must be exactly {SECRET_BYTES} bytes")
+    if not 0 <= n <= 255 * _HASH_BYTES:
+        raise ParamsError(f"n must be an integer in [0, {255 * _HASH_BYTES}], got {n!r}")
+    block = output = b""
+    for counter in range(1, -(-n // _HASH_BYTES) + 1):
+        block = hmac.digest(secret, block + info + bytes([counter]), "sha256")
+        output += block
+    return output[:n]
 
 
-def hkdf_expand(key: bytes, info: bytes, length: int) -> bytes:
-    """HKDF-Expand-SHA256 (RFC 5869, section 2.3) for a key of any length."""
-    blocks: list[bytes] = []
-    previous = b""
-    for counter in range(1, -(-length // 32) + 1):
-        previous = hmac.digest(key, previous + info + bytes([counter]), hashlib.sha256)
-        blocks.append(previous)
-    return b"".join(blocks)[:length]
+def cohort(secret: bytes, metric_name: str, m: int) -> int:
+    """Return the device's cohort for a metric; it never changes and links no two metrics."""
+    (u,) = _coins_from(expand(secret, b"rappor/1/cohort\0" + metric_name.encode(), 4))
+    return u * m >> 32
 
 
-def cohort(secret: bytes, metric: str, m: int) -> int:
-    """Return the device's cohort for a metric, in 0..m-1."""
-    (u,) = struct.unpack("<I", expand(secret, f"rappor/1/cohort\0{metric}".encode(), 4))
-    return int(u * m >> 32)
+def permanent(secret: bytes, metric_name: str, epoch: str, params: Params, bits: bytes) -> bytes:
+    """Return the permanent response to packed true bits, always the same for the same input."""
+    head = f"rappor/1/permanent\0{metric_name}\0{epoch}\0{params.t_f}\0"
+    info = head.encode() + bits
+    return permanent_response(bits, params, lambda n: _coins_from(expand(secret, info, 4 * n)))
 
 
 def permanent_response(bits: bytes, params: Params, coins: Coins) -> bytes:
-    """Return the permanent randomized response: 1 with f/2, 0 with f/2, else the true bit.
-
-    Parameters
-    ----------
-    bits : true bits, ceil(k/8) bytes.
-    """
-    true = int.from_bytes(bits, "little")
-    forced = params.t_f
-    response = 0
-    for i, u in enumerate(coins(params.k)):
-        if u < forced:
-            response |= 1 << i
-        elif not u < 2 * forced:
-            response |= true & 1 << i
-    return response.to_bytes(params.n_bytes, "little")
-
-
-def permanent(secret: bytes, metric: str, epoch: str, params: Params, bits: bytes) -> bytes:
-    """Return the one permanent response that a device ever gives for these bits.
-
-    A function of its arguments and nothing else. p and q are not among them: they may
-    change under it. f is: coins used again under another f would give the true bit away.
-    """
-    info = f"rappor/1/permanent\0{metric}\0{epoch}\0{params.t_f}\0".encode() + bits
-    return permanent_response(
-        bits, params, lambda n: struct.unpack(f"<{n}I", expand(secret, info, 4 * n))
-    )
+    """Replace each bit by 1 with chance f/2 and by 0 with f/2 ([EPK14] section 2)."""
+    always, never = params.t_f, 2 * params.t_f
+    truth = int.from_bytes(bits, "little")
+    answer = 0
+    for i, u in zip(range(params.k), coins(params.k), strict=True):
+        bit = 1 if u < always else 0 if u < never else truth >> i & 1
+        answer |= bit << i
+    return answer.to_bytes(params.n_bytes, "little")
 
 
 def instantaneous_response(permanent: bytes, params: Params, coins: Coins = system_coins) -> bytes:
-    """Return one report: each bit is 1 with q where the permanent response is, else with p."""
+    """Show each bit as 1 with chance q where it is 1, with chance p where it is 0 ([EPK14] 2)."""
+    chances = params.t_p, params.t_q
     memoised = int.from_bytes(permanent, "little")
-    thresholds = (params.t_p, params.t_q)
-    response = 0
-    for i, u in enumerate(coins(params.k)):
-        if u < thresholds[memoised >> i & 1]:
-            response |= 1 << i
-    return response.to_bytes(params.n_bytes, "little")
+    answer = 0
+    for i, u in zip(range(params.k), coins(params.k), strict=True):
+        bit = u < chances[memoised >> i & 1]
+        answer |= bit << i
+    return answer.to_bytes(params.n_bytes, "little")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Encoded:
-    """All that a device computes for one value; it shows nothing of it.
+    """A value on its whole way to a report; only `report` may leave the device.
 
-    `bits`, `permanent` and `report` are ceil(k/8) bytes each.
+    `bits` are the packed true bits, `permanent` their permanent response.
     """
 
     cohort: int
     bits: bytes
     permanent: bytes
-    report: bytes
+    report: Report
 
     def __repr__(self) -> str:
-        return "Encoded(...)"
+        return f"Encoded(metric={self.report.metric!r}, params={self.report.params!r})"
 
 
 def encode_value(
-    value: Any,
-    params: Params,
-    *,
     secret: bytes,
-    metric: str,
+    metric: Metric,
+    value: object,
+    *,
     epoch: str = "",
     coins: Coins = system_coins,
 ) -> Encoded:
-    """Take a value the whole way to a report, as a device does."""
-    own = cohort(secret, metric, params.m)
-    bits = encoder(params).encode(value, own)
-    memoised = permanent(secret, metric, epoch, params, bits)
-    return Encoded(
-        cohort=own,
-        bits=bits,
-        permanent=memoised,
-        report=instantaneous_response(memoised, params, coins),
-    )
+    """Make one report of a value, in the epoch that the metric's calendar says.
+
+    It keeps no account: whether the metric is active and may be reported is the caller's to ask.
+    """
+    metric.check_epoch(epoch)
+    params = metric.params
+    own_cohort = cohort(secret, metric.name, params.m)
+    bits = encoder(params).encode(value, own_cohort)
+    memoised = permanent(secret, metric.name, epoch, params, bits)
+    shown = instantaneous_response(memoised, params, coins)
+    report = Report(metric=metric.name, params=params.fingerprint, cohort=own_cohort, bits=shown)
+    return Encoded(cohort=own_cohort, bits=bits, permanent=memoised, report=report)
+
+
+def _coins_from(data: bytes) -> Sequence[int]:
+    """Read bytes as little-endian 32-bit integers."""
+    return struct.unpack(f"<{len(data) // 4}I", data)

@@ -104,13 +104,19 @@ def simulate_reports(
     population: Population,
     params: Params,
     *,
-    n_reports: int,
+    n_reports: int | None = None,
     seed: int | None = None,
     block: int = 1 << 16,
+    values: NDArray[np.int64] | None = None,
 ) -> Iterator[ReportBlock]:
-    """Draw one whole report from each of `n_reports` devices, a block at a time.
+    """Draw one whole report from each of many devices, a block at a time.
 
     The reports depend on the seed, not on the size of the blocks.
+
+    Parameters
+    ----------
+    n_reports : devices whose values are drawn from the population; or else
+    values : (n,) int64, the index of each device's value in the population.
 
     Raises
     ------
@@ -119,27 +125,36 @@ def simulate_reports(
     ReportError
         A value of the population is none of this encoding.
     """
-    _check_n_reports(n_reports)
     if block < 1:
         raise ParamsError(f"block must be at least 1, got {block}")
-    truth = _true_bits(population, params)
-    sizes = (min(block, n_reports - start) for start in range(0, n_reports, block))
-    return _draw_reports(truth, population.weights, params, Keystream(seed), sizes)
+    keystream = Keystream(seed)
+    if values is None:
+        _check_n_reports(n_reports)
+        picks = _draw_values(population.weights, keystream.spawn(0), n_reports or 0, block)
+    else:
+        picks = (values[start : start + block] for start in range(0, len(values), block))
+    return _draw_reports(_true_bits(population, params), picks, params, keystream)
+
+
+def _draw_values(
+    weights: NDArray[np.float64], stream: Keystream, n_reports: int, block: int
+) -> Iterator[NDArray[np.int64]]:
+    steps = np.cumsum(weights)
+    steps /= steps[-1]
+    for start in range(0, n_reports, block):
+        uniform = _uniform(stream, min(block, n_reports - start))
+        yield np.searchsorted(steps, uniform, side="right")
 
 
 def _draw_reports(
     truth: _TrueBits,
-    weights: NDArray[np.float64],
+    picks: Iterable[NDArray[np.int64]],
     params: Params,
     keystream: Keystream,
-    sizes: Iterable[int],
 ) -> Iterator[ReportBlock]:
-    streams = [keystream.spawn(role) for role in range(4)]
-    to_value, to_cohort, permanent, instantaneous = streams
-    steps = np.cumsum(weights)
-    steps /= steps[-1]
-    for n in sizes:
-        values = np.searchsorted(steps, _uniform(to_value, n), side="right")
+    to_cohort, permanent, instantaneous = (keystream.spawn(role) for role in (1, 2, 3))
+    for values in picks:
+        n = len(values)
         cohorts = (to_cohort.coins(n) * np.uint64(params.m) >> np.uint64(32)).astype(np.uint16)
         packed = respond(
             truth.of_devices(values, cohorts),
@@ -168,7 +183,7 @@ def _multinomial(
     return held
 
 
-def _check_n_reports(n_reports: int) -> None:
+def _check_n_reports(n_reports: int | None) -> None:
     if not isinstance(n_reports, int) or not 0 <= n_reports < 1 << 62:
         raise ParamsError(f"n_reports must be an integer in [0, 2^62), got {n_reports!r}")
 
@@ -224,7 +239,7 @@ class _TableBits:
 
     def __init__(self, population: Population, params: Params) -> None:
         encode = encoder(params)
-        rows = b"".join(encode.encode(encode.parse(v), 0) for v in population.values)
+        rows = b"".join(encode.encode(encode.parse_value(v), 0) for v in population.values)
         self._table = np.frombuffer(rows, dtype=np.uint8).reshape(-1, params.n_bytes)
 
     def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:

@@ -82,7 +82,7 @@ def test_lines_may_be_text_or_bytes() -> None:
     """Standard input gives either."""
     assert Candidates.from_lines(["ä\n", "b\r\n"]).strings == ("ä", "b")
     assert Candidates.from_lines(iter(["ä\n".encode(), b"b"])).strings == ("ä", "b")
-    with pytest.raises(FileError, match="standard input, line 2: .* lone surrogate"):
+    with pytest.raises(FileError, match=r"standard input, line 2: .* lone surrogate"):
         Candidates.from_lines(["a", "\ud800"])
     with pytest.raises(FileError, match="stdin, line 1: it is not UTF-8"):
         Candidates.from_lines([b"\xff"], name="stdin")

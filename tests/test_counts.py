@@ -9,6 +9,7 @@ import math
 import pickle
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -262,7 +263,14 @@ def forged(integers: tuple[int, ...] = (5, 2, 1, 0, 5, 2, 2, 0), **header: Any) 
         "shape": [2, 3],
     } | header
     line = json.dumps({key: value for key, value in document.items() if value is not ...})
-    payload = b"".join(n.to_bytes(8, "little", signed=True) for n in integers)
+    return sealed(line, packed(integers))
+
+
+def packed(integers: tuple[int, ...]) -> bytes:
+    return b"".join(n.to_bytes(8, "little", signed=True) for n in integers)
+
+
+def sealed(line: str, payload: bytes) -> bytes:
     magic, head = b"RAPPOR COUNTS 1\n", line.encode() + b"\n"
     digest = hashlib.sha256(magic + head + payload).hexdigest().encode() + b"\n"
     return magic + head + digest + payload
@@ -293,6 +301,27 @@ def test_a_wrong_file_is_refused_with_its_reason(tmp_path: Path, data: bytes, re
     with pytest.raises(FileError, match=reason) as caught:
         Counts.load(path)
     assert caught.value.path == str(path)
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (zlib.compress(packed((5, 2, 1, 0, 5, 2, 2, 0))) + b"\0", "cut off or too long"),
+        (zlib.compress(packed((5, 2, 1, 0, 5, 2, 2, 0)))[:-1], "cut off or too long"),
+        (zlib.compress(packed((5, 2, 1, 0, 5, 2, 2, 0, 0))), "cut off or too long"),
+        (zlib.compress(bytes(10**8)), "cut off or too long"),
+        (zlib.compress(packed((5, 2, 1, 0, 5, 2, 2))), "must hold 8 integers of 8 bytes, got 56"),
+    ],
+)
+def test_a_compressed_payload_of_another_length_is_refused(
+    tmp_path: Path, payload: bytes, reason: str
+) -> None:
+    """Exactly the integers that the shape asks for are unpacked."""
+    path = tmp_path / "c"
+    line = forged(packing="zlib").split(b"\n")[1].decode()
+    path.write_bytes(sealed(line, payload))
+    with pytest.raises(FileError, match=reason):
+        Counts.load(path)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

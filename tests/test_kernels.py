@@ -12,7 +12,7 @@ from rappor.errors import ReportError
 from rappor.hashing import bloom_cells
 from rappor.kernels import add_cells, respond, set_bits, sum_bits
 from rappor.params import ONE, Params
-from rappor.randomize import instantaneous_response, permanent_response
+from rappor.randomize import Coins, instantaneous_response, permanent_response
 
 WIDTHS = [1, 7, 8, 9, 64, 100, 128, 129, 2040]
 
@@ -224,7 +224,12 @@ def test_responses_are_those_of_the_device(k: int) -> None:
     permanent, instantaneous = rng.integers(0, ONE, (2, 20, params.k), dtype=np.uint32)
     packed = pack(random_bits(20, params.k))
     reports = respond(packed, permanent, instantaneous, params)
-    for bits, first, second, report in zip(packed, permanent, instantaneous, reports, strict=True):
-        memoised = permanent_response(bits.tobytes(), params, lambda _, c=first: c.tolist())
-        sent = instantaneous_response(memoised, params, lambda _, c=second: c.tolist())
-        assert sent == report.tobytes()
+    for row in range(20):
+        memoised = permanent_response(packed[row].tobytes(), params, dealt(permanent[row]))
+        sent = instantaneous_response(memoised, params, dealt(instantaneous[row]))
+        assert sent == reports[row].tobytes()
+
+
+def dealt(coins: NDArray[np.uint32]) -> Coins:
+    """Return a coin that falls as told."""
+    return lambda n: coins[:n].tolist()

@@ -153,7 +153,7 @@ def test_without_noise_every_encoding_gives_the_truth(
         k=k, f=0.0, p=0.0, q=1.0, encoding=encoding, categories=categories, insecure=True
     )
     encode = encoder(params)
-    bits = {v: encode.encode(encode.parse(v), 0) for v in values}
+    bits = {v: encode.encode(encode.parse_value(v), 0) for v in values}
     population = Population(values, np.ones(len(values)))
     result = simulate(population, params, n_reports=1000, seed=1)
     table = np.frombuffer(b"".join(bits.values()), np.uint8).reshape(len(values), -1)

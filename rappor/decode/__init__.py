@@ -137,7 +137,6 @@ def _decode_bloom(
         p_value=p_value,
         share=_shares(target, design, selection.fit, p_value) if distribution else None,
     )
-    cut = question.cut(raw.p_value)
     return conclude(
         candidates.strings,
         raw,
@@ -149,7 +148,7 @@ def _decode_bloom(
         diagnostics={
             **diagnostics.describe_cohorts(target),
             **diagnostics.describe_fit(
-                target, selection.fit, selection.std_error, cut or question.level / len(candidates)
+                target, selection.fit, selection.std_error, question.next_cut(raw.p_value)
             ),
             "selected": len(selection.chosen),
             "groups": [[candidates.strings[i] for i in group] for group in ties],

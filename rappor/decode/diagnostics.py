@@ -73,7 +73,7 @@ def describe_fit(
     Parameters
     ----------
     std_error : (c,) float64. Standard errors of the candidates, as shares.
-    cut : the largest p-value that is detected (or would be).
+    cut : the p-value at which one candidate more would be detected.
     """
     live = target.reports > 0
     squares = (fit.residual[live] ** 2 / fit.noise[live]).sum()

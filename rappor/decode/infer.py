@@ -38,6 +38,11 @@ class Question:
             p_values, level=self.level, n_asked=len(p_values), correction=self.correction
         )
 
+    def next_cut(self, p_values: NDArray[np.float64]) -> float:
+        """Return the p-value that one candidate more would need to be detected."""
+        found = int((p_values <= self.cut(p_values)).sum()) if self.correction == "bh" else 0
+        return self.level * min(found + 1, len(p_values)) / len(p_values)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Raw:

@@ -58,7 +58,9 @@ def null_tail(target: Target, fit: Fit) -> NullTail:
             second[t] += draws * spread.sum()
     signed = np.sign(tilts) * np.sqrt(np.maximum(2 * (tilts * first - cumulants), 0.0))
     steep = tilts * np.sqrt(second)
-    tails = stats.norm.sf(signed) + stats.norm.pdf(signed) * (1 / steep - 1 / signed)
+    # Without any residual spread both are zero and no tail is finite.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tails = stats.norm.sf(signed) + stats.norm.pdf(signed) * (1 / steep - 1 / signed)
     usable = (signed != 0) & (steep != 0) & np.isfinite(tails) & (tails > 0)
     scores, log_tails = first[usable], np.log(np.minimum(tails[usable], 1.0))
     # Where the residuals' largest sum is near, the formula flattens: keep it decreasing.

@@ -1,0 +1,18 @@
+"""The `rappor` command: thin commands around the library, one file each."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line; without its extra, say which one to install."""
+    try:
+        from rappor.cli.app import run
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("rappor"):
+            raise
+        from rappor.errors import MissingExtraError
+
+        sys.exit(f"rappor: {MissingExtraError('cli')}")
+    run()

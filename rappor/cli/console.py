@@ -1,0 +1,81 @@
+"""What the commands share: options, progress on long work, and numbers for people."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from rappor.metric import Metric, Registry
+
+registry_option = click.option(
+    "--registry",
+    "registry_path",
+    required=True,
+    type=click.Path(),
+    help="Registry of metrics, a TOML file.",
+)
+metric_option = click.option("--metric", "name", required=True, help="Name of the metric.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+seed_option = click.option("--seed", type=int, help="Repeat a simulation; fresh without one.")
+
+
+def load_metric(registry_path: str, name: str) -> Metric:
+    """Read the registry and return one metric of it."""
+    return Registry.load(registry_path).metric(name)
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document on a line of its own."""
+    click.echo(json.dumps(document, ensure_ascii=False, allow_nan=False))
+
+
+def output() -> Console:
+    """Return the console for tables; wide enough for them where nobody is looking."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 100)
+
+
+class Slow:
+    """A progress display on standard error that appears only when work takes over a second.
+
+    Call it with a stage, how much is done and how much there is.
+    """
+
+    def __init__(self) -> None:
+        """Start the clock."""
+        self._begun = time.monotonic()
+        self._display: Progress | None = None
+        self._task = TaskID(0)
+
+    def __enter__(self) -> Slow:
+        return self
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Show how far a stage is."""
+        if self._display is None:
+            if time.monotonic() - self._begun < 1:
+                return
+            self._display = _display()
+            self._task = self._display.add_task(stage, total=total)
+            self._display.start()
+        self._display.update(self._task, description=stage, completed=done, total=total)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._display is not None:
+            self._display.stop()
+
+
+def _display() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)

@@ -1,0 +1,138 @@
+"""`rappor decode`: from counts and candidates to estimates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rappor.cli.console import Slow, json_option, load_metric, metric_option, registry_option
+from rappor.errors import DecodeError, MetricError
+from rappor.metric import Metric
+
+if TYPE_CHECKING:
+    from rappor.candidates import Candidates
+    from rappor.counts import Counts
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="COUNTS...")
+@registry_option
+@metric_option
+@click.option(
+    "--candidates",
+    "candidates_path",
+    type=click.Path(allow_dash=True),
+    help="Strings to ask about, one a line; - is standard input; by default the metric's own.",
+)
+@click.option("--level", type=float, default=0.05, show_default=True, help="Error rate.")
+@click.option(
+    "--correction",
+    type=click.Choice(["bh", "bonferroni"]),
+    default="bh",
+    show_default=True,
+    help="What the level bounds: the share of false detections, or the chance of any.",
+)
+@click.option("--confidence", type=float, default=0.95, show_default=True, help="Of intervals.")
+@click.option("--all", "show_all", is_flag=True, help="List undetected candidates too.")
+@click.option("--distribution", is_flag=True, help="Answer for the whole list at once: share.")
+@click.option("--csv", "csv_path", type=click.Path(), help="Write the rows to a file as well.")
+@json_option
+def decode(
+    paths: tuple[str, ...],
+    registry_path: str,
+    name: str,
+    candidates_path: str | None,
+    level: float,
+    correction: str,
+    confidence: float,
+    show_all: bool,
+    distribution: bool,
+    csv_path: str | None,
+    as_json: bool,
+) -> None:
+    """Estimate how many devices hold each candidate.
+
+    COUNTS are files of `rappor simulate` or `rappor aggregate`. Files under one parameter
+    set are added; different sets are decoded together.
+    """
+    from rappor.cli.show import print_estimates
+    from rappor.decode import decode as decode_counts
+
+    metric = load_metric(registry_path, name)
+    collections = _load_counts(paths, metric)
+    candidates = _load_candidates(metric, registry_path, candidates_path)
+    with Slow() as slow:
+        estimates = decode_counts(
+            collections,
+            candidates,
+            level=level,
+            correction=correction,
+            confidence=confidence,
+            distribution=distribution,
+            progress=slow,
+        )
+    if csv_path is not None:
+        estimates.to_csv(csv_path, detected_only=not show_all)
+    if as_json:
+        click.echo(estimates.to_json(detected_only=not show_all))
+    else:
+        print_estimates(estimates, detected_only=not show_all)
+        _tell_skipped(candidates)
+
+
+def _load_counts(paths: tuple[str, ...], metric: Metric) -> list[Counts]:
+    """Read all files and add those of one parameter set."""
+    from rappor.counts import Counts
+
+    sums: dict[str, Counts] = {}
+    for path in paths:
+        counts = Counts.load(path)
+        if counts.metric not in ("", metric.name):
+            raise MetricError(f"{path}: counts must be of {metric.name}, got {counts.metric}")
+        if counts.params.encoding != metric.params.encoding:
+            raise MetricError(
+                f"{path}: counts must have encoding {metric.params.encoding}, "
+                f"got {counts.params.encoding}"
+            )
+        fingerprint = counts.params.fingerprint
+        sums[fingerprint] = sums[fingerprint] + counts if fingerprint in sums else counts
+    n_reports = sum(counts.n_reports for counts in sums.values())
+    if n_reports < metric.min_reports:
+        raise DecodeError(
+            f"counts must hold at least {metric.min_reports:,} reports, the minimum of "
+            f"{metric.name}, got {n_reports:,}"
+        )
+    return list(sums.values())
+
+
+def _load_candidates(
+    metric: Metric, registry_path: str, candidates_path: str | None
+) -> Candidates | None:
+    from rappor.candidates import Candidates
+
+    if metric.params.encoding != "bloom":
+        if candidates_path is not None:
+            raise click.UsageError(
+                f"--candidates must be left out: {metric.name} has encoding "
+                f"{metric.params.encoding} and is answered in full"
+            )
+        return None
+    if candidates_path == "-":
+        with click.open_file("-", "rb") as stream:
+            return Candidates.from_lines(stream, normalize=metric.params.normalize)
+    if candidates_path is None:
+        if metric.candidates is None:
+            raise click.UsageError(f"give --candidates: {metric.name} names no file of them")
+        candidates_path = str(Path(registry_path).parent / metric.candidates)
+    return Candidates.from_file(candidates_path, normalize=metric.params.normalize)
+
+
+def _tell_skipped(candidates: Candidates | None) -> None:
+    if candidates is not None and (candidates.n_blank or candidates.n_duplicates):
+        click.echo(
+            f"candidates: skipped {candidates.n_blank:,} blank lines and "
+            f"{candidates.n_duplicates:,} repeated ones",
+            err=True,
+        )

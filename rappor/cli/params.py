@@ -1,0 +1,109 @@
+"""`rappor params`: what a parameter set does, hides and finds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import click
+from rich.table import Table
+
+from rappor.cli.console import json_option, load_metric, output, print_json
+from rappor.params import PROFILES, Params
+from rappor.plan import detection_limit, standard_error
+from rappor.privacy import belief_bound, epsilon_inf, epsilon_n, epsilon_one
+
+_REPEATS = (1, 2, 3, 5, 10, 100)
+
+
+@click.command()
+@click.option("--registry", "registry_path", type=click.Path(), help="Registry, with --metric.")
+@click.option("--metric", "name", help="Name of a metric in the registry.")
+@click.option("--profile", type=click.Choice(list(PROFILES)), help="A named parameter set.")
+@click.option("-k", type=int, default=128, show_default=True, help="Bits.")
+@click.option("-h", "n_hashes", type=int, default=1, show_default=True, help="Hash functions.")
+@click.option("-m", type=int, default=128, show_default=True, help="Cohorts.")
+@click.option("-f", type=float, help="Permanent noise.")
+@click.option("-p", type=float, help="Chance that a 0 is sent as 1.")
+@click.option("-q", type=float, help="Chance that a 1 is sent as 1.")
+@click.option("--reports", type=int, default=1_000_000, show_default=True, help="For the limit.")
+@click.option("--candidates", type=int, default=1000, show_default=True, help="For the limit.")
+@json_option
+def params(  # one option a parameter of the paper
+    registry_path: str | None,
+    name: str | None,
+    profile: str | None,
+    k: int,
+    n_hashes: int,
+    m: int,
+    f: float | None,
+    p: float | None,
+    q: float | None,
+    reports: int,
+    candidates: int,
+    as_json: bool,
+) -> None:
+    """Print effective probabilities, privacy losses and the detection limit.
+
+    Of a metric (--registry, --metric), of a profile (--profile), or of -k -h -m -f -p -q.
+    """
+    if name is not None and registry_path is not None:
+        chosen = load_metric(registry_path, name).params
+    elif profile is not None:
+        chosen = Params.profile(profile)
+    elif f is not None and p is not None and q is not None:
+        # What is only being looked at may promise nothing.
+        chosen = Params(k=k, h=n_hashes, m=m, f=f, p=p, q=q, insecure=True)
+    else:
+        raise click.UsageError("give --registry and --metric, or --profile, or -f, -p and -q")
+    facts = _facts(chosen, reports, candidates)
+    if as_json:
+        print_json(facts)
+    else:
+        _print(facts)
+
+
+def _facts(chosen: Params, reports: int, candidates: int) -> dict[str, Any]:
+    """Collect what is printed; infinite losses are null, as JSON has no infinity."""
+    return {
+        **{key: getattr(chosen, key) for key in ("encoding", "k", "h", "m", "f", "p", "q")},
+        "p_star": chosen.p_star,
+        "q_star": chosen.q_star,
+        "epsilon_1": _finite(epsilon_one(chosen)),
+        "epsilon_n": {str(n): _finite(epsilon_n(chosen, n)) for n in _REPEATS},
+        "epsilon_inf": _finite(epsilon_inf(chosen)),
+        "fingerprint": chosen.fingerprint,
+        "reports": reports,
+        "candidates": candidates,
+        "std_error": standard_error(chosen, reports),
+        "detection_limit": detection_limit(chosen, reports, n_candidates=candidates),
+    }
+
+
+def _finite(epsilon: float) -> float | None:
+    return epsilon if math.isfinite(epsilon) else None
+
+
+def _print(facts: dict[str, Any]) -> None:
+    table = Table(show_header=False, box=None)
+    shape = ", ".join(f"{key} = {facts[key]:.6g}" for key in ("k", "h", "m", "f", "p", "q"))
+    table.add_row("parameters", f"{facts['encoding']}, {shape}")
+    table.add_row("fingerprint", facts["fingerprint"])
+    table.add_row("p*, q*", f"{facts['p_star']:.6f}, {facts['q_star']:.6f}")
+    for n, epsilon in facts["epsilon_n"].items():
+        noun = "report" if n == "1" else "reports"
+        table.add_row(f"loss, {n} {noun}", _loss(epsilon))
+    table.add_row("loss, for ever", _loss(facts["epsilon_inf"]))
+    table.add_row(
+        "detects",
+        f"a share of {facts['detection_limit']:.3%} with 80 % probability in {facts['reports']:,} "
+        f"reports, among {facts['candidates']:,} candidates (Bonferroni 5 %); standard error "
+        f"{facts['std_error']:,.0f} reports",
+    )
+    output().print(table)
+
+
+def _loss(epsilon: float | None) -> str:
+    if epsilon is None:
+        return "infinite: the value can be learned with certainty"
+    return f"{epsilon:.4f} nats: a suspicion of 50 % ends below {belief_bound(epsilon, 0.5)[1]:.1%}"
