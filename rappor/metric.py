@@ -71,8 +71,7 @@ class Metric:
     def check_active(self, today: datetime.date) -> None:
         """Raise MetricError once the last day of collection is over."""
         if today > self.expires:
-            last = f"on or before the last day, {self.expires}"
-            raise fault(self.name, "today", last, today.isoformat())
+            raise MetricError(f"metric {self.name!r} expired on {self.expires}")
 
     def epoch_at(self, day: datetime.date) -> str:
         """Return the epoch that a day (UTC) belongs to; empty for life."""

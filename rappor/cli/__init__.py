@@ -15,4 +15,4 @@ def main() -> None:
         from rappor.errors import MissingExtraError
 
         sys.exit(f"rappor: {MissingExtraError('cli')}")
-    run()
+    sys.exit(run())

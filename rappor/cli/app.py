@@ -6,7 +6,7 @@ Exit codes: 0 done, 1 the question has no answer, 2 usage (a wrong argument, fil
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Sequence
 
 import click
 from click.shell_completion import get_completion_class
@@ -45,22 +45,26 @@ for command in (demo, encode, simulate, aggregate, decode, params, collects):
     cli.add_command(command)
 
 
-def run() -> None:
-    """Run the command line and turn every error raised on purpose into one sentence."""
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code; errors become one sentence.
+
+    Without arguments it takes those of the process.
+    """
     try:
-        cli.main(prog_name="rappor", standalone_mode=False)
-    except click.exceptions.Exit as ending:
-        sys.exit(ending.exit_code)
+        cli.main(args=arguments, prog_name="rappor", standalone_mode=False)
     except click.Abort:
-        click.echo("rappor: interrupted", err=True)
-        sys.exit(INTERRUPTED)
+        return _fail("interrupted", INTERRUPTED)
     except click.ClickException as error:
         error.show()
-        sys.exit(USAGE)
+        return USAGE
     except RapporError as error:
-        click.echo(f"rappor: {error}", err=True)
-        sys.exit(NO_ANSWER if isinstance(error, DecodeError) else USAGE)
+        return _fail(str(error), NO_ANSWER if isinstance(error, DecodeError) else USAGE)
     except OSError as error:
         name = f"{error.filename}: " if error.filename else ""
-        click.echo(f"rappor: {name}{error.strerror or error}", err=True)
-        sys.exit(USAGE)
+        return _fail(f"{name}{error.strerror or error}", USAGE)
+    return 0
+
+
+def _fail(sentence: str, code: int) -> int:
+    click.echo(f"rappor: {sentence}", err=True)
+    return code

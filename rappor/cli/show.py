@@ -93,7 +93,7 @@ def remarks(diagnostics: Mapping[str, Any]) -> Iterator[str]:
 
 def _limit(diagnostics: Mapping[str, Any]) -> str:
     share = diagnostics["detectable_share"]
-    if share > 1:
+    if share is None or share > 1:
         return "No share can be found: there are too few reports for this noise."
     enough = diagnostics["half_detectable_with_reports"]
     half = f"about {enough:,} reports" if enough else "more cohorts, not more reports,"

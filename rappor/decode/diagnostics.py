@@ -78,7 +78,7 @@ def describe_fit(
     live = target.reports > 0
     squares = (fit.residual[live] ** 2 / fit.noise[live]).sum()
     noise = float(np.mean(fit.noise[live]))
-    typical = float(np.median(std_error))
+    known = std_error[np.isfinite(std_error)]
     reach = float(stats.norm.isf(cut) + stats.norm.isf(1 - _POWER))
     return {
         "goodness_of_fit": {
@@ -88,7 +88,7 @@ def describe_fit(
         "collision_share": float(fit.tau2 / (fit.tau2 + noise)),
         "set_aside_rows": int((fit.robust[live] < 1).sum()),
         "unexplained_bits": _unexplained(target, fit),
-        "detectable_share": typical * reach,
+        "detectable_share": float(np.median(known)) * reach if len(known) else None,
         "half_detectable_with_reports": _reports_for_half(target, fit, noise),
     }
 

@@ -38,6 +38,9 @@ TAPER = (3.5, 7.0)
 _RIDGE = 1e-9
 """Relative to the diagonal: keeps the normal equations solvable when columns repeat."""
 
+_NOTHING = 1e-6
+"""Share of a column's own information below which it is a combination of others."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fit:
@@ -84,13 +87,14 @@ class Fit:
         Returns
         -------
         score : (c,) float64. z_s' W residual.
-        information : (c,) float64. z_s' W x_s; near 0 for a combination of selected columns.
+        information : (c,) float64. z_s' W x_s; 0 for a combination of selected columns.
         """
         weighted = columns.T @ sparse.diags_array(self.weight)
         score = columns.T @ (self.weight * self.residual)
         cross = np.asarray((weighted @ self.basis).todense())
         own = columns.T @ self.weight
-        return score, own - np.einsum("ij,ij->i", cross @ self.inverse, cross)
+        information = own - np.einsum("ij,ij->i", cross @ self.inverse, cross)
+        return score, np.where(information > _NOTHING * own, information, 0.0)
 
 
 def fit_rows(

@@ -52,7 +52,7 @@ def null_tail(target: Target, fit: Fit) -> NullTail:
             powers = np.exp(tilt * residuals)
             mass = powers.mean(axis=1)
             mean = (residuals * powers).mean(axis=1) / mass
-            spread = (residuals**2 * powers).mean(axis=1) / mass - mean**2
+            spread = np.maximum((residuals**2 * powers).mean(axis=1) / mass - mean**2, 0.0)
             cumulants[t] += draws * np.log(mass).sum()
             first[t] += draws * mean.sum()
             second[t] += draws * spread.sum()
@@ -61,7 +61,7 @@ def null_tail(target: Target, fit: Fit) -> NullTail:
     # Without any residual spread both are zero and no tail is finite.
     with np.errstate(divide="ignore", invalid="ignore"):
         tails = stats.norm.sf(signed) + stats.norm.pdf(signed) * (1 / steep - 1 / signed)
-    usable = (signed != 0) & (steep != 0) & np.isfinite(tails) & (tails > 0)
+    usable = np.isfinite(tails) & (tails > 0)
     scores, log_tails = first[usable], np.log(np.minimum(tails[usable], 1.0))
     # Where the residuals' largest sum is near, the formula flattens: keep it decreasing.
     log_tails = np.minimum.accumulate(log_tails)

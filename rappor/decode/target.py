@@ -59,13 +59,14 @@ class Target:
 
 
 def debias(collections: Sequence[Counts]) -> Target:
-    """Stack the collections as rows of one regression.
+    """Stack the collections that have reports as rows of one regression.
 
     Raises
     ------
-    DecodeError: there are no collections or no reports.
+    DecodeError: there are no reports at all.
     """
-    if not collections or sum(counts.n_reports for counts in collections) == 0:
+    collections = [counts for counts in collections if counts.n_reports]
+    if not collections:
         raise DecodeError("counts must hold at least 1 report, got 0")
     sizes = [counts.params.m * counts.params.k for counts in collections]
     bits = np.concatenate([np.full(c.params.m, c.params.k) for c in collections])

@@ -1,0 +1,1 @@
+"""Speed and accuracy, measured and compared; run with `python -m benchmarks`."""

@@ -1,0 +1,52 @@
+"""`python -m benchmarks [name ...] [--quick] [--json PATH]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import accuracy, record, speed
+from benchmarks.tables import Table
+
+BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
+    "paper": accuracy.paper,
+    "coverage": accuracy.coverage,
+    "decode": speed.decode,
+    "draw": speed.draw,
+    "aggregate": speed.aggregate,
+    "hash": speed.hash_candidates,
+    "exact": speed.exact,
+}
+
+
+def main() -> None:
+    """Run the named benchmarks, all of them without a name."""
+    options = _parser().parse_args()
+    tables: list[Table] = []
+    for name in options.names or list(BENCHMARKS):
+        for table in BENCHMARKS[name](quick=options.quick):
+            sys.stdout.write(f"{table}\n\n")
+            sys.stdout.flush()
+            tables.append(table)
+    if options.json:
+        record.write(options.json, tables, quick=options.quick)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "names",
+        nargs="*",
+        choices=list(BENCHMARKS),
+        metavar="name",
+        help=f"which to run: {', '.join(BENCHMARKS)}; all without a name",
+    )
+    parser.add_argument("--quick", action="store_true", help="reduced counts, a minute or two")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="also write the results here")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

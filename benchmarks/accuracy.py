@@ -1,0 +1,277 @@
+"""Accuracy: what is found, what is found wrongly, and whether the errors are honest.
+
+Every run is one collection with its own strings, its own coins and its own seed. Truth is
+the population's share, so intervals are held to it and not to the devices that reported.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from benchmarks.populations import POPULATIONS, Collection
+from benchmarks.tables import Table
+from rappor.candidates import Candidates
+from rappor.counts import Counts
+from rappor.decode import Estimates, decode
+from rappor.hashing import bloom_cells
+from rappor.params import Params
+from rappor.simulate import simulate_counts
+
+_Run = TypeVar("_Run")
+
+LEVEL = 0.05
+TOP = 20
+
+DESIGNS = {
+    "paper": Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75),
+    "asymmetric": Params(k=128, h=1, m=32, f=0.2, p=0.223909, q=0.530677),
+}
+"""Two designs of equal privacy (eps_inf 4.394, eps_1 1.0743): [EPK14] section 5.2, and one
+hash with the noise chosen for it."""
+
+NOISE_LEVELS = {
+    "paper m=64": Params(k=128, h=2, m=64, f=0.5, p=0.5, q=0.75),
+    "balanced": Params.profile("balanced"),
+}
+LOW_NOISE = {f"low noise h={h}": Params(k=128, h=h, m=16, f=0, p=0.225, q=0.775) for h in (1, 2)}
+"""Collisions with unasked strings, not the coins, are what limits these."""
+
+COVERAGE_KINDS = ("exp", "zipf_half", "uniform", "one_heavy")
+MISSING_KINDS = ("zipf_missing", "exp_missing")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Detections of one run at one error control."""
+
+    true: int
+    false: int
+
+    @property
+    def false_share(self) -> float:
+        """False detections as a share of all, 0 if there are none."""
+        return self.false / max(self.true + self.false, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detection:
+    """One run: detections under Benjamini-Hochberg and Bonferroni, and the distribution.
+
+    `total_variation` is half the sum of absolute errors over the candidates; `with_other`
+    adds the error of the share that is left for strings nobody asked about.
+    """
+
+    bh: Found
+    bonferroni: Found
+    total_variation: float
+    with_other: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """One run: shares of intervals that hold the truth, and of false detections.
+
+    `adjusted` is over the detected, NaN where nothing was detected.
+    """
+
+    everywhere: float
+    top: float
+    adjusted: float
+    found: Found
+
+
+def run_many(measure: Callable[[int], _Run], n_runs: int, pool: Executor | None) -> list[_Run]:
+    """Measure seeds 0 to n_runs - 1, in the order of the seeds, in a pool if there is one."""
+    if pool is None:
+        return [measure(seed) for seed in range(n_runs)]
+    return list(pool.map(measure, range(n_runs), chunksize=2))
+
+
+def start_pool() -> Executor:
+    """Start one process a core; spawned, since a fork would share compiled threads."""
+    return ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
+
+
+def detect(seed: int, params: Params, n_reports: int = 1_000_000) -> Detection:
+    """Run the data of [EPK14] section 5.2 once through the decoder."""
+    collection = POPULATIONS["exp"](seed)
+    counts = simulate_counts(collection.population, params, n_reports=n_reports, seed=seed)
+    bh = decode(counts, collection.candidates, level=LEVEL, correction="bh", distribution=True)
+    bonferroni = decode(counts, collection.candidates, level=LEVEL, correction="bonferroni")
+    assert bh.share is not None
+    shares = dict(zip(bh.candidates, bh.share, strict=True))
+    return Detection(
+        bh=count_found(bh, collection),
+        bonferroni=count_found(bonferroni, collection),
+        **_variation(np.array([shares[text] for text in collection.candidates]), collection),
+    )
+
+
+def detect_plainly(seed: int, params: Params, n_reports: int = 1_000_000) -> Detection:
+    """Run the same data through weighted least squares over all candidates at once."""
+    collection = POPULATIONS["exp"](seed)
+    counts = simulate_counts(collection.population, params, n_reports=n_reports, seed=seed)
+    estimate, std_error = plain_least_squares(counts, collection.candidates)
+    p_values = stats.norm.sf(estimate / std_error)
+    is_true = collection.shares > 0
+    adjusted = stats.false_discovery_control(p_values)
+    return Detection(
+        bh=_found(adjusted <= LEVEL, is_true),
+        bonferroni=_found(p_values <= LEVEL / len(p_values), is_true),
+        **_variation(estimate, collection),
+    )
+
+
+def plain_least_squares(
+    counts: Counts, candidates: list[str]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Estimate all candidates by one dense weighted regression, nothing selected.
+
+    Returns
+    -------
+    estimate, std_error : (c,) float64, as shares.
+    """
+    params = counts.params
+    gap = params.q_star - params.p_star
+    n = np.repeat(counts.reports, params.k)
+    observed = counts.ones.ravel() / n
+    noise = observed * (1 - observed) / n / gap**2
+    cells = bloom_cells(Candidates.from_list(candidates).digests, params)
+    design = np.zeros((params.m * params.k, len(candidates)))
+    for column, rows in enumerate(cells):
+        design[rows[rows >= 0], column] = 1
+    weighted = design / noise[:, None]
+    inverse = np.linalg.inv(design.T @ weighted)
+    estimate = inverse @ (weighted.T @ ((observed - params.p_star) / gap))
+    return estimate, np.sqrt(inverse.diagonal())
+
+
+def cover(seed: int, kind: str, params: Params, n_reports: int) -> Coverage:
+    """Decode one collection and hold its intervals to the truth."""
+    collection = POPULATIONS[kind](seed)
+    counts = simulate_counts(collection.population, params, n_reports=n_reports, seed=seed)
+    estimates = decode(counts, collection.candidates, level=LEVEL, correction="bh")
+    truth = true_shares(estimates, collection)
+    inside = (estimates.ci_low <= truth) & (truth <= estimates.ci_high)
+    adjusted = (estimates.ci_low_adjusted <= truth) & (truth <= estimates.ci_high_adjusted)
+    # The top is chosen by truth; ties fall by position in the candidate list, not by estimate.
+    top = np.isin(estimates.candidates, collection.candidates[:TOP])
+    return Coverage(
+        everywhere=float(inside.mean()),
+        top=float(inside[top].mean()),
+        adjusted=_mean(adjusted[estimates.detected]),
+        found=count_found(estimates, collection),
+    )
+
+
+def true_shares(estimates: Estimates, collection: Collection) -> NDArray[np.float64]:
+    """Return the true share of each row of the estimates."""
+    shares = dict(zip(collection.candidates, collection.shares, strict=True))
+    return np.array([shares[text] for text in estimates.candidates])
+
+
+def count_found(estimates: Estimates, collection: Collection) -> Found:
+    """Split the detected candidates into held and absent ones."""
+    return _found(estimates.detected, true_shares(estimates, collection) > 0)
+
+
+def _variation(shares: NDArray[np.float64], collection: Collection) -> dict[str, float]:
+    """Return both total variations of shares given in the order of the candidates."""
+    errors = float(np.abs(shares - collection.shares).sum())
+    other = abs(float(1 - shares.sum()) - collection.unasked)
+    return {"total_variation": errors / 2, "with_other": (errors + other) / 2}
+
+
+def _found(detected: NDArray[np.bool_], is_true: NDArray[np.bool_]) -> Found:
+    return Found(true=int((detected & is_true).sum()), false=int((detected & ~is_true).sum()))
+
+
+def _mean(values: NDArray[np.bool_]) -> float:
+    return float(values.mean()) if len(values) else float("nan")
+
+
+def paper(*, quick: bool) -> list[Table]:
+    """Measure what is found in the data of [EPK14] section 5.2 at equal privacy."""
+    n_runs = 8 if quick else 200
+    table = Table(
+        title=f"paper: [EPK14] 5.2, exp(-.05 i), N = 1e6, mean of {n_runs} runs",
+        columns=(
+            "design and decoder",
+            "found BH",
+            "false BH",
+            "false share",
+            "found Bonf.",
+            "false Bonf.",
+            "any false",
+            "total variation",
+            "with other",
+        ),
+        note="As printed in [EPK14]: 45 found, 2 false. Least squares is over all candidates, "
+        "unclipped.\nBH and Bonferroni at 5 %; any false is the share of runs under Bonferroni.",
+    )
+    with start_pool() as pool:
+        for name, params in DESIGNS.items():
+            for decoder, measure in (("least squares", detect_plainly), ("decode", detect)):
+                runs = run_many(partial(measure, params=params), n_runs, pool)
+                table.rows.append([f"{name}, {decoder}", *_summarise(runs)])
+    return [table]
+
+
+def _summarise(runs: list[Detection]) -> list[float]:
+    return [
+        float(np.mean([run.bh.true for run in runs])),
+        float(np.mean([run.bh.false for run in runs])),
+        float(np.mean([run.bh.false_share for run in runs])),
+        float(np.mean([run.bonferroni.true for run in runs])),
+        float(np.mean([run.bonferroni.false for run in runs])),
+        float(np.mean([run.bonferroni.false > 0 for run in runs])),
+        float(np.mean([run.total_variation for run in runs])),
+        float(np.mean([run.with_other for run in runs])),
+    ]
+
+
+def coverage(*, quick: bool) -> list[Table]:
+    """Measure coverage and false discoveries over populations, noise levels and sizes."""
+    n_runs = 3 if quick else 50
+    table = Table(
+        title=f"coverage: 95 % intervals and BH 5 %, mean of {n_runs} collections a row",
+        columns=("collection", "N", "all", "top 20", "adjusted", "false share", "found"),
+        note="Nominal: .95, .95, at least .95, at most .05. Adjusted: intervals of the detected.",
+    )
+    with start_pool() as pool:
+        for kind, name, params, n_reports in coverage_cells():
+            measure = partial(cover, kind=kind, params=params, n_reports=n_reports)
+            runs = run_many(measure, n_runs, pool)
+            table.rows.append([f"{kind}, {name}", n_reports, *average(runs)])
+    return [table]
+
+
+def coverage_cells() -> Iterator[tuple[str, str, Params, int]]:
+    """Yield population, name of the parameters, parameters and reports of every measurement."""
+    kinds = [(kind, NOISE_LEVELS) for kind in COVERAGE_KINDS]
+    kinds += [(kind, LOW_NOISE) for kind in MISSING_KINDS]
+    for kind, levels in kinds:
+        for name, params in levels.items():
+            for n_reports in (1_000_000, 10_000_000):
+                yield kind, name, params, n_reports
+
+
+def average(runs: list[Coverage]) -> list[float]:
+    """Return mean coverage of all, the top and the detected, false share and number found."""
+    adjusted = [run.adjusted for run in runs if not np.isnan(run.adjusted)]
+    return [
+        float(np.mean([run.everywhere for run in runs])),
+        float(np.mean([run.top for run in runs])),
+        float(np.mean(adjusted)) if adjusted else float("nan"),
+        float(np.mean([run.found.false_share for run in runs])),
+        float(np.mean([run.found.true for run in runs])),
+    ]

@@ -1,0 +1,60 @@
+"""Decode once in a process of its own and print seconds and peak memory as JSON.
+
+Run as `python -m benchmarks.decode_once N_CANDIDATES`. Imports, compilation and the making
+of the data come first and are not timed.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+
+import numpy as np
+
+from rappor.candidates import Candidates
+from rappor.counts import Counts
+from rappor.decode import decode
+from rappor.params import Params
+from rappor.population import Population
+from rappor.simulate import simulate_counts
+
+PARAMS = Params(
+    k=128,
+    h=1,
+    m=64,
+    f=Params.profile("balanced").f,
+    p=Params.profile("balanced").p,
+    q=Params.profile("balanced").q,
+)
+N_REPORTS = 10_000_000
+N_TRUE = 1000
+
+
+def measure(n_candidates: int) -> dict[str, float]:
+    """Hash and decode so many candidates, 1,000 of them held by Zipf's law."""
+    strings = [f"example.org/{i}" for i in range(n_candidates)]
+    population = Population(strings[:N_TRUE], 1 / np.arange(1.0, N_TRUE + 1))
+    counts = simulate_counts(population, PARAMS, n_reports=N_REPORTS, seed=1)
+    _decode(strings[:N_TRUE], counts)  # compiles and imports what is compiled and imported once
+    before = peak_bytes()
+    start = time.perf_counter()
+    n_found = _decode(strings, counts)
+    seconds = time.perf_counter() - start
+    return {"seconds": seconds, "before": before, "peak": peak_bytes(), "found": n_found}
+
+
+def _decode(strings: list[str], counts: Counts) -> int:
+    candidates = Candidates.from_list(strings)
+    return int(decode(counts, candidates).detected.sum())
+
+
+def peak_bytes() -> int:
+    """Return the largest resident size that this process has had, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+if __name__ == "__main__":
+    json.dump(measure(int(sys.argv[1])), sys.stdout)

@@ -1,0 +1,110 @@
+"""The named populations that accuracy is measured on, and the candidates asked about.
+
+Every collection has its own names, so that every collection hashes anew: what holds on
+average over collections does not hang on one lucky layout of bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rappor.population import Population
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Collection:
+    """Who holds what, and what is asked.
+
+    Attributes
+    ----------
+    population : the true values and their shares.
+    candidates : c distinct strings, true ones first, largest first.
+    shares : (c,) float64. The true share of each candidate, 0 for the absent ones.
+    """
+
+    population: Population
+    candidates: list[str]
+    shares: NDArray[np.float64]
+
+    @property
+    def unasked(self) -> float:
+        """Share of devices whose string is no candidate."""
+        return max(0.0, float(1 - self.shares.sum()))
+
+
+def exp(seed: int) -> Collection:
+    """Return weights exp(-.05 i) of 100 strings, and 100 absent ones ([EPK14] section 5.2)."""
+    return _collect(_exponential(), asked=np.arange(100), n_absent=100, seed=seed)
+
+
+def zipf_half(seed: int) -> Collection:
+    """Return Zipf's law over 1,000 strings of which a random half is asked about."""
+    asked = np.random.default_rng([seed, 1]).choice(1000, size=500, replace=False)
+    return _collect(_zipf(), asked=asked, n_absent=0, seed=seed)
+
+
+def uniform(seed: int) -> Collection:
+    """Return 500 equally frequent strings, and 500 absent ones."""
+    return _collect(np.ones(500), asked=np.arange(500), n_absent=500, seed=seed)
+
+
+def one_heavy(seed: int) -> Collection:
+    """Return one string on 90 % of the devices, 99 that share the rest, and 100 absent ones."""
+    weights = np.concatenate([[0.9], np.full(99, 0.1 / 99)])
+    return _collect(weights, asked=np.arange(100), n_absent=100, seed=seed)
+
+
+def exp_missing(seed: int) -> Collection:
+    """Return `exp` with ten of the 100 strings not asked about, two of the top ten among them."""
+    return _collect(_exponential(), asked=_without_a_tenth(100, seed), n_absent=100, seed=seed)
+
+
+def zipf_missing(seed: int) -> Collection:
+    """Return Zipf's law over 1,000 strings, 100 of them not asked about, and 1,000 absent ones."""
+    return _collect(_zipf(), asked=_without_a_tenth(1000, seed), n_absent=1000, seed=seed)
+
+
+POPULATIONS: dict[str, Callable[[int], Collection]] = {
+    "exp": exp,
+    "zipf_half": zipf_half,
+    "uniform": uniform,
+    "one_heavy": one_heavy,
+    "zipf_missing": zipf_missing,
+    "exp_missing": exp_missing,
+}
+
+
+def _exponential() -> NDArray[np.float64]:
+    weights: NDArray[np.float64] = np.exp(-0.05 * np.arange(100))
+    return weights
+
+
+def _zipf() -> NDArray[np.float64]:
+    return np.asarray(1 / np.arange(1.0, 1001.0), dtype=np.float64)
+
+
+def _without_a_tenth(n: int, seed: int) -> NDArray[np.int64]:
+    """Drop n/10 of n strings at random: two of the first ten, the rest of the others."""
+    chance = np.random.default_rng([seed, 2])
+    top = chance.choice(10, size=2, replace=False)
+    rest = 10 + chance.choice(n - 10, size=n // 10 - 2, replace=False)
+    return np.setdiff1d(np.arange(n, dtype=np.int64), np.concatenate([top, rest]))
+
+
+def _collect(
+    weights: NDArray[np.float64], *, asked: NDArray[np.int64], n_absent: int, seed: int
+) -> Collection:
+    """Name the strings after the seed and set true and absent candidates side by side."""
+    names = [f"{seed}/true/{i}" for i in range(len(weights))]
+    population = Population(names, weights)
+    asked = np.sort(asked)
+    absent = [f"{seed}/absent/{i}" for i in range(n_absent)]
+    return Collection(
+        population=population,
+        candidates=[names[i] for i in asked] + absent,
+        shares=np.concatenate([population.weights[asked], np.zeros(n_absent)]),
+    )

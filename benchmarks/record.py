@@ -1,0 +1,63 @@
+"""What a result has to carry to mean something later: versions, machine and commit."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.tables import Table
+
+PACKAGES = ("rappor", "numpy", "scipy", "scikit-learn", "numba")
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return versions, processor and commit."""
+    return {
+        "python": platform.python_version(),
+        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cpu_count": os.cpu_count(),
+        "commit": _commit(),
+    }
+
+
+def write(path: Path, tables: Sequence[Table], *, quick: bool) -> None:
+    """Write all tables and where they come from as one JSON object."""
+    document = {
+        "quick": quick,
+        "machine": describe_machine(),
+        "tables": [table.to_dict() for table in tables],
+    }
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+def _processor() -> str:
+    """Return the processor's name where the system tells it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _commit() -> str | None:
+    """Return the commit of the source tree, None outside a repository or without git."""
+    try:
+        answer = subprocess.run(
+            ["git", "rev-parse", "HEAD"],  # noqa: S607  # whichever git the user has
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return answer.stdout.strip()

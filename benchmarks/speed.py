@@ -1,0 +1,222 @@
+"""Speed: reports and candidates a second, seconds and peak memory, beside plain numpy.
+
+Data is made outside the timed region. Every figure is the best of several repeats, and the
+median beside it: the best says what the code can do, the median what the machine was like.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.decode_once import N_REPORTS, PARAMS
+from benchmarks.tables import Cell, Table
+from rappor.candidates import Candidates
+from rappor.encoding import encoder
+from rappor.kernels import sum_bits
+from rappor.params import Params
+from rappor.population import Population, english_words
+from rappor.simulate import simulate_counts, simulate_reports
+
+Block = tuple[NDArray[np.uint8], NDArray[np.uint16]]
+
+_BLOCK = 1 << 16
+_MEGABYTE = 1e6
+
+
+def time_it(work: Callable[[], object], *, repeats: int) -> tuple[float, float]:
+    """Run the work once unmeasured, then return the best and the median seconds."""
+    work()
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds), statistics.median(seconds)
+
+
+def decode(*, quick: bool) -> list[Table]:
+    """Measure a decode of many candidates, each in a fresh process."""
+    table = Table(
+        title=f"decode: k = 128, m = 64, {N_REPORTS:.0e} reports, Zipf over 1,000 strings",
+        columns=("candidates", "seconds", "median", "peak MB", "of which before", "found"),
+        note="Hashing and decoding; imports, data and compilation are not timed. "
+        "The candidates' texts are in the memory before.",
+    )
+    for n_candidates in (10_000,) if quick else (100_000, 1_000_000):
+        runs = [_decode_apart(n_candidates) for _ in range(1 if quick else 3)]
+        seconds = [run["seconds"] for run in runs]
+        best = runs[seconds.index(min(seconds))]
+        table.rows.append(
+            [
+                f"{n_candidates:,}",
+                best["seconds"],
+                statistics.median(seconds),
+                best["peak"] / _MEGABYTE,
+                best["before"] / _MEGABYTE,
+                int(best["found"]),
+            ]
+        )
+    return [table]
+
+
+def _decode_apart(n_candidates: int) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.decode_once", str(n_candidates)]
+    root = Path(__file__).resolve().parents[1]
+    answer = subprocess.run(command, cwd=root, capture_output=True, check=True)  # noqa: S603  # ours
+    document: dict[str, float] = json.loads(answer.stdout)
+    return document
+
+
+def draw(*, quick: bool) -> list[Table]:
+    """Measure the drawing of whole reports on one core."""
+    n = 1 << (17 if quick else 20)
+    repeats = 2 if quick else 5
+    population = Population([f"value {i}" for i in range(1000)], 1 / np.arange(1.0, 1001.0))
+    bits = _bit_table(population, PARAMS)
+
+    def ours() -> int:
+        blocks = simulate_reports(population, PARAMS, n_reports=n, seed=1, block=_BLOCK)
+        return sum(len(block.packed) for block in blocks)
+
+    def plain() -> int:
+        chance = np.random.default_rng(1)
+        return sum(len(draw_plainly(chance, population, bits, PARAMS)) for _ in range(n // _BLOCK))
+
+    table = _rates("draw: whole reports, k = 128, m = 64, one core", "reports")
+    _compare(table, n, (("simulate_reports", ours), ("plain numpy", plain)), repeats=repeats)
+    table.note = "Plain numpy: PCG64, a uniform float for each of two coins a bit, not packed."
+    return [table]
+
+
+def _bit_table(population: Population, params: Params) -> NDArray[np.uint8]:
+    """Return the true bits of each value in each cohort, (values, m, k) uint8."""
+    encode = encoder(params).encode
+    rows = [encode(value, j) for value in population.values for j in range(params.m)]
+    packed = np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, params.n_bytes)
+    bits = np.unpackbits(packed, axis=1, count=params.k, bitorder="little")
+    return bits.reshape(len(population), params.m, params.k)
+
+
+def draw_plainly(
+    chance: np.random.Generator,
+    population: Population,
+    bits: NDArray[np.uint8],
+    params: Params,
+) -> NDArray[np.bool_]:
+    """Draw a block of reports as one would write it down: the comparison.
+
+    Returns
+    -------
+    (65536, k) bool.
+    """
+    values = chance.choice(len(population), size=_BLOCK, p=population.weights)
+    cohorts = chance.integers(params.m, size=_BLOCK)
+    permanent = bits[values, cohorts].astype(bool)
+    coins = chance.random(permanent.shape)
+    permanent = np.where(coins < params.f, coins < params.f / 2, permanent)
+    coins = chance.random(permanent.shape)
+    return np.asarray(coins < np.where(permanent, params.q, params.p))
+
+
+def aggregate(*, quick: bool) -> list[Table]:
+    """Measure the summing of packed reports whose cohorts come in any order."""
+    n = 1 << (17 if quick else 21)
+    repeats = 2 if quick else 5
+    chance = np.random.default_rng(1)
+    packed = chance.integers(0, 256, size=(n, PARAMS.n_bytes), dtype=np.uint8)
+    cohorts = chance.integers(0, PARAMS.m, size=n).astype(np.uint16)
+    table = _rates("aggregate: packed reports, k = 128, m = 64, unsorted, one core", "reports")
+    work = (
+        ("sum_bits", lambda: sum_bits(packed, cohorts, k=PARAMS.k, m=PARAMS.m)),
+        ("plain numpy", lambda: sum_plainly(packed, cohorts, k=PARAMS.k, m=PARAMS.m)),
+    )
+    _compare(table, n, work, repeats=repeats)
+    table.note = "Plain numpy: unpackbits in blocks of 65,536, then a sum for each cohort."
+    return [table]
+
+
+def sum_plainly(
+    packed: NDArray[np.uint8], cohorts: NDArray[np.uint16], *, k: int, m: int
+) -> NDArray[np.int64]:
+    """Sum as one would write it down: the comparison.
+
+    Returns
+    -------
+    (m, k) int64.
+    """
+    ones = np.zeros((m, k), dtype=np.int64)
+    for start in range(0, len(packed), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        bits = np.unpackbits(packed[block], axis=1, count=k, bitorder="little")
+        for j in range(m):
+            ones[j] += bits[cohorts[block] == j].sum(axis=0)
+    return ones
+
+
+def hash_candidates(*, quick: bool) -> list[Table]:
+    """Measure the hashing of candidates in all cohorts."""
+    n = 10_000 if quick else 200_000
+    strings = [f"example.org/{i}" for i in range(n)]
+    few = strings[: n // 100]
+    encode = encoder(PARAMS).encode
+    table = _rates("hash: candidates in 64 cohorts, k = 128, h = 1, one core", "candidates")
+
+    def ours() -> object:
+        return Candidates.from_list(strings).cells(PARAMS, 0, n)
+
+    def one_by_one() -> object:
+        return [encode(text, j) for text in few for j in range(PARAMS.m)]
+
+    repeats = 2 if quick else 5
+    best, median = time_it(ours, repeats=repeats)
+    slow, slow_median = time_it(one_by_one, repeats=repeats)
+    rate, slow_rate = n / best, len(few) / slow
+    table.rows.append(["Candidates.cells", rate, n / median, rate / slow_rate])
+    table.rows.append(["device's encoder", slow_rate, len(few) / slow_median, 1.0])
+    return [table]
+
+
+def exact(*, quick: bool) -> list[Table]:
+    """Measure counts drawn exactly without drawing any report."""
+    n_devices = 1_000_000_000
+    params = Params.profile("balanced")
+    population = english_words()
+    if quick:
+        population = Population(population.values[:5000], population.weights[:5000])
+
+    def ours() -> object:
+        return simulate_counts(population, params, n_reports=n_devices, seed=1)
+
+    best, median = time_it(ours, repeats=1 if quick else 3)
+    words = len(population)
+    table = Table(
+        title=f"exact: counts of {n_devices:.0e} devices over {words:,} English words, m = 128",
+        columns=("what", "seconds", "median"),
+        rows=[["simulate_counts", best, median]],
+        note="The time depends on words and cohorts, not on devices.",
+    )
+    return [table]
+
+
+def _rates(title: str, what: str) -> Table:
+    return Table(title=title, columns=("what", f"{what}/s", "median", "ratio"))
+
+
+def _compare(
+    table: Table, n: int, work: tuple[tuple[str, Callable[[], object]], ...], *, repeats: int
+) -> None:
+    """Add a row for each way to do the work; the ratio is to the last one, best to best."""
+    seconds = [time_it(run, repeats=repeats) for _, run in work]
+    last = seconds[-1][0]
+    for (name, _), (best, median) in zip(work, seconds, strict=True):
+        row: list[Cell] = [name, n / best, n / median, last / best]
+        table.rows.append(row)

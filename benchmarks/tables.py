@@ -1,0 +1,47 @@
+"""Tables of results: plain text for people, dictionaries for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Cell = str | int | float
+
+
+@dataclass(slots=True, kw_only=True)
+class Table:
+    """A titled table of results; a note under it says what it is compared with."""
+
+    title: str
+    columns: Sequence[str]
+    rows: list[list[Cell]] = field(default_factory=list)
+    note: str = ""
+
+    def __str__(self) -> str:
+        """Write aligned text: the first column to the left, the others to the right."""
+        texts = [list(self.columns), *([_text(cell) for cell in row] for row in self.rows)]
+        widths = [max(len(row[i]) for row in texts) for i in range(len(self.columns))]
+        lines = [self.title, *(_align(row, widths) for row in texts)]
+        lines.insert(2, "  ".join("-" * width for width in widths))
+        return "\n".join([*lines, *([self.note] if self.note else [])])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the table as an object ready for JSON."""
+        rows = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+        return {"title": self.title, "rows": rows, "note": self.note}
+
+
+def _align(row: list[str], widths: list[int]) -> str:
+    first, *others = zip(row, widths, strict=True)
+    cells = [first[0].ljust(first[1]), *(text.rjust(width) for text, width in others)]
+    return "  ".join(cells).rstrip()
+
+
+def _text(cell: Cell) -> str:
+    """Write numbers with about four digits, large ones with thousands apart."""
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, int) or abs(cell) >= 1000:
+        return f"{cell:,.0f}"
+    return f"{cell:.4g}"
