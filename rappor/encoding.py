@@ -150,7 +150,7 @@ class Buckets:
         _check_cohort(cohort, self.params)
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise ReportError(f"a value must be an int or a float, got {_told(value)}")
-        if math.isnan(value):
+        if isinstance(value, float) and math.isnan(value):
             raise ReportError("a value must be a number, got NaN")
         edges = [float(edge) for edge in self.params.categories]
         return _pack([bisect.bisect_right(edges, value)], self.params)

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 import mmh3
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from rappor.compiled import compiled
 from rappor.params import Params
 
 
@@ -45,7 +45,7 @@ def bloom_cells(digests: NDArray[np.uint64], params: Params) -> NDArray[np.int32
     return cells
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _fill_cells(
     digests: NDArray[np.uint64], k: int, h: int, m: int, cells: NDArray[np.int32]
 ) -> None:
@@ -64,7 +64,7 @@ def _fill_cells(
                 cells[s, j * h + hash_index] = cell
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _fmix64(x: np.uint64) -> np.uint64:
     """MurmurHash3's 64-bit finalizer."""
     x ^= x >> np.uint64(33)

@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from rappor.compiled import compiled
 from rappor.errors import ReportError
 from rappor.params import Params
 
@@ -85,7 +85,7 @@ def _complaint(cohort: int, row: int, k: int, m: int) -> str:
     return f"the bits from {k} on must be 0, got a 1 in row {row}"
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _sum_bits(
     packed: NDArray[np.uint8],
     cohorts: NDArray[np.integer[Any]],
@@ -115,7 +115,7 @@ def _sum_bits(
     return -1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _empty_lanes(waiting: NDArray[np.uint64], ones: NDArray[np.int64]) -> None:
     """Move one cohort's eight-in-a-word counters into its sums."""
     for i in range(len(ones)):
@@ -140,7 +140,7 @@ def set_bits(cells: NDArray[np.int32], k: int) -> NDArray[np.uint8]:
     return packed
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _set_bits(cells: NDArray[np.int32], packed: NDArray[np.uint8]) -> None:
     for row in range(cells.shape[0]):
         for column in range(cells.shape[1]):
@@ -163,7 +163,7 @@ def add_cells(
     _add_cells(cells, devices, cells.shape[1] // devices.shape[1], ones.reshape(-1))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _add_cells(
     cells: NDArray[np.int32], devices: NDArray[np.int64], h: int, ones: NDArray[np.int64]
 ) -> None:
@@ -204,7 +204,7 @@ def respond(
     return packed
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _respond(
     bits: NDArray[np.uint8],
     permanent_coins: NDArray[np.uint32],

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
 from rappor.candidates import Candidates
+from rappor.compiled import compiled
 from rappor.params import Params
 
 BLOCK = 1 << 15
@@ -55,7 +55,7 @@ class Design:
         return sparse.csc_array((np.ones(len(rows)), rows, ends), shape=(self.n_rows, len(chosen)))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sum_cells(
     cells: NDArray[np.int32],
     first: NDArray[np.float64],

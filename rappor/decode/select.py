@@ -71,7 +71,9 @@ def select(target: Target, design: Design, progress: Progress) -> Selection:
         if round_ == 0:
             inside = _lasso(columns, fit, standing[looked_at])
             fit = fit_rows(target, columns[:, inside], start=fit)
-        fit, inside, estimates, errors, cut = _refine(target, columns, fit, inside, n_asked=n)
+        fit, inside, estimates, errors, cut = _refine(
+            target, columns, fit, inside, n_asked=n, progress=progress
+        )
         chosen = looked_at[inside]
         missed = np.setdiff1d(np.flatnonzero(standing > 0), looked_at)
         if len(missed):
@@ -156,6 +158,7 @@ def _refine(
     inside: NDArray[np.bool_],
     *,
     n_asked: int,
+    progress: Progress,
 ) -> tuple[Fit, NDArray[np.bool_], NDArray[np.float64], NDArray[np.float64], float]:
     """Let candidates in and out of the selection until it stands.
 
@@ -164,6 +167,7 @@ def _refine(
     """
     search_freedom = 0.0
     for step in range(_REFINEMENTS):
+        progress("selecting candidates", step, _REFINEMENTS)
         fit = fit_rows(target, columns[:, inside], start=fit, search_freedom=search_freedom)
         estimate, std_error = _all_estimates(columns, fit, inside)
         standing = estimate / std_error

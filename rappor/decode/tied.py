@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from rappor.candidates import Candidates
+from rappor.compiled import compiled
 from rappor.decode.design import Design
 
 
@@ -48,7 +48,7 @@ def spread_ties(n_candidates: int, ties: list[list[int]]) -> NDArray[np.int64]:
     return place
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _hash_rows(
     cells: NDArray[np.int32], live: NDArray[np.bool_], hashes: NDArray[np.uint64]
 ) -> None:
