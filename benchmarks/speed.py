@@ -158,7 +158,7 @@ def sum_plainly(
         block = slice(start, start + _BLOCK)
         bits = np.unpackbits(packed[block], axis=1, count=k, bitorder="little")
         for j in range(m):
-            ones[j] += bits[cohorts[block] == j].sum(axis=0)
+            ones[j] += bits[cohorts[block] == j].sum(axis=0, dtype=np.int64)
     return ones
 
 

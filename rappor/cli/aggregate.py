@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rappor.cli.console import json_option, print_json, registry_option
+from rappor.cli.console import Slow, json_option, print_json, registry_option
 from rappor.errors import DecodeError, FileError, MetricError
 from rappor.metric import Registry
 
 if TYPE_CHECKING:
     from rappor.aggregate import Aggregation
     from rappor.counts import Counts
+
+_TOLD = 1000
+"""Lines between two looks at the progress display."""
 
 
 @click.command()
@@ -66,14 +69,23 @@ def _read_uploads(paths: list[str], registry: Registry) -> Aggregation:
     """Sum all streams as one, so that a retry in another file is known again."""
     from rappor.aggregate import aggregate_jsonl
 
-    return aggregate_jsonl(_lines(paths), registry.lookup)
+    with Slow() as slow:
+        return aggregate_jsonl(_lines(paths, slow), registry.lookup)
 
 
-def _lines(paths: list[str]) -> Iterator[bytes]:
+def _lines(paths: list[str], slow: Slow) -> Iterator[bytes]:
+    """Yield every line of every stream, telling how many bytes are read."""
+    sizes = [Path(path).stat().st_size for path in paths if Path(path).is_file()]
+    total = sum(sizes) if len(sizes) == len(paths) else None
+    done = 0
     for path in paths:
         try:
             with click.open_file(path, "rb") as stream:
-                yield from stream
+                for number, line in enumerate(stream):
+                    yield line
+                    done += len(line)
+                    if number % _TOLD == 0:
+                        slow("reading uploads", done, total)
         except OSError as error:
             raise FileError(path, error.strerror or "unreadable") from None
 

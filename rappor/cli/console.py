@@ -44,7 +44,7 @@ def output() -> Console:
 class Slow:
     """A progress display on standard error that appears only when work takes over a second.
 
-    Call it with a stage, how much is done and how much there is.
+    Call it with a stage, how much is done and how much there is (None if nobody knows).
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Slow:
     def __enter__(self) -> Slow:
         return self
 
-    def __call__(self, stage: str, done: int, total: int) -> None:
+    def __call__(self, stage: str, done: int, total: int | None) -> None:
         """Show how far a stage is."""
         if self._display is None:
             if time.monotonic() - self._begun < 1:
