@@ -21,7 +21,7 @@ from benchmarks.populations import POPULATIONS, Collection
 from benchmarks.tables import Table
 from rappor.candidates import Candidates
 from rappor.counts import Counts
-from rappor.decode import Estimates, decode
+from rappor.decoding import Estimates, decode
 from rappor.hashing import bloom_cells
 from rappor.params import Params
 from rappor.simulate import simulate_counts

@@ -15,7 +15,7 @@ import numpy as np
 
 from rappor.candidates import Candidates
 from rappor.counts import Counts
-from rappor.decode import decode
+from rappor.decoding import decode
 from rappor.params import Params
 from rappor.population import Population
 from rappor.simulate import simulate_counts

@@ -35,7 +35,7 @@ def write(path: Path, tables: Sequence[Table], *, quick: bool) -> None:
         "machine": describe_machine(),
         "tables": [table.to_dict() for table in tables],
     }
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def _processor() -> str:

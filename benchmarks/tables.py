@@ -27,8 +27,11 @@ class Table:
         return "\n".join([*lines, *([self.note] if self.note else [])])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the table as an object ready for JSON."""
-        rows = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+        """Return the table as an object ready for JSON, where NaN is None."""
+        rows = [
+            dict(zip(self.columns, (None if x != x else x for x in row), strict=True))  # noqa: PLR0124
+            for row in self.rows
+        ]
         return {"title": self.title, "rows": rows, "note": self.note}
 
 

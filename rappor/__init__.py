@@ -7,7 +7,6 @@ device pays for no array library, and a collector never loads the randomizer.
 from __future__ import annotations
 
 import importlib
-import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from rappor.candidates import Candidates
     from rappor.collects import describe
     from rappor.counts import Counts
-    from rappor.decode import Estimates, decode
+    from rappor.decoding import Estimates, decode
     from rappor.encoding import encoder, parse_value
     from rappor.errors import (
         DecodeError,
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     )
     from rappor.kernels import sum_bits
     from rappor.metric import Metric, Registry
-    from rappor.normalize import normalize
     from rappor.params import Params
     from rappor.population import Population, english_words
     from rappor.privacy import belief_bound, epsilon_inf, epsilon_n, epsilon_one
@@ -63,7 +61,6 @@ __all__ = [
     "epsilon_inf",
     "epsilon_n",
     "epsilon_one",
-    "normalize",
     "parse_upload",
     "parse_value",
     "simulate_counts",
@@ -79,7 +76,7 @@ _DOOR: Final[dict[str, tuple[str, str]]] = {
     "Counts": ("rappor.counts", "analysis"),
     "DecodeError": ("rappor.errors", _BASE),
     "Encoded": ("rappor.randomize", _BASE),
-    "Estimates": ("rappor.decode", "analysis"),
+    "Estimates": ("rappor.decoding", "analysis"),
     "FileError": ("rappor.errors", _BASE),
     "Metric": ("rappor.metric", _BASE),
     "MetricError": ("rappor.errors", _BASE),
@@ -93,7 +90,7 @@ _DOOR: Final[dict[str, tuple[str, str]]] = {
     "ReportError": ("rappor.errors", _BASE),
     "Upload": ("rappor.report", _BASE),
     "belief_bound": ("rappor.privacy", _BASE),
-    "decode": ("rappor.decode", "analysis"),
+    "decode": ("rappor.decoding", "analysis"),
     "describe": ("rappor.collects", _BASE),
     "encode_value": ("rappor.randomize", _BASE),
     "encoder": ("rappor.encoding", _BASE),
@@ -101,7 +98,6 @@ _DOOR: Final[dict[str, tuple[str, str]]] = {
     "epsilon_inf": ("rappor.privacy", _BASE),
     "epsilon_n": ("rappor.privacy", _BASE),
     "epsilon_one": ("rappor.privacy", _BASE),
-    "normalize": ("rappor.normalize", _BASE),
     "parse_upload": ("rappor.report", _BASE),
     "parse_value": ("rappor.encoding", _BASE),
     "simulate_counts": ("rappor.simulate", "analysis"),
@@ -133,17 +129,3 @@ def _import(module: str, extra: str) -> ModuleType:
 
             raise MissingExtraError(extra) from None
         raise
-
-
-class _Door(ModuleType):
-    """The package itself, whose public names win over submodules that are called the same.
-
-    Importing the module rappor.decode would otherwise put it where the function decode is.
-    """
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _DOOR and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Door

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from rappor.candidates import Candidates
-from rappor.decode.design import Design
-from rappor.decode.distribution import fit_distribution
-from rappor.decode.fit import Fit, fit_rows
-from rappor.decode.target import Target, debias
+from rappor.decoding.design import Design
+from rappor.decoding.distribution import fit_distribution
+from rappor.decoding.fit import Fit, fit_rows
+from rappor.decoding.target import Target, debias
 from rappor.params import Params
 from rappor.population import Population
 from rappor.simulate import simulate_counts

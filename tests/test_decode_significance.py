@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from rappor.counts import Counts
-from rappor.decode.fit import Fit, fit_rows
-from rappor.decode.significance import null_tail, threshold
-from rappor.decode.target import Target, debias
+from rappor.decoding.fit import Fit, fit_rows
+from rappor.decoding.significance import null_tail, threshold
+from rappor.decoding.target import Target, debias
 from rappor.params import Params
 
 

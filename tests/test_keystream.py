@@ -93,7 +93,7 @@ raise SystemExit(1)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_fork_cannot_draw_its_parents_coins() -> None:
     """In a forked process drawing is refused, and a substream works."""
-    assert subprocess.run([sys.executable, "-c", FORK], check=False).returncode == 0  # noqa: S603
+    assert subprocess.run([sys.executable, "-c", FORK], check=False).returncode == 0
 
 
 def test_every_bit_of_a_coin_is_fair() -> None:

@@ -58,7 +58,7 @@ def decode(
     set are added; different sets are decoded together.
     """
     from rappor.cli.show import print_estimates
-    from rappor.decode import decode as decode_counts
+    from rappor.decoding import decode as decode_counts
 
     metric = load_metric(registry_path, name)
     collections = _load_counts(paths, metric)

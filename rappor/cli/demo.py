@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rappor.counts import Counts
-    from rappor.decode import Estimates
+    from rappor.decoding import Estimates
     from rappor.population import Population
     from rappor.simulate import ReportBlock
 
@@ -53,7 +53,7 @@ def demo(
     10,000 words. The truth stands beside each estimate.
     """
     from rappor.cli.show import print_estimates
-    from rappor.decode import decode
+    from rappor.decoding import decode
     from rappor.simulate import simulate_reports
 
     params = Params.profile(profile)

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rappor.cli.console import output
-from rappor.decode.estimates import Estimates
+from rappor.decoding.estimates import Estimates
 
 _SUSPICIOUS = 1e-6
 

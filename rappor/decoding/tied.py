@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from rappor.candidates import Candidates
 from rappor.compiled import compiled
-from rappor.decode.design import Design
+from rappor.decoding.design import Design
 
 
 def find_ties(design: Design, live: NDArray[np.bool_]) -> list[list[int]]:

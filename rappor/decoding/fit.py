@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from rappor.decode.target import Target
+from rappor.decoding.target import Target
 
 TAPER = (3.5, 7.0)
 """Standard deviations above the fit at which a row's weight begins to fall and is gone."""

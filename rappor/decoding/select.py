@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from rappor.decode.design import Design, Progress, sum_cells
-from rappor.decode.fit import Fit, fit_rows
-from rappor.decode.significance import null_tail, threshold
-from rappor.decode.target import Target
+from rappor.decoding.design import Design, Progress, sum_cells
+from rappor.decoding.fit import Fit, fit_rows
+from rappor.decoding.significance import null_tail, threshold
+from rappor.decoding.target import Target
 
 SCREENED = 5000
 """Candidates that selection looks at between two screenings, the selected ones apart."""
@@ -70,7 +70,10 @@ def select(target: Target, design: Design, progress: Progress) -> Selection:
         inside = np.isin(looked_at, chosen)
         if round_ == 0:
             inside = _lasso(columns, fit, standing[looked_at])
-            fit = fit_rows(target, columns[:, inside], start=fit)
+            # Before any row is set aside: a string that the lasso missed would lose its own.
+            fit, inside, *_ = _refine(
+                target, columns, fit, inside, n_asked=n, progress=progress, taper=False
+            )
         fit, inside, estimates, errors, cut = _refine(
             target, columns, fit, inside, n_asked=n, progress=progress
         )
@@ -159,6 +162,7 @@ def _refine(
     *,
     n_asked: int,
     progress: Progress,
+    taper: bool = True,
 ) -> tuple[Fit, NDArray[np.bool_], NDArray[np.float64], NDArray[np.float64], float]:
     """Let candidates in and out of the selection until it stands.
 
@@ -168,7 +172,9 @@ def _refine(
     search_freedom = 0.0
     for step in range(_REFINEMENTS):
         progress("selecting candidates", step, _REFINEMENTS)
-        fit = fit_rows(target, columns[:, inside], start=fit, search_freedom=search_freedom)
+        fit = fit_rows(
+            target, columns[:, inside], start=fit, taper=taper, search_freedom=search_freedom
+        )
         estimate, std_error = _all_estimates(columns, fit, inside)
         standing = estimate / std_error
         p_values = null_tail(target, fit).p_values(standing)

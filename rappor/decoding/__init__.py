@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 
 from rappor.candidates import Candidates
 from rappor.counts import Counts
-from rappor.decode import closed, diagnostics
-from rappor.decode.design import Design, Progress
-from rappor.decode.distribution import fit_distribution
-from rappor.decode.estimates import Estimates
-from rappor.decode.fit import Fit
-from rappor.decode.infer import Question, Raw, conclude
-from rappor.decode.select import Selection, select
-from rappor.decode.significance import null_tail, threshold
-from rappor.decode.target import Target, debias
-from rappor.decode.tied import drop_ties, find_ties, spread_ties
+from rappor.decoding import closed, diagnostics
+from rappor.decoding.design import Design, Progress
+from rappor.decoding.distribution import fit_distribution
+from rappor.decoding.estimates import Estimates
+from rappor.decoding.fit import Fit
+from rappor.decoding.infer import Question, Raw, conclude
+from rappor.decoding.select import Selection, select
+from rappor.decoding.significance import null_tail, threshold
+from rappor.decoding.target import Target, debias
+from rappor.decoding.tied import drop_ties, find_ties, spread_ties
 from rappor.errors import DecodeError
 
 __all__ = ["Estimates", "decode"]

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from rappor.decode.estimates import Estimates
-from rappor.decode.significance import CORRECTIONS, threshold
+from rappor.decoding.estimates import Estimates
+from rappor.decoding.significance import CORRECTIONS, threshold
 from rappor.errors import DecodeError
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, optimize, sparse
 
-from rappor.decode.fit import Fit
-from rappor.decode.target import Target
+from rappor.decoding.fit import Fit
+from rappor.decoding.target import Target
 
 _STEPS = 4
 """Fisher scoring steps; the weights hardly move after the second."""

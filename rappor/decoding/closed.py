@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from rappor.decode.target import Target
+from rappor.decoding.target import Target
 from rappor.errors import DecodeError
 from rappor.params import Params
 
