@@ -30,7 +30,7 @@ from rappor.errors import DecodeError
 
 __all__ = ["Estimates", "decode"]
 
-SHARE_LEVEL = 0.1
+SHARE_LEVEL = 0.2
 """False discovery rate [BH95] at which a candidate may have a share in the distribution
 answer: more of them fit the noise, fewer leave mass out (benchmarks: accuracy)."""
 

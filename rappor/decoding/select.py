@@ -180,7 +180,11 @@ def _refine(
         p_values = null_tail(target, fit).p_values(standing)
         enter = threshold(p_values, level=ENTER, n_asked=n_asked, correction="bh")
         stay = threshold(p_values, level=STAY, n_asked=n_asked, correction="bh")
-        wanted = _within_reach(np.where(inside, p_values <= stay, p_values <= enter), standing, fit)
+        n_rows = int((fit.weight > 0).sum())
+        staying = _strongest(inside & (p_values <= stay), standing, n_rows // 2)
+        # Few at a time: what enters may explain away what would have entered beside it.
+        entering = _strongest(~inside & (p_values <= enter), standing, max(n_rows // 16, 1))
+        wanted = staying | entering
         search_freedom = _search_freedom(standing, p_values <= enter)
         if step > 0 and np.array_equal(wanted, inside):
             break
@@ -201,11 +205,10 @@ def _all_estimates(
     return estimate, std_error
 
 
-def _within_reach(
-    wanted: NDArray[np.bool_], standing: NDArray[np.float64], fit: Fit
+def _strongest(
+    wanted: NDArray[np.bool_], standing: NDArray[np.float64], most: int
 ) -> NDArray[np.bool_]:
-    """Keep the strongest candidates, at most as many as half the rows can carry."""
-    most = int((fit.weight > 0).sum() // 2)
+    """Keep the wanted candidates with the largest scores, at most so many."""
     if wanted.sum() <= most:
         return wanted
     kept = np.zeros_like(wanted)
