@@ -76,15 +76,16 @@ def _all_reports(metric: Metric) -> str:
 def _suspicion(epsilon: float) -> str:
     low, high = belief_bound(epsilon, _SUSPICION)
     if high > _NEAR_CERTAINTY:
-        return f"a suspicion of {_percent(_SUSPICION)} can come near certainty, either way"
+        return f"a suspicion of {100 * _SUSPICION:.0f} % can come near certainty, either way"
     return (
-        f"a suspicion of {_percent(_SUSPICION)} can become at most {_percent(high)} "
-        f"and at least {_percent(low)}"
+        f"a suspicion of {100 * _SUSPICION:.0f} % can become at most {at_most(high)} "
+        f"and at least {math.floor(1000 * low) / 10:g} %"
     )
 
 
-def _percent(belief: float) -> str:
-    return f"{100 * belief:.0f} %"
+def at_most(belief: float) -> str:
+    """Write a belief in per cent, rounded up to a tenth: what is promised must hold."""
+    return f"{math.ceil(1000 * belief) / 10:g} %"
 
 
 def _promise(epoch: str | None) -> str:

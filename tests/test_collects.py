@@ -30,15 +30,16 @@ PAPER = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75, normalize="host")
 
 
 def test_a_description_for_life() -> None:
-    """The whole text for the paper's own parameters: 75 % and 99 % from 1.07 and 4.39 nats."""
+    """The whole text for the paper's own parameters: 74.6 % and 98.8 % from 1.07 and 4.39 nats, rounded up."""
     assert describe(make(PAPER)).splitlines() == [
         "page: Home pages",
         "Collected by browser team until 2026-11-30, that day included.",
         "What is noted: a text (normalised by 'host'), hashed onto 2 of 128 bits in one of 16 "
         "cohorts.",
-        "One report (epsilon 1.07): a suspicion of 50 % can become at most 75 % and at least 25 %.",
+        "One report (epsilon 1.07): a suspicion of 50 % can become at most 74.6 % and "
+        "at least 25.4 %.",
         "All reports of one value for ever (epsilon 4.39): a suspicion of 50 % can become at most "
-        "99 % and at least 1 %.",
+        "98.8 % and at least 1.2 %.",
         "Promise, for life: the noise of a value is drawn once and kept. The losses of distinct "
         "values add, and it is not hidden that a value changed or came back.",
         "What the collector keeps: sums only, no single report.",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import textwrap
 
 import click
 
 from rappor.cli.console import registry_option
 from rappor.collects import describe
 from rappor.metric import Registry
+
+_WIDTH = 92
 
 
 @click.command()
@@ -19,4 +22,11 @@ def collects(registry_path: str, names: tuple[str, ...]) -> None:
     registry = Registry.load(registry_path)
     today = datetime.datetime.now(datetime.UTC).date()
     chosen = [registry.metric(name) for name in names or registry]
-    click.echo("\n\n".join(describe(metric, today=today) for metric in chosen))
+    click.echo("\n\n".join(_wrap(describe(metric, today=today)) for metric in chosen))
+
+
+def _wrap(text: str) -> str:
+    """Break lines that are too long to read, and indent what follows."""
+    return "\n".join(
+        textwrap.fill(line, _WIDTH, subsequent_indent="    ") for line in text.splitlines()
+    )

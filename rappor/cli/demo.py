@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rappor.cli.console import Slow, json_option, print_json, seed_option
+from rappor.collects import at_most
 from rappor.errors import FileError
 from rappor.files import read_text
 from rappor.params import PROFILES, Params
@@ -149,9 +150,9 @@ def _opening(counts: Counts, n_values: int, n_asked: int, profile: str) -> str:
 
 def _privacy(params: Params) -> str:
     one, ever = epsilon_one(params), epsilon_inf(params)
-    sure, sure_for_ever = belief_bound(one, 0.5)[1], belief_bound(ever, 0.5)[1]
+    sure, sure_for_ever = (at_most(belief_bound(loss, 0.5)[1]) for loss in (one, ever))
     return (
         f"Privacy loss of a device: {one:.2f} nats by this report, at most {ever:.2f} for ever. A\n"
         "suspicion of 50 % that it holds some value can become at most "
-        f"{sure:.0%} by this report,\n{sure_for_ever:.0%} for ever."
+        f"{sure} by this report,\n{sure_for_ever} for ever."
     )

@@ -9,6 +9,7 @@ import click
 from rich.table import Table
 
 from rappor.cli.console import json_option, load_metric, output, print_json
+from rappor.collects import at_most
 from rappor.params import PROFILES, Params
 from rappor.plan import detection_limit, standard_error
 from rappor.privacy import belief_bound, epsilon_inf, epsilon_n, epsilon_one
@@ -106,4 +107,5 @@ def _print(facts: dict[str, Any]) -> None:
 def _loss(epsilon: float | None) -> str:
     if epsilon is None:
         return "infinite: the value can be learned with certainty"
-    return f"{epsilon:.4f} nats: a suspicion of 50 % ends below {belief_bound(epsilon, 0.5)[1]:.1%}"
+    most = at_most(belief_bound(epsilon, 0.5)[1])
+    return f"{epsilon:.4f} nats: a suspicion of 50 % becomes at most {most}"

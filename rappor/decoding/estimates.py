@@ -172,7 +172,7 @@ class Estimates:
 
     def __str__(self) -> str:
         """Print the detected rows for people."""
-        percent = f"{self.confidence:.4g}"
+        percent = f"{100 * self.confidence:.4g} %"
         lines = [
             f"{'candidate':<24} {'count':>12} {'std error':>11} {'share':>9}  {percent} interval"
         ]
