@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.errors import FileError, ReportError
+from rappor import google_layout
+from rappor.errors import FileError, ParamsError, ReportError
 from rappor.hashing import bloom_cells, digest_strings
 from rappor.normalize import normalize as normalize_text
-from rappor.params import Params
+from rappor.params import LAYOUT, Params
 
 _BYTE_ORDER_MARK = "\ufeff"
 
@@ -130,7 +131,17 @@ class Candidates:
         Returns
         -------
         (stop - start, m * h) int32, as `rappor.hashing.bloom_cells` writes them.
+
+        Raises
+        ------
+        ParamsError
+            The hash layout is unknown.
         """
+        if params.layout == google_layout.LAYOUT:
+            values = [text.encode() for text in self.strings[start:stop]]
+            return google_layout.google_cells(values, params)
+        if params.layout != LAYOUT:
+            raise ParamsError(f"layout must be {LAYOUT} or google, got {params.layout!r}")
         return bloom_cells(self.digests[start:stop], params)
 
 

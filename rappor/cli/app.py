@@ -13,6 +13,7 @@ from click.shell_completion import get_completion_class
 
 from rappor.cli.aggregate import aggregate
 from rappor.cli.collects import collects
+from rappor.cli.convert import convert
 from rappor.cli.decode import decode
 from rappor.cli.demo import demo
 from rappor.cli.encode import encode
@@ -41,7 +42,7 @@ def completion(shell: str) -> None:
     click.echo(kind(cli, {}, "rappor", "_RAPPOR_COMPLETE").source())
 
 
-for command in (demo, encode, simulate, aggregate, decode, params, collects):
+for command in (demo, encode, simulate, aggregate, decode, params, collects, convert):
     cli.add_command(command)
 
 

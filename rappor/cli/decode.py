@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rappor.cli.console import Slow, json_option, load_metric, metric_option, registry_option
+from rappor.cli.console import Slow, json_option, load_metric
 from rappor.errors import DecodeError, MetricError
 from rappor.metric import Metric
 
@@ -18,8 +18,17 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="COUNTS...")
-@registry_option
-@metric_option
+@click.option("--registry", "registry_path", type=click.Path(), help="Registry of metrics (TOML).")
+@click.option("--metric", "name", help="Name of the metric.")
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["rappor", "google"]),
+    default="rappor",
+    show_default=True,
+    help="google: counts.csv of google/rappor, with --params in place of registry and metric.",
+)
+@click.option("--params", "params_path", type=click.Path(), help="params.csv of google/rappor.")
 @click.option(
     "--candidates",
     "candidates_path",
@@ -41,8 +50,10 @@ if TYPE_CHECKING:
 @json_option
 def decode(
     paths: tuple[str, ...],
-    registry_path: str,
-    name: str,
+    registry_path: str | None,
+    name: str | None,
+    file_format: str,
+    params_path: str | None,
     candidates_path: str | None,
     level: float,
     correction: str,
@@ -60,9 +71,14 @@ def decode(
     from rappor.cli.show import print_estimates
     from rappor.decoding import decode as decode_counts
 
-    metric = load_metric(registry_path, name)
-    collections = _load_counts(paths, metric)
-    candidates = _load_candidates(metric, registry_path, candidates_path)
+    if file_format == "google":
+        collections, candidates = _load_google(paths, params_path, candidates_path)
+    elif registry_path is None or name is None:
+        raise click.UsageError("give --registry and --metric, or --format google with --params")
+    else:
+        metric = load_metric(registry_path, name)
+        collections = _load_counts(paths, metric)
+        candidates = _load_candidates(metric, registry_path, candidates_path)
     with Slow() as slow:
         estimates = decode_counts(
             collections,
@@ -80,6 +96,20 @@ def decode(
     else:
         print_estimates(estimates, detected_only=not show_all)
         _tell_skipped(candidates)
+
+
+def _load_google(
+    paths: tuple[str, ...], params_path: str | None, candidates_path: str | None
+) -> tuple[list[Counts], Candidates | None]:
+    """Read the files of google/rappor; several counts.csv are added."""
+    from rappor import interop
+    from rappor.counts import Counts
+
+    if params_path is None or candidates_path is None:
+        raise click.UsageError("--format google needs --params and --candidates")
+    params = interop.read_params(params_path)
+    counts = sum((interop.read_counts(path, params) for path in paths), Counts.zero(params))
+    return [counts], interop.read_candidates(candidates_path)
 
 
 def _load_counts(paths: tuple[str, ...], metric: Metric) -> list[Counts]:
