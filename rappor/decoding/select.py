@@ -62,7 +62,7 @@ def select(target: Target, design: Design, progress: Progress) -> Selection:
     fit = fit_rows(target, design.columns(np.array([], dtype=np.int64)), taper=False)
     chosen = np.array([], dtype=np.int64)
     for round_ in range(_SCREENINGS):
-        estimate, std_error = _screen(design, fit, progress)
+        estimate, std_error = _screen(design, fit, progress, n_backgrounds=len(target.counts))
         standing = estimate / std_error
         standing[chosen] = np.inf
         looked_at = np.sort(np.argsort(-standing, kind="stable")[: SCREENED + len(chosen)])
@@ -80,7 +80,7 @@ def select(target: Target, design: Design, progress: Progress) -> Selection:
         chosen = looked_at[inside]
         missed = np.setdiff1d(np.flatnonzero(standing > 0), looked_at)
         if len(missed):
-            estimate, std_error = _screen(design, fit, progress)
+            estimate, std_error = _screen(design, fit, progress, n_backgrounds=len(target.counts))
         estimate[looked_at], std_error[looked_at] = estimates, errors
         tail = null_tail(target, fit)
         if not len(missed) or not np.any(tail.p_values((estimate / std_error)[missed]) <= cut):
@@ -89,7 +89,7 @@ def select(target: Target, design: Design, progress: Progress) -> Selection:
 
 
 def _screen(
-    design: Design, fit: Fit, progress: Progress
+    design: Design, fit: Fit, progress: Progress, *, n_backgrounds: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """De-bias every candidate as if it were outside the selection, with the mean leverage.
 
@@ -102,9 +102,11 @@ def _screen(
     for start, cells in design.blocks():
         sum_cells(cells, weighted, fit.weight, sums[start : start + len(cells)])
         progress("screening candidates", start + len(cells), design.n_candidates)
-    n_fitted = len(fit.coefficients)
-    share_left = max(1 - n_fitted / max(len(fit.residual), 1), 0.05)
-    return _debiased(sums[:, 0], sums[:, 1] * share_left, fit)
+    score, own = sums.T
+    # The background takes own^2 / sum of weights, the selected their number in rows.
+    n_selected = len(fit.coefficients) - n_backgrounds
+    share_left = max(1 - n_selected / len(fit.residual), 0.05)
+    return _debiased(score, own * (1 - own / fit.weight.sum()) * share_left, fit)
 
 
 def _debiased(
