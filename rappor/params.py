@@ -238,6 +238,8 @@ def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 def _check_layout(layout: object) -> None:
     if not isinstance(layout, str) or not layout:
         raise ParamsError(f"layout must be a non-empty name, got {layout!r}")
+    if any(0xD800 <= ord(c) < 0xE000 for c in layout):
+        raise ParamsError("layout must be valid Unicode, got a lone surrogate")
 
 
 def _check_integer(name: str, value: object, low: int, high: int) -> None:

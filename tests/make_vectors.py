@@ -123,7 +123,12 @@ def fingerprints() -> list[dict[str, Any]]:
     for number, shape in enumerate(SHAPES):
         noise = NOISES[number % len(NOISES)]
         rows += [{"document": bloom_document(shape, noise), "categories": None}]
-    for extra in ({"normalize": "nfc"}, {"normalize": "domain"}, {"layout": "google"}):
+    for extra in (
+        {"normalize": "nfc"},
+        {"normalize": "domain"},
+        {"layout": "google"},
+        {"layout": "ä"},
+    ):
         rows.append({"document": bloom_document(SHAPES[0], NOISES[0]) | extra, "categories": None})
     named = {
         "onehot": ["light", "dark", "日本語"],
@@ -165,6 +170,33 @@ def uploads() -> list[dict[str, Any]]:
     return rows
 
 
+def encodings() -> list[dict[str, Any]]:
+    """Return the bits of values of every encoding but Bloom, over the edge of a byte too."""
+    names = [f"c{i}" for i in range(10)]
+    sets: list[tuple[str, list[str], int, list[tuple[Any, list[int]]]]] = [
+        ("boolean", [], 1, [(False, []), (True, [0])]),
+        ("onehot", names, 10, [(name, [i]) for i, name in enumerate(names)]),
+        ("flags", names, 10, [([], []), (["c9", "c0"], [0, 9]), (names, list(range(10)))]),
+        (
+            "buckets",
+            ["-1", "0", "0.5", "10", "1e+21"],
+            6,
+            [(-2, [0]), (-1, [1]), (0, [2]), (0.49, [2]), (0.5, [3]), (10, [4]), (1e22, [5])],
+        ),
+    ]
+    return [
+        {
+            "encoding": encoding,
+            "categories": categories,
+            "k": k,
+            "value": value,
+            "bits": reference.pack([int(i in ones) for i in range(k)]).hex(),
+        }
+        for encoding, categories, k, rows in sets
+        for value, ones in rows
+    ]
+
+
 def bad_reports() -> dict[str, Any]:
     """Return reports that are refused while the upload stands, for one parameter set of k = 12."""
     document = bloom_document((12, 1, 4), NOISES[0])
@@ -181,6 +213,9 @@ def bad_reports() -> dict[str, Any]:
         ("the fingerprint is upper case", good | {"params": good["params"].upper()}),
         ("the fingerprint is short", good | {"params": good["params"][:15]}),
         ("the fingerprint is null", good | {"params": None}),
+        ("the fingerprint ends in a line feed", good | {"params": good["params"] + "\n"}),
+        ("the metric ends in a line feed", good | {"metric": METRIC + "\n"}),
+        ("the metric is empty", good | {"metric": ""}),
         ("the cohort is m", good | {"cohort": 4}),
         ("the cohort is negative", good | {"cohort": -1}),
         ("the cohort is a fraction", good | {"cohort": 1.0}),
@@ -267,6 +302,7 @@ def render() -> dict[str, str]:
     documents = {
         "hashing": hashing(),
         "cohort": cohorts(),
+        "encoding": encodings(),
         "response": responses(),
         "fingerprint": fingerprints(),
         "upload": uploads(),

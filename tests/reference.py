@@ -151,5 +151,5 @@ def fingerprint(document: dict[str, Any], categories: list[str] | None = None) -
     document = dict(document)
     if categories is not None:
         document["categories"] = hashlib.sha256("\n".join(categories).encode()).hexdigest()
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).digest()[:8].hex()

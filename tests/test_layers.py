@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from functools import cache
@@ -65,6 +66,19 @@ def modules() -> dict[str, Path]:
 
 
 @cache
+def behind_the_door() -> dict[str, str]:
+    """Return the module that each public name of `rappor` loads when it is touched."""
+    tree = ast.parse(modules()["rappor"].read_text(encoding="utf-8"))
+    (typing_only,) = [node for node in tree.body if isinstance(node, ast.If)]
+    return {
+        alias.name: str(node.module)
+        for node in typing_only.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+@cache
 def imports_of(name: str) -> frozenset[str]:
     """Return what a module imports, at any depth of its code, type checking apart."""
     tree = ast.parse(modules()[name].read_text(encoding="utf-8"))
@@ -85,6 +99,10 @@ def imports_of(name: str) -> frozenset[str]:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
                 found.add(inner if inner in modules() else str(node.module))
+                if node.module == "rappor" and alias.name in rappor.__all__:
+                    found.add(behind_the_door()[alias.name])
+        elif isinstance(node, ast.Attribute) and ast.unparse(node).startswith("rappor."):
+            found |= {behind_the_door()[node.attr]} if node.attr in rappor.__all__ else set()
     return frozenset(found)
 
 
@@ -187,6 +205,41 @@ def test_function_decode_stays_a_function_when_its_room_is_imported() -> None:
     )
     answer = run(program)
     assert answer.returncode == 0, answer.stderr
+
+
+def test_door_opens_to_the_module_that_type_checkers_see() -> None:
+    """A name's real home is the one of its TYPE_CHECKING import, which the layers are read from."""
+    assert sorted(behind_the_door()) == rappor.__all__
+    for name, module in behind_the_door().items():
+        assert getattr(rappor, name) is getattr(importlib.import_module(module), name)
+
+
+@pytest.mark.parametrize("missing", ["numpy", "scipy", "sklearn", "numba", "cryptography"])
+def test_a_missing_library_never_shows_as_such(missing: str) -> None:
+    """Each public name either works without it or names the extra analysis."""
+    program = (
+        f"import sys\nsys.modules['{missing}'] = None\nimport rappor\n"
+        "for name in rappor.__all__:\n"
+        "    try:\n        getattr(rappor, name)\n"
+        "    except rappor.MissingExtraError as error:\n        print(name, error.extra)\n"
+    )
+    answer = run(program)
+    assert answer.returncode == 0, answer.stderr
+    refused = dict(line.split() for line in answer.stdout.splitlines())
+    assert set(refused.values()) <= {"analysis"}
+    heavy = {name for name, home in behind_the_door().items() if home not in LIGHT}
+    assert set(refused) == heavy if missing == "numpy" else set(refused) <= heavy
+
+
+@pytest.mark.parametrize(("missing", "name"), [("mmh3", "encoder"), ("rappor.kernels", "sum_bits")])
+def test_no_extra_is_named_that_would_not_help(missing: str, name: str) -> None:
+    """The base dependency, or a module of the project itself, is missing under its own name."""
+    program = (
+        f"import sys\nsys.modules['{missing}'] = None\nimport rappor\n"
+        f"try:\n    rappor.{name}\n"
+        "except ModuleNotFoundError as error:\n    print(type(error).__name__, error.name)\n"
+    )
+    assert run(program).stdout.split() == ["ModuleNotFoundError", missing]
 
 
 def test_missing_extra_is_named() -> None:

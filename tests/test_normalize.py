@@ -53,6 +53,7 @@ def test_casefold_does_not_see_how_a_text_is_composed(text: str) -> None:
         ("none", " Ä\u0308\n", " Ä\u0308\n"),
         ("nfc", "e\u0301 ", "é "),
         ("casefold", "STRASSE Straße ΌΣΟΣ", "strasse strasse όσοσ"),
+        ("casefold", "\u03b1\u0345\u0301", "\u03ac\u03b9"),  # composed first, then folded
         ("strip", "\t a b \u3000\n", "a b"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -9,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rappor.errors import ParamsError
@@ -67,6 +68,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"encoding": ["bloom"]}, "encoding must be one of .*, got \\['bloom'\\]"),
     ({"normalize": "upper"}, "normalize must be one of none, nfc, .*, got 'upper'"),
     ({"layout": ""}, "layout must be a non-empty name, got ''"),
+    ({"layout": "\ud800"}, "layout must be valid Unicode, got a lone surrogate"),
     ({"layout": 3}, "layout must be a non-empty name, got 3"),
     ({"k": 1}, r"k must be an integer in \[2, 2040\], got 1"),
     ({"k": 2041}, r"k must be an integer in \[2, 2040\], got 2041"),
@@ -302,3 +304,44 @@ def test_edges_read_back(edge: float) -> None:
     assert float(text) == edge
     assert edge_text(float(text)) == text
     assert ("e" in text) == (edge != 0 and not 1e-6 <= abs(edge) < 1e21)
+
+
+probabilities = st.floats(0, 1) | st.integers(0, ONE).map(lambda t: t / ONE)
+shapes = st.sampled_from(
+    [
+        {"k": 2, "h": 16, "m": 65536, "normalize": "domain"},
+        {"k": MAX_BITS, "layout": "other"},
+        {"k": 1, "encoding": "boolean"},
+        {"k": 2, "encoding": "onehot", "categories": ("ä", "\U0001f388"), "normalize": "casefold"},
+        {"k": 1, "encoding": "flags", "categories": ('"\\',)},
+        {"k": 3, "encoding": "buckets", "categories": ("-1e-7", "1e+21")},
+    ]
+)
+
+
+@given(shapes, st.floats(0, 0.999), probabilities, probabilities)
+def test_any_set_is_a_fixed_point_of_its_fields_and_of_json(
+    shape: dict[str, Any], f: float, one: float, other: float
+) -> None:
+    """Made again from its own fields, or read back from JSON, a set is equal to the last bit."""
+    low, high = sorted((one, other))
+    assume(threshold(low) < threshold(high) and (f == 0 or threshold(f / 2) > 0))
+    params = Params(**shape, f=f, p=low, q=high, insecure=True)
+    fields = {field.name: getattr(params, field.name) for field in dataclasses.fields(params)}
+    for again in (Params(**fields, insecure=True), Params.from_json(params.to_json())):
+        assert again == params
+        assert (again.t_f, again.t_p, again.t_q) == (params.t_f, params.t_p, params.t_q)
+        assert (again.to_json(), again.fingerprint) == (params.to_json(), params.fingerprint)
+
+
+@pytest.mark.parametrize("code", [*range(0x20), *range(0x7F, 0xA0)])
+def test_every_control_character_is_refused(code: int) -> None:
+    """Both blocks of them, to their first and last one."""
+    with pytest.raises(ParamsError, match="free of control characters"):
+        named("flags", f"a{chr(code)}b")
+
+
+@pytest.mark.parametrize("code", [0x20, 0x7E, 0xA0])
+def test_neighbours_of_control_characters_are_allowed(code: int) -> None:
+    """Blank, tilde and the blank that does not break are no controls."""
+    assert named("flags", f"a{chr(code)}b").k == 1

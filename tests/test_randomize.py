@@ -243,3 +243,31 @@ def test_nothing_true_is_shown() -> None:
     assert "bits" not in repr(encoded.report)
     for hidden in (encoded.bits, encoded.permanent, encoded.report.bits):
         assert repr(hidden) not in repr(encoded.report)
+
+
+@pytest.mark.parametrize(
+    ("kind", "epoch"), [("year", "2026"), ("quarter", "2026-Q4"), ("month", "2026-11")]
+)
+def test_a_value_goes_the_whole_way_in_an_epoch(kind: str, epoch: str) -> None:
+    """The report names the device's own cohort, and the noise is that of the epoch.
+
+    Sixteen devices: that all lie in cohort 0 of 8 by design is ruled out by the first assertion.
+    """
+    params = Params(**LARGE)
+    metric = Metric(
+        name="page",
+        params=params,
+        description="a",
+        owner="b",
+        expires=datetime.date(2030, 1, 1),
+        epoch=kind,
+    )
+    secrets = [bytes([i]) * 32 for i in range(16)]
+    assert len({cohort(secret, "page", 8) for secret in secrets}) > 1
+    for secret in secrets:
+        encoded = encode_value(secret, metric, "example.com", epoch=epoch)
+        own = cohort(secret, "page", 8)
+        bits = encoder(params).encode("example.com", own)
+        assert (encoded.cohort, encoded.report.cohort, encoded.bits) == (own, own, bits)
+        assert encoded.permanent == permanent(secret, "page", epoch, params, bits)
+        assert encoded.permanent != permanent(secret, "page", "", params, bits)

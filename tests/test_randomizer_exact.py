@@ -285,6 +285,8 @@ def test_largest_ratio_of_n_reports_is_epsilon_n(n: int, noise: Noise) -> None:
     sets = [Params(k=2, h=1, **noise), Params(k=2, h=2, **noise)]
     sets += [Params(k=1, encoding="boolean", **noise)]
     sets += [Params(k=2, encoding="flags", categories=("a", "b"), **noise)]
+    sets += [Params(k=2, encoding="onehot", categories=("a", "b"), **noise)]
+    sets += [Params(k=2, encoding="buckets", categories=("0",), **noise)]
     for params in sets:
         laws = [histories_of(bits, params, n) for bits in inputs_of(params)]
         assert worst_ratio(laws) == pytest.approx(epsilon_n(params, n), rel=1e-9)
@@ -362,3 +364,37 @@ def test_encoder_and_randomizer_agree_on_the_order_of_bits() -> None:
         bits = encoder(params).encode(name, 0)
         kept = permanent_response(bits, params, constant(ONE - 1))
         assert kept == bytes([1 << place])
+
+
+def redrawn_histories_of(bits: bytes, params: Params, n: int) -> Distribution:
+    """Return the law of n reports if each drew a permanent response of its own."""
+    law: Distribution = {b"": Fraction(1)}
+    once = reports_of(bits, params)
+    for _ in range(n):
+        law = {
+            past + report: chance * weight
+            for past, chance in law.items()
+            for report, weight in once.items()
+        }
+    return law
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_checker_of_histories_tells_a_redrawn_permanent_response(n: int) -> None:
+    """From two reports on the ratio is past exp(eps_n), from three on past exp(eps_inf)."""
+    params = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+    laws = [redrawn_histories_of(bits, params, n) for bits in inputs_of(params)]
+    honest = [histories_of(bits, params, n) for bits in inputs_of(params)]
+    assert worst_ratio(honest) == pytest.approx(epsilon_n(params, n), rel=1e-9)
+    assert (worst_ratio(laws) > epsilon_n(params, n) * 1.01) == (n > 1)
+    assert (worst_ratio(laws) > epsilon_inf(params)) == (n > 2)
+
+
+@every_noise
+def test_each_coin_is_compared_with_both_thresholds_until_one_hits(noise: Noise) -> None:
+    """A coin that hits nothing was asked for t(f/2), then 2 t(f/2), at every position."""
+    params = Params(k=5, **noise, insecure=True)
+    seen: list[tuple[str, int]] = []
+    coins = [Witness.watching(ONE - 1, seen) for _ in range(5)]
+    permanent_response(bytes([0b01101]), params, lambda n: coins[:n])
+    assert seen == [("<", params.t_f), ("<", 2 * params.t_f)] * 5

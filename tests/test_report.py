@@ -133,3 +133,21 @@ def test_nothing_of_a_report_shows_in_repr_or_errors() -> None:
         ((_, (error,)),) = [parse_upload(body, lookup)]
         assert isinstance(error, ReportError)
         assert "telltale" not in str(error)
+
+
+@pytest.mark.parametrize("tail", ["", "\n", " ", "x" * 64, "Ä", "\0"])
+@pytest.mark.parametrize("key", ["metric", "params"])
+def test_names_are_checked_before_anyone_is_asked_for_them(key: str, tail: str) -> None:
+    """A lookup that knows everything is asked for well-formed names only."""
+    entry = {"metric": "page", "params": PARAMS.fingerprint, "cohort": 0, "bits": "qww"}
+    entry[key] = f"{entry[key]}{tail}"
+    body = json.dumps({"v": 1, "id": "A" * 22, "reports": [entry]}).encode()
+    asked: list[tuple[str, str]] = []
+
+    def know_all(metric: str, fingerprint: str) -> Params:
+        asked.append((metric, fingerprint))
+        return PARAMS
+
+    _, (parsed,) = parse_upload(body, know_all)
+    assert type(parsed) is (ReportError if tail else Report)
+    assert asked == ([] if tail else [("page", PARAMS.fingerprint)])

@@ -148,6 +148,20 @@ def test_bad_uploads_are_refused_whole(row: dict[str, Any]) -> None:
     assert len(str(refusal.value).splitlines()) == 1
 
 
+def test_bits_of_every_other_encoding() -> None:
+    """Every value of a boolean, category, set of flags or number sets the stated bits."""
+    for row in load("encoding"):
+        params = Params(
+            k=row["k"],
+            f=0.5,
+            p=0.25,
+            q=0.75,
+            encoding=row["encoding"],
+            categories=tuple(row["categories"]),
+        )
+        assert encoder(params).encode(row["value"], 0).hex() == row["bits"]
+
+
 def test_values_of_flags_and_buckets_take_their_bits() -> None:
     """Other encodings set the bits that their names and edges say."""
     flags = Params(k=2, f=0.5, p=0.25, q=0.75, encoding="flags", categories=("a", "b c"))
