@@ -84,8 +84,12 @@ def _suspicion(epsilon: float) -> str:
 
 
 def at_most(belief: float) -> str:
-    """Write a belief in per cent, rounded up to a tenth: what is promised must hold."""
-    return f"{math.ceil(1000 * belief) / 10:g} %"
+    """Write a belief in per cent, rounded up: what is promised must hold.
+
+    To a tenth; near certainty to a thousandth, so that 99.97 does not read as 100.
+    """
+    steps = 10 if belief <= 0.999 else 1000
+    return f"{math.ceil(100 * steps * belief) / steps:g} %"
 
 
 def _promise(epoch: str | None) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rappor.collects import describe
+from rappor.collects import at_most, describe
 from rappor.metric import Metric
 from rappor.params import Params
 
@@ -102,3 +102,18 @@ def test_what_the_collector_keeps() -> None:
     """Whole reports and the least number that is shown."""
     text = describe(make(PAPER, keep_reports=True, min_reports=500))
     assert "What the collector keeps: each noisy report, shown from 500 reports on." in text
+
+
+@pytest.mark.parametrize(
+    ("belief", "text"),
+    [
+        (0.5, "50 %"),
+        (0.73106, "73.2 %"),
+        (0.88080, "88.1 %"),
+        (0.999665, "99.967 %"),
+        (1.0, "100 %"),
+    ],
+)
+def test_beliefs_are_rounded_up(belief: float, text: str) -> None:
+    """A bound that is said is never below the bound that holds."""
+    assert at_most(belief) == text
