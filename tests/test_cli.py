@@ -581,3 +581,20 @@ def test_light_commands_load_no_numpy() -> None:
         "assert not {'numpy', 'scipy', 'sklearn', 'numba'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+
+
+def test_commands_without_the_analysts_packages_name_the_extra() -> None:
+    """With the command line alone, light commands work and the others say what to install."""
+    program = (
+        "import sys\n"
+        "sys.modules['numpy'] = None\n"
+        "from rappor.cli.app import run\n"
+        "assert run(['params', '--profile', 'strict']) == 0\n"
+        "sys.exit(run(['demo']))\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 2
+    assert answer.stderr.count("\n") == 1
+    assert "rappor[analysis]" in answer.stderr

@@ -14,5 +14,6 @@ def main() -> None:
             raise
         from rappor.errors import MissingExtraError
 
-        sys.exit(f"rappor: {MissingExtraError('cli')}")
+        sys.stderr.write(f"rappor: {MissingExtraError('cli')}\n")
+        sys.exit(2)
     sys.exit(run())

@@ -19,7 +19,7 @@ from rappor.cli.demo import demo
 from rappor.cli.encode import encode
 from rappor.cli.params import params
 from rappor.cli.simulate import simulate
-from rappor.errors import DecodeError, RapporError
+from rappor.errors import DecodeError, MissingExtraError, RapporError
 
 NO_ANSWER, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -60,6 +60,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return USAGE
     except RapporError as error:
         return _fail(str(error), NO_ANSWER if isinstance(error, DecodeError) else USAGE)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("rappor"):
+            raise
+        # Commands import the analyst's packages when they run.
+        return _fail(str(MissingExtraError("analysis")), USAGE)
     except OSError as error:
         name = f"{error.filename}: " if error.filename else ""
         return _fail(f"{name}{error.strerror or error}", USAGE)
