@@ -500,6 +500,17 @@ def test_simulate_refuses_bad_populations(shell: Shell, content: bytes) -> None:
     assert not out.exists()
 
 
+def test_numbers_may_be_written_in_powers_of_ten(shell: Shell) -> None:
+    """A billion devices are 1e9; a fraction and a word are usage errors."""
+    words = ("--population", "population.csv", "--out", shell.path("x"), "--reports")
+    assert shell.metric("simulate", *words, "1e9")[0] == 0
+    assert Counts.load(shell.path("x")).n_reports == 10**9
+    for bad in ("1.5", "many", "nan", "inf"):
+        code, _, err = shell.metric("simulate", *words, bad)
+        assert code == 2
+        assert "whole number" in err
+
+
 def test_simulate_refuses_a_negative_number(shell: Shell) -> None:
     """Fewer than no devices cannot report."""
     words = ("--population", "population.csv", "--reports", "-1", "--out", shell.path("x"))

@@ -14,6 +14,32 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from rappor.metric import Metric, Registry
 
+
+def _read_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        number = float(text)
+    if not number.is_integer():
+        raise ValueError(text)
+    return int(number)
+
+
+class _Number(click.ParamType[int]):
+    """A whole number, also written as 1e9."""
+
+    name = "integer"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read the number; whatever is not whole is a usage error."""
+        try:
+            return _read_number(str(value))
+        except (ValueError, OverflowError):
+            raise click.BadParameter(f"{value!r} is not a whole number", ctx, param) from None
+
+
+NUMBER = _Number()
+
 registry_option = click.option(
     "--registry",
     "registry_path",

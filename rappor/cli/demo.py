@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rappor.cli.console import Slow, json_option, print_json, seed_option
+from rappor.cli.console import NUMBER, Slow, json_option, print_json, seed_option
 from rappor.collects import at_most
 from rappor.errors import FileError
 from rappor.files import read_text
@@ -35,7 +35,9 @@ REPORTS = 1_000_000
     type=click.Path(),
     help="Your own data: one value a line, or CSV with the header value,count.",
 )
-@click.option("--reports", type=int, help="Number of devices [default: a million, or your data's].")
+@click.option(
+    "--reports", type=NUMBER, help="Number of devices [default: a million, or your data's]."
+)
 @click.option(
     "--profile",
     type=click.Choice(list(PROFILES)),

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from rappor.cli.console import json_option, load_metric, output, print_json
+from rappor.cli.console import NUMBER, json_option, load_metric, output, print_json
 from rappor.collects import at_most
 from rappor.params import PROFILES, Params
 from rappor.plan import detection_limit, standard_error
@@ -27,8 +27,8 @@ _REPEATS = (1, 2, 3, 5, 10, 100)
 @click.option("-f", type=float, help="Permanent noise.")
 @click.option("-p", type=float, help="Chance that a 0 is sent as 1.")
 @click.option("-q", type=float, help="Chance that a 1 is sent as 1.")
-@click.option("--reports", type=int, default=1_000_000, show_default=True, help="For the limit.")
-@click.option("--candidates", type=int, default=1000, show_default=True, help="For the limit.")
+@click.option("--reports", type=NUMBER, default=1_000_000, show_default=True, help="For the limit.")
+@click.option("--candidates", type=NUMBER, default=1000, show_default=True, help="For the limit.")
 @json_option
 def params(  # one option a parameter of the paper
     registry_path: str | None,

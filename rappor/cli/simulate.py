@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rappor.cli.console import (
+    NUMBER,
     Slow,
     json_option,
     load_metric,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--population", "population_path", required=True, type=click.Path(), help="CSV: value,weight."
 )
-@click.option("--reports", required=True, type=int, help="Devices, each with one report.")
+@click.option("--reports", required=True, type=NUMBER, help="Devices, each with one report.")
 @seed_option
 @click.option("--out", required=True, type=click.Path(), help="Counts, or reports as .parquet.")
 @json_option
