@@ -25,7 +25,7 @@ def _read_number(text: str) -> int:
     return int(number)
 
 
-class _Number(click.ParamType[int]):
+class _Number(click.ParamType):  # type: ignore[type-arg]  # generic in late versions only
     """A whole number, also written as 1e9."""
 
     name = "integer"
