@@ -19,10 +19,10 @@ def describe(metric: Metric, *, today: datetime.date | None = None) -> str:
     lines = [
         f"{metric.name}: {metric.description}",
         f"Collected by {metric.owner} {_until(metric, today)}.",
-        f"What is noted: {_encoding(metric.params)}.",
+        f"What is noted: {_encoding(metric.params)}{_pace(metric.interval)}.",
         _one_report(metric.params),
         _all_reports(metric),
-        _promise(metric.epoch),
+        promise(metric.epoch),
         _keeping(metric),
     ]
     return "\n".join(lines)
@@ -50,6 +50,10 @@ def _encoding(params: Params) -> str:
             return f"yes or no to each of {params.k} flags{_normalized(params)}: {names}"
         case _:
             return f"which of {params.k} ranges a number lies in, divided at {names}"
+
+
+def _pace(interval: str | None) -> str:
+    return f"; at most once in each {interval}" if interval else ""
 
 
 def _normalized(params: Params) -> str:
@@ -92,7 +96,7 @@ def at_most(belief: float) -> str:
     return f"{math.ceil(100 * steps * belief) / steps:g} %"
 
 
-def _promise(epoch: str | None) -> str:
+def promise(epoch: str | None) -> str:
     """Say which of the protocol's two promises about memoisation holds."""
     if epoch is None:
         return (

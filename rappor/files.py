@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import secrets
 from collections.abc import Iterator
@@ -13,16 +14,17 @@ from rappor.errors import FileError
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def replacing(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Open a new binary file that takes the path's name only when the block ends well.
 
     It is written beside the path, flushed to the disk and renamed; whatever had the name
-    before stays until then, and stays for good when the block raises.
+    before stays until then, and stays for good when the block raises. `mode` are the
+    permissions that the process's mask is taken from.
     """
     target = Path(path)
     fresh = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with fresh.open("xb") as file:
+        with open(fresh, "xb", opener=functools.partial(os.open, mode=mode)) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -21,6 +21,7 @@ _EPOCHS: Final[Mapping[str | None, tuple[str, str]]] = {
     "quarter": ("a quarter as 2026-Q4", r"[0-9]{4}-Q[1-4]"),
     "month": ("a month as 2026-11", r"[0-9]{4}-(0[1-9]|1[0-2])"),
 }
+_INTERVALS: Final = (None, "hour", "day", "week")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,7 @@ class Metric:
     owner: str
     expires: datetime.date
     epoch: str | None = None
+    interval: str | None = None
     candidates: str | None = None
     min_reports: int = 0
     keep_reports: bool = False
@@ -56,6 +58,8 @@ class Metric:
             raise fault(self.name, "expires", "a date as 2026-11-30", self.expires)
         if not isinstance(self.epoch, str | None) or self.epoch not in _EPOCHS:
             raise fault(self.name, "epoch", "absent or one of year, quarter, month", self.epoch)
+        if not isinstance(self.interval, str | None) or self.interval not in _INTERVALS:
+            raise fault(self.name, "interval", "absent or one of hour, day, week", self.interval)
         if self.candidates is not None:
             self._check_text("candidates", self.candidates)
         if type(self.min_reports) is not int or self.min_reports < 0:

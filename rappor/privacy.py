@@ -7,7 +7,10 @@ true 0. An encoding only says in how many bits, and in which direction, two valu
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
+from collections.abc import Mapping
 
 from rappor.errors import ParamsError
 from rappor.params import Params
@@ -23,16 +26,38 @@ def epsilon_n(params: Params, n: int) -> float:
 
     The paper leaves it open; n = 1 gives its Theorem 2, n to infinity its Theorem 1.
     """
-    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-        raise ParamsError(f"n must be an integer of at least 1, got {n!r}")
-    up = _bit_loss(params.f / 2, params.p, params.q, n)
-    down = _bit_loss(params.f / 2, 1 - params.q, 1 - params.p, n)
-    return _pattern_loss(params, up, down)
+    return epsilon_reports({params: n})
+
+
+def epsilon_reports(reports: Mapping[Params, int]) -> float:
+    """Return the loss of reports of one value under one permanent response.
+
+    `reports` counts them by their parameters, which may differ in p and q only: those who
+    change them in the life of a metric keep the permanent responses. The reports are
+    independent given the permanent response, so the log-likelihoods of its two states add.
+    """
+    if not reports:
+        raise ParamsError("reports must count at least one parameter set, got none")
+    for n in reports.values():
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+            raise ParamsError(f"n must be an integer of at least 1, got {n!r}")
+    if len({permanent_part(params) for params in reports}) > 1:
+        raise ParamsError("reports must share a permanent response: only p and q may differ")
+    params = next(iter(reports))
+    up = sum(n * _log_ratio(each.p, each.q) for each, n in reports.items())
+    down = sum(n * _log_ratio(1 - each.q, 1 - each.p) for each, n in reports.items())
+    return _pattern_loss(params, _bit_loss(params.f / 2, up), _bit_loss(params.f / 2, down))
+
+
+@functools.lru_cache(maxsize=256)
+def permanent_part(params: Params) -> Params:
+    """Return the parameters without instantaneous noise: what a permanent response depends on."""
+    return dataclasses.replace(params, p=0.0, q=1.0, insecure=True)
 
 
 def epsilon_inf(params: Params) -> float:
     """Return the loss of any number of reports of one value ([EPK14] Theorem 1)."""
-    bit = _bit_loss(params.f / 2, 0, 1, 1)  # the permanent response itself, seen without noise
+    bit = _bit_loss(params.f / 2, -math.inf)  # the permanent response itself, without noise
     return _pattern_loss(params, bit, bit)
 
 
@@ -48,14 +73,19 @@ def belief_bound(epsilon: float, prior: float) -> tuple[float, float]:
     return prior * odds / (prior * odds + doubt), prior / (prior + doubt * odds)
 
 
-def _bit_loss(a: float, low: float, high: float, n: int) -> float:
-    """Return ln of the likelihood ratio of one bit's two truths after n equal answers.
+def _log_ratio(low: float, high: float) -> float:
+    """Return ln(low / high) of the chances of an answer, without cancelling where they are near."""
+    return math.log1p((low - high) / high) if low > 0 else -math.inf
 
-    a = f/2; the answer has chance `high` if the permanent bit says so and `low` otherwise.
-    With r = (low/high)^n the ratio is (1-a + a r) / (a + (1-a) r), here written as
-    1 + (1-2a)(1-r) / (a + (1-a) r) so that nothing cancels.
+
+def _bit_loss(a: float, log_r: float) -> float:
+    """Return ln of the likelihood ratio of one bit's two truths after the most telling answers.
+
+    a = f/2; log_r is the log-likelihood of the answers if the permanent bit is the other one,
+    less that if it is the one they speak for. With r = exp(log_r) the ratio is
+    (1-a + a r) / (a + (1-a) r), here written as 1 + (1-2a)(1-r) / (a + (1-a) r) so that
+    nothing cancels.
     """
-    log_r = n * math.log1p((low - high) / high) if low > 0 else -math.inf
     if a == 0:
         return -log_r
     return math.log1p((1 - 2 * a) * -math.expm1(log_r) / (a + (1 - a) * math.exp(log_r)))

@@ -8,6 +8,7 @@ encoding = "bloom"              # or onehot, boolean, flags, buckets
 profile = "balanced"            # or k h m f p q; f p q where the encoding implies the rest
 normalize = "host"              # categories = [...] for onehot and flags, edges for buckets
 epoch = "quarter"               # absent: permanent responses last for life
+interval = "day"                # hour, day, week: at most one report in each; absent: no limit
 candidates = "pages.txt"        # beside this file
 min_reports = 1000
 keep_reports = false
@@ -31,7 +32,7 @@ _Entry = Mapping[str, Any]
 
 _LETTERS: Final = ("k", "h", "m", "f", "p", "q")
 _REQUIRED: Final = ("description", "owner", "expires", "encoding")
-_OPTIONAL: Final = ("epoch", "candidates", "min_reports", "keep_reports")
+_OPTIONAL: Final = ("epoch", "interval", "candidates", "min_reports", "keep_reports")
 _KEYS: Final = (
     *_REQUIRED,
     *_LETTERS,

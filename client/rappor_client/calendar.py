@@ -1,0 +1,42 @@
+"""Days, intervals and epochs: UTC, from seconds since 1970, the clock being the caller's."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping
+from typing import Final
+
+Clock = Callable[[], float]
+"""() -> seconds since 1970 (UTC)."""
+
+HOUR: Final = 3600.0
+DAY: Final = 24 * HOUR
+WEEK: Final = 7 * DAY
+
+_MONDAY: Final = 4 * DAY  # 1970 began on a Thursday
+_INTERVALS: Final[Mapping[str, tuple[float, float]]] = {
+    "hour": (HOUR, 0.0),
+    "day": (DAY, 0.0),
+    "week": (WEEK, _MONDAY),
+}
+_EPOCH_MONTHS: Final = {"year": 12, "quarter": 3, "month": 1}
+
+
+def day_of(now: float) -> datetime.date:
+    """Return the day (UTC) of a moment."""
+    return datetime.datetime.fromtimestamp(now, datetime.UTC).date()
+
+
+def interval_end(interval: str, now: float) -> float:
+    """Return the first moment after the hour, day or week (from Monday) that holds `now`."""
+    length, offset = _INTERVALS[interval]
+    return (now - offset) // length * length + length + offset
+
+
+def epoch_end(epoch: str, day: datetime.date) -> datetime.date:
+    """Return the last day of the year, quarter or month that holds a day."""
+    months = _EPOCH_MONTHS[epoch]
+    years, month = divmod(day.year * 12 + (day.month - 1) // months * months + months, 12)
+    if years > datetime.MAXYEAR:
+        return datetime.date.max
+    return datetime.date(years, month + 1, 1) - datetime.timedelta(days=1)

@@ -1,0 +1,37 @@
+"""What the device raises beyond the errors of `rappor`.
+
+RapporError
+|-- BudgetError     the device has spent what it may
+|-- IdentityError   the secret is truncated, foreign or unreadable
+`-- UploadError     the collector was not reached; .status, .retryable
+"""
+
+from __future__ import annotations
+
+from rappor.errors import RapporError
+
+
+class BudgetError(RapporError):
+    """A report would take the device's loss past a cap."""
+
+
+class IdentityError(RapporError):
+    """The secret's file is truncated, foreign, lost or unreadable."""
+
+
+class UploadError(RapporError):
+    """An upload has no answer that settles it."""
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        status: int | None = None,
+        retryable: bool = True,
+        retry_after: float | None = None,
+    ) -> None:
+        """Keep the HTTP status, if there was one, whether to try again, and after what seconds."""
+        self.status = status
+        self.retryable = retryable
+        self.retry_after = retry_after
+        super().__init__(reason)

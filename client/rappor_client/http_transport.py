@@ -1,0 +1,175 @@
+"""The default transport: HTTPS by the standard library, one connection, kept open.
+
+It goes through the proxies that the system names, and tells of itself no more than the
+library's name and version. Importing it costs more than all the rest of the client, so that
+waits until a collector is named.
+"""
+
+from __future__ import annotations
+
+import base64
+import email.utils
+import functools
+import gzip
+import http.client
+import importlib.metadata
+import os
+import ssl
+import time
+from typing import Final
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from rappor.errors import ParamsError
+from rappor_client.errors import UploadError
+from rappor_client.transport import Answer
+
+_REPORTS: Final = "/v1/reports"
+_REGISTRY: Final = "/v1/registry"
+_GZIP_FROM_BYTES: Final = 1000  # below it the header eats the gain
+_MAX_ANSWER_BYTES: Final = 1_000_000
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+
+
+class HttpTransport:
+    """HTTPS by the standard library: one connection, kept open, through the system's proxies."""
+
+    def __init__(self, url: str, *, key: str | None = None) -> None:
+        """Take the collector's address, and the key for sending if it wants one.
+
+        Raises ParamsError unless the scheme is https, or http to this very machine.
+        """
+        parts = urlsplit(url)
+        local = parts.scheme == "http" and parts.hostname in _LOOPBACK
+        if not parts.hostname or not (parts.scheme == "https" or local):
+            raise ParamsError(
+                "collector must be an https address (http only to localhost), got "
+                f"{parts.scheme or 'no scheme'}"
+            )
+        self._parts = parts
+        self._key = key
+        self._connection: http.client.HTTPConnection | None = None
+        self._owner = os.getpid()
+
+    def __repr__(self) -> str:
+        """Name the host; a key is never shown."""
+        return f"HttpTransport({self._parts.hostname!r})"
+
+    def send(self, body: bytes, *, timeout: float) -> Answer:
+        """Post an upload, compressed where that pays."""
+        headers = {"Content-Type": "application/json"}
+        packed = gzip.compress(body, mtime=0) if len(body) >= _GZIP_FROM_BYTES else body
+        if len(packed) < len(body):
+            headers["Content-Encoding"] = "gzip"
+            body = packed
+        return self._ask("POST", _REPORTS, body, headers, timeout)
+
+    def registry(self, *, timeout: float) -> Answer:
+        """Get the collector's registry."""
+        return self._ask("GET", _REGISTRY, None, {"Accept": "application/toml"}, timeout)
+
+    def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _ask(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float
+    ) -> Answer:
+        headers = headers | {"User-Agent": _user_agent()}
+        if self._key is not None:
+            headers["Authorization"] = f"Bearer {self._key}"
+        path = self._parts.path.rstrip("/") + path
+        is_reused = self._connected(timeout).sock is not None
+        try:
+            return self._exchange(method, path, body, headers, timeout)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            if not is_reused:
+                raise UploadError(_told(error)) from None
+        try:  # a connection that was kept open may have been closed at the other end meanwhile
+            return self._exchange(method, path, body, headers, timeout)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise UploadError(_told(error)) from None
+
+    def _exchange(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float
+    ) -> Answer:
+        connection = self._connected(timeout)
+        connection.request(method, path, body, headers)
+        response = connection.getresponse()
+        data = response.read(_MAX_ANSWER_BYTES)
+        if response.will_close or not response.isclosed():
+            self.close()
+        return Answer(
+            status=response.status,
+            body=data,
+            retry_after=_seconds(response.headers.get("Retry-After")),
+        )
+
+    def _connected(self, timeout: float) -> http.client.HTTPConnection:
+        """Return the open connection, or a new one; never one of a parent process."""
+        if self._owner != os.getpid():
+            self._connection, self._owner = None, os.getpid()
+        if self._connection is None:
+            self._connection = _connect(self._parts, timeout)
+        self._connection.timeout = timeout
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(timeout)
+        return self._connection
+
+
+def _connect(parts: SplitResult, timeout: float) -> http.client.HTTPConnection:
+    """Make a connection, through the proxy that the system names for the host."""
+    host, port = str(parts.hostname), parts.port
+    proxy = _proxy(parts.scheme, host)
+    through = (proxy.hostname or "", proxy.port) if proxy else (host, port)
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(host, port, timeout=timeout)
+    context = ssl.create_default_context()
+    connection = http.client.HTTPSConnection(*through, timeout=timeout, context=context)
+    if proxy:
+        connection.set_tunnel(host, port, headers=_proxy_headers(proxy))
+    return connection
+
+
+def _proxy_headers(proxy: SplitResult) -> dict[str, str]:
+    if proxy.username is None:
+        return {}
+    login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"}
+
+
+def _proxy(scheme: str, host: str) -> SplitResult | None:
+    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - 40 ms, sender only
+
+    address = getproxies().get(scheme)
+    if not address or proxy_bypass(host):
+        return None
+    return urlsplit(address if "//" in address else f"//{address}")
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """Read Retry-After (RFC 9110 section 10.2.3): seconds or a date; None if it is neither."""
+    if retry_after is None:
+        return None
+    if retry_after.strip().isdecimal():
+        return float(retry_after)
+    try:
+        moment = email.utils.parsedate_to_datetime(retry_after)
+        return max(moment.timestamp() - time.time(), 0.0)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _told(error: Exception) -> str:
+    return f"the collector was not reached: {type(error).__name__}"
+
+
+@functools.cache
+def _user_agent() -> str:
+    try:
+        return f"rappor-client/{importlib.metadata.version('rappor')}"
+    except importlib.metadata.PackageNotFoundError:  # run from a folder, not installed
+        return "rappor-client"

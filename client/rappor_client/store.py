@@ -1,0 +1,229 @@
+"""One small SQLite database for all that a device remembers, shared by threads and processes.
+
+Write-ahead log with synchronous = NORMAL: a transaction that has ended survives the death of
+the process; a durable one, which also waits for the disk, survives the loss of power. The
+connection is one for a process, closed before a fork and opened again on either side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from rappor.errors import FileError
+
+_NAME: Final = "telemetry.sqlite3"
+_VERSION: Final = 1
+_BUSY_SECONDS: Final = 2.0
+_RETRY_SECONDS: Final = 0.01
+_PRIVATE: Final = 0o600
+
+_SCHEMA: Final = """
+CREATE TABLE fact (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE counter (name TEXT PRIMARY KEY, n INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE params (fingerprint TEXT PRIMARY KEY, document TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE pattern (
+    key BLOB PRIMARY KEY, metric TEXT NOT NULL, epoch TEXT NOT NULL,
+    reports INTEGER NOT NULL, nats REAL NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE charge (
+    pattern BLOB NOT NULL, params TEXT NOT NULL, reports INTEGER NOT NULL,
+    PRIMARY KEY (pattern, params)
+) WITHOUT ROWID;
+CREATE TABLE latch (
+    metric TEXT PRIMARY KEY, epoch TEXT NOT NULL, last_day TEXT NOT NULL, params TEXT NOT NULL,
+    cohort INTEGER NOT NULL, permanent BLOB NOT NULL, pattern BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE held (
+    metric TEXT PRIMARY KEY, ends REAL NOT NULL, events INTEGER NOT NULL, epoch TEXT,
+    params TEXT, cohort INTEGER, bits BLOB, pattern BLOB
+) WITHOUT ROWID;
+CREATE TABLE report (
+    seq INTEGER PRIMARY KEY, metric TEXT NOT NULL, params TEXT NOT NULL,
+    cohort INTEGER NOT NULL, bits BLOB NOT NULL, nats REAL NOT NULL
+);
+CREATE TABLE upload (
+    seq INTEGER PRIMARY KEY, id TEXT NOT NULL, body BLOB NOT NULL,
+    reports TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, first_attempt REAL,
+    retry_at REAL NOT NULL DEFAULT 0, settled INTEGER NOT NULL DEFAULT 0
+);
+"""
+TABLES: Final = (
+    "fact",
+    "counter",
+    "params",
+    "pattern",
+    "charge",
+    "latch",
+    "held",
+    "report",
+    "upload",
+)
+
+
+class Store:
+    """The database of one folder; safe to use from any thread."""
+
+    def __init__(self, folder: Path) -> None:
+        """Point at the file; it is opened when it is first needed."""
+        self._path = folder / _NAME
+        self._lock = threading.RLock()
+        self._open: sqlite3.Connection | None = None
+        _STORES.add(self)
+
+    def exists(self) -> bool:
+        """Tell whether there is a file."""
+        return self._path.exists()
+
+    @contextlib.contextmanager
+    def transaction(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+        """Run the block as one write: all of it is kept, or nothing.
+
+        Raises sqlite3.Error where the disk, a lock or the file do not allow it.
+        """
+        with self._lock:
+            connection = self._connection()
+            connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Run the block on one state of the database."""
+        with self._lock:
+            connection = self._connection()
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                connection.execute("ROLLBACK")
+
+    def shred(self) -> None:
+        """Leave nothing of deleted rows in the files."""
+        with self._lock:
+            connection = self._connection()
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def close(self) -> None:
+        """Close the connection; the next use opens another."""
+        with self._lock:
+            if self._open is not None:
+                self._open.close()
+                self._open = None
+
+    def _connection(self) -> sqlite3.Connection:
+        if self._open is None:
+            self._open = _connect(self._path)
+        return self._open
+
+
+@contextlib.contextmanager
+def failing_as_file_error(folder: Path) -> Iterator[None]:
+    """Turn what the disk does not allow into FileError, for those who ask to look or to erase."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise FileError(folder, name_failure(error)) from None
+
+
+def name_failure(error: Exception) -> str:
+    """Name a failure of the disk; no message of a library is passed on."""
+    match error:
+        case sqlite3.Error():
+            return str(getattr(error, "sqlite_errorname", type(error).__name__))
+        case OSError(errno=int() as number):
+            return errno.errorcode.get(number, type(error).__name__)
+        case FileError():
+            return error.reason
+        case _:
+            return type(error).__name__
+
+
+_STORES: weakref.WeakSet[Store] = weakref.WeakSet()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Open the file; wait where SQLite does not: while another process makes the log."""
+    patience = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            return _connect_once(path)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > patience:
+                raise
+        time.sleep(_RETRY_SECONDS)
+
+
+def _connect_once(path: Path) -> sqlite3.Connection:
+    """Open the file, private to the user, and bring it to this version."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _PRIVATE))
+    connection = sqlite3.connect(
+        path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+    )
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute("BEGIN IMMEDIATE")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            for statement in _SCHEMA.split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {_VERSION}")
+        elif version != _VERSION:
+            raise sqlite3.DatabaseError(f"the store is of version {version}, not {_VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class _Fork:
+    """Takes every store through a fork of the process."""
+
+    def __init__(self) -> None:
+        self._stores: list[Store] = []
+
+    def before(self) -> None:
+        """Hold still: nobody is inside a store, and no store has a handle to inherit."""
+        self._stores = list(_STORES)
+        for store in self._stores:
+            store._lock.acquire()
+            store.close()
+
+    def after_in_parent(self) -> None:
+        """Go on."""
+        for store in self._stores:
+            store._lock.release()
+        self._stores = []
+
+    def after_in_child(self) -> None:
+        """Go on with locks of one's own: those who waited for the old ones are not here."""
+        for store in self._stores:
+            store._lock = threading.RLock()
+        self._stores = []
+
+
+if hasattr(os, "register_at_fork"):
+    _fork = _Fork()
+    os.register_at_fork(
+        before=_fork.before,
+        after_in_parent=_fork.after_in_parent,
+        after_in_child=_fork.after_in_child,
+    )

@@ -1,0 +1,119 @@
+"""For the tests of programs that embed the client: no network, no chance, no waiting clock.
+
+clock = FixedClock("2026-11-21T12:00:00")
+transport = MemoryTransport()
+client = Client.open(folder, registry=registry, transport=transport, clock=clock,
+                     coins=FixedCoins(seed=1))
+client.record("theme", "dark")
+assert client.flush()
+assert transport.reports[0].metric == "theme"
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+
+from rappor.randomize import Coins
+from rappor.report import Report, decode_base64url
+from rappor_client.errors import UploadError
+from rappor_client.transport import Answer
+
+
+class FixedClock:
+    """A clock that stands still until it is told to move."""
+
+    def __init__(self, moment: str) -> None:
+        """Start at a moment in ISO form, UTC unless it says otherwise."""
+        self.now = _seconds(moment)
+
+    def __call__(self) -> float:
+        """Return seconds since 1970."""
+        return self.now
+
+    def advance(self, **spans: float) -> None:
+        """Move by what `datetime.timedelta` takes, as days=1 or hours=-2."""
+        self.now += datetime.timedelta(**spans).total_seconds()
+
+    def set(self, moment: str) -> None:
+        """Jump to a moment in ISO form."""
+        self.now = _seconds(moment)
+
+
+class FixedCoins:
+    """Coins that fall the same way in each run, by SHA-256 of a seed; never in earnest."""
+
+    def __init__(self, seed: int) -> None:
+        """Begin the sequence of a seed."""
+        self._seed = seed
+        self._drawn = 0
+
+    def __call__(self, n: int) -> Sequence[int]:
+        """Return the next n coins."""
+        first, self._drawn = self._drawn, self._drawn + n
+        texts = (f"{self._seed}:{i}".encode() for i in range(first, self._drawn))
+        return [int.from_bytes(hashlib.sha256(text).digest()[:4], "little") for text in texts]
+
+
+class MemoryTransport:
+    """A collector in memory: it accepts every report, unless it was told what to answer.
+
+    `script` holds what the next uploads meet, in order: an Answer, or None for a network that
+    fails. `bodies` holds every upload that came, and `reports` what was accepted of them, the
+    repetitions of an id apart.
+    """
+
+    def __init__(self, script: Iterable[Answer | None] = (), *, registry: str = "") -> None:
+        """Take the script, and the registry to offer."""
+        self.script = list(script)
+        self.offered = registry
+        self.bodies: list[bytes] = []
+        self.reports: list[Report] = []
+        self._ids: set[str] = set()
+
+    def send(self, body: bytes, *, timeout: float) -> Answer:
+        """Take an upload, or fail as the script says."""
+        del timeout  # memory does not wait
+        self.bodies.append(body)
+        if self.script:
+            answer = self.script.pop(0)
+            if answer is None:
+                raise UploadError("the network failed, as the script says")
+            return answer
+        document = json.loads(body)
+        if document["id"] not in self._ids:
+            self._ids.add(document["id"])
+            self.reports += [_report(entry) for entry in document["reports"]]
+        statuses = [{"status": "accepted"} for _ in document["reports"]]
+        return Answer(status=200, body=json.dumps({"reports": statuses}).encode())
+
+    def registry(self, *, timeout: float) -> Answer:
+        """Offer the registry, if there is one."""
+        del timeout
+        if not self.offered:
+            return Answer(status=404)
+        return Answer(status=200, body=self.offered.encode())
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to let go of."""
+
+
+def constant_coins(u: int) -> Coins:
+    """Return coins that all fall on the same 32-bit integer."""
+    return lambda n: [u] * n
+
+
+def _report(entry: dict[str, object]) -> Report:
+    return Report(
+        metric=str(entry["metric"]),
+        params=str(entry["params"]),
+        cohort=int(str(entry["cohort"])),
+        bits=decode_base64url("bits", entry["bits"]),
+    )
+
+
+def _seconds(moment: str) -> float:
+    read = datetime.datetime.fromisoformat(moment)
+    return (read if read.tzinfo else read.replace(tzinfo=datetime.UTC)).timestamp()
