@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, TypedDict
 
 import pytest
+from enumeration import (
+    Distribution,
+    constant,
+    enumerate_coins,
+    histories_of,
+    instantaneous_of,
+    permanent_of,
+)
 
 from rappor.encoding import encoder
 from rappor.params import ONE, Params
 from rappor.privacy import epsilon_inf, epsilon_n, epsilon_one
-from rappor.randomize import Coins, instantaneous_response, permanent_response
+from rappor.randomize import instantaneous_response, permanent_response
 
-Distribution = dict[bytes, Fraction]
 Channel = Callable[[bytes, Params], Distribution]
 
 
@@ -65,52 +72,6 @@ class Witness(int):
     __mul__ = __rmul__ = __rshift__ = __lshift__ = __mod__ = __floordiv__ = _unexpected
     __truediv__ = __float__ = __index__ = __bool__ = _unexpected  # type: ignore[assignment]
     __hash__ = None  # type: ignore[assignment]
-
-
-def constant(coin: int) -> Coins:
-    """Return coins that all fall the same way."""
-    return lambda n: [coin] * n
-
-
-def coin_classes(thresholds: Iterable[int]) -> list[tuple[int, Fraction]]:
-    """Return first coin and weight of each class between the thresholds."""
-    edges = sorted({0, ONE, *thresholds})
-    return [(low, Fraction(high - low, ONE)) for low, high in itertools.pairwise(edges)]
-
-
-def enumerate_coins(
-    respond: Callable[[Coins], bytes], thresholds: Iterable[int], k: int
-) -> Distribution:
-    """Run a response for every combination of coin classes and add the weights up."""
-    outcomes: Distribution = {}
-    for combination in itertools.product(coin_classes(thresholds), repeat=k):
-        fixed = [coin for coin, _ in combination]
-
-        def coins(n: int, fixed: Sequence[int] = fixed) -> Sequence[int]:
-            return fixed[:n]
-
-        weight = math.prod((weight for _, weight in combination), start=Fraction(1))
-        outcome = respond(coins)
-        outcomes[outcome] = outcomes.get(outcome, Fraction(0)) + weight
-    return outcomes
-
-
-def permanent_of(bits: bytes, params: Params) -> Distribution:
-    """Enumerate the real permanent response."""
-    return enumerate_coins(
-        lambda coins: permanent_response(bits, params, coins),
-        (params.t_f, 2 * params.t_f),
-        params.k,
-    )
-
-
-def instantaneous_of(memoised: bytes, params: Params) -> Distribution:
-    """Enumerate the real instantaneous response."""
-    return enumerate_coins(
-        lambda coins: instantaneous_response(memoised, params, coins),
-        (params.t_p, params.t_q),
-        params.k,
-    )
 
 
 def reports_of(
@@ -263,19 +224,6 @@ def test_largest_ratio_of_the_permanent_response_is_epsilon_inf(noise: Noise) ->
     for params in shapes(noise):
         laws = [permanent_of(bits, params) for bits in inputs_of(params)]
         assert worst_ratio(laws) == pytest.approx(epsilon_inf(params), rel=1e-9)
-
-
-def histories_of(bits: bytes, params: Params, n: int) -> Distribution:
-    """Return the law of n reports of one value: one permanent response, n fresh draws."""
-    law: Distribution = {}
-    draws: dict[bytes, Distribution] = {}
-    for memoised, chance in permanent_of(bits, params).items():
-        once = draws.setdefault(memoised, instantaneous_of(memoised, params))
-        for reports in itertools.product(once.items(), repeat=n):
-            key = b"".join(report for report, _ in reports)
-            weight = math.prod((w for _, w in reports), start=chance)
-            law[key] = law.get(key, Fraction(0)) + weight
-    return law
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])

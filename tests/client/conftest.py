@@ -1,0 +1,38 @@
+"""A clock that stands still, and clients that are closed at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devices import UNCAPPED, Opener, metric_of
+from rappor_client import Client
+from rappor_client.testing import FixedClock
+
+from rappor import Metric, Registry
+
+
+@pytest.fixture
+def clock() -> FixedClock:
+    """A clock that stands at a Wednesday's noon."""
+    return FixedClock("2026-11-18T12:00:00")
+
+
+@pytest.fixture
+def open_client(tmp_path: Path, clock: FixedClock) -> Iterator[Opener]:
+    """Open clients on one folder, with uncapped losses unless told; close them at the end."""
+    opened = []
+
+    def opener(*metrics: Metric, folder: str = "device", **settings: Any) -> Client:
+        settings = {"clock": clock, "caps": UNCAPPED, "max_delay": 3600.0} | settings
+        client = Client.open(
+            tmp_path / folder, registry=Registry(metrics or [metric_of()]), **settings
+        )
+        opened.append(client)
+        return client
+
+    yield opener
+    for client in opened:
+        client.close()
