@@ -54,8 +54,8 @@ def test_processes_that_start_together_agree(tmp_path: Path) -> None:
         'encoding = "bloom"\nprofile = "balanced"\n'
     )
     program = (
-        "import sys\nfrom rappor_client import Client\nfrom rappor_client.identity import Identity\n"
-        "from pathlib import Path\nsys.stdin.readline()\n"
+        "import sys\nfrom pathlib import Path\nfrom rappor_client import Client\n"
+        "from rappor_client.identity import Identity\nsys.stdin.readline()\n"
         f"client = Client.open({str(tmp_path / 'new')!r}, registry={str(registry)!r})\n"
         f"secret = Identity(Path({str(tmp_path / 'new')!r})).read()\n"
         "assert secret == client._device.secret()\n"
@@ -83,10 +83,10 @@ def damages() -> dict[str, Any]:
     """Return what can happen to the file."""
     return {
         "truncated": lambda data: data[:-1],
-        "emptied": lambda data: b"",
+        "emptied": lambda _: b"",
         "longer": lambda data: data + b"\n",
         "flipped": lambda data: data[:30] + bytes([data[30] ^ 1]) + data[31:],
-        "foreign": lambda data: b"x" * WHOLE,
+        "foreign": lambda _: b"x" * WHOLE,
         "other version": lambda data: data.replace(b"identity 1", b"identity 2"),
     }
 

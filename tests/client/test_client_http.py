@@ -1,0 +1,352 @@
+"""The default transport, against real sockets: plain, over TLS, and through a proxy."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import gzip
+import http.server
+import ipaddress
+import json
+import re
+import socket
+import socketserver
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from devices import Opener, metric_of
+from rappor_client import UploadError
+from rappor_client.http_transport import HttpTransport
+from sockets import serving
+
+from rappor import Params
+from rappor.errors import ParamsError
+
+ACCEPTED = b'{"reports":[{"status":"accepted"}]}'
+
+
+class Collector(http.server.ThreadingHTTPServer):
+    """Remembers requests and answers as told."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.connections: set[Any] = set()
+        self.status = 200
+        self.answer = ACCEPTED
+        self.headers: dict[str, str] = {}
+        self.pause = 0.0
+        self.hangs_up = False
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    server: Collector
+
+    def answer(self) -> None:
+        """Remember the request and answer it."""
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.requests.append((self.command, self.path, dict(self.headers), body))
+        self.server.connections.add(self.client_address)
+        time.sleep(self.server.pause)
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(self.server.answer)))
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
+        with contextlib.suppress(BrokenPipeError):  # who is too slow is left alone
+            self.end_headers()
+            self.wfile.write(self.server.answer)
+        self.close_connection = self.server.hangs_up
+
+    do_GET = do_POST = answer  # noqa: N815 - the names that http.server calls
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet."""
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    """A collector on a port of its own."""
+    server = Collector()
+    with serving(server):
+        yield server
+
+
+def test_request_says_no_more_than_it_must(collector: Collector) -> None:
+    """Path, type, length, host, and the library's name and version: nothing else."""
+    collector.headers = {"Set-Cookie": "id=1"}
+    transport = HttpTransport(collector.url + "/telemetry/")
+    for _ in range(2):
+        assert transport.send(b"{}", timeout=5).body == ACCEPTED
+    transport.close()
+    for method, path, headers, body in collector.requests:
+        assert (method, path, body) == ("POST", "/telemetry/v1/reports", b"{}")
+        assert set(headers) == {
+            "Host",
+            "Accept-Encoding",
+            "Content-Length",
+            "Content-Type",
+            "User-Agent",
+        }
+        assert re.fullmatch(r"rappor-client/[0-9.]+", headers["User-Agent"])
+        assert headers["Accept-Encoding"] == "identity"
+
+
+def test_connection_is_used_again(collector: Collector) -> None:
+    """And made anew, without a failure, when the collector has closed it meanwhile."""
+    transport = HttpTransport(collector.url)
+    for _ in range(3):
+        transport.send(b"{}", timeout=5)
+    assert len(collector.connections) == 1
+    collector.hangs_up = True
+    for _ in range(3):
+        assert transport.send(b"{}", timeout=5).status == 200
+    transport.close()
+    assert len(collector.requests) == 6
+
+
+def test_gzip_where_it_pays(collector: Collector) -> None:
+    """Long uploads are compressed, short ones are not."""
+    transport = HttpTransport(collector.url)
+    long = json.dumps(["report"] * 500).encode()
+    for body in (b"{}", long):
+        transport.send(body, timeout=5)
+    transport.close()
+    (_, _, plain, short_body), (_, _, packed, long_body) = collector.requests
+    assert "Content-Encoding" not in plain
+    assert short_body == b"{}"
+    assert packed["Content-Encoding"] == "gzip"
+    assert gzip.decompress(long_body) == long
+
+
+def test_key_is_sent_and_never_shown(collector: Collector) -> None:
+    """As a bearer token."""
+    transport = HttpTransport(collector.url, key="sesame")
+    transport.send(b"{}", timeout=5)
+    transport.close()
+    assert collector.requests[0][2]["Authorization"] == "Bearer sesame"
+    assert "sesame" not in repr(transport)
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"), [("120", 120), ("0", 0), ("soon", None), ("-5", None), (None, None)]
+)
+def test_retry_after_is_read(
+    written: str | None, seconds: float | None, collector: Collector
+) -> None:
+    """Seconds are; nonsense is not."""
+    collector.status = 503
+    collector.headers = {} if written is None else {"Retry-After": written}
+    transport = HttpTransport(collector.url)
+    answer = transport.send(b"{}", timeout=5)
+    transport.close()
+    assert (answer.status, answer.retry_after) == (503, seconds)
+
+
+def test_retry_after_may_be_a_date(collector: Collector) -> None:
+    """Days ahead it is about so many seconds, in the past none."""
+    transport = HttpTransport(collector.url)
+    collector.headers = {"Retry-After": "Fri, 01 Jan 2100 00:00:00 GMT"}
+    late = transport.send(b"{}", timeout=5).retry_after
+    collector.headers = {"Retry-After": "Fri, 01 Jan 1999 00:00:00 GMT"}
+    past = transport.send(b"{}", timeout=5).retry_after
+    transport.close()
+    assert late is not None
+    assert late > 1e8
+    assert past == 0
+
+
+def test_registry_is_asked_for(collector: Collector) -> None:
+    """At the protocol's path."""
+    collector.answer = b"[metrics]"
+    transport = HttpTransport(collector.url)
+    assert transport.registry(timeout=5).body == b"[metrics]"
+    transport.close()
+    assert collector.requests[0][:2] == ("GET", "/v1/registry")
+
+
+def test_network_failures_are_upload_errors(collector: Collector) -> None:
+    """Refused, too slow, cut: each says only its kind."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(UploadError, match="the collector was not reached: ConnectionRefused"):
+        HttpTransport(f"http://127.0.0.1:{port}").send(b"{}", timeout=5)
+    collector.pause = 1.0
+    slow = HttpTransport(collector.url)
+    with pytest.raises(UploadError, match="not reached: TimeoutError"):
+        slow.send(b"{}", timeout=0.05)
+    collector.pause = 0.0
+    assert slow.send(b"{}", timeout=5).status == 200
+    slow.close()
+
+
+def test_client_delivers_over_http(collector: Collector, open_client: Opener) -> None:
+    """The collector's address is all that Client.open needs."""
+    client = open_client(collector=collector.url, key="k")
+    client.record("page", "x")
+    assert client.flush()
+    assert client.counters()["accepted"] == 1
+    assert json.loads(collector.requests[0][3])["reports"][0]["metric"] == "page"
+
+
+@pytest.mark.parametrize(
+    "url", ["http://example.org", "ftp://example.org", "example.org", "https://", ""]
+)
+def test_collector_must_be_reached_privately(url: str) -> None:
+    """Plain HTTP is for this very machine."""
+    with pytest.raises(ParamsError, match="collector must be an https address"):
+        HttpTransport(url)
+
+
+# TLS and proxies
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """Make a certificate for 127.0.0.1 that signs itself; return its file and its key's."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "collector")])
+    now = datetime.datetime.now(datetime.UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return folder / "cert.pem", folder / "key.pem"
+
+
+@pytest.fixture
+def secure(tmp_path: Path) -> Iterator[tuple[Collector, Path]]:
+    """A collector over TLS, and the certificate to trust."""
+    cert, key = certificate(tmp_path)
+    server = Collector()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    with serving(server):
+        yield server, cert
+
+
+class Tunnel(socketserver.ThreadingTCPServer):
+    """A proxy that knows CONNECT and nothing else."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), TunnelHandler)
+        self.heads: list[bytes] = []
+
+
+class TunnelHandler(socketserver.StreamRequestHandler):
+    """One tunnel."""
+
+    server: Tunnel
+
+    def handle(self) -> None:
+        """Connect to where it says and carry bytes both ways."""
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += self.rfile.readline()
+        self.server.heads.append(head)
+        host, port = head.split()[1].decode().split(":")
+        with socket.create_connection((host, int(port))) as far:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            back = threading.Thread(target=pump, args=(far, self.connection), daemon=True)
+            back.start()
+            pump(self.connection, far)
+            back.join(5)
+
+
+def pump(source: socket.socket, target: socket.socket) -> None:
+    """Carry bytes until one side ends."""
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
+
+
+def test_https_checks_the_certificate(
+    secure: tuple[Collector, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unknown one is a failure of the network, a trusted one is not."""
+    server, cert = secure
+    url = f"https://127.0.0.1:{server.server_address[1]}"
+    with pytest.raises(UploadError, match="SSLCertVerificationError"):
+        HttpTransport(url).send(b"{}", timeout=5)
+    monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+    transport = HttpTransport(url)
+    assert transport.send(b"{}", timeout=5).body == ACCEPTED
+    transport.close()
+
+
+def test_proxy_of_the_system_is_used(
+    secure: tuple[Collector, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HTTPS goes through its tunnel, with its login; no_proxy is heeded."""
+    server, cert = secure
+    url = f"https://127.0.0.1:{server.server_address[1]}"
+    monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+    tunnel = Tunnel()
+    with serving(tunnel):
+        address = f"127.0.0.1:{tunnel.server_address[1]}"
+        monkeypatch.setenv("https_proxy", f"http://user:pa%20ss@{address}")
+        monkeypatch.setenv("no_proxy", "")
+        transport = HttpTransport(url)
+        assert transport.send(b"{}", timeout=5).body == ACCEPTED
+        assert transport.send(b"{}", timeout=5).body == ACCEPTED
+        transport.close()
+        assert len(tunnel.heads) == 1
+        assert b"Proxy-Authorization: Basic dXNlcjpwYSBzcw==" in tunnel.heads[0]
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        transport = HttpTransport(url)
+        assert transport.send(b"{}", timeout=5).body == ACCEPTED
+        transport.close()
+        assert len(tunnel.heads) == 1
+
+
+def test_upload_of_many_metrics_is_packed(collector: Collector, open_client: Opener) -> None:
+    """Whatever the size, the collector reads the same document."""
+    metrics = [metric_of(f"metric{i:02}", Params.profile("strict")) for i in range(20)]
+    statuses = [{"status": "accepted"}] * len(metrics)
+    collector.answer = json.dumps({"reports": statuses}).encode()
+    client = open_client(*metrics, collector=collector.url)
+    for metric in metrics:
+        client.record(metric.name, "x")
+    assert client.flush()
+    _, _, headers, body = collector.requests[0]
+    assert headers["Content-Encoding"] == "gzip"
+    assert len(json.loads(gzip.decompress(body))["reports"]) == 20
