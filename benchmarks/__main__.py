@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import accuracy, record, speed
+from benchmarks import accuracy, device, record, speed
 from benchmarks.tables import Table
 
 BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
@@ -18,6 +18,7 @@ BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
     "aggregate": speed.aggregate,
     "hash": speed.hash_candidates,
     "exact": speed.exact,
+    "device": device.device,
 }
 
 

@@ -20,5 +20,9 @@ Opener = Callable[..., Client]
 
 def metric_of(name: str = "page", params: Params = BALANCED, **fields: Any) -> Metric:
     """Make a metric that lasts until 2030."""
-    fields = {"expires": datetime.date(2030, 12, 31), "description": "a", "owner": "b"} | fields
-    return Metric(name=name, params=params, **fields)
+    given: dict[str, Any] = {
+        "expires": datetime.date(2030, 12, 31),
+        "description": "a",
+        "owner": "b",
+    } | fields
+    return Metric(name=name, params=params, **given)

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import rappor_client
 
 import rappor
 
@@ -145,11 +146,20 @@ def test_method_knows_neither_device_nor_collector() -> None:
 
 
 def test_device_imports_only_light_modules() -> None:
-    """rappor_client imports itself and light modules."""
+    """rappor_client imports itself, light modules and the standard library."""
     for name in modules():
         if name.startswith("rappor_client"):
             foreign = {t for t in project_imports(name) if not t.startswith("rappor_client")}
             assert foreign <= set(LIGHT)
+            others = {target.split(".")[0] for target in imports_of(name)} - set(PACKAGES)
+            assert others <= sys.stdlib_module_names
+
+
+def test_export_list_of_the_device_is_sorted_and_complete() -> None:
+    """Every public name is there, in order, and is what its module calls by it."""
+    assert rappor_client.__all__ == sorted(set(rappor_client.__all__))
+    for name in rappor_client.__all__:
+        assert getattr(rappor_client, name).__module__.startswith("rappor_client.")
 
 
 def test_collector_could_not_report_if_it_wanted_to() -> None:
@@ -171,6 +181,9 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
     [
         "import rappor",
         "import rappor_client",
+        "import rappor_client.testing",
+        "import rappor_client.cli",
+        "import rappor_client.http_transport",
         "from rappor import Metric, Params, Registry, Upload, encode_value, describe, epsilon_inf",
     ],
 )
@@ -178,6 +191,12 @@ def test_imports_of_a_device_are_light(statement: str) -> None:
     """No array library, statistics, compiler or command line comes with them."""
     heavy = "{'numpy', 'scipy', 'sklearn', 'numba', 'click', 'rich', 'cryptography', 'pandas'}"
     answer = run(f"import sys\n{statement}\nassert not {heavy} & set(sys.modules)")
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_importing_the_device_loads_no_network() -> None:
+    """What speaks HTTP, 40 ms of import, waits until a collector is named."""
+    answer = run("import sys, rappor_client\nassert 'http.client' not in sys.modules")
     assert answer.returncode == 0, answer.stderr
 
 

@@ -25,8 +25,8 @@ def open_client(tmp_path: Path, clock: FixedClock) -> Iterator[Opener]:
     """Open clients on one folder, with uncapped losses unless told; close them at the end."""
     opened = []
 
-    def opener(*metrics: Metric, folder: str = "device", **settings: Any) -> Client:
-        settings = {"clock": clock, "caps": UNCAPPED, "max_delay": 3600.0} | settings
+    def opener(*metrics: Metric, folder: str = "device", **chosen: Any) -> Client:
+        settings: dict[str, Any] = {"clock": clock, "caps": UNCAPPED, "max_delay": 3600.0} | chosen
         client = Client.open(
             tmp_path / folder, registry=Registry(metrics or [metric_of()]), **settings
         )

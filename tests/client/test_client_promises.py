@@ -13,6 +13,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from rappor import Metric, Params, Registry, epsilon_n
 from rappor.encoding import encoder
 from rappor.randomize import cohort, system_coins
 
-NOISE = {"f": 0.5, "p": 0.25, "q": 0.75}
+NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
 ONEHOT = Params(k=2, encoding="onehot", categories=("a", "b"), **NOISE)
 BOOLEAN = Params(k=1, encoding="boolean", **NOISE)
 BUCKETS = Params(k=3, encoding="buckets", categories=("0", "1"), **NOISE)

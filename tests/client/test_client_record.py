@@ -8,6 +8,7 @@ import os
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from devices import BALANCED, BOOLEAN, Opener, metric_of
@@ -19,8 +20,8 @@ from rappor.encoding import encoder
 from rappor.errors import FileError, MetricError, ParamsError, ReportError
 from rappor.randomize import cohort, permanent
 
-NOISE = {"f": 0.5, "p": 0.25, "q": 0.75}
-CLEAR = {"f": 0.5, "p": 0.0, "q": 1.0}
+NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
+CLEAR: dict[str, Any] = {"f": 0.5, "p": 0.0, "q": 1.0}
 """Reports that show the permanent response itself."""
 ONEHOT = Params(k=3, encoding="onehot", categories=("a", "b", "c"), **NOISE)
 FLAGS = Params(k=2, encoding="flags", categories=("a", "b"), **NOISE)

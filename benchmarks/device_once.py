@@ -1,0 +1,85 @@
+"""Measure what the client costs its host, in a process of its own, and print it as JSON.
+
+Run as `python -m benchmarks.device_once N_RECORDS`. Nothing but the standard library is loaded
+before the client, so that import time and memory are the client's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_TOML = """
+[metrics.page]
+description = "a"
+owner = "b"
+expires = 2100-01-01
+encoding = "bloom"
+profile = "balanced"
+"""
+
+
+def measure(n_records: int) -> dict[str, float]:
+    """Import, open, record in several ways; microseconds, seconds and bytes."""
+    before = resident_bytes()
+    start = time.perf_counter()
+    import rappor_client  # noqa: PLC0415 - this is what is measured
+
+    results = {"import": time.perf_counter() - start}
+    from rappor_client.made import make_report  # noqa: PLC0415
+    from rappor_client.testing import MemoryTransport  # noqa: PLC0415
+
+    from rappor import Registry  # noqa: PLC0415
+    from rappor.randomize import system_coins  # noqa: PLC0415
+
+    registry = Registry.loads(_TOML)
+    uncapped = rappor_client.Caps(patterns=1e9, epsilon=1e9, lifetime=1e9)
+    with tempfile.TemporaryDirectory() as folder:
+        settings: dict[str, Any] = {"registry": registry, "caps": uncapped}
+        client = rappor_client.Client.open(folder, transport=MemoryTransport(), **settings)
+        results |= timed("record", lambda: client.record("page", "duckduckgo"), n_records)
+        results["memory"] = resident_bytes() - before
+        client.flush(timeout=60.0)
+        secret = bytes(32)
+        results |= timed(
+            "make",
+            lambda: make_report(secret, registry["page"], "x", epoch="", coins=system_coins),
+            n_records,
+        )
+        values = iter(f"value {i}" for i in range(1 << 30))
+        results |= timed("distinct", lambda: client.record("page", next(values)), n_records)
+        client.close()
+    return results
+
+
+def timed(name: str, work: Callable[[], object], n: int) -> dict[str, float]:
+    """Return the median, the 99th percentile and the largest of n calls, in microseconds."""
+    for _ in range(20):
+        work()
+    seconds = []
+    for _ in range(n):
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+    seconds.sort()
+    places = {"median": n // 2, "p99": 99 * n // 100, "worst": n - 1}
+    return {f"{name} {place}": 1e6 * seconds[i] for place, i in places.items()}
+
+
+def resident_bytes() -> float:
+    """Return the resident size of this process, in bytes (Linux).
+
+    Not its peak: a child's peak starts from its parent's.
+    """
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+if __name__ == "__main__":
+    json.dump(measure(int(sys.argv[1])), sys.stdout)
