@@ -19,7 +19,7 @@ def blocks(language: str) -> list[str]:
 
 def test_python_example_runs_and_finds_both_engines() -> None:
     """The 15-line example runs as it stands and detects what was simulated."""
-    (example,) = blocks("python")
+    example = blocks("python")[0]
     answer = subprocess.run(
         [sys.executable, "-c", example], capture_output=True, text=True, check=True
     )
@@ -28,6 +28,40 @@ def test_python_example_runs_and_finds_both_engines() -> None:
     assert first.endswith("16 bytes")
     assert [line.split()[0] for line in table[1:3]] == ["duckduckgo", "qwant"]
     assert table[3].startswith("2 of 5 candidates detected in 100,000 reports")
+
+
+def test_embedding_in_a_tool_runs(tmp_path: Path) -> None:
+    """With a folder of its own and no one listening, the value waits for the next run."""
+    (registry,) = blocks("toml")
+    (tmp_path / "metrics.toml").write_text(registry)
+    example = next(block for block in blocks("python") if "client.flush" in block)
+    program = "from types import SimpleNamespace\nsettings = SimpleNamespace(telemetry=True)\n"
+    program += example.replace("~/.local/share/myapp", str(tmp_path)).replace(
+        "https://telemetry.example.org", "http://127.0.0.1:9"
+    )
+    program += "\nprint(client.waiting())\n"
+    answer = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.split() == ["1"]
+
+
+def test_embedding_in_an_application_runs(tmp_path: Path) -> None:
+    """The life span opens a client, the handler records, the end closes it."""
+    (registry,) = blocks("toml")
+    (tmp_path / "metrics.toml").write_text(registry)
+    example = next(block for block in blocks("python") if "lifespan" in block)
+    program = (
+        "import asyncio\nfrom types import SimpleNamespace\nfrom rappor_client import Client\n"
+        f"folder, url = {str(tmp_path / 'device')!r}, 'http://127.0.0.1:9'\n{example}\n"
+        "async def main():\n    app = SimpleNamespace()\n    async with lifespan(app):\n"
+        "        await search(SimpleNamespace(app=app, cookies={}))\n"
+        "        print(app.telemetry.waiting())\nasyncio.run(main())\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.split() == ["1"]
 
 
 def test_registry_example_is_a_registry() -> None:
