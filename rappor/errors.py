@@ -26,6 +26,11 @@ class ParamsError(RapporError, ValueError):
 class ReportError(RapporError, ValueError):
     """Bytes are not a report, or a value is not of its metric's kind."""
 
+    def __init__(self, reason: str, *, code: str = "malformed") -> None:
+        """Keep the kind of fault in a word, for those who count refusals by it."""
+        self.code = code
+        super().__init__(reason)
+
 
 class DecodeError(RapporError):
     """The question has no answer: no reports, no candidates, or nothing to tell apart."""

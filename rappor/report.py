@@ -149,9 +149,9 @@ def _parse_report(entry: Any, lookup: Lookup) -> Report:
         raise ReportError("params must be a fingerprint of 16 hex digits")
     params = lookup(metric, fingerprint)
     if params is None:
-        raise ReportError("metric and params must be known here")
+        raise ReportError("metric and params must be known here", code="unknown")
     if type(cohort) is not int or not 0 <= cohort < params.m:
-        raise ReportError(f"cohort must be an integer in [0, {params.m - 1}]")
+        raise ReportError(f"cohort must be an integer in [0, {params.m - 1}]", code="cohort")
     bits = decode_base64url("bits", entry["bits"])
     _check_bits(bits, params)
     return Report(metric=metric, params=fingerprint, cohort=cohort, bits=bits)
@@ -159,6 +159,6 @@ def _parse_report(entry: Any, lookup: Lookup) -> Report:
 
 def _check_bits(bits: bytes, params: Params) -> None:
     if len(bits) != params.n_bytes:
-        raise ReportError(f"bits must be {params.n_bytes} bytes")
+        raise ReportError(f"bits must be {params.n_bytes} bytes", code="length")
     if int.from_bytes(bits, "little") >> params.k:
-        raise ReportError("bits must be 0 past bit k - 1")
+        raise ReportError("bits must be 0 past bit k - 1", code="padding")

@@ -1,0 +1,227 @@
+"""The analyst's heavy work, in a process of its own with a time limit.
+
+The process is kept warm between questions and killed when one takes too long, so that no
+question, however large, stops the collector. It ends with its parent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from rappor.errors import DecodeError, RapporError
+from rappor_server.errors import StoreError
+from rappor_server.releases import Release
+
+_CACHED: Final = 64
+_WAITING: Final = 8
+_START_SECONDS: Final = 60.0
+
+JSON: Final = "application/json"
+CSV: Final = "text/csv"
+ARROW: Final = "application/vnd.apache.arrow.stream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked about a release.
+
+    `candidates` is a list, the path of a file, or None where the encoding has its own answers
+    or only the counts are wanted (`what` is "counts", else "estimates").
+    """
+
+    what: str
+    release: Release
+    media_type: str
+    candidates: Sequence[str] | str | None = None
+    level: float = 0.05
+    correction: str = "bh"
+    confidence: float = 0.95
+    distribution: bool = False
+    everything: bool = False
+
+    def digest(self) -> bytes:
+        """Return a hash of all that the answer depends on; of a file, its bytes."""
+        listed = self.candidates
+        if isinstance(listed, str):
+            with Path(listed).open("rb") as file:
+                listed = [hashlib.file_digest(file, "sha256").hexdigest()]
+        parts = (self.what, self.release.to_json(), self.media_type, listed, self.level)
+        options = (self.correction, self.confidence, self.distribution, self.everything)
+        return hashlib.sha256(msgspec.json.encode((parts, options))).digest()
+
+
+class Analyst:
+    """Answers one question at a time; the latest answers are remembered by their content."""
+
+    def __init__(self, *, seconds: float) -> None:
+        """Take the time limit of a question; the process starts with the first one."""
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self._process: SpawnProcess | None = None
+        self._connection: Connection[Any, Any] | None = None
+        self._cache: OrderedDict[bytes, bytes] = OrderedDict()
+
+    def answer(self, question: Question) -> bytes:
+        """Return the rendered answer.
+
+        Raises StoreError, to be tried again, when too many questions wait; DecodeError when it
+        takes too long; otherwise what the analysis raises.
+        """
+        digest = question.digest()
+        if (known := self._cache.get(digest)) is not None:
+            return known
+        if self._waiting >= _WAITING:
+            raise StoreError("too many questions wait for an answer")
+        self._waiting += 1
+        try:
+            with self._lock:
+                answer = self._ask(question)
+        finally:
+            self._waiting -= 1
+        self._cache[digest] = answer
+        while len(self._cache) > _CACHED:
+            self._cache.popitem(last=False)
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+        if self._connection is not None:
+            self._connection.close()
+        self._process = self._connection = None
+
+    def _ask(self, question: Question) -> bytes:
+        connection = self._ready()
+        connection.send(question)
+        if not connection.poll(self._seconds):
+            self.close()
+            raise DecodeError(f"an answer must take at most {self._seconds:g} seconds")
+        try:
+            result = connection.recv()
+        except EOFError:
+            self.close()
+            raise DecodeError("the analysis has failed; a smaller question may not") from None
+        if isinstance(result, Exception):
+            raise result
+        return bytes(result)
+
+    def _ready(self) -> Connection[Any, Any]:
+        """Return the connection to a process that is alive and has imported what it needs."""
+        if self._process is None or not self._process.is_alive():
+            context = multiprocessing.get_context("spawn")
+            self._connection, other = context.Pipe()
+            self._process = context.Process(target=_serve, args=(other,), daemon=True)
+            self._process.start()
+            other.close()
+            if not self._connection.poll(_START_SECONDS):
+                self.close()
+                raise StoreError("the analysis does not start")
+            self._connection.recv()
+        assert self._connection is not None
+        return self._connection
+
+
+def _serve(connection: Connection[Any, Any]) -> None:
+    """Answer questions until the parent is gone."""
+    import rappor.decoding  # noqa: F401, PLC0415 - warmed up before the clock runs
+
+    connection.send("ready")
+    while True:
+        try:
+            question = connection.recv()
+        except EOFError:
+            return
+        connection.send(_answer_or_error(question))
+
+
+def _answer_or_error(question: Question) -> bytes | Exception:
+    try:
+        return _answer(question)
+    except RapporError as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - a bug must not end the process
+        return DecodeError(f"the analysis has failed: {type(error).__name__}")
+
+
+def _answer(question: Question) -> bytes:
+    from rappor.counts import Counts  # noqa: PLC0415 - numpy's compiler, this process only
+    from rappor.decoding import decode  # noqa: PLC0415
+
+    name = question.release.metric
+    collections = [
+        Counts(counts.params, counts.ones, counts.reports, name)
+        for counts in question.release.collections
+    ]
+    if question.what == "counts":
+        return _render_counts(collections, question.media_type)
+    if not collections:
+        raise DecodeError("the range must hold reports that may be released, got none")
+    estimates = decode(
+        collections,
+        _candidates(question),
+        level=question.level,
+        correction=question.correction,
+        confidence=question.confidence,
+        distribution=question.distribution,
+    )
+    only = not question.everything
+    match question.media_type:
+        case "text/csv":
+            return estimates.to_csv(detected_only=only).encode()
+        case "application/json":
+            return estimates.to_json(detected_only=only).encode()
+        case _:
+            return _stream(estimates.to_arrow())
+
+
+def _candidates(question: Question) -> Any:
+    from rappor.candidates import Candidates  # noqa: PLC0415
+
+    params = question.release.collections[0].params
+    if params.encoding != "bloom":
+        return None
+    if isinstance(question.candidates, str):
+        return Candidates.from_file(question.candidates, normalize=params.normalize)
+    return Candidates.from_list(question.candidates or (), normalize=params.normalize)
+
+
+def _render_counts(collections: Sequence[Any], media_type: str) -> bytes:
+    """Write the counts of one parameter set as `Counts` reads them."""
+    import tempfile  # noqa: PLC0415
+    from pathlib import Path  # noqa: PLC0415
+
+    if len(collections) != 1:
+        raise DecodeError(
+            f"counts in this format must be of one parameter set, got {len(collections)}: "
+            "name it with params=FINGERPRINT"
+        )
+    if media_type == ARROW:
+        return _stream(collections[0].to_arrow())
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "counts.csv"
+        collections[0].to_csv(path)
+        return path.read_bytes()
+
+
+def _stream(table: Any) -> bytes:
+    from rappor.tables import load_pyarrow  # noqa: PLC0415
+
+    pa = load_pyarrow()
+    sink = pa.BufferOutputStream()
+    with load_pyarrow("pyarrow.ipc").new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())

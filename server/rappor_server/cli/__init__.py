@@ -1,0 +1,19 @@
+"""The `rappor-server` command."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line; without its extra, say which one to install."""
+    try:
+        from rappor_server.cli.commands import run
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("rappor"):
+            raise
+        from rappor.errors import MissingExtraError
+
+        sys.stderr.write(f"rappor-server: {MissingExtraError('server')}\n")
+        sys.exit(2)
+    sys.exit(run())

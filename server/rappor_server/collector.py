@@ -1,0 +1,124 @@
+"""One running collector: its parts, put together and taken down in order."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import hmac
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rappor.errors import RapporError
+from rappor.files import read_text
+from rappor.metric import Registry
+from rappor_server import logs
+from rappor_server.analysis import Analyst
+from rappor_server.config import Settings
+from rappor_server.ingest import Submission, Suspicion, read_upload
+from rappor_server.known import Known
+from rappor_server.limits import RateLimit
+from rappor_server.metrics import Metrics
+from rappor_server.store import Store
+from rappor_server.writer import Result, Writer
+
+Answer = asyncio.Future[bytes]
+
+
+def utc_today() -> datetime.date:
+    """Return the day (UTC)."""
+    return datetime.datetime.now(datetime.UTC).date()
+
+
+class Collector:
+    """Everything that the endpoints share; made inside the event loop that it serves."""
+
+    def __init__(
+        self, settings: Settings, *, today: Callable[[], datetime.date] = utc_today
+    ) -> None:
+        """Open the registry and the database, and start the writer."""
+        self.settings = settings
+        self.today = today
+        self.known = load_known(settings)
+        self.suspicion = Suspicion(settings.suspicious)
+        self.rate = RateLimit(settings.rate)
+        self.analyst = Analyst(seconds=settings.decode_seconds)
+        self._key = settings.upload_key()
+        self._loop = asyncio.get_running_loop()
+        self.store = Store.open(settings.database)
+        self.metrics = Metrics(lambda: len(self._writer))
+        self._writer: Writer[Answer] = Writer(
+            self.store,
+            deliver=self._deliver,
+            today=today,
+            observe=self.metrics.observe_commit,
+            max_queue=settings.max_queue,
+        )
+
+    def close(self) -> None:
+        """Commit what was taken, then let go of everything."""
+        self._writer.close()
+        self.analyst.close()
+        self.store.close()
+
+    def reload(self) -> None:
+        """Read the registry again; one that is wrong leaves the old one in force."""
+        try:
+            self.known = load_known(self.settings)
+        except RapporError as error:
+            logs.event("registry refused", level=logging.ERROR, reason=str(error))
+        else:
+            logs.event("registry reloaded", metrics=len(self.known.registry))
+
+    def may_send(self, authorization: str) -> bool:
+        """Tell whether a request carries the key for sending, if one is needed."""
+        if self._key is None:
+            return True
+        return hmac.compare_digest(authorization.encode(), f"Bearer {self._key}".encode())
+
+    def read(self, body: bytes) -> Submission:
+        """Read an upload; ReportError if it is none."""
+        return read_upload(
+            body,
+            self.known,
+            today=self.today(),
+            max_reports=self.settings.max_reports,
+            suspicion=self.suspicion,
+        )
+
+    async def store_upload(self, submission: Submission) -> bytes:
+        """Return the answer once it is on the disk; StoreError or ConflictError otherwise."""
+        answer: Answer = self._loop.create_future()
+        self._writer.submit(submission, answer)
+        return await answer
+
+    def refuse(self, reason: str) -> None:
+        """Count an upload that was sunk whole."""
+        self._writer.refuse("", reason)
+        self.metrics.refusals.labels(reason).inc()
+
+    def candidates_file(self, name: str) -> str | None:
+        """Return the path of a metric's own candidates, None if it names none."""
+        named = self.known.registry[name].candidates
+        return None if named is None else str(Path(self.settings.registry).parent / named)
+
+    def _deliver(self, results: Sequence[tuple[Answer, Result]]) -> None:
+        """Wake the requests of a group, from the writer's thread."""
+        self._loop.call_soon_threadsafe(_resolve, results)
+
+
+def load_known(settings: Settings) -> Known:
+    """Read the registry and the older ones."""
+    text = read_text(settings.registry)
+    current = Registry.loads(text, path=settings.registry)
+    return Known(current, [Registry.load(path) for path in settings.older], text=text)
+
+
+def _resolve(results: Sequence[tuple[Answer, Result]]) -> None:
+    for answer, result in results:
+        if answer.done():  # the sender has gone
+            continue
+        if isinstance(result, bytes):
+            answer.set_result(result)
+        else:
+            answer.set_exception(result)

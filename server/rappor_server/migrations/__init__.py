@@ -1,0 +1,1 @@
+"""The schema's history: numbered, each step applied once and in order."""

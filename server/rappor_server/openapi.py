@@ -1,0 +1,319 @@
+"""The interface's description (OpenAPI 3.1), written by hand and held against the real one."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+_JSON: Final = "application/json"
+_CSV: Final = "text/csv"
+_ARROW: Final = "application/vnd.apache.arrow.stream"
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _content(schema: dict[str, Any], media_type: str = _JSON) -> dict[str, Any]:
+    return {media_type: {"schema": schema}}
+
+
+def _object(required: list[str], properties: dict[str, Any], *, closed: bool) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "required": required,
+        "properties": properties,
+        "additionalProperties": not closed,
+    }
+
+
+def _problems(*statuses: int) -> dict[str, Any]:
+    """Describe errors: one shape for all of them."""
+    return {
+        str(status): {
+            "description": _PROBLEMS[status],
+            "content": _content(_ref("Problem"), "application/problem+json"),
+        }
+        for status in (*statuses, 503)
+    }
+
+
+def _answer(description: str, content: dict[str, Any]) -> dict[str, Any]:
+    return {"description": description, "content": content}
+
+
+def _query(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "query", "schema": schema}
+
+
+_PROBLEMS: Final = {
+    400: "The request is not what it must be.",
+    401: "A key or token is missing or not valid.",
+    403: "The token does not allow this metric.",
+    404: "There is no such metric or frozen range.",
+    406: "No such media type, or it needs an extra that is not installed.",
+    408: "The body took too long to arrive.",
+    409: "The id was used for another upload.",
+    413: "The body is too large.",
+    415: "The body is of another media type or encoding.",
+    422: "The question does not fit, or has no answer.",
+    429: "One source sends too much.",
+    503: "The database does not answer; Retry-After says when to try again.",
+}
+_DAY: Final = {"type": "string", "format": "date"}
+_NUMBER: Final = {"type": ["number", "null"]}
+_COUNT: Final = {"type": "integer", "minimum": 0}
+_TEXT: Final = {"type": "string"}
+_NAME: Final = {
+    "name": "name",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "pattern": "^[a-z][a-z0-9_.-]{0,63}$"},
+}
+_RANGE: Final = [_query("from", _DAY), _query("to", _DAY), _query("freeze", _TEXT)]
+_TABLES: Final = {
+    _CSV: {"schema": {"type": "string"}},
+    _ARROW: {"schema": {"type": "string", "format": "binary"}},
+}
+_TOKEN: Final[list[dict[str, list[str]]]] = [{"token": []}]
+
+_SCHEMAS: Final[dict[str, Any]] = {
+    "Problem": _object(
+        ["type", "title", "status", "detail"],
+        {"type": _TEXT, "title": _TEXT, "status": {"type": "integer"}, "detail": _TEXT},
+        closed=True,
+    ),
+    "Report": _object(
+        ["metric", "params", "cohort", "bits"],
+        {
+            "metric": {"type": "string"},
+            "params": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
+            "cohort": {"type": "integer", "minimum": 0, "maximum": 65535},
+            "bits": {"type": "string", "pattern": "^[A-Za-z0-9_-]*$"},
+        },
+        closed=True,
+    ),
+    "Upload": _object(
+        ["v", "id", "reports"],
+        {
+            "v": {"const": 1},
+            "id": {"type": "string", "pattern": "^[A-Za-z0-9_-]{21}[AQgw]$"},
+            "reports": {"type": "array", "minItems": 1, "items": {}},
+        },
+        closed=True,
+    ),
+    "UploadAnswer": _object(
+        ["reports"],
+        {
+            "reports": {
+                "type": "array",
+                "items": _object(
+                    ["status"],
+                    {"status": {"enum": ["accepted", "refused"]}, "reason": _TEXT},
+                    closed=True,
+                ),
+            }
+        },
+        closed=True,
+    ),
+    "Metrics": _object(
+        ["metrics", "refusals"],
+        {
+            "metrics": {"type": "array", "items": {"type": "object"}},
+            "refusals": {
+                "type": "array",
+                "items": _object(
+                    ["day", "metric", "reason", "number"],
+                    {"day": _DAY, "metric": _TEXT, "reason": _TEXT, "number": _COUNT},
+                    closed=True,
+                ),
+            },
+        },
+        closed=True,
+    ),
+    "Counts": _object(
+        ["metric", "from", "to", "reports", "collections", "days", "withheld"],
+        {
+            "metric": _TEXT,
+            "from": _DAY,
+            "to": _DAY,
+            "reports": _COUNT,
+            "collections": {
+                "type": "array",
+                "items": _object(
+                    ["fingerprint", "params", "reports", "ones"],
+                    {
+                        "fingerprint": _TEXT,
+                        "params": {"type": "object"},
+                        "reports": {"type": "array", "items": _COUNT},
+                        "ones": {"type": "array", "items": {"type": "array", "items": _COUNT}},
+                    },
+                    closed=True,
+                ),
+            },
+            "days": {
+                "type": "array",
+                "items": _object(["day", "reports"], {"day": _DAY, "reports": _COUNT}, closed=True),
+            },
+            "withheld": {"type": "array", "items": _DAY},
+        },
+        closed=True,
+    ),
+    "Question": _object(
+        [],
+        {
+            "candidates": {"type": ["array", "null"], "items": _TEXT},
+            "from": {"type": ["string", "null"], "format": "date"},
+            "to": {"type": ["string", "null"], "format": "date"},
+            "freeze": {"type": ["string", "null"]},
+            "level": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+            "correction": {"enum": ["bh", "bonferroni"]},
+            "confidence": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+            "distribution": {"type": "boolean"},
+            "all": {"type": "boolean"},
+        },
+        closed=True,
+    ),
+    "Estimates": _object(
+        ["estimates", "reports", "unallocated", "diagnostics"],
+        {
+            "estimates": {
+                "type": "array",
+                "items": _object(
+                    ["candidate", "count", "std_error", "proportion", "p_value", "detected"],
+                    {
+                        "candidate": _TEXT,
+                        "count": _NUMBER,
+                        "std_error": _NUMBER,
+                        "proportion": _NUMBER,
+                        "p_value": {"type": "number"},
+                        "detected": {"type": "boolean"},
+                    },
+                    closed=False,
+                ),
+            },
+            "reports": _COUNT,
+            "unallocated": _NUMBER,
+            "diagnostics": {"type": "object"},
+        },
+        closed=True,
+    ),
+    "Range": _object(["from", "to"], {"from": _DAY, "to": _DAY}, closed=True),
+    "Frozen": _object(["id", "reports"], {"id": _TEXT, "reports": _COUNT}, closed=True),
+}
+
+_PATHS: Final[dict[str, Any]] = {
+    "/v1/reports": {
+        "post": {
+            "operationId": "upload",
+            "summary": "Send reports; the answer means that they are on the disk.",
+            "security": [{}, {"key": []}],
+            "requestBody": {"required": True, "content": _content(_ref("Upload"))},
+            "responses": {
+                "200": _answer(
+                    "A status for each report, in order.", _content(_ref("UploadAnswer"))
+                ),
+                **_problems(400, 401, 408, 409, 413, 415, 429),
+            },
+        }
+    },
+    "/v1/registry": {
+        "get": {
+            "operationId": "registry",
+            "summary": "What is collected, as TOML.",
+            "responses": {"200": _answer("The registry.", _content(_TEXT, "application/toml"))},
+        }
+    },
+    "/v1/metrics": {
+        "get": {
+            "operationId": "metrics",
+            "summary": "Metrics, their reports by day, and refusals by reason.",
+            "security": _TOKEN,
+            "responses": {
+                "200": _answer("What the token may read.", _content(_ref("Metrics"))),
+                **_problems(401),
+            },
+        }
+    },
+    "/v1/metrics/{name}/counts": {
+        "get": {
+            "operationId": "counts",
+            "summary": "Released sums of a range of days (UTC, both included).",
+            "security": _TOKEN,
+            "parameters": [_NAME, *_RANGE, _query("params", _TEXT)],
+            "responses": {
+                "200": _answer("Sums.", _content(_ref("Counts")) | _TABLES),
+                **_problems(401, 403, 404, 406, 422),
+            },
+        }
+    },
+    "/v1/metrics/{name}/estimates": {
+        "post": {
+            "operationId": "estimates",
+            "summary": "How many devices hold each candidate.",
+            "security": _TOKEN,
+            "parameters": [_NAME],
+            "requestBody": {"required": True, "content": _content(_ref("Question"))},
+            "responses": {
+                "200": _answer("Estimates.", _content(_ref("Estimates")) | _TABLES),
+                **_problems(400, 401, 403, 404, 406, 408, 413, 415, 422),
+            },
+        }
+    },
+    "/v1/metrics/{name}/freezes": {
+        "post": {
+            "operationId": "freeze",
+            "summary": "Keep what is released of a range under a name.",
+            "security": _TOKEN,
+            "parameters": [_NAME],
+            "requestBody": {"required": True, "content": _content(_ref("Range"))},
+            "responses": {
+                "201": _answer("The name.", _content(_ref("Frozen"))),
+                **_problems(400, 401, 403, 404, 408, 413, 422),
+            },
+        }
+    },
+    "/healthz": {
+        "get": {
+            "operationId": "alive",
+            "responses": {"200": _answer("Alive.", _content(_TEXT, "text/plain"))},
+        }
+    },
+    "/readyz": {
+        "get": {
+            "operationId": "ready",
+            "responses": {
+                "200": _answer("Ready.", _content(_TEXT, "text/plain")),
+                **_problems(),
+            },
+        }
+    },
+    "/metrics": {
+        "get": {
+            "operationId": "prometheus",
+            "responses": {"200": _answer("Counters.", _content(_TEXT, "text/plain"))},
+        }
+    },
+    "/openapi.json": {
+        "get": {
+            "operationId": "description",
+            "responses": {"200": _answer("This document.", _content({"type": "object"}))},
+        }
+    },
+}
+
+DESCRIPTION: Final[dict[str, Any]] = {
+    "openapi": "3.1.0",
+    "info": {
+        "title": "RAPPOR collector",
+        "version": "1",
+        "description": "Receives noisy reports, keeps counts, answers analysts.",
+    },
+    "paths": _PATHS,
+    "components": {
+        "schemas": _SCHEMAS,
+        "securitySchemes": {
+            "token": {"type": "http", "scheme": "bearer"},
+            "key": {"type": "http", "scheme": "bearer"},
+        },
+    },
+}

@@ -1,0 +1,99 @@
+"""Every error that leaves over HTTP, as a problem document (RFC 9457): one table, one shape."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rappor.errors import (
+    DecodeError,
+    FileError,
+    MetricError,
+    MissingExtraError,
+    ParamsError,
+    RapporError,
+    ReportError,
+)
+from rappor_server.errors import ConflictError, StoreError
+
+RETRY_SECONDS: Final = 5
+_MEDIA_TYPE: Final = "application/problem+json"
+
+
+@dataclass
+class Problem(Exception):  # noqa: N818 - a problem document is what it becomes
+    """An answer other than success: status, a sentence, and seconds to wait where that helps."""
+
+    status: HTTPStatus
+    detail: str
+    retry_after: float | None = None
+    headers: dict[str, str] | None = None
+
+
+_STATUS: Final[tuple[tuple[type[RapporError], HTTPStatus], ...]] = (
+    (ReportError, HTTPStatus.BAD_REQUEST),
+    (ConflictError, HTTPStatus.CONFLICT),
+    (StoreError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (MetricError, HTTPStatus.NOT_FOUND),
+    (ParamsError, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (DecodeError, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (FileError, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (MissingExtraError, HTTPStatus.NOT_ACCEPTABLE),
+)
+
+
+def problem_of(error: RapporError) -> Problem:
+    """Return what an error becomes: its own sentence, which never holds what was sent."""
+    status = next(status for kind, status in _STATUS if isinstance(error, kind))
+    waits = isinstance(error, StoreError) and error.retryable
+    return Problem(status, str(error), retry_after=RETRY_SECONDS if waits else None)
+
+
+def render(problem: Problem) -> Response:
+    """Write a problem document."""
+    document = {
+        "type": "about:blank",
+        "title": problem.status.phrase,
+        "status": problem.status.value,
+        "detail": problem.detail,
+    }
+    headers = dict(problem.headers or {})
+    if problem.retry_after is not None:
+        headers["Retry-After"] = str(math.ceil(problem.retry_after))
+    return Response(
+        msgspec.json.encode(document),
+        status_code=problem.status.value,
+        media_type=_MEDIA_TYPE,
+        headers=headers,
+    )
+
+
+async def on_problem(_: Request, error: Exception) -> Response:
+    """Answer with a problem that an endpoint raised."""
+    assert isinstance(error, Problem)
+    return render(error)
+
+
+async def on_rappor_error(_: Request, error: Exception) -> Response:
+    """Answer with the problem that an error of the project becomes."""
+    assert isinstance(error, RapporError)
+    return render(problem_of(error))
+
+
+async def on_http_exception(_: Request, error: Exception) -> Response:
+    """Answer with the problem behind a status that the framework chose: 404, 405."""
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    return render(Problem(status, status.description, headers=dict(error.headers or {})))
+
+
+async def on_bug(_: Request, __: Exception) -> Response:
+    """Answer without a word about what went wrong inside."""
+    return render(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the collector has failed"))

@@ -1,0 +1,71 @@
+"""The devices' endpoints: uploads, and the registry."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rappor.errors import RapporError, ReportError
+from rappor_server.collector import Collector
+from rappor_server.ingest import Submission
+from rappor_server.limits import decompress, read_body
+from rappor_server.problems import Problem, problem_of, render
+
+_JSON: Final = "application/json"
+
+
+async def upload(request: Request) -> Response:
+    """POST /v1/reports: answer once the upload is on the disk."""
+    collector: Collector = request.app.state.collector
+    try:
+        submission = await _receive(request, collector)
+        answer = await collector.store_upload(submission)
+    except (Problem, RapporError) as error:
+        problem = error if isinstance(error, Problem) else problem_of(error)
+        collector.metrics.uploads.labels(problem.status.value).inc()
+        return render(problem)
+    collector.metrics.uploads.labels(200).inc()
+    for (_, reason), n in submission.refusals.items():
+        collector.metrics.refusals.labels(reason).inc(n)
+    for report in submission.accepted:
+        collector.metrics.reports.labels(report.metric).inc()
+    return Response(answer, media_type=_JSON)
+
+
+async def registry(request: Request) -> Response:
+    """GET /v1/registry: the text that clients compare with the one that they ship."""
+    collector: Collector = request.app.state.collector
+    return Response(collector.known.text, media_type="application/toml")
+
+
+async def _receive(request: Request, collector: Collector) -> Submission:
+    """Read an upload within all limits."""
+    if not collector.may_send(request.headers.get("authorization", "")):
+        collector.refuse("no-key")
+        raise Problem(
+            HTTPStatus.UNAUTHORIZED,
+            "sending needs the key of this collector",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+    try:
+        collector.rate.check(request.client.host if request.client else "")
+        return collector.read(await _body(request, collector))
+    except ReportError as error:
+        collector.refuse(error.code)
+        raise
+    except Problem as problem:
+        collector.refuse(problem.status.name.lower().replace("_", "-"))
+        raise
+
+
+async def _body(request: Request, collector: Collector) -> bytes:
+    settings = collector.settings
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != _JSON:
+        raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type must be {_JSON}")
+    body = await read_body(request, max_body=settings.max_body, seconds=settings.body_seconds)
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    return decompress(body, encoding, max_bytes=settings.max_decompressed)

@@ -1,0 +1,231 @@
+"""What is kept of uploads: sums, and the ids that make a retry harmless.
+
+Every run of a collector writes a shard of its own, a row a counter, and remembers what it has
+written; it never reads a counter to add to it, and no two collectors ever touch the same row.
+After any failure, when it is not known what the database has kept, it goes on in a new shard.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from sqlalchemy import Connection, Engine, Table, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from rappor_server import schema
+from rappor_server.database import check_schema, failing_as_store_error, open_engine
+from rappor_server.errors import ConflictError
+from rappor_server.ingest import Accepted, Submission
+from rappor_server.tallies import Cell, Tally, sum_reports
+
+_KEYS: Final = ("metric", "params", "day", "apart", "cohort", "shard")
+
+Refusals = Mapping[tuple[str, str], int]
+"""(metric, reason) -> number."""
+
+
+@dataclass
+class _Shard:
+    """What this run has written today."""
+
+    id: int
+    day: datetime.date
+    tallies: dict[Cell, Tally]
+    refusals: Counter[tuple[str, str]]
+
+
+class Store:
+    """One database; `commit` is for one thread, the rest for any."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Take an engine whose schema is this program's."""
+        self.engine = engine
+        self._insert: Any = sqlite.insert if engine.dialect.name == "sqlite" else postgresql.insert
+        self._shard: _Shard | None = None
+        self._known_params: set[str] = set()
+
+    @classmethod
+    def open(cls, url: str) -> Self:
+        """Open a database; SchemaError unless its schema is this program's."""
+        engine = open_engine(url)
+        check_schema(engine)
+        return cls(engine)
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self.engine.dispose()
+
+    def ping(self) -> None:
+        """Raise StoreError unless the database answers."""
+        with failing_as_store_error(), self.engine.connect() as db:
+            db.execute(select(1))
+
+    def commit(
+        self,
+        submissions: Sequence[Submission],
+        refusals: Refusals,
+        *,
+        today: datetime.date,
+    ) -> list[bytes | ConflictError]:
+        """Store a group in one transaction, on the disk when this returns.
+
+        Returns for each submission the answer to send: a known id with the same body has its
+        stored answer and is not counted again; with another body it is a ConflictError.
+        `refusals` are those of uploads that were sunk whole. Raises StoreError if it is not
+        known that all was stored; the same group may then be sent again.
+        """
+        shard = self._shard
+        self._shard = None  # until all is well
+        with failing_as_store_error(), self.engine.begin() as db:
+            if shard is None or shard.day != today:
+                shard = self._new_shard(db, today, shard)
+            fresh, results = self._admit(db, submissions, today)
+            tallies = self._count(db, shard, fresh)
+            refused = self._refuse(db, shard, fresh, refusals)
+        shard.tallies |= tallies
+        shard.refusals = refused
+        self._known_params |= {cell.fingerprint for cell in tallies}
+        self._shard = shard
+        return results
+
+    def _new_shard(self, db: Connection, today: datetime.date, last: _Shard | None) -> _Shard:
+        """Return a shard without counts: the same for a new day, another after a failure."""
+        if last is not None:
+            return _Shard(last.id, today, {}, Counter())
+        row = db.execute(schema.shard.insert().values(day=today)).inserted_primary_key
+        assert row is not None
+        return _Shard(int(row[0]), today, {}, Counter())
+
+    def _admit(
+        self, db: Connection, submissions: Sequence[Submission], today: datetime.date
+    ) -> tuple[list[Submission], list[bytes | ConflictError]]:
+        """Write the new ids; return their submissions, and every submission's answer."""
+        first: dict[bytes, Submission] = {}
+        for submission in submissions:
+            first.setdefault(submission.id, submission)
+        inserted = self._insert_ids(db, first, today)
+        known = self._known(db, first.keys() - inserted)
+        known |= {key: (first[key].digest, first[key].answer) for key in inserted}
+        results: list[bytes | ConflictError] = []
+        for submission in submissions:
+            digest, answer = known[submission.id]
+            results.append(answer if digest == submission.digest else ConflictError())
+        return [first[key] for key in inserted], results
+
+    def _insert_ids(
+        self, db: Connection, first: Mapping[bytes, Submission], today: datetime.date
+    ) -> set[bytes]:
+        """Insert ids that are not known; an id that another collector is writing is waited for."""
+        if not first:
+            return set()
+        rows = [
+            {"id": key, "digest": first[key].digest, "answer": first[key].answer, "day": today}
+            for key in sorted(first)  # in one order everywhere: no deadlock
+        ]
+        statement = self._insert(schema.upload).on_conflict_do_nothing()
+        returned = db.execute(statement.returning(schema.upload.c.id), rows)
+        return {bytes(key) for (key,) in returned}
+
+    def _known(self, db: Connection, ids: set[bytes]) -> dict[bytes, tuple[bytes, bytes]]:
+        if not ids:
+            return {}
+        columns = schema.upload.c
+        rows = db.execute(
+            select(columns.id, columns.digest, columns.answer).where(columns.id.in_(ids))
+        )
+        return {bytes(key): (bytes(digest), bytes(answer)) for key, digest, answer in rows}
+
+    def _count(
+        self, db: Connection, shard: _Shard, fresh: Sequence[Submission]
+    ) -> dict[Cell, Tally]:
+        """Write the new totals of all counters that the submissions touch, and return them."""
+        accepted = [report for submission in fresh for report in submission.accepted]
+        added = sum_reports(accepted)
+        totals = {
+            cell: shard.tallies[cell] + tally if cell in shard.tallies else tally
+            for cell, tally in added.items()
+        }
+        self._name_params(db, accepted)
+        rows = [
+            {
+                "metric": cell.metric,
+                "params": cell.fingerprint,
+                "day": shard.day,
+                "apart": cell.apart,
+                "cohort": cell.cohort,
+                "shard": shard.id,
+                "reports": tally.reports,
+                "ones": tally.to_bytes(),
+            }
+            for cell, tally in totals.items()
+        ]
+        self._upsert(db, schema.tally, _KEYS, rows)
+        self._keep(db, shard.day, accepted)
+        return totals
+
+    def _name_params(self, db: Connection, accepted: Sequence[Accepted]) -> None:
+        new = {report.fingerprint: report.params for report in accepted}
+        rows = [
+            {"fingerprint": fingerprint, "document": params.to_json()}
+            for fingerprint, params in new.items()
+            if fingerprint not in self._known_params
+        ]
+        if rows:
+            db.execute(self._insert(schema.params).on_conflict_do_nothing(), rows)
+
+    def _keep(self, db: Connection, day: datetime.date, accepted: Sequence[Accepted]) -> None:
+        rows = [
+            {
+                "metric": report.metric,
+                "params": report.fingerprint,
+                "day": day,
+                "cohort": report.cohort,
+                "bits": report.bits,
+            }
+            for report in accepted
+            if report.keep
+        ]
+        if rows:
+            db.execute(schema.kept.insert(), rows)
+
+    def _refuse(
+        self,
+        db: Connection,
+        shard: _Shard,
+        fresh: Sequence[Submission],
+        refusals: Refusals,
+    ) -> Counter[tuple[str, str]]:
+        """Write the new totals of what was refused, and return all totals."""
+        added = Counter(refusals)
+        for submission in fresh:
+            added.update(submission.refusals)
+        totals = shard.refusals + added
+        rows = [
+            {
+                "day": shard.day,
+                "metric": metric,
+                "reason": reason,
+                "shard": shard.id,
+                "number": totals[metric, reason],
+            }
+            for metric, reason in added
+        ]
+        self._upsert(db, schema.refusal, ("day", "metric", "reason", "shard"), rows)
+        return totals
+
+    def _upsert(
+        self, db: Connection, table: Table, keys: Sequence[str], rows: list[dict[str, Any]]
+    ) -> None:
+        if not rows:
+            return
+        statement = self._insert(table)
+        values = {
+            column.name: statement.excluded[column.name]
+            for column in table.columns
+            if column.name not in keys
+        }
+        db.execute(statement.on_conflict_do_update(index_elements=list(keys), set_=values), rows)
