@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import accuracy, device, record, speed
+from benchmarks import accuracy, collector, device, record, speed
 from benchmarks.tables import Table
 
 BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
@@ -19,6 +19,7 @@ BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
     "hash": speed.hash_candidates,
     "exact": speed.exact,
     "device": device.device,
+    "collector": collector.collector,
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -46,6 +47,7 @@ def create(settings: Settings, *, make: Callable[[Settings], Collector] = Collec
         collector = make(settings)
         app.state.collector = collector
         _reload_on_hangup(collector)
+        _spare_collections()
         logs.event("collector started", metrics=len(collector.known.registry))
         try:
             yield
@@ -85,6 +87,16 @@ def _middleware(settings: Settings) -> list[Middleware]:
             max_age=86_400,
         )
     ]
+
+
+def _spare_collections() -> None:
+    """Keep what was made at the start out of Python's garbage collections.
+
+    They walk through all of it and hold up every request meanwhile: 50 ms, several times a
+    second under load.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _reload_on_hangup(collector: Collector) -> None:

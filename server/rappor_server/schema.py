@@ -37,8 +37,9 @@ upload: Final = Table(
     Column("id", LargeBinary(16), primary_key=True, comment="Random id chosen by the sender"),
     Column("digest", LargeBinary(32), nullable=False, comment="SHA-256 of the body"),
     Column("answer", LargeBinary, nullable=False, comment="JSON answer, repeated to a retry"),
-    Column("day", Date, nullable=False, index=True, comment="Day (UTC) of receipt"),
+    Column("day", Date, nullable=False, comment="Day (UTC) of receipt"),
     comment="Ids of accepted uploads, kept for 14 days so that a retry is not counted twice",
+    sqlite_with_rowid=False,
 )
 
 params: Final = Table(

@@ -11,18 +11,24 @@ import datetime
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
-from sqlalchemy import Connection, Engine, Table, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Engine, select
 
 from rappor_server import schema
+from rappor_server.bulk import BulkInsert
 from rappor_server.database import check_schema, failing_as_store_error, open_engine
-from rappor_server.errors import ConflictError
+from rappor_server.errors import ConflictError, StoreError
 from rappor_server.ingest import Accepted, Submission
 from rappor_server.tallies import Cell, Tally, sum_reports
 
-_KEYS: Final = ("metric", "params", "day", "apart", "cohort", "shard")
+_UPLOADS: Final = BulkInsert(schema.upload, returning="id")
+_PARAMS: Final = BulkInsert(schema.params)
+_TALLIES: Final = BulkInsert(
+    schema.tally, keys=("metric", "params", "day", "apart", "cohort", "shard")
+)
+_REFUSALS: Final = BulkInsert(schema.refusal, keys=("day", "metric", "reason", "shard"))
+_KEPT: Final = BulkInsert(schema.kept)
 
 Refusals = Mapping[tuple[str, str], int]
 """(metric, reason) -> number."""
@@ -44,7 +50,6 @@ class Store:
     def __init__(self, engine: Engine) -> None:
         """Take an engine whose schema is this program's."""
         self.engine = engine
-        self._insert: Any = sqlite.insert if engine.dialect.name == "sqlite" else postgresql.insert
         self._shard: _Shard | None = None
         self._known_params: set[str] = set()
 
@@ -52,7 +57,11 @@ class Store:
     def open(cls, url: str) -> Self:
         """Open a database; SchemaError unless its schema is this program's."""
         engine = open_engine(url)
-        check_schema(engine)
+        try:
+            check_schema(engine)
+        except StoreError:
+            engine.dispose()
+            raise
         return cls(engine)
 
     def close(self) -> None:
@@ -120,15 +129,11 @@ class Store:
         self, db: Connection, first: Mapping[bytes, Submission], today: datetime.date
     ) -> set[bytes]:
         """Insert ids that are not known; an id that another collector is writing is waited for."""
-        if not first:
-            return set()
         rows = [
-            {"id": key, "digest": first[key].digest, "answer": first[key].answer, "day": today}
+            (key, first[key].digest, first[key].answer, today)
             for key in sorted(first)  # in one order everywhere: no deadlock
         ]
-        statement = self._insert(schema.upload).on_conflict_do_nothing()
-        returned = db.execute(statement.returning(schema.upload.c.id), rows)
-        return {bytes(key) for (key,) in returned}
+        return {bytes(key) for key in _UPLOADS.run(db, rows)}
 
     def _known(self, db: Connection, ids: set[bytes]) -> dict[bytes, tuple[bytes, bytes]]:
         if not ids:
@@ -151,46 +156,37 @@ class Store:
         }
         self._name_params(db, accepted)
         rows = [
-            {
-                "metric": cell.metric,
-                "params": cell.fingerprint,
-                "day": shard.day,
-                "apart": cell.apart,
-                "cohort": cell.cohort,
-                "shard": shard.id,
-                "reports": tally.reports,
-                "ones": tally.to_bytes(),
-            }
+            (
+                cell.metric,
+                cell.fingerprint,
+                shard.day,
+                cell.apart,
+                cell.cohort,
+                shard.id,
+                tally.reports,
+                tally.to_bytes(),
+            )
             for cell, tally in totals.items()
         ]
-        self._upsert(db, schema.tally, _KEYS, rows)
+        _TALLIES.run(db, rows)
         self._keep(db, shard.day, accepted)
         return totals
 
     def _name_params(self, db: Connection, accepted: Sequence[Accepted]) -> None:
         new = {report.fingerprint: report.params for report in accepted}
         rows = [
-            {"fingerprint": fingerprint, "document": params.to_json()}
-            for fingerprint, params in new.items()
-            if fingerprint not in self._known_params
+            (fingerprint, new[fingerprint].to_json())
+            for fingerprint in sorted(new.keys() - self._known_params)
         ]
-        if rows:
-            db.execute(self._insert(schema.params).on_conflict_do_nothing(), rows)
+        _PARAMS.run(db, rows)
 
     def _keep(self, db: Connection, day: datetime.date, accepted: Sequence[Accepted]) -> None:
         rows = [
-            {
-                "metric": report.metric,
-                "params": report.fingerprint,
-                "day": day,
-                "cohort": report.cohort,
-                "bits": report.bits,
-            }
+            (report.metric, report.fingerprint, day, report.cohort, report.bits)
             for report in accepted
             if report.keep
         ]
-        if rows:
-            db.execute(schema.kept.insert(), rows)
+        _KEPT.run(db, rows)
 
     def _refuse(
         self,
@@ -205,27 +201,8 @@ class Store:
             added.update(submission.refusals)
         totals = shard.refusals + added
         rows = [
-            {
-                "day": shard.day,
-                "metric": metric,
-                "reason": reason,
-                "shard": shard.id,
-                "number": totals[metric, reason],
-            }
+            (shard.day, metric, reason, shard.id, totals[metric, reason])
             for metric, reason in added
         ]
-        self._upsert(db, schema.refusal, ("day", "metric", "reason", "shard"), rows)
+        _REFUSALS.run(db, rows)
         return totals
-
-    def _upsert(
-        self, db: Connection, table: Table, keys: Sequence[str], rows: list[dict[str, Any]]
-    ) -> None:
-        if not rows:
-            return
-        statement = self._insert(table)
-        values = {
-            column.name: statement.excluded[column.name]
-            for column in table.columns
-            if column.name not in keys
-        }
-        db.execute(statement.on_conflict_do_update(index_elements=list(keys), set_=values), rows)

@@ -39,8 +39,8 @@ class Writer(Generic[Ticket]):
         deliver: Callable[[Sequence[tuple[Ticket, Result]]], None],
         today: Day,
         observe: Callable[[float, int], None] = lambda *_: None,
-        max_batch: int = 256,
-        linger: float = 0.001,
+        max_batch: int = 64,
+        linger: float = 0.0,
         max_queue: int = 10_000,
     ) -> None:
         """Start the thread; `linger` in seconds."""

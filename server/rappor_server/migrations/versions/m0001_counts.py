@@ -32,6 +32,7 @@ def upgrade() -> None:
         ),
         sa.Column("day", sa.Date, nullable=False, comment="Day (UTC) of receipt"),
         comment="Ids of accepted uploads, kept for 14 days so that a retry is not counted twice",
+        sqlite_with_rowid=False,
     )
     op.create_table(
         "params",
@@ -97,6 +98,5 @@ def upgrade() -> None:
         sa.Column("made", sa.Date, nullable=False, comment="Day (UTC) on which it was made"),
         comment="Analysts' tokens, as hashes",
     )
-    op.create_index("ix_upload_day", "upload", ["day"])
     op.create_index("ix_kept_metric", "kept", ["metric"])
     op.create_index("ix_kept_day", "kept", ["day"])

