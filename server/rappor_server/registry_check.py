@@ -10,8 +10,9 @@ from typing import Final
 from rappor.metric import Metric, Registry
 from rappor.privacy import epsilon_inf, epsilon_one
 
-_WEAK_ONE: Final = 4.0
-_WEAK_EVER: Final = 8.0
+_WEAK_ONE: Final = 4.01
+_WEAK_EVER: Final = 8.01
+"""Nats; the weakest named profile, at 4 and 8, is not weak."""
 _SOON_DAYS: Final = 30
 
 
@@ -47,7 +48,7 @@ def check_edit(old: Registry, new: Registry) -> list[Finding]:
 
 def _check(metric: Metric, today: datetime.date) -> Iterator[Finding]:
     one, ever = epsilon_one(metric.params), epsilon_inf(metric.params)
-    if one > _WEAK_ONE or ever > _WEAK_EVER + 1e-3:
+    if one > _WEAK_ONE or ever > _WEAK_EVER:
         yield Finding(
             "warning",
             f"{metric.name}: weak protection: {one:.2f} nats by one report, {ever:.2f} by all "

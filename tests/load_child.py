@@ -1,0 +1,75 @@
+"""Sends uploads to a collector without pause and says which were acknowledged.
+
+Each upload has one report whose bits are the upload's own number, so that what is counted can
+be told apart. An upload that was not answered is tried again with the same bytes until it is;
+what is still open when standard input ends is printed as such.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+import threading
+from typing import Any
+
+from collectors import report_of, upload_of
+
+N_THREADS = 8
+
+
+class Sender(threading.Thread):
+    """One connection, made again whenever it breaks."""
+
+    def __init__(self, port: int, first: int, stop: threading.Event) -> None:
+        super().__init__()
+        self._port = port
+        self._number = first
+        self._stop_sending = stop
+        self.acknowledged: list[int] = []
+        self.open: tuple[int, bytes] | None = None
+
+    def run(self) -> None:
+        """Send until told to stop."""
+        connection: Any = None
+        while not self._stop_sending.is_set():
+            if self.open is None:
+                self._number += N_THREADS
+                body = upload_of(report_of(bits=self._number, cohort=self._number % 4))
+                self.open = (self._number, body)
+            try:
+                connection = connection or http.client.HTTPConnection("127.0.0.1", self._port, 5)
+                if self._send(connection, self.open[1]):
+                    self.acknowledged.append(self.open[0])
+                    self.open = None
+            except (OSError, http.client.HTTPException):
+                connection = None
+                self._stop_sending.wait(0.02)
+
+    @staticmethod
+    def _send(connection: http.client.HTTPConnection, body: bytes) -> bool:
+        connection.request("POST", "/v1/reports", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        document = json.loads(answer.read())
+        return answer.status == 200 and document == {"reports": [{"status": "accepted"}]}
+
+
+def main(port: int) -> None:
+    """Send until standard input ends; print what was acknowledged and what is open."""
+    stop = threading.Event()
+    senders = [Sender(port, i, stop) for i in range(N_THREADS)]
+    for sender in senders:
+        sender.start()
+    sys.stdin.read()
+    stop.set()
+    for sender in senders:
+        sender.join()
+    document = {
+        "acknowledged": [n for sender in senders for n in sender.acknowledged],
+        "open": [[s.open[0], s.open[1].decode()] for s in senders if s.open is not None],
+    }
+    sys.stdout.write(json.dumps(document))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,116 @@
+"""The whole way: 2,000 devices, a real collector, estimates of real words."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import device_child
+import httpx
+import numpy as np
+import pytest
+from collectors import make_token, serving
+from scipy import stats
+
+from rappor import Params, english_words
+
+N_DEVICES = 2000
+N_WORDS = 20
+FALSE_ALARM = 1e-9
+TOML = """
+[metrics.word]
+description = "A word, for this test only: the noise protects nobody"
+owner = "tests"
+expires = 2100-01-01
+encoding = "bloom"
+k = 64
+m = 8
+f = 0.0
+p = 0.05
+q = 0.95
+insecure = true
+candidates = "words.txt"
+"""
+
+
+def words_of_devices() -> list[str]:
+    """Return one word for each device: twenty real ones by their real shares."""
+    population = english_words()
+    shares = np.asarray(population.weights[:N_WORDS], dtype=float)
+    numbers = np.floor(shares / shares.sum() * N_DEVICES).astype(int)
+    numbers[0] += N_DEVICES - numbers.sum()
+    return [
+        word for word, n in zip(population.values[:N_WORDS], numbers, strict=True) for _ in range(n)
+    ]
+
+
+def start_devices(words: list[str], url: str, folder: Path, number: int) -> subprocess.Popen[str]:
+    """Start a process of devices."""
+    own = Path(device_child.__file__)
+    paths = os.pathsep.join([str(own.parent), *filter(None, sys.path)])
+    own_folder = folder / f"devices-{number}"
+    own_folder.mkdir()
+    child = subprocess.Popen(
+        [sys.executable, str(own), str(folder / "metrics.toml"), url, str(own_folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+    assert child.stdin is not None
+    child.stdin.write("".join(f"{word}\n" for word in words))
+    child.stdin.close()
+    child.stdin = None
+    return child
+
+
+def test_words_of_real_devices_are_found(tmp_path: Path, database: str) -> None:
+    """Every true count lies in an interval that misses once in 1e9, and the top is detected."""
+    workers = ["--workers", "2"] if database.startswith("postgresql") else []
+    words = words_of_devices()
+    candidates = [*dict.fromkeys(words), "zyzzyva", "qwertz", "xylograph"]
+    (tmp_path / "words.txt").write_text("\n".join(candidates))
+    with serving(tmp_path, database, *workers, registry=TOML) as running:
+        children = [start_devices(words[i::4], running.url, tmp_path, i) for i in range(4)]
+        for child in children:
+            output, _ = child.communicate(timeout=300)
+            assert (child.returncode, output) == (0, "delivered")
+        token = make_token(tmp_path, database)
+        answer = httpx.post(
+            f"{running.url}/v1/metrics/word/estimates",
+            json={"all": True, "confidence": 1 - FALSE_ALARM / len(candidates)},
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=120,
+        )
+    assert answer.status_code == 200, answer.text
+    estimates = answer.json()
+    assert estimates["reports"] == N_DEVICES
+    rows = {row["candidate"]: row for row in estimates["estimates"]}
+    assert set(rows) == set(candidates)
+    for word in candidates:
+        share = words.count(word) / N_DEVICES
+        assert rows[word]["ci_low"] <= share <= rows[word]["ci_high"], word
+    check_power(rows, words)
+
+
+def check_power(rows: dict[str, dict[str, float]], words: list[str]) -> None:
+    """Words far above what the noise hides must be detected: a chance of 1e-9 each to miss."""
+    params = Params(k=64, m=8, f=0.0, p=0.05, q=0.95, insecure=True)
+    noise = np.sqrt(params.p_star * (1 - params.p_star) * N_DEVICES) / (
+        params.q_star - params.p_star
+    )
+    sure = 3 * stats.norm.isf(FALSE_ALARM) * noise  # three times: collisions, and the cut
+    heavy = [word for word in set(words) if words.count(word) > sure]
+    assert heavy
+    assert all(rows[word]["detected"] for word in heavy)
+
+
+@pytest.mark.parametrize("n", [N_DEVICES])
+def test_devices_of_this_test_hold_real_words(n: int) -> None:
+    """Two thousand devices, twenty words, the commonest first."""
+    words = words_of_devices()
+    assert len(words) == n
+    assert len(set(words)) == N_WORDS
+    assert words[0] == "the"

@@ -1,0 +1,80 @@
+"""kill -9 under load: what was acknowledged is counted once, what was not is told by its retry."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import load_child
+import pytest
+from collectors import free_port, make_token, start
+
+
+def start_load(port: int) -> subprocess.Popen[str]:
+    """Start senders that go on through every crash."""
+    folder = Path(load_child.__file__)
+    paths = os.pathsep.join([str(folder.parent), *filter(None, sys.path)])
+    return subprocess.Popen(
+        [sys.executable, str(folder), str(port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+
+
+def crash(folder: Path, database: str, kills: int) -> None:
+    """Kill the collector again and again under load, then account for every upload."""
+    port = free_port()
+    flags = ["--suspicious", "accept"]
+    load = start_load(port)
+    try:
+        for _ in range(kills):
+            running = start(folder, database, *flags, port=port)
+            time.sleep(random.uniform(0, 0.6))  # noqa: S311
+            running.kill()
+        running = start(folder, database, *flags, port=port)
+        try:
+            output, _ = load.communicate("", timeout=60)
+            account(json.loads(output), running, make_token(folder, database), kills)
+        finally:
+            running.kill()
+    finally:
+        load.kill()
+        load.wait(30)
+
+
+def account(load: dict[str, Any], running: Any, token: str, kills: int) -> None:
+    """Compare the counters, bit by bit and cohort by cohort, with what was acknowledged."""
+    acknowledged: list[int] = load["acknowledged"]
+    assert len(acknowledged) == len(set(acknowledged))
+    assert len(acknowledged) > 10 * kills, "hardly any load"
+    for number, body in load["open"]:
+        assert running.post(body.encode()).status_code == 200
+        acknowledged.append(number)
+    counts = running.get("/v1/metrics/page/counts", token).json()
+    (entry,) = counts["collections"]
+    by_cohort = Counter(n % 4 for n in acknowledged)
+    assert entry["reports"] == [by_cohort[j] for j in range(4)]
+    for j in range(4):
+        own = [n for n in acknowledged if n % 4 == j]
+        assert entry["ones"][j] == [sum(n >> i & 1 for n in own) for i in range(16)]
+
+
+def test_killed_collector_loses_nothing_and_doubles_nothing(tmp_path: Path, database: str) -> None:
+    """Five kills."""
+    crash(tmp_path, database, 5)
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(1800)
+def test_killed_collector_loses_nothing_in_full(tmp_path: Path, database: str) -> None:
+    """A hundred kills."""
+    crash(tmp_path, database, 100)

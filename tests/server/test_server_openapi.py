@@ -1,0 +1,97 @@
+"""The collector held against its own description: whatever is sent, no 5xx and no hang."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from collectors import Running, make_token, report_of, serving, upload_of
+from hypothesis import HealthCheck, given, settings
+from schemathesis import Case
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+OPERATIONS = (
+    "POST /v1/reports",
+    "GET /v1/registry",
+    "GET /v1/metrics",
+    "GET /v1/metrics/{name}/counts",
+    "POST /v1/metrics/{name}/estimates",
+    "POST /v1/metrics/{name}/freezes",
+    "GET /healthz",
+    "GET /readyz",
+    "GET /metrics",
+    "GET /openapi.json",
+)
+
+
+@pytest.fixture(scope="module")
+def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, str]]:
+    """A collector with some reports, and a token."""
+    folder = tmp_path_factory.mktemp("fuzzed")
+    database = f"sqlite:///{folder / 'counts.sqlite3'}"
+    with serving(folder, database, "--suspicious", "accept") as running:
+        for i in range(20):
+            running.post(upload_of(report_of(bits=i), report_of("sound", bits=i % 2)))
+        yield running, make_token(folder, database)
+
+
+def fuzz(fuzzed: tuple[Running, str], label: str, n: int) -> None:
+    """Send so many generated requests to an operation and check every answer."""
+    running, token = fuzzed
+    schema = schemathesis.openapi.from_url(f"{running.url}/openapi.json")
+    method, path = label.split()
+    operation = schema[path][method]
+    headers = {"Authorization": f"Bearer {token}"}
+
+    @settings(
+        max_examples=n,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy())
+    def send(case: Case[Any]) -> None:
+        case.path_parameters = dict(case.path_parameters or {})
+        if "name" in case.path_parameters and len(case.path_parameters["name"]) % 2:
+            case.path_parameters["name"] = "page"  # half of them reach the metric
+        case.call_and_validate(headers=headers, checks=CHECKS, timeout=60)
+
+    send()
+    assert running.get("/readyz").status_code == 200
+
+
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_operation_keeps_to_its_description(fuzzed: tuple[Running, str], label: str) -> None:
+    """A few dozen requests each."""
+    fuzz(fuzzed, label, 30)
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_operation_keeps_to_its_description_in_full(
+    fuzzed: tuple[Running, str], label: str
+) -> None:
+    """More than ten thousand in all."""
+    fuzz(fuzzed, label, 2200 if "{" in label or "reports" in label else 400)
+
+
+def test_description_names_every_route(fuzzed: tuple[Running, str]) -> None:
+    """And no other."""
+    running, _ = fuzzed
+    paths = running.get("/openapi.json").json()["paths"]
+    named = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+    assert named == set(OPERATIONS)
