@@ -83,9 +83,9 @@ def _databases(folder: str) -> Iterator[dict[str, str]]:
 @contextlib.contextmanager
 def _serving(folder: Path, factory: str, url: str) -> Iterator[int]:
     """Run one of the applications in a process of its own; yield its port."""
-    from rappor_server.app import ENVIRONMENT  # noqa: PLC0415 - the extra 'server'
-    from rappor_server.cli.serve import prepare  # noqa: PLC0415
+    from rappor_server.cli.serve import prepare  # noqa: PLC0415 - the extra 'server'
     from rappor_server.config import Settings  # noqa: PLC0415
+    from rappor_server.punctual import ENVIRONMENT  # noqa: PLC0415
 
     registry = folder / "metrics.toml"
     registry.write_text(_TOML, encoding="utf-8")

@@ -11,6 +11,7 @@ import os
 from rappor_server import app, sending
 from rappor_server.collector import Collector
 from rappor_server.config import Settings
+from rappor_server.punctual import ENVIRONMENT
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -48,4 +49,4 @@ def collector() -> Starlette:
 
 
 def _real() -> Starlette:
-    return app.create(Settings.from_json(os.environ[app.ENVIRONMENT]))
+    return app.create(Settings.from_json(os.environ[ENVIRONMENT]))

@@ -20,9 +20,7 @@ from rappor.errors import RapporError
 from rappor_server import logs, operations, problems, reading, sending
 from rappor_server.collector import Collector
 from rappor_server.config import Settings
-
-ENVIRONMENT: Final = "RAPPOR_SERVER_SETTINGS"
-"""Where a worker process finds the settings of its parent, as JSON."""
+from rappor_server.punctual import ENVIRONMENT
 
 _METRIC: Final = "/v1/metrics/{name}"
 ROUTES: Final = (

@@ -51,7 +51,7 @@ class Collector:
             self.store,
             deliver=self._deliver,
             today=today,
-            observe=self.metrics.observe_commit,
+            observe=self.metrics.observe_group,
             max_queue=settings.max_queue,
         )
 

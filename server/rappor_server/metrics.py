@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter as Tally
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from rappor_server.ingest import Submission
+
+_OK: Final = 200
 
 
 class Metrics:
@@ -39,10 +45,20 @@ class Metrics:
         )
         queue.set_function(queue_length)
 
-    def observe_commit(self, seconds: float, uploads: int) -> None:
-        """Note a group commit."""
+    def observe_group(self, seconds: float, submissions: Sequence[Submission]) -> None:
+        """Note a group commit and the uploads in it, once for all of them."""
         self.commit_seconds.observe(seconds)
-        self.commit_uploads.observe(uploads)
+        self.commit_uploads.observe(len(submissions))
+        self.uploads.labels(_OK).inc(len(submissions))
+        accepted = Tally(report.metric for each in submissions for report in each.accepted)
+        for metric, n in accepted.items():
+            self.reports.labels(metric).inc(n)
+        refused: Tally[str] = Tally()
+        for each in submissions:
+            for (_, reason), n in each.refusals.items():
+                refused[reason] += n
+        for reason, n in refused.items():
+            self.refusals.labels(reason).inc(n)
 
     def render(self) -> bytes:
         """Write them in Prometheus' text format."""

@@ -27,11 +27,6 @@ async def upload(request: Request) -> Response:
         problem = error if isinstance(error, Problem) else problem_of(error)
         collector.metrics.uploads.labels(problem.status.value).inc()
         return render(problem)
-    collector.metrics.uploads.labels(200).inc()
-    for (_, reason), n in submission.refusals.items():
-        collector.metrics.refusals.labels(reason).inc(n)
-    for report in submission.accepted:
-        collector.metrics.reports.labels(report.metric).inc()
     return Response(answer, media_type=_JSON)
 
 

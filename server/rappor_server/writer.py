@@ -29,7 +29,7 @@ class Writer(Generic[Ticket]):
     """A bounded queue before one store.
 
     `deliver` is called from the writer's thread with the tickets and results of a group;
-    `observe` with the seconds of a commit and its number of uploads.
+    `observe` with the seconds of a commit and its uploads.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Writer(Generic[Ticket]):
         *,
         deliver: Callable[[Sequence[tuple[Ticket, Result]]], None],
         today: Day,
-        observe: Callable[[float, int], None] = lambda *_: None,
+        observe: Callable[[float, Sequence[Submission]], None] = lambda *_: None,
         max_batch: int = 64,
         linger: float = 0.0,
         max_queue: int = 10_000,
@@ -116,7 +116,7 @@ class Writer(Generic[Ticket]):
             results = [error] * len(group)
             self._put_back(refusals)
         else:
-            self._observe(time.perf_counter() - start, len(group))
+            self._observe(time.perf_counter() - start, submissions)
         tickets = [ticket for _, ticket in group]
         self._deliver(list(zip(tickets, results, strict=True)))
 

@@ -211,6 +211,17 @@ def test_slow_and_oversized_bodies_are_bounded(tmp_path: Path) -> None:
         assert running.post(upload_of()).status_code == 200
 
 
+def test_slow_heads_are_hung_up_on(tmp_path: Path) -> None:
+    """On a new connection, and on one that has been answered before."""
+    database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
+    with serving(tmp_path, database, "--body-seconds", "0.5") as running:
+        assert raw(running, b"POST /v1/re") == b""
+        assert raw(running) == b""
+        again = raw(running, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /hea", pause=0.2)
+        assert again.endswith(b"alive\n")
+        assert running.post(upload_of()).status_code == 200
+
+
 def test_many_slow_senders_do_not_stop_the_others(tmp_path: Path) -> None:
     """Two hundred half-sent requests, and one that is answered at once."""
     database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"

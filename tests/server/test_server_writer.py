@@ -45,7 +45,7 @@ class Desk:
             self.store,  # type: ignore[arg-type]
             deliver=self.delivered.update,
             today=lambda: TODAY,
-            observe=lambda _, n: self.observed.append(n),
+            observe=lambda _, group: self.observed.append(len(group)),
             **settings,
         )
 

@@ -67,13 +67,15 @@ def run(settings: Settings) -> None:
     """Listen until a signal says to end; requests under way are answered first."""
     import uvicorn
 
-    from rappor_server import app, logs
+    from rappor_server import logs
+    from rappor_server.punctual import ENVIRONMENT, PunctualProtocol
 
     logs.configure()
-    os.environ[app.ENVIRONMENT] = settings.to_json()
+    os.environ[ENVIRONMENT] = settings.to_json()
     uvicorn.run(
         "rappor_server.app:from_environment",
         factory=True,
+        http=PunctualProtocol,
         host=settings.host,
         port=settings.port,
         workers=settings.workers,

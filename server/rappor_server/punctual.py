@@ -1,0 +1,64 @@
+"""Connections whose senders take their time: the head of a request must arrive within a limit.
+
+uvicorn waits for a head as long as it takes; a thousand half-sent ones would hold a thousand
+connections. A body's time is bounded where it is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from typing import Any, Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from rappor_server.config import Settings
+
+ENVIRONMENT: Final = "RAPPOR_SERVER_SETTINGS"
+"""Where a worker process finds the settings of its parent, as JSON."""
+
+
+class PunctualProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with a timer from the first byte, or the connection, to the head's end."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Start the timer."""
+        super().connection_made(transport)
+        self._start_timer()
+
+    def data_received(self, data: bytes) -> None:
+        """Start the timer with the first bytes of another request."""
+        if self._timer is None and (self.cycle is None or self.cycle.response_complete):
+            self._start_timer()
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        """Stop the timer."""
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timer."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _start_timer(self) -> None:
+        self._timer = self.loop.call_later(_head_seconds(), self._hang_up)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _hang_up(self) -> None:
+        self._timer = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+@functools.cache
+def _head_seconds() -> float:
+    return Settings.from_json(os.environ[ENVIRONMENT]).body_seconds
