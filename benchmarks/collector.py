@@ -32,28 +32,44 @@ def collector(*, quick: bool) -> list[Table]:
     table = Table(
         title=f"collector: {_CONNECTIONS} connections, k = 128, one process",
         columns=("reports an upload", "what", "uploads/s", "p50, ms", "p99, ms", "of validation"),
-        note="The load is made on the same two cores. Suspicious reports are accepted: these are "
-        "random bits. Data on the disk before the answer (fsync).",
+        note="The fastest of five rounds in turn; the load is made on the same two cores. Suspicious "
+        "reports are accepted: these are random bits. On the disk before the answer (fsync).",
     )
-    seconds = 2.0 if quick else 8.0
     for n_reports in (1, 20):
-        rates: dict[str, float] = {}
-        with tempfile.TemporaryDirectory(dir=_ROOT.parent) as folder, _databases(folder) as urls:
-            for label, factory, url in (
-                ("a POST that does nothing", "nothing", urls["SQLite"]),
-                ("parse and validate", "validation", urls["SQLite"]),
-                ("durable on SQLite", "collector", urls["SQLite"]),
-                ("durable on PostgreSQL", "collector", urls["PostgreSQL"]),
-            ):
-                if not url:
-                    continue
+        best = _best_of_rounds(n_reports, rounds=1 if quick else 5, seconds=2.0 if quick else 4.0)
+        validated = best["parse and validate"]["per_second"]
+        for label, figures in best.items():
+            row = [n_reports, label, figures["per_second"], figures["p50"], figures["p99"]]
+            is_durable = label.startswith("durable")
+            table.rows.append([*row, figures["per_second"] / validated if is_durable else ""])
+    return [table]
+
+
+def _best_of_rounds(n_reports: int, *, rounds: int, seconds: float) -> dict[str, dict[str, float]]:
+    """Measure every application in turn, several times, and keep the fastest run of each.
+
+    In turn, because the machine's own pace changes by the minute.
+    """
+    best: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory(dir=_ROOT.parent) as folder, _databases(folder) as urls:
+        for _ in range(rounds):
+            for label, factory, url in _applications(urls):
                 figures = _measure(Path(folder), factory, url, seconds, n_reports)
                 assert not figures["bad"], f"{figures['bad']} uploads were turned away"
-                rates[factory] = rates.get(factory, figures["per_second"])
-                share = figures["per_second"] / rates.get("validation", figures["per_second"])
-                row = [n_reports, label, figures["per_second"], figures["p50"], figures["p99"]]
-                table.rows.append([*row, share if factory == "collector" else ""])
-    return [table]
+                if label not in best or figures["per_second"] > best[label]["per_second"]:
+                    best[label] = figures
+    return best
+
+
+def _applications(urls: dict[str, str]) -> list[tuple[str, str, str]]:
+    """Return label, factory and database of what is measured."""
+    chosen = [
+        ("a POST that does nothing", "nothing", urls["SQLite"]),
+        ("parse and validate", "validation", urls["SQLite"]),
+        ("durable on SQLite", "collector", urls["SQLite"]),
+        ("durable on PostgreSQL", "collector", urls["PostgreSQL"]),
+    ]
+    return [row for row in chosen if row[2]]
 
 
 def _measure(

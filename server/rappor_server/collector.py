@@ -15,6 +15,7 @@ from rappor.metric import Registry
 from rappor_server import logs
 from rappor_server.analysis import Analyst
 from rappor_server.config import Settings
+from rappor_server.errors import StoreError
 from rappor_server.ingest import Submission, Suspicion, read_upload
 from rappor_server.known import Known
 from rappor_server.limits import RateLimit
@@ -45,6 +46,7 @@ class Collector:
         self.analyst = Analyst(seconds=settings.decode_seconds)
         self._key = settings.upload_key()
         self._loop = asyncio.get_running_loop()
+        self._fresh: list[tuple[Submission, Answer]] = []
         self.store = Store.open(settings.database)
         self.metrics = Metrics(lambda: len(self._writer))
         self._writer: Writer[Answer] = Writer(
@@ -89,8 +91,21 @@ class Collector:
     async def store_upload(self, submission: Submission) -> bytes:
         """Return the answer once it is on the disk; StoreError or ConflictError otherwise."""
         answer: Answer = self._loop.create_future()
-        self._writer.submit(submission, answer)
+        if not self._fresh:
+            self._loop.call_soon(self._hand_over)
+        self._fresh.append((submission, answer))
         return await answer
+
+    def _hand_over(self) -> None:
+        """Give the writer what this turn of the loop has read, at once.
+
+        One by one, its thread would wake for the first and contend with the reading of the rest.
+        """
+        fresh, self._fresh = self._fresh, []
+        try:
+            self._writer.submit(fresh)
+        except StoreError as error:
+            _resolve([(answer, error) for _, answer in fresh])
 
     def refuse(self, reason: str) -> None:
         """Count an upload that was sunk whole."""

@@ -22,6 +22,7 @@ from rappor_server.errors import ConfigError, SchemaError, StoreError
 
 _BUSY_SECONDS: Final = 5.0
 _PRAGMAS: Final = (
+    "page_size = 2048",  # of a new file; ids are random, so a commit touches a page for each
     "journal_mode = WAL",
     "synchronous = FULL",
     "secure_delete = ON",

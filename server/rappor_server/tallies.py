@@ -68,14 +68,10 @@ def _sum_group(
     numbers : (c,) int64, their reports.
     ones : (c, k) int64, their sums.
     """
-    packed = np.frombuffer(b"".join(report.bits for report in reports), dtype=np.uint8)
+    cohorts = np.array([report.cohort for report in reports], dtype=np.int64)
+    order = np.argsort(cohorts, kind="stable")
+    packed = np.frombuffer(b"".join(reports[i].bits for i in order), dtype=np.uint8)
     rows = packed.reshape(len(reports), params.n_bytes)
     bits = np.unpackbits(rows, axis=1, count=params.k, bitorder="little")
-    cohorts, place, numbers = np.unique(
-        np.array([report.cohort for report in reports], dtype=np.int64),
-        return_inverse=True,
-        return_counts=True,
-    )
-    ones = np.zeros((len(cohorts), params.k), dtype=np.int64)
-    np.add.at(ones, place, bits)
-    return cohorts, numbers, ones
+    present, starts, numbers = np.unique(cohorts[order], return_index=True, return_counts=True)
+    return present, numbers, np.add.reduceat(bits, starts, axis=0, dtype=np.int64)

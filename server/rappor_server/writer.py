@@ -39,7 +39,7 @@ class Writer(Generic[Ticket]):
         deliver: Callable[[Sequence[tuple[Ticket, Result]]], None],
         today: Day,
         observe: Callable[[float, Sequence[Submission]], None] = lambda *_: None,
-        max_batch: int = 64,
+        max_batch: int = 256,
         linger: float = 0.0,
         max_queue: int = 10_000,
     ) -> None:
@@ -62,17 +62,17 @@ class Writer(Generic[Ticket]):
         """Return how many uploads wait."""
         return len(self._queue)
 
-    def submit(self, submission: Submission, ticket: Ticket) -> None:
-        """Queue an upload; its ticket is delivered with the result of its commit.
+    def submit(self, uploads: Sequence[tuple[Submission, Ticket]]) -> None:
+        """Queue uploads; each ticket is delivered with the result of its commit.
 
-        Raises StoreError, to be tried again later, if the queue is full or closed.
+        Raises StoreError, to be tried again later, if the queue has no room for all of them or
+        is closed.
         """
         with self._wake:
-            if self._is_closed or len(self._queue) >= self._max_queue:
+            if self._is_closed or len(self._queue) + len(uploads) > self._max_queue:
                 raise StoreError("the queue of uploads is full")
-            self._queue.append((submission, ticket))
-            if len(self._queue) == 1 or len(self._queue) == self._max_batch:
-                self._wake.notify()
+            self._queue.extend(uploads)
+            self._wake.notify()
 
     def refuse(self, metric: str, reason: str) -> None:
         """Count an upload that was sunk whole; it is written with the next group."""
@@ -99,12 +99,19 @@ class Writer(Generic[Ticket]):
         with self._wake:
             if not self._queue and not self._is_closed:
                 self._wake.wait(_IDLE_SECONDS)
-            if self._queue and len(self._queue) < self._max_batch and not self._is_closed:
-                self._wake.wait(self._linger)
+            self._gather()
             n = min(len(self._queue), self._max_batch)
             group = [self._queue.popleft() for _ in range(n)]
             refusals, self._refusals = self._refusals, Counter()
             return group, refusals
+
+    def _gather(self) -> None:
+        """Wait a moment for others to join those who wait, if there is room in the group."""
+        until = time.monotonic() + self._linger
+        while self._queue and len(self._queue) < self._max_batch and not self._is_closed:
+            if (left := until - time.monotonic()) <= 0:
+                return
+            self._wake.wait(left)
 
     def _commit(self, group: list[tuple[Submission, Ticket]], refusals: Refusals) -> None:
         start = time.perf_counter()

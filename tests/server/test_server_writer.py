@@ -51,8 +51,7 @@ class Desk:
 
     def submit(self, *tickets: int) -> None:
         """Queue an upload for each ticket."""
-        for ticket in tickets:
-            self.writer.submit(submission_of(upload_of()), ticket)
+        self.writer.submit([(submission_of(upload_of()), ticket) for ticket in tickets])
 
     def wait(self, n: int) -> None:
         """Wait until so many tickets were delivered."""
