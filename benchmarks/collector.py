@@ -32,7 +32,7 @@ def collector(*, quick: bool) -> list[Table]:
     table = Table(
         title=f"collector: {_CONNECTIONS} connections, k = 128, one process",
         columns=("reports an upload", "what", "uploads/s", "p50, ms", "p99, ms", "of validation"),
-        note="The fastest of five rounds in turn; the load is made on the same two cores. Suspicious "
+        note="The fastest of five rounds in turn; load from the same two cores. Suspicious "
         "reports are accepted: these are random bits. On the disk before the answer (fsync).",
     )
     for n_reports in (1, 20):
