@@ -1,119 +1,134 @@
-"""The distribution answer is the maximum of the likelihood on the simplex."""
+"""The distribution answer: a quantile of the posterior under a prior learnt from the data."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy import sparse
+from scipy import integrate, stats
 
-from rappor.candidates import Candidates
-from rappor.decoding.design import Design
-from rappor.decoding.distribution import fit_distribution
-from rappor.decoding.fit import Fit, fit_rows
-from rappor.decoding.target import Target, debias
-from rappor.params import Params
-from rappor.population import Population
-from rappor.simulate import simulate_counts
+from rappor import Params, Population, decode, simulate_counts
+from rappor.decoding.distribution import (
+    QUANTILE,
+    Prior,
+    estimate_shares,
+    fit_prior,
+    posterior_quantile,
+    project,
+)
 
 PARAMS = Params(k=32, h=2, m=8, f=0.25, p=0.2, q=0.6)
-
-Problem = tuple[Target, "sparse.csc_array", Fit]
-
-
-def problem(weights: list[float], asked: list[str], *, n: int, seed: int) -> Problem:
-    """Set up the fit of all asked strings on a population of strings 0, 1, 2 and so on."""
-    population = Population([str(i) for i in range(len(weights))], weights)
-    counts = simulate_counts(population, PARAMS, n_reports=n, seed=seed)
-    target = debias([counts])
-    columns = Design(Candidates.from_list(asked), [PARAMS]).columns(
-        np.arange(len(asked), dtype=np.int64)
-    )
-    return target, columns, fit_rows(target, columns, taper=False)
+PRIOR = Prior(means=np.array([0.5, 4.0, 30.0]), weights=np.array([0.6, 0.1, 0.2, 0.1]))
 
 
-def slope(
-    target: Target, columns: sparse.csc_array, fit: Fit, shares: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return the derivative of the log-likelihood by each share, in standard errors.
+def above(share: float, standing: float) -> float:
+    """Return the posterior chance of more than `share`, by numerical integration of Bayes."""
 
-    Mass that a share gains is lost by the other, so each column has the density taken off.
-    """
-    other = 1 - shares.sum()
-    fitted = columns @ shares + other * target.density
-    weight = fit.robust / (target.noise(fitted) + fit.tau2)
-    moved = columns.toarray() - target.density[:, None]
-    information = np.sqrt((moved**2 * weight[:, None]).sum(axis=0))
-    return np.asarray(moved.T @ (weight * (target.proportions - fitted)) / information)
+    def joint(value: float) -> float:
+        parts = PRIOR.weights[1:] * stats.expon.pdf(value, scale=PRIOR.means)
+        return float(stats.norm.pdf(standing - value) * parts.sum())
+
+    end = max(standing, 0.0) + 12.0
+    absent = float(PRIOR.weights[0] * stats.norm.pdf(standing))
+    upper = integrate.quad(joint, share, end, epsabs=1e-300, epsrel=1e-10, limit=200)[0]
+    lower = integrate.quad(joint, 0.0, share, epsabs=1e-300, epsrel=1e-10, limit=200)[0]
+    return float(upper / (absent + lower + upper))
 
 
-PROBLEMS: dict[str, tuple[list[float], list[str]]] = {
-    "all asked": ([5, 3, 1, 1, 0.5, 0.2], ["0", "1", "2", "3", "4", "5"]),
-    "some absent": ([5, 3, 1, 1], ["0", "1", "2", "3", *(f"absent {i}" for i in range(20))]),
-    "some unasked": ([5, 3, 2, 1, 1], ["1", "2", "3", *(f"absent {i}" for i in range(10))]),
-    "one asked": ([1, 1], ["0"]),
-    "all absent": ([1, 1], [f"absent {i}" for i in range(5)]),
-}
+@pytest.mark.parametrize("standing", [-6.0, -1.0, 0.0, 1.0, 2.0, 2.5, 3.0, 5.0, 9.0, 20.0])
+def test_the_share_is_the_quantile_of_the_posterior(standing: float) -> None:
+    """Where the posterior puts more than the quantile on zero it is zero, else it splits there."""
+    share = float(posterior_quantile(PRIOR, np.array([standing]))[0])
+    if share == 0:
+        assert above(0.0, standing) <= 1 - QUANTILE + 1e-6
+    else:
+        assert above(share, standing) == pytest.approx(1 - QUANTILE, abs=1e-6)
+
+
+def log_likelihood(prior: Prior, standing: NDArray[np.float64]) -> float:
+    """Return the log-likelihood of estimates, by integrals of the convolution in closed form."""
+    parts = [stats.exponnorm.pdf(standing, mean) for mean in prior.means]
+    densities = [stats.norm.pdf(standing), *parts]
+    return float(np.log(np.array(densities).T @ prior.weights).sum())
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("name", PROBLEMS)
-@pytest.mark.parametrize("n", [2_000, 1_000_000])
-def test_the_optimum_meets_its_conditions(name: str, n: int, seed: int) -> None:
-    """Karush, Kuhn and Tucker: slopes are equal on the support and not above it elsewhere.
+def test_the_prior_is_near_the_largest_likelihood(seed: int) -> None:
+    """No exchange of a hundredth between two parts gains more than the absent that count in."""
+    chance = np.random.default_rng(seed)
+    truth = np.where(chance.random(2000) < 0.7, 0.0, chance.exponential(8.0, 2000))
+    standing = np.sort(truth + chance.normal(size=2000))
+    prior = fit_prior(standing, np.ones(2000, dtype=np.int64))
+    assert prior.weights.sum() == pytest.approx(1)
+    best = log_likelihood(prior, standing)
+    for giver in np.flatnonzero(prior.weights > 0.01):
+        for taker in range(len(prior.weights)):
+            moved = prior.weights.copy()
+            moved[giver] -= 0.01
+            moved[taker] += 0.01
+            # Two absent candidates counted in and finite steps leave less than one nat.
+            assert log_likelihood(Prior(means=prior.means, weights=moved), standing) < best + 1
 
-    The common slope is 0 while the other has a share, and not negative when it has none.
-    Slopes are in standard errors; .01 of one is what fixed steps and the sum's weight leave.
-    """
-    weights, asked = PROBLEMS[name]
-    target, columns, fit = problem(weights, asked, n=n, seed=seed)
-    shares = fit_distribution(target, columns, fit)
+
+def test_a_curve_that_rises_with_the_estimate() -> None:
+    """A larger estimate never gets a smaller share, and no share exceeds it by much."""
+    standing = np.linspace(-8, 60, 2000)
+    shares = posterior_quantile(PRIOR, standing)
+    assert (np.diff(shares) >= -1e-9).all()
+    # The 60 % quantile of a flat posterior lies a quarter of a standard error above.
+    assert (shares <= np.maximum(standing, 0) + stats.norm.ppf(QUANTILE) + 1e-6).all()
+
+
+@given(
+    estimates=st.lists(st.floats(-2, 2), min_size=1, max_size=30),
+    error=st.floats(1e-6, 1.0),
+)
+def test_shares_are_shares(estimates: list[float], error: float) -> None:
+    """Whatever the estimates, shares are not negative and sum to at most one."""
+    shares = estimate_shares(np.array(estimates), np.full(len(estimates), error))
     assert (shares >= 0).all()
-    assert shares.sum() <= 1 + 1e-3
-    slopes = slope(target, columns, fit, shares)
-    held = shares > 0
-    if shares.sum() < 1 - 1e-3:
-        assert np.abs(slopes[held]).max(initial=0.0) < 0.01
-        assert slopes[~held].max(initial=-np.inf) < 0.01
+    assert shares.sum() <= 1 + 1e-9
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_where_the_sum_binds_no_exchange_helps(seed: int) -> None:
-    """With all mass asked and given out, moving some between two shares gains nothing."""
-    asked = [str(i) for i in range(4)] + [f"absent {i}" for i in range(40)]
-    target, columns, fit = problem([4.0, 3.0, 2.0, 1.0], asked, n=5_000, seed=seed)
-    shares = fit_distribution(target, columns, fit)
-    best = log_likelihood(target, columns, fit, shares)
-    for giver in np.flatnonzero(shares > 1e-3):
-        for taker in range(len(asked)):
-            moved = shares.copy()
-            moved[giver] -= 1e-3
-            moved[taker] += 1e-3
-            assert log_likelihood(target, columns, fit, moved) <= best + 1e-6 * abs(best)
+@given(st.lists(st.floats(0, 3), min_size=1, max_size=20))
+def test_projection_takes_the_same_from_all(given_shares: list[float]) -> None:
+    """The conditions of the nearest point with sum one: equal losses, or nothing left."""
+    shares = np.array(given_shares)
+    moved = project(shares)
+    if shares.sum() <= 1:
+        assert (moved == shares).all()
+        return
+    assert moved.sum() == pytest.approx(1)
+    lost = shares - moved
+    held = moved > 0
+    assert np.ptp(lost[held]) < 1e-9
+    assert (shares[~held] <= lost[held].max() + 1e-9).all()
 
 
-def log_likelihood(
-    target: Target, columns: sparse.csc_array, fit: Fit, shares: NDArray[np.float64]
-) -> float:
-    """Return minus half the weighted squares at the weights of the given answer's fit."""
-    fitted = columns @ shares + (1 - shares.sum()) * target.density
-    weight = fit.robust / (target.noise(fit.fitted) + fit.tau2)
-    return float(-np.sum(weight * (target.proportions - fitted) ** 2) / 2)
+def test_what_the_data_say_nothing_about_gets_nothing() -> None:
+    """An infinite error, alone or beside others, is a share of zero; without noise all is kept."""
+    assert estimate_shares(np.array([0.5]), np.array([np.inf])).tolist() == [0.0]
+    shares = estimate_shares(np.array([0.5, 0.0]), np.array([0.001, np.inf]))
+    assert shares[0] == pytest.approx(0.5, abs=0.001)
+    assert shares[1] == 0
+    exact = estimate_shares(np.array([0.5, 0.25, 0.0]), np.zeros(3))
+    assert exact.tolist() == pytest.approx([0.5, 0.25, 0.0], abs=1e-9)
 
 
-def test_nothing_asked_is_nothing_shared() -> None:
-    """Without columns there is an empty answer."""
-    target, _, fit = problem([1.0], ["0"], n=1000, seed=1)
-    empty = sparse.csc_array((len(target), 0))
-    assert fit_distribution(target, empty, fit).shape == (0,)
+def test_only_absent_candidates_get_hardly_anything() -> None:
+    """Of 10,000 estimates of nothing, the shares together stay under ten standard errors."""
+    noise = np.random.default_rng(7).normal(size=10_000) * 1e-4
+    assert estimate_shares(noise, np.full(10_000, 1e-4)).sum() < 10e-4
 
 
 def test_shares_approach_the_truth() -> None:
-    """With 1e9 reports every share is within .001 of the population's, the other included."""
-    asked = ["0", "1", "2", "absent 0", "absent 1"]
-    target, columns, fit = problem([5.0, 3.0, 1.0, 1.0], asked, n=1_000_000_000, seed=1)
-    whole = fit_distribution(target, columns, fit)
-    assert whole[:3].tolist() == pytest.approx([0.5, 0.3, 0.1], abs=0.06)
-    target, columns, fit = problem([5.0, 3.0, 1.0], asked, n=1_000_000_000, seed=1)
-    whole = fit_distribution(target, columns, fit)
-    assert whole.tolist() == pytest.approx([5 / 9, 3 / 9, 1 / 9, 0, 0], abs=0.001)
+    """With 1e9 reports every share is within .001 of the population's."""
+    population = Population(["0", "1", "2"], [5, 3, 1])
+    counts = simulate_counts(population, PARAMS, n_reports=1_000_000_000, seed=1)
+    found = decode(counts, ["0", "1", "2", "absent 0", "absent 1"], distribution=True)
+    assert found.share is not None
+    shares = dict(zip(found.candidates, found.share.tolist(), strict=True))
+    expected = {"0": 5 / 9, "1": 3 / 9, "2": 1 / 9, "absent 0": 0, "absent 1": 0}
+    assert shares == pytest.approx(expected, abs=0.001)

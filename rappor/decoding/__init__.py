@@ -18,21 +18,16 @@ from rappor.candidates import Candidates
 from rappor.counts import Counts
 from rappor.decoding import closed, diagnostics
 from rappor.decoding.design import Design, Progress
-from rappor.decoding.distribution import fit_distribution
+from rappor.decoding.distribution import estimate_shares
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.fit import Fit
 from rappor.decoding.infer import Question, Raw, conclude
 from rappor.decoding.select import Selection, select
-from rappor.decoding.significance import null_tail, threshold
+from rappor.decoding.significance import null_tail
 from rappor.decoding.target import Target, debias
 from rappor.decoding.tied import drop_ties, find_ties, spread_ties
 from rappor.errors import DecodeError
 
 __all__ = ["Estimates", "decode"]
-
-SHARE_LEVEL = 0.2
-"""False discovery rate [BH95] at which a candidate may have a share in the distribution
-answer: more of them fit the noise, fewer leave mass out (benchmarks: accuracy)."""
 
 
 def decode(
@@ -131,11 +126,12 @@ def _decode_bloom(
     selection = select(target, design, progress)
     tail = null_tail(target, selection.fit)
     p_value = tail.p_values(selection.estimate / selection.std_error)
+    shares = estimate_shares(selection.estimate, selection.std_error) if distribution else None
     raw = Raw(
         estimate=selection.estimate,
         std_error=_with_sampling(target, selection),
         p_value=p_value,
-        share=_shares(target, design, selection.fit, p_value) if distribution else None,
+        share=shares,
     )
     return conclude(
         candidates.strings,
@@ -166,17 +162,6 @@ def _with_sampling(target: Target, selection: Selection) -> NDArray[np.float64]:
     share = np.clip(selection.estimate, 0.0, 1.0)
     extra = repeated * share * (1 - share) / target.n_reports
     return np.sqrt(selection.std_error**2 + extra)
-
-
-def _shares(
-    target: Target, design: Design, fit: Fit, p_value: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Answer for the whole list: shares of the candidates worth one, zero for the rest."""
-    limit = threshold(p_value, level=SHARE_LEVEL, n_asked=len(p_value), correction="bh")
-    worth = np.flatnonzero(p_value <= limit)
-    shares = np.zeros(design.n_candidates)
-    shares[worth] = fit_distribution(target, design.columns(worth), fit)
-    return shares
 
 
 def _decode_closed(

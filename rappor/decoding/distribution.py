@@ -1,78 +1,166 @@
 """The distribution answer: the whole list with the smallest total error.
 
-A question of its own, apart from detection: shares that are not negative and, with the
-unasked "other", sum to one. Maximum likelihood of binomial rows under that constraint by
-Fisher scoring, each step a quadratic program that an active-set method solves exactly.
+Theory of operation
+-------------------
+A question of its own, apart from detection. The error that counts is absolute, so the best
+answer for a string is a quantile of what its share may be, given the data: the median if a
+device given to a wrong string cost as much as one left out. One left out costs more, because
+it is missing from its string and turns up again in the rest: the 60 % quantile (`QUANTILE`).
+
+What a share may be before the data is learnt from all candidates together (empirical Bayes,
+Johnstone and Silverman, Annals of Statistics 2004): a portion of them is absent, and the
+others follow a mixture of exponential distributions whose means are fixed on a grid. Such
+mixtures are the decreasing densities that are smooth (completely monotone): few heavy strings,
+more light ones. Only the mixture's weights are fitted, by maximum likelihood, which is a
+concave problem with one optimum (Stephens, Biostatistics 2017, section 2). Where the truth
+is another, say hundreds of equally frequent strings near the limit, the answer is less sharp
+than it could be, but its threshold still follows the data.
+
+Estimates are taken in standard errors, so that one curve answers for all candidates: from an
+estimate to its share. It is 0 up to a threshold, follows the estimate above, and lies a little
+under it. The shares are then held to a sum of at most one; the rest is the other's.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, optimize, sparse
+from scipy import special
 
-from rappor.decoding.fit import Fit
-from rappor.decoding.target import Target
+QUANTILE = 0.6
+"""Of the posterior: a device left out costs .6 / .4 = 1.5 times one given wrongly."""
 
-_STEPS = 4
-"""Fisher scoring steps; the weights hardly move after the second."""
+_ABSENT = 2.0
+"""Candidates known to be absent that are counted in, so that few do not pass for none."""
 
-_SUM_WEIGHT = 1e4
-"""How many times harder the sum is held to one than the data hold the shares."""
+_SMALLEST = 0.25
+"""Mean of the mixture's lightest part in standard errors; each next one is twice as heavy."""
+
+_BIN = 64
+"""Bins to a standard error: the fit sees estimates rounded to so much."""
+
+_NO_NOISE = 1e-12
+"""Standard error at which an estimate is taken as it is."""
+
+_STEPS = 100
+"""Of expectation and maximisation; shares hardly move after a few dozen."""
+
+_HALVINGS = 40
 
 
-def fit_distribution(target: Target, columns: sparse.csc_array, fit: Fit) -> NDArray[np.float64]:
-    """Fit shares of the given candidates on the simplex with an explicit other.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prior:
+    """What a candidate's share may be, in standard errors.
+
+    Attributes
+    ----------
+    means : (t,) float64. Mean of each exponential part.
+    weights : (1 + t,) float64. Portion of absent candidates, then of each part.
+    """
+
+    means: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+
+def estimate_shares(
+    estimate: NDArray[np.float64], std_error: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Answer for the whole list at once.
 
     Parameters
     ----------
-    target : n rows.
-    columns : (n, c) sparse, the candidates that may have a share.
-    fit : the fit of the selection, for collision variance and tapered rows.
+    estimate, std_error : (c,) float64. De-biased proportions and their standard errors;
+        a candidate of infinite error gets no share.
 
     Returns
     -------
-    (c,) float64, not negative, summing to at most one; the rest is the other's.
+    (c,) float64, not negative, summing to at most one.
+
+    Examples
+    --------
+    >>> shares = estimate_shares(np.array([0.5, 0.2, 0.01, -0.01]), np.full(4, 0.01))
+    >>> [round(float(share), 2) for share in shares]
+    [0.5, 0.2, 0.0, 0.0]
     """
-    shares = np.zeros(columns.shape[1])
-    if columns.shape[1] == 0:
+    shares = np.zeros(len(estimate))
+    known = np.isfinite(std_error)
+    if not known.any():
         return shares
-    # An unasked string sets each row with chance d, so d is subtracted from every column
-    # and from the target: what is left is free of the other's share.
-    density = sparse.csc_array(target.density[:, None])
-    proportions = target.proportions - target.density
-    fitted = fit.fitted
+    error = np.maximum(std_error[known], _NO_NOISE)
+    standing = estimate[known] / error
+    rounded, place, counts = np.unique(
+        np.rint(standing * _BIN) / _BIN, return_inverse=True, return_counts=True
+    )
+    curve = posterior_quantile(fit_prior(rounded, counts), rounded)[place]
+    # The curve's slope is near one where it is not zero: what rounding took is given back.
+    fine = np.where(curve > 0, np.maximum(curve + standing - rounded[place], 0.0), 0.0)
+    shares[known] = fine * error
+    return project(shares)
+
+
+def fit_prior(standing: NDArray[np.float64], counts: NDArray[np.int64]) -> Prior:
+    """Fit the mixture's weights by expectation and maximisation.
+
+    Parameters
+    ----------
+    standing : (u,) float64. Distinct estimates in standard errors.
+    counts : (u,) int64. Candidates at each.
+    """
+    largest = max(float(standing.max()), 2 * _SMALLEST)
+    n_parts = int(np.ceil(np.log2(largest / _SMALLEST))) + 1
+    means = np.ldexp(_SMALLEST, np.arange(n_parts))
+    likelihood = _likelihood(means, standing)
+    weights = np.full(1 + n_parts, 1 / (1 + n_parts))
     for _ in range(_STEPS):
-        weight = fit.robust / (target.noise(fitted) + fit.tau2)
-        shares = _quadratic_program(columns, target.density, proportions, weight)
-        other = 1 - shares.sum()
-        fitted = columns @ shares + other * density.toarray().ravel()
-    return shares
+        weights = weights * (likelihood.T @ (counts / (likelihood @ weights)))
+        weights[0] += _ABSENT
+        weights /= weights.sum()
+    return Prior(means=means, weights=weights)
 
 
-def _quadratic_program(
-    columns: sparse.csc_array,
-    density: NDArray[np.float64],
-    proportions: NDArray[np.float64],
-    weight: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Minimise the weighted squares over shares >= 0 with sum <= 1."""
-    weighted = columns.T @ sparse.diags_array(weight)
-    across = weighted @ density
-    gram = np.asarray((weighted @ columns).todense())
-    gram -= across[:, None] + across[None, :] - np.sum(weight * density**2)
-    score = columns.T @ (weight * proportions) - np.sum(weight * density * proportions)
-    shares = _nonnegative(gram, score)
+def posterior_quantile(prior: Prior, standing: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the quantile of the share given each estimate, both in standard errors.
+
+    Under an exponential part of mean c the posterior is a normal distribution around the
+    estimate less 1/c, cut off at zero.
+    """
+    joint = _likelihood(prior.means, standing) * prior.weights
+    parts = joint[:, 1:] / joint.sum(axis=1, keepdims=True)
+    centre = standing[:, None] - 1 / prior.means
+    whole = special.log_ndtr(centre)
+    low, high = np.zeros(len(standing)), np.maximum(standing, 0.0) + 8.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        above = (parts * np.exp(special.log_ndtr(centre - middle[:, None]) - whole)).sum(axis=1)
+        is_low = above > 1 - QUANTILE
+        low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
+    return np.asarray(np.where(parts.sum(axis=1) > 1 - QUANTILE, low, 0.0))
+
+
+def _likelihood(means: NDArray[np.float64], standing: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the density of each estimate if absent and under each part, (u, 1 + t).
+
+    Each row is scaled so that its largest entry is one: only ratios are used.
+    """
+    z, rate = standing[:, None], 1 / means
+    absent = -(z**2) / 2 - np.log(2 * np.pi) / 2
+    present = np.log(rate) + rate**2 / 2 - rate * z + special.log_ndtr(z - rate)
+    logs = np.hstack([absent, present])
+    scaled: NDArray[np.float64] = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return scaled
+
+
+def project(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Move shares >= 0 to the nearest ones whose sum is at most one.
+
+    Nearest in squares (Duchi et al., ICML 2008, figure 1): all lose the same, none more than
+    it has.
+    """
     if shares.sum() <= 1:
         return shares
-    pull = _SUM_WEIGHT * float(gram.diagonal().mean())
-    return _nonnegative(gram + pull, score + pull)
-
-
-def _nonnegative(gram: NDArray[np.float64], score: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Minimise x'Gx/2 - s'x over x >= 0 by the active-set method of Lawson and Hanson."""
-    gram = gram + np.diag(1e-9 * gram.diagonal() + np.finfo(float).tiny)
-    root = linalg.cholesky(gram, lower=False, check_finite=False)
-    goal = linalg.solve_triangular(root, score, trans="T", check_finite=False)
-    shares, _ = optimize.nnls(root, goal)
-    return np.asarray(shares)
+    ordered = np.sort(shares)[::-1]
+    excess = (np.cumsum(ordered) - 1) / np.arange(1, len(shares) + 1)
+    last = int(np.flatnonzero(ordered > excess)[-1])
+    return np.asarray(np.maximum(shares - excess[last], 0.0))
