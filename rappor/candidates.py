@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +111,11 @@ class Candidates:
         return cls(
             distinct, normalize=normalize, n_blank=0, n_duplicates=len(texts) - len(distinct)
         )
+
+    def subset(self, chosen: Sequence[int]) -> Candidates:
+        """Return the chosen candidates, in the given order."""
+        strings = tuple(self.strings[i] for i in chosen)
+        return Candidates(strings, normalize=self.normalize, n_blank=0, n_duplicates=0)
 
     def __len__(self) -> int:
         return len(self.strings)

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rappor.candidates import Candidates
 from rappor.counts import Counts
@@ -23,6 +24,7 @@ from rappor.decoding import Estimates
 from rappor.errors import FileError, ParamsError, ReportError
 from rappor.files import read_text, replacing
 from rappor.google_layout import LAYOUT
+from rappor.google_randomizer import Client, effective_f
 from rappor.params import Params
 
 PathLike = str | os.PathLike[str]
@@ -40,8 +42,41 @@ _RESULTS_HEADER = [
 _REPORT_COLUMNS = 5
 
 
-def read_params(path: PathLike) -> Params:
+class MappedCandidates(Candidates):
+    """Candidates whose bits a map.csv tells, whatever layout they were hashed by."""
+
+    __slots__ = ("_cells", "_shape")
+
+    def __init__(
+        self,
+        strings: tuple[str, ...],
+        cells: NDArray[np.int32],
+        *,
+        shape: tuple[int, int, int],
+        n_duplicates: int = 0,
+    ) -> None:
+        """Keep (n, m * h) cells, -1 for none, and k, h, m that they are numbered by."""
+        super().__init__(strings, normalize="none", n_blank=0, n_duplicates=n_duplicates)
+        self._cells = cells
+        self._shape = shape
+
+    def cells(self, params: Params, start: int, stop: int) -> NDArray[np.int32]:
+        """Return the map's cells of the candidates start to stop - 1."""
+        if (params.k, params.h, params.m) != self._shape:
+            raise ParamsError(f"k, h, m must be the map's {self._shape}")
+        return self._cells[start:stop]
+
+    def subset(self, chosen: Sequence[int]) -> MappedCandidates:
+        """Return the chosen candidates with their cells."""
+        strings = tuple(self.strings[i] for i in chosen)
+        return MappedCandidates(strings, self._cells[list(chosen)], shape=self._shape)
+
+
+def read_params(path: PathLike, *, client: Client | None = None) -> Params:
     """Read params.csv: the header k,h,m,p,q,f and one row.
+
+    Their clients round f to 1/128, each in its own way: name the one that sent the reports
+    and its effective f is taken ("python", "cpp" or "java"), otherwise f is as written.
 
     Raises
     ------
@@ -59,6 +94,8 @@ def read_params(path: PathLike) -> Params:
         p, q, f = (float(cell) for cell in row[3:])
     except ValueError:
         raise FileError(path, "k, h, m must be integers and p, q, f numbers", line=line) from None
+    if client is not None:
+        f = effective_f(f, client)
     return Params(k=k, h=h, m=m, f=f, p=p, q=q, layout=LAYOUT)
 
 
@@ -136,6 +173,39 @@ def read_candidates(path: PathLike) -> Candidates:
     """Read candidates.txt as their hash_candidates does: stripped, a blank line is ""."""
     lines = read_text(path).splitlines()
     return Candidates.from_list(line.strip() for line in lines)
+
+
+def read_map(path: PathLike, params: Params) -> MappedCandidates:
+    """Read map.csv in place of candidates: strings with the cells that they set.
+
+    The order of a row's cells is free, NA and repeated cells count for none, and "Empty" is
+    the empty string. Strings stay text, leading zeros included. Of a string that stands
+    twice the first is kept and the others are counted.
+
+    Raises
+    ------
+    FileError: a cell is no whole number from 1 to m k, or a row has none or more than m h.
+    """
+    width = params.m * params.h
+    rows: dict[str, list[int]] = {}
+    n_duplicates = 0
+    for line, row in _rows(path):
+        text = "" if row[0] == "Empty" else row[0]
+        try:
+            cells = sorted({int(cell) - 1 for cell in row[1:] if cell != "NA"})
+        except ValueError:
+            raise FileError(path, "every cell must be a whole number", line=line) from None
+        if not 1 <= len(cells) <= width:
+            raise FileError(path, f"a string must have 1 to {width} cells", line=line)
+        if cells[0] < 0 or cells[-1] >= params.m * params.k:
+            raise FileError(path, f"a cell must be in [1, {params.m * params.k}]", line=line)
+        n_duplicates += text in rows
+        rows.setdefault(text, cells)
+    table = np.full((len(rows), width), -1, dtype=np.int32)
+    for place, cells in zip(table, rows.values(), strict=True):
+        place[: len(cells)] = cells
+    shape = (params.k, params.h, params.m)
+    return MappedCandidates(tuple(rows), table, shape=shape, n_duplicates=n_duplicates)
 
 
 def write_map(path: PathLike, candidates: Candidates, params: Params) -> None:

@@ -26,7 +26,7 @@ def read_csv(name: str) -> dict[str, dict[str, str]]:
 
 def test_bloom_bits_are_those_of_their_python_client() -> None:
     """All 240 recorded filters come out, for 8 to 128 bits and any text."""
-    vectors = json.loads((GOOGLE / "bloom.json").read_text())["vectors"]
+    vectors = json.loads((GOOGLE / "vectors.json").read_text())["vectors"]
     assert len(vectors) == 240
     for row in vectors:
         letters = {key: row[key] for key in ("k", "h", "m", "f", "p", "q")}
@@ -117,6 +117,51 @@ def test_maps_number_cells_from_one(tmp_path: Path) -> None:
     cells = candidates.cells(PAPER, 0, 2)
     assert [row[0] for row in rows] == ["v1", "Empty"]
     assert [int(cell) - 1 for cell in rows[0][1:]] == [c for c in cells[0].tolist() if c >= 0]
+
+
+def test_a_map_decodes_as_the_candidates_that_it_was_made_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Written and read again, in any order of cells, it gives the same answer."""
+    candidates = interop.read_candidates(GOOGLE / "candidates.txt")
+    counts = interop.read_counts(GOOGLE / "counts.csv", PAPER)
+    path = tmp_path / "map.csv"
+    interop.write_map(path, candidates, PAPER)
+    rows = [line.split(",") for line in path.read_text().splitlines()]
+    path.write_text("\n".join(",".join([row[0], *reversed(row[1:]), "NA"]) for row in rows))
+    mapped = interop.read_map(path, PAPER)
+    assert mapped.strings == candidates.strings
+    listed, answer = decode(counts, candidates), decode(counts, mapped)
+    assert answer.candidates == listed.candidates
+    # The order of the cells is the order of the sums: the last digits differ.
+    assert answer.proportion == pytest.approx(listed.proportion, abs=1e-12)
+    assert answer.detected.tolist() == listed.detected.tolist()
+    words = ["--params", str(GOOGLE / "params.csv"), "--json", "--all"]
+    source = ["decode", str(GOOGLE / "counts.csv"), "--format", "google"]
+    assert run([*source, *words, "--map", str(path)]) == 0
+    assert json.loads(capsys.readouterr().out) == answer.to_dict()
+    both = ["--map", str(path), "--candidates", str(GOOGLE / "candidates.txt")]
+    assert run([*source, *words, *both]) == 2
+
+
+def test_a_repeated_string_of_a_map_is_kept_once(tmp_path: Path) -> None:
+    """The first row counts, and how many others there were is told."""
+    params = Params(k=4, h=1, m=2, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
+    (tmp_path / "map.csv").write_text("a,1,5\na,2,6\n")
+    mapped = interop.read_map(tmp_path / "map.csv", params)
+    assert mapped.n_duplicates == 1
+    assert mapped.cells(params, 0, 1).tolist() == [[0, 4]]
+    with pytest.raises(ParamsError, match="the map's"):
+        mapped.cells(PAPER, 0, 1)
+
+
+@pytest.mark.parametrize("row", ["a", "a,0,5", "a,1,9", "a,1,2,3", "a,x,5", "a,NA"])
+def test_bad_maps_are_refused_with_their_line(tmp_path: Path, row: str) -> None:
+    """Cells outside the filter, too many, none or no numbers."""
+    params = Params(k=4, h=1, m=2, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
+    (tmp_path / "map.csv").write_text(f"b,1,5\n{row}\n")
+    with pytest.raises(FileError, match="line 2"):
+        interop.read_map(tmp_path / "map.csv", params)
 
 
 def test_results_name_the_detected_with_intervals_inside_zero_and_one(tmp_path: Path) -> None:

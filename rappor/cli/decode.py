@@ -14,6 +14,7 @@ from rappor.metric import Metric
 if TYPE_CHECKING:
     from rappor.candidates import Candidates
     from rappor.counts import Counts
+    from rappor.google_randomizer import Client
 
 
 @click.command()
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
     help="google: counts.csv of google/rappor, with --params in place of registry and metric.",
 )
 @click.option("--params", "params_path", type=click.Path(), help="params.csv of google/rappor.")
+@click.option("--map", "map_path", type=click.Path(), help="Their map.csv instead of --candidates.")
+@click.option(
+    "--client",
+    type=click.Choice(["python", "cpp", "java"]),
+    help="Which of their clients sent the reports: each rounds f in its own way.",
+)
 @click.option(
     "--candidates",
     "candidates_path",
@@ -54,6 +61,8 @@ def decode(
     name: str | None,
     file_format: str,
     params_path: str | None,
+    map_path: str | None,
+    client: Client | None,
     candidates_path: str | None,
     level: float,
     correction: str,
@@ -72,7 +81,11 @@ def decode(
     from rappor.decoding import decode as decode_counts
 
     if file_format == "google":
-        collections, candidates = _load_google(paths, params_path, candidates_path)
+        collections, candidates = _load_google(
+            paths, params_path, candidates_path, map_path=map_path, client=client
+        )
+    elif params_path or map_path or client:
+        raise click.UsageError("--params, --map and --client go with --format google")
     elif registry_path is None or name is None:
         raise click.UsageError("give --registry and --metric, or --format google with --params")
     else:
@@ -99,16 +112,24 @@ def decode(
 
 
 def _load_google(
-    paths: tuple[str, ...], params_path: str | None, candidates_path: str | None
+    paths: tuple[str, ...],
+    params_path: str | None,
+    candidates_path: str | None,
+    *,
+    map_path: str | None,
+    client: Client | None,
 ) -> tuple[list[Counts], Candidates | None]:
     """Read the files of google/rappor; several counts.csv are added."""
     from rappor import interop
     from rappor.counts import Counts
 
-    if params_path is None or candidates_path is None:
-        raise click.UsageError("--format google needs --params and --candidates")
-    params = interop.read_params(params_path)
+    if params_path is None or (candidates_path is None) == (map_path is None):
+        raise click.UsageError("--format google needs --params and either --candidates or --map")
+    params = interop.read_params(params_path, client=client)
     counts = sum((interop.read_counts(path, params) for path in paths), Counts.zero(params))
+    if map_path is not None:
+        return [counts], interop.read_map(map_path, params)
+    assert candidates_path is not None
     return [counts], interop.read_candidates(candidates_path)
 
 

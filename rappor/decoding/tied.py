@@ -33,8 +33,7 @@ def find_ties(design: Design, live: NDArray[np.bool_]) -> list[list[int]]:
 def drop_ties(candidates: Candidates, ties: list[list[int]]) -> Candidates:
     """Keep the first member of each group."""
     later = {member for group in ties for member in group[1:]}
-    kept = (text for i, text in enumerate(candidates.strings) if i not in later)
-    return Candidates.from_list(kept)
+    return candidates.subset([i for i in range(len(candidates)) if i not in later])
 
 
 def spread_ties(n_candidates: int, ties: list[list[int]]) -> NDArray[np.int64]:
