@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,11 +21,16 @@ from sqlalchemy import Connection, func, select
 from rappor.metric import Metric
 from rappor.params import Params
 from rappor_server import schema
+from rappor_server.bulk import BulkInsert
 from rappor_server.database import failing_as_store_error
 from rappor_server.store import Store
 from rappor_server.tallies import Tally
 
 _SUM: Final = np.dtype("<i8")
+_RELEASES: Final = BulkInsert(schema.release, returning="metric")
+
+_Key = tuple[datetime.date, str]
+"""A day and a fingerprint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +109,11 @@ class Release:
 
 def release(store: Store, metric: Metric, first: datetime.date, last: datetime.date) -> Release:
     """Return what may be read of a metric on the days from first to last, both included."""
-    with failing_as_store_error(), store.engine.begin() as db:
+    with failing_as_store_error(), store.engine.connect() as db:
         current = _current(db, metric.name, first, last)
-        if metric.min_reports:
-            current = _advance(db, metric, current, first, last)
+        before = _released(db, metric.name, first, last) if metric.min_reports else {}
+    if metric.min_reports:
+        current = [_advance(store, metric, counts, before) for counts in current]
     shown = [counts for counts in current if counts.total >= max(metric.min_reports, 1)]
     days = sorted({counts.day for counts in shown})
     return Release(
@@ -222,46 +228,57 @@ def _current(
     return list(found.values())
 
 
-def _advance(
-    db: Connection,
-    metric: Metric,
-    current: list[DayCounts],
-    first: datetime.date,
-    last: datetime.date,
-) -> list[DayCounts]:
-    """Return what is released of each day, a step further where enough reports have come."""
+def _released(
+    db: Connection, metric: str, first: datetime.date, last: datetime.date
+) -> dict[_Key, Any]:
+    """Return what was released of the days so far."""
     columns = schema.release.c
     query = select(schema.release).where(
-        columns.metric == metric.name, columns.day >= first, columns.day <= last
+        columns.metric == metric, columns.day >= first, columns.day <= last
     )
-    before = {(row.day, row.params): row for row in db.execute(query)}
-    shown = []
-    for counts in current:
-        key = counts.day, counts.params.fingerprint
-        row = before.get(key)
-        if counts.total - (row.total if row else 0) >= metric.min_reports:
-            _write(db, metric.name, counts, is_new=row is None)
-            shown.append(counts)
-        elif row is not None:
-            shown.append(_read(row, counts.params))
-        else:
-            shown.append(counts)  # below the minimum: withheld by the caller
-    return shown
+    return {(row.day, row.params): row for row in db.execute(query)}
 
 
-def _write(db: Connection, metric: str, counts: DayCounts, *, is_new: bool) -> None:
-    key = {"metric": metric, "params": counts.params.fingerprint, "day": counts.day}
+def _advance(
+    store: Store, metric: Metric, counts: DayCounts, before: Mapping[_Key, Any]
+) -> DayCounts:
+    """Return what is released of a day, a step further where enough reports have come."""
+    row = before.get((counts.day, counts.params.fingerprint))
+    if counts.total - (row.total if row else 0) >= metric.min_reports:
+        return _step(store, metric.name, counts, row)
+    return _read(row, counts.params) if row else counts  # below the minimum: withheld
+
+
+def _step(store: Store, metric: str, counts: DayCounts, row: Any) -> DayCounts:
+    """Release a day's counts, unless somebody else has made this step: then those are released.
+
+    Two readers at once may have seen different counts; only one of them may be answered, or
+    their difference would be fewer reports than the minimum. The transaction begins with its
+    write, so it waits for others instead of failing because of them.
+    """
+    columns = schema.release.c
+    day = [
+        columns.metric == metric,
+        columns.params == counts.params.fingerprint,
+        columns.day == counts.day,
+    ]
     values = {
         "total": counts.total,
         "reports": counts.reports.astype(_SUM).tobytes(),
         "ones": counts.ones.astype(_SUM).tobytes(),
     }
-    if is_new:
-        db.execute(schema.release.insert().values(**key, **values))
-    else:
-        columns = schema.release.c
-        same = [columns[name] == value for name, value in key.items()]
-        db.execute(schema.release.update().where(*same).values(**values))
+    with failing_as_store_error(), store.engine.begin() as db:
+        if row is None:
+            key = (metric, counts.params.fingerprint, counts.day)
+            won = bool(_RELEASES.run(db, [(*key, *values.values())]))
+        else:
+            same = columns.total == row.total
+            won = bool(
+                db.execute(schema.release.update().where(*day, same).values(values)).rowcount
+            )
+        if won:
+            return counts
+        return _read(db.execute(select(schema.release).where(*day)).one(), counts.params)
 
 
 def _read(row: Any, params: Params) -> DayCounts:
