@@ -42,7 +42,29 @@ def collector(*, quick: bool) -> list[Table]:
             row = [n_reports, label, figures["per_second"], figures["p50"], figures["p99"]]
             is_durable = label.startswith("durable")
             table.rows.append([*row, figures["per_second"] / validated if is_durable else ""])
-    return [table]
+    return [table, _memory(quick=quick)]
+
+
+def _memory(*, quick: bool) -> Table:
+    """Watch the process grow, or not, over a long load on SQLite."""
+    table = Table(
+        title="collector: memory under load, uploads of one report",
+        columns=("uploads", "resident, MB"),
+        note="One process, 64 connections, SQLite.",
+    )
+    with tempfile.TemporaryDirectory(dir=_ROOT.parent) as folder:
+        url = f"sqlite:///{folder}/counts.sqlite3"
+        with _serving(Path(folder), "collector", url) as (port, process):
+            uploads = 0.0
+            for seconds in (2, 2) if quick else (10, 60, 120, 120):
+                uploads += _load(port, seconds, 1)["total"]
+                table.rows.append([f"{uploads:,.0f}", _resident_bytes(process) / 1e6])
+    return table
+
+
+def _resident_bytes(process: int) -> int:
+    pages = int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _best_of_rounds(n_reports: int, *, rounds: int, seconds: float) -> dict[str, dict[str, float]]:
@@ -75,12 +97,16 @@ def _applications(urls: dict[str, str]) -> list[tuple[str, str, str]]:
 def _measure(
     folder: Path, factory: str, url: str, seconds: float, n_reports: int
 ) -> dict[str, float]:
-    with _serving(folder, factory, url) as port:
-        command = [sys.executable, "-m", "benchmarks.load"]
-        command += [str(port), str(_CONNECTIONS), str(seconds), str(n_reports)]
-        answer = subprocess.run(command, cwd=_ROOT, capture_output=True, check=True)  # noqa: S603
-        figures: dict[str, float] = json.loads(answer.stdout)
-        return figures
+    with _serving(folder, factory, url) as (port, _):
+        return _load(port, seconds, n_reports)
+
+
+def _load(port: int, seconds: float, n_reports: int) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.load"]
+    command += [str(port), str(_CONNECTIONS), str(seconds), str(n_reports)]
+    answer = subprocess.run(command, cwd=_ROOT, capture_output=True, check=True)  # noqa: S603
+    figures: dict[str, float] = json.loads(answer.stdout)
+    return figures
 
 
 @contextlib.contextmanager
@@ -97,8 +123,8 @@ def _databases(folder: str) -> Iterator[dict[str, str]]:
 
 
 @contextlib.contextmanager
-def _serving(folder: Path, factory: str, url: str) -> Iterator[int]:
-    """Run one of the applications in a process of its own; yield its port."""
+def _serving(folder: Path, factory: str, url: str) -> Iterator[tuple[int, int]]:
+    """Run one of the applications in a process of its own; yield its port and process."""
     from rappor_server.cli.serve import prepare  # noqa: PLC0415 - the extra 'server'
     from rappor_server.config import Settings  # noqa: PLC0415
     from rappor_server.punctual import ENVIRONMENT  # noqa: PLC0415
@@ -115,7 +141,7 @@ def _serving(folder: Path, factory: str, url: str) -> Iterator[int]:
     server = subprocess.Popen(command, cwd=_ROOT, env=environment)  # noqa: S603
     try:
         _wait_for(port)
-        yield port
+        yield port, server.pid
     finally:
         server.terminate()
         server.wait(30)

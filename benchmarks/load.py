@@ -56,6 +56,7 @@ class _Load:
         self._noise = os.urandom(1 << 16)
         self.seconds: list[float] = []
         self.n_bad = 0
+        self.n_total = 0
         self.is_measured = False
         self._i = 0
 
@@ -71,6 +72,7 @@ class _Load:
 
     def note(self, seconds: float, *, is_good: bool) -> None:
         """Take down one answer."""
+        self.n_total += 1
         if self.is_measured:
             self.seconds.append(seconds)
             self.n_bad += not is_good
@@ -106,6 +108,7 @@ async def _run(port: int, connections: int, seconds: float, n_reports: int) -> d
         "p50": 1e3 * taken[len(taken) // 2],
         "p99": 1e3 * taken[99 * len(taken) // 100],
         "bad": load.n_bad,
+        "total": load.n_total,
     }
 
 

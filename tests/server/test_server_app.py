@@ -39,6 +39,7 @@ from collectors import (
 )
 from rappor_server.backup import backup
 from sockets import certificate
+from sqlalchemy import create_engine, text
 
 from rappor import Counts, Params
 from rappor.report import Upload
@@ -459,6 +460,34 @@ def test_locked_database_is_503_and_recovers(tmp_path: Path) -> None:
         other.close()
         assert running.post(body).status_code == 200
         assert running.get("/v1/metrics/page/counts", token).json()["reports"] == 1
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_database_gone_and_back_is_503_and_recovers(
+    tmp_path: Path, database: str, postgres: str
+) -> None:
+    """PostgreSQL cuts every connection and takes no new one; later it does."""
+    name = database.partition("?")[0].rsplit("/", 1)[1]
+    cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{}'"
+    with serving(tmp_path, database, "--suspicious", "accept") as running:
+        token = make_token(tmp_path, database)
+        assert running.post(upload_of()).status_code == 200
+        admin = create_engine(
+            postgres.replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT"
+        )
+        with admin.connect() as connection:
+            connection.execute(text(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false"))
+            connection.execute(text(cut.format(name)))
+            body = upload_of()
+            answer = running.post(body)
+            check_problem(answer, 503)
+            assert int(answer.headers["retry-after"]) > 0
+            check_problem(running.get("/readyz"), 503)
+            assert running.get("/healthz").status_code == 200
+            connection.execute(text(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true"))
+        admin.dispose()
+        assert running.post(body).status_code == 200
+        assert running.get("/v1/metrics/page/counts", token).json()["reports"] == 2
 
 
 def test_secure_collector(tmp_path: Path) -> None:
