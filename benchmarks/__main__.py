@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import accuracy, collector, device, record, speed
+from benchmarks import accuracy, collector, device, record, reference, speed
 from benchmarks.tables import Table
 
 BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
@@ -20,6 +20,7 @@ BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
     "exact": speed.exact,
     "device": device.device,
     "collector": collector.collector,
+    "reference": reference.reference,
 }
 
 

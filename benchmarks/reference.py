@@ -1,0 +1,145 @@
+"""Every recorded collection, decoded here and by the reference implementation (google/rappor).
+
+`reference_cases.tar.xz` holds the inputs, made by a generator of our own (exact binomial
+counts, Bloom bits by the reference's MD5 layout), what `decode-dist` of google/rappor at its
+last commit (a13fa96, 2017; R 4.2, glmnet 4.1.6) printed for them, and the CPU time and memory
+that it took, start and reading of the map included.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.tables import Cell, Table
+
+_ROOT = Path(__file__).resolve().parents[1]
+_CASES = Path(__file__).with_name("reference_cases.tar.xz")
+_MEGABYTE = 1e6
+_QUICK = ("exp200_k128_m16_1e6", "zipf2000_k32_m64_1e6")
+_HUGE = "zipf100000"
+Run = dict[str, Any]
+
+
+def reference(*, quick: bool) -> list[Table]:
+    """Decode all recorded collections, each in a fresh process, and compare."""
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(_CASES) as archive:
+            archive.extractall(folder, filter="data")
+        cases = sorted(path.name for path in Path(folder).iterdir())
+        runs = {
+            name: [_decode_apart(seed) for seed in sorted((Path(folder) / name).iterdir())]
+            for name in cases
+            if not quick or name in _QUICK
+        }
+    return [_accuracy(runs), _errors(runs), _cost(runs), _summary(runs)]
+
+
+def _decode_apart(folder: Path) -> Run:
+    command = [sys.executable, "-m", "benchmarks.reference_once", str(folder)]
+    answer = subprocess.run(command, cwd=_ROOT, capture_output=True, check=True)  # noqa: S603
+    document: Run = json.loads(answer.stdout)
+    return document
+
+
+def _mean(runs: list[Run], side: str, key: str) -> float:
+    values = [run[side][key] for run in runs if run[side] is not None]
+    return float(np.mean(values)) if values else math.nan
+
+
+def _accuracy(runs: dict[str, list[Run]]) -> Table:
+    table = Table(
+        title="reference: strings and distributions, mean over the recorded seeds",
+        columns=(
+            "collection", "seeds", "true", "theirs", "false", "theirs ", "true at their false",
+            "variation", "theirs  ", "ratio",
+        ),
+        note="At Benjamini-Hochberg 5 %. Variation: total variation of the distribution answer; "
+        "theirs of what it reports. True at their false: with as many false strings as theirs.",
+    )  # fmt: skip
+    for name, of_case in runs.items():
+        ours, theirs = (_mean(of_case, side, "distribution") for side in ("ours", "theirs"))
+        at_theirs = [r["at_their_false"] for r in of_case if r["at_their_false"] is not None]
+        row: list[Cell] = [name, len(of_case)]
+        for key in ("true", "false"):
+            row += [_mean(of_case, "ours", key), _mean(of_case, "theirs", key)]
+        row += [float(np.mean(at_theirs)) if at_theirs else math.nan, ours, theirs, ours / theirs]
+        table.rows.append(row)
+    return table
+
+
+def _errors(runs: dict[str, list[Run]]) -> Table:
+    table = Table(
+        title="reference: errors and intervals of what is reported",
+        columns=(
+            "collection", "rmse of top 20", "theirs", "coverage", "theirs ", "not adjusted",
+            "all candidates",
+        ),
+        note="Coverage of 95 % intervals: ours adjusted for the selection, theirs as printed.",
+    )  # fmt: skip
+    for name, of_case in runs.items():
+        table.rows.append(
+            [
+                name,
+                _mean(of_case, "ours", "rmse"),
+                _mean(of_case, "theirs", "rmse"),
+                _mean(of_case, "ours", "coverage"),
+                _mean(of_case, "theirs", "coverage"),
+                _mean(of_case, "ours", "plain"),
+                _mean(of_case, "ours", "every"),
+            ]
+        )
+    return table
+
+
+def _cost(runs: dict[str, list[Run]]) -> Table:
+    table = Table(
+        title="reference: seconds and memory",
+        columns=("collection", "decode, s", "hashing, s", "theirs, CPU s", "times", "MB", "theirs"),
+        note="Theirs with its start and the reading of its map (its hashing comes before); ours "
+        "with imports in the memory. Times: their CPU seconds over our seconds of decoding.",
+    )
+    for name, of_case in runs.items():
+        ours, theirs = (
+            float(np.mean([run[key] for run in of_case])) for key in ("seconds", "their_seconds")
+        )
+        hashing = float(np.mean([run["hashing"] for run in of_case]))
+        peaks = [float(np.mean([run[k] for run in of_case])) for k in ("peak", "their_peak")]
+        table.rows.append(
+            [name, ours, hashing, theirs, theirs / ours, *(peak / _MEGABYTE for peak in peaks)]
+        )
+    return table
+
+
+def _summary(runs: dict[str, list[Run]]) -> Table:
+    """Pool all collections that have a recorded result."""
+    known = {n: [r for r in rs if r["theirs"] is not None] for n, rs in runs.items()}
+    pooled = [run for rs in known.values() for run in rs]
+    small = [run for name, rs in known.items() if not name.startswith(_HUGE) for run in rs]
+    ratios = [r["ours"]["distribution"] / r["theirs"]["distribution"] for r in small]
+    n_false, n_true = (sum(run["ours"][key] for run in pooled) for key in ("false", "true"))
+    their_false, their_true = (sum(r["theirs"][key] for r in pooled) for key in ("false", "true"))
+    more = [run["at_their_false"] - run["theirs"]["true"] for run in pooled]
+    table = Table(
+        title="reference: all collections with a recorded result",
+        columns=("what", "ours", "theirs"),
+        note=f"Total variation without the collections of {_HUGE}... candidates, which are shown "
+        "above.",
+    )
+    table.rows += [
+        ["false strings", n_false, their_false],
+        ["false share", n_false / (n_false + n_true), their_false / (their_false + their_true)],
+        ["true strings", n_true, their_true],
+        ["true strings at their number of false ones, mean more", float(np.mean(more)), 0],
+        ["total variation, mean ratio", float(np.mean(ratios)), 1],
+        ["total variation lower, collections", sum(r < 1 for r in ratios), len(ratios)],
+    ]
+    return table

@@ -1,0 +1,151 @@
+"""Decode one recorded collection in a process of its own and print what came out as JSON.
+
+Run as `python -m benchmarks.reference_once FOLDER`. Everything is compared with the truth of
+the collection and with the recorded result of the reference implementation, if it has one.
+Seconds are those of decoding; imports, compilation and hashing come first and are told apart.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rappor import interop
+from rappor.candidates import Candidates
+from rappor.counts import Counts
+from rappor.decoding import Estimates, decode
+
+_TOP = 20
+Shares = dict[str, float]
+
+
+def measure(folder: Path) -> dict[str, Any]:
+    """Return the figures of ours and of the reference."""
+    params = interop.read_params(folder / "params.csv")
+    counts = interop.read_counts(folder / "counts.csv", params)
+    candidates = interop.read_candidates(folder / "candidates.txt")
+    truth = {row["string"]: float(row["proportion"]) for row in _rows(folder / "truth.csv")}
+    decode(counts, _some(candidates))  # imports and compiles
+    hashing = _seconds_of_hashing(candidates, counts)
+    start = time.perf_counter()
+    estimates = decode(counts, candidates, distribution=True)
+    seconds = time.perf_counter() - start
+    theirs = _their_rows(folder / "reference_results.csv")
+    document = json.loads((folder / "case.json").read_text(encoding="utf-8")).get("reference") or {}
+    return {
+        "hashing": hashing,
+        "seconds": seconds,
+        "peak": _peak_bytes(),
+        "ours": _ours(estimates, truth),
+        "theirs": None if theirs is None else _theirs(theirs, truth),
+        "their_seconds": document.get("user_s", np.nan) + document.get("system_s", np.nan),
+        "their_peak": document.get("peak_kB", np.nan) * 1024,
+        "at_their_false": None
+        if theirs is None
+        else _true_at(estimates, truth, sum(row["string"] not in truth for row in theirs)),
+    }
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _their_rows(path: Path) -> list[dict[str, str]] | None:
+    return _rows(path) if path.exists() else None
+
+
+def _some(candidates: Candidates) -> Candidates:
+    return Candidates.from_list(candidates.strings[:50])
+
+
+def _seconds_of_hashing(candidates: Candidates, counts: Counts) -> float:
+    start = time.perf_counter()
+    candidates.cells(counts.params, 0, len(candidates))
+    return time.perf_counter() - start
+
+
+def _ours(estimates: Estimates, truth: Shares) -> dict[str, float]:
+    shown = np.flatnonzero(estimates.detected)
+    names = [estimates.candidates[i] for i in shown]
+    assert estimates.share is not None
+    found = dict(zip(names, estimates.proportion[shown], strict=True))
+    shares = dict(zip(estimates.candidates, estimates.share, strict=True))
+    inside = _inside(
+        names, estimates.ci_low_adjusted[shown], estimates.ci_high_adjusted[shown], truth
+    )
+    plain = _inside(names, estimates.ci_low[shown], estimates.ci_high[shown], truth)
+    every = _inside(list(estimates.candidates), estimates.ci_low, estimates.ci_high, truth)
+    return _figures(names, found, truth) | {
+        "distribution": total_variation(shares, truth),
+        "coverage": inside,
+        "plain": plain,
+        "every": every,
+    }
+
+
+def _theirs(rows: list[dict[str, str]], truth: Shares) -> dict[str, float]:
+    names = [row["string"] for row in rows]
+    found = {row["string"]: float(row["proportion"]) for row in rows}
+    low, high = (
+        np.array([float(row[key]) for row in rows]) for key in ("prop_low_95", "prop_high_95")
+    )
+    return _figures(names, found, truth) | {
+        "distribution": total_variation(found, truth),
+        "coverage": _inside(names, low, high, truth),
+    }
+
+
+def _figures(names: list[str], found: Shares, truth: Shares) -> dict[str, float]:
+    top = sorted(truth, key=lambda name: -truth[name])[:_TOP]
+    errors = [found.get(name, 0.0) - truth[name] for name in top]
+    n_true = sum(name in truth for name in names)
+    return {
+        "true": n_true,
+        "false": len(names) - n_true,
+        "variation": total_variation(found, truth),
+        "rmse": float(np.sqrt(np.mean(np.square(errors)))),
+    }
+
+
+def total_variation(found: Shares, truth: Shares) -> float:
+    """Return half the absolute error over all strings, those not found at 0."""
+    names = found.keys() | truth.keys()
+    return sum(abs(found.get(name, 0.0) - truth.get(name, 0.0)) for name in names) / 2
+
+
+def _inside(
+    names: list[str], low: NDArray[np.float64], high: NDArray[np.float64], truth: Shares
+) -> float:
+    """Return the portion of intervals that hold the truth, NaN of none."""
+    if not names:
+        return float("nan")
+    shares = np.array([truth.get(name, 0.0) for name in names])
+    return float(np.mean((low <= shares) & (shares <= high)))
+
+
+def _true_at(estimates: Estimates, truth: Shares, n_false: int) -> int:
+    """Return how many true strings stand before the next false one after so many."""
+    order = np.lexsort((-estimates.proportion, estimates.p_value))
+    is_true = np.array([estimates.candidates[i] in truth for i in order])
+    false_before = np.cumsum(~is_true)
+    return int(is_true[false_before <= n_false].sum())
+
+
+def _peak_bytes() -> float:
+    """Return the largest resident size of this program (Linux; not that of who started it)."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM"):
+            return float(line.split()[1]) * 1024
+    return float("nan")
+
+
+if __name__ == "__main__":
+    json.dump(measure(Path(sys.argv[1])), sys.stdout)
