@@ -6,11 +6,13 @@ question, however large, stops the collector. It ends with its parent.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import multiprocessing
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -19,11 +21,11 @@ from typing import Any, Final
 
 import msgspec
 
-from rappor.errors import DecodeError, RapporError
+from rappor.errors import DecodeError, FileError, MissingExtraError, RapporError
 from rappor_server.errors import StoreError
 from rappor_server.releases import Release
 
-_CACHED: Final = 64
+_CACHED_BYTES: Final = 64_000_000
 _WAITING: Final = 8
 _START_SECONDS: Final = 60.0
 
@@ -54,49 +56,69 @@ class Question:
         """Return a hash of all that the answer depends on; of a file, its bytes."""
         listed = self.candidates
         if isinstance(listed, str):
-            with Path(listed).open("rb") as file:
-                listed = [hashlib.file_digest(file, "sha256").hexdigest()]
+            try:
+                with Path(listed).open("rb") as file:
+                    listed = [hashlib.file_digest(file, "sha256").hexdigest()]
+            except OSError:
+                raise DecodeError("the metric's own candidates cannot be read") from None
         parts = (self.what, self.release.to_json(), self.media_type, listed, self.level)
         options = (self.correction, self.confidence, self.distribution, self.everything)
         return hashlib.sha256(msgspec.json.encode((parts, options))).digest()
 
 
 class Analyst:
-    """Answers one question at a time; the latest answers are remembered by their content."""
+    """Answers one question at a time; the latest answers are remembered by their content.
+
+    Questions wait in threads of their own: those of the event loop are for what is quick.
+    """
 
     def __init__(self, *, seconds: float) -> None:
         """Take the time limit of a question; the process starts with the first one."""
         self._seconds = seconds
         self._lock = threading.Lock()
-        self._waiting = 0
+        self._threads = ThreadPoolExecutor(_WAITING, thread_name_prefix="rappor-analyst")
+        self._n_waiting = 0
         self._process: SpawnProcess | None = None
         self._connection: Connection[Any, Any] | None = None
         self._cache: OrderedDict[bytes, bytes] = OrderedDict()
+        self._cached_bytes = 0
 
-    def answer(self, question: Question) -> bytes:
+    async def answer(self, question: Question) -> bytes:
         """Return the rendered answer.
 
         Raises StoreError, to be tried again, when too many questions wait; DecodeError when it
         takes too long; otherwise what the analysis raises.
         """
-        digest = question.digest()
+        digest = await asyncio.to_thread(question.digest)
         if (known := self._cache.get(digest)) is not None:
             return known
-        if self._waiting >= _WAITING:
+        if self._n_waiting >= _WAITING:
             raise StoreError("too many questions wait for an answer")
-        self._waiting += 1
+        self._n_waiting += 1
         try:
-            with self._lock:
-                answer = self._ask(question)
+            loop = asyncio.get_running_loop()
+            answer = await loop.run_in_executor(self._threads, self._ask, question)
         finally:
-            self._waiting -= 1
-        self._cache[digest] = answer
-        while len(self._cache) > _CACHED:
-            self._cache.popitem(last=False)
+            self._n_waiting -= 1
+        self._remember(digest, answer)
         return answer
 
+    def _remember(self, digest: bytes, answer: bytes) -> None:
+        """Keep an answer, and as many of the latest others as there is room for."""
+        if digest in self._cache or len(answer) > _CACHED_BYTES:
+            return
+        self._cache[digest] = answer
+        self._cached_bytes += len(answer)
+        while self._cached_bytes > _CACHED_BYTES:
+            _, oldest = self._cache.popitem(last=False)
+            self._cached_bytes -= len(oldest)
+
     def close(self) -> None:
-        """End the process."""
+        """End the process, and with it whatever waits for it."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._end()
+
+    def _end(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.join()
@@ -105,30 +127,44 @@ class Analyst:
         self._process = self._connection = None
 
     def _ask(self, question: Question) -> bytes:
+        with self._lock:
+            try:
+                return self._exchange(question)
+            except (EOFError, OSError):
+                self._end()
+                raise DecodeError("the analysis has failed; a smaller question may not") from None
+
+    def _exchange(self, question: Question) -> bytes:
         connection = self._ready()
         connection.send(question)
         if not connection.poll(self._seconds):
-            self.close()
+            self._end()
             raise DecodeError(f"an answer must take at most {self._seconds:g} seconds")
-        try:
-            result = connection.recv()
-        except EOFError:
-            self.close()
-            raise DecodeError("the analysis has failed; a smaller question may not") from None
+        result = connection.recv()
         if isinstance(result, Exception):
             raise result
         return bytes(result)
 
+    def _is_running(self) -> bool:
+        """Tell whether the process waits for a question; one that has ended has closed its side."""
+        return (
+            self._process is not None
+            and self._connection is not None
+            and self._process.is_alive()
+            and not self._connection.poll()
+        )
+
     def _ready(self) -> Connection[Any, Any]:
         """Return the connection to a process that is alive and has imported what it needs."""
-        if self._process is None or not self._process.is_alive():
+        if not self._is_running():
+            self._end()
             context = multiprocessing.get_context("spawn")
             self._connection, other = context.Pipe()
             self._process = context.Process(target=_serve, args=(other,), daemon=True)
             self._process.start()
             other.close()
             if not self._connection.poll(_START_SECONDS):
-                self.close()
+                self._end()
                 raise StoreError("the analysis does not start")
             self._connection.recv()
         assert self._connection is not None
@@ -151,6 +187,10 @@ def _serve(connection: Connection[Any, Any]) -> None:
 def _answer_or_error(question: Question) -> bytes | Exception:
     try:
         return _answer(question)
+    except FileError as error:  # it cannot be pickled, and its path is nobody's business
+        return DecodeError(f"the metric's own candidates cannot be read: {error.reason}")
+    except MissingExtraError as error:
+        return DecodeError(str(error))
     except RapporError as error:
         return error
     except Exception as error:  # noqa: BLE001 - a bug must not end the process
@@ -185,7 +225,8 @@ def _answer(question: Question) -> bytes:
         case "application/json":
             return estimates.to_json(detected_only=only).encode()
         case _:
-            return _stream(estimates.to_arrow())
+            table = estimates.to_arrow()
+            return _stream(table.filter(table["detected"]) if only else table)
 
 
 def _candidates(question: Question) -> Any:

@@ -77,12 +77,20 @@ class RateLimit:
     """Uploads a minute from one source, in memory; no address is kept.
 
     A source is a keyed hash of its address; key and counts are forgotten every minute, so a
-    source may send twice its share around the turn, and nothing outlives it.
+    source may send twice its share around the turn, and nothing outlives it. Sources beyond
+    those that there is room for share one count.
     """
 
-    def __init__(self, rate: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        rate: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        max_sources: int = 100_000,
+    ) -> None:
         """Take the uploads a minute, 0 for no limit."""
         self._rate = rate
+        self._max_sources = max_sources
         self._clock = clock
         self._until = -1.0
         self._key = b""
@@ -96,6 +104,8 @@ class RateLimit:
         if now >= self._until:
             self._until, self._key, self._counts = now + _MINUTE, os.urandom(32), {}
         source = hmac.digest(self._key, address.encode(), hashlib.sha256)[:16]
+        if source not in self._counts and len(self._counts) >= self._max_sources:
+            source = b""
         self._counts[source] = self._counts.get(source, 0) + 1
         if self._counts[source] > self._rate:
             raise Problem(

@@ -1,7 +1,7 @@
 """Connections whose senders take their time: the head of a request must arrive within a limit.
 
-uvicorn waits for a head as long as it takes; a thousand half-sent ones would hold a thousand
-connections. A body's time is bounded where it is read.
+uvicorn waits for a head as long as it takes, and keeps as much of it as comes; a thousand
+half-sent ones would hold a thousand connections. A body is bounded where it is read.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ from rappor_server.config import Settings
 ENVIRONMENT: Final = "RAPPOR_SERVER_SETTINGS"
 """Where a worker process finds the settings of its parent, as JSON."""
 
+_MAX_HEAD_BYTES: Final = 65_536
+
 
 class PunctualProtocol(HttpToolsProtocol):
     """uvicorn's protocol with a timer from the first byte, or the connection, to the head's end."""
 
     _timer: asyncio.TimerHandle | None = None
+    _is_in_head: bool = False
+    _n_head_bytes: int = 0
 
     def connection_made(self, transport: Any) -> None:
         """Start the timer."""
@@ -34,9 +38,19 @@ class PunctualProtocol(HttpToolsProtocol):
         if self._timer is None and (self.cycle is None or self.cycle.response_complete):
             self._start_timer()
         super().data_received(data)
+        if self._is_in_head:
+            self._n_head_bytes += len(data)
+            if self._n_head_bytes > _MAX_HEAD_BYTES:
+                self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        """Count the bytes of a head from here on, not those of a body that nobody reads."""
+        self._is_in_head, self._n_head_bytes = True, 0
+        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """Stop the timer."""
+        self._is_in_head = False
         self._stop_timer()
         super().on_headers_complete()
 

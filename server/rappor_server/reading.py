@@ -71,7 +71,7 @@ async def counts(request: Request) -> Response:
     if media_type == JSON:
         return Response(msgspec.json.encode(released.to_json()), media_type=JSON)
     question = Question(what="counts", release=released, media_type=media_type)
-    answer = await asyncio.to_thread(collector.analyst.answer, question)
+    answer = await collector.analyst.answer(question)
     return Response(answer, media_type=media_type)
 
 
@@ -95,7 +95,7 @@ async def estimates(request: Request) -> Response:
         distribution=asked.distribution,
         everything=asked.all,
     )
-    answer = await asyncio.to_thread(collector.analyst.answer, question)
+    answer = await collector.analyst.answer(question)
     return Response(answer, media_type=media_type)
 
 
@@ -255,7 +255,7 @@ def _query(query: Mapping[str, str], candidates: list[str]) -> Asked:
     try:
         values = {k: json.loads(v) if k in numbers else v for k, v in query.items()}
         return msgspec.convert(values | {"candidates": candidates}, Asked)
-    except (msgspec.ValidationError, ValueError):
+    except (msgspec.ValidationError, ValueError, RecursionError):
         raise _unfit("the query must hold from, to, level, correction and the like") from None
 
 

@@ -24,10 +24,19 @@ async def upload(request: Request) -> Response:
         submission = await _receive(request, collector)
         answer = await collector.store_upload(submission)
     except (Problem, RapporError) as error:
-        problem = error if isinstance(error, Problem) else problem_of(error)
-        collector.metrics.uploads.labels(problem.status.value).inc()
-        return render(problem)
+        return _refuse(collector, error)
     return Response(answer, media_type=_JSON)
+
+
+def _refuse(collector: Collector, error: Problem | RapporError) -> Response:
+    """Answer an error; its traceback, which holds the body, is let go of at once.
+
+    Kept in a variable of the frame that it came through, it would wait there, body and all,
+    for the garbage collector: a flood of refused uploads costs a hundred megabytes.
+    """
+    problem = error if isinstance(error, Problem) else problem_of(error)
+    collector.metrics.uploads.labels(problem.status.value).inc()
+    return render(problem)
 
 
 async def registry(request: Request) -> Response:

@@ -1,0 +1,206 @@
+"""Senders that mean harm: slow, oversized, compressed beyond measure, malformed; all bounded."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import selectors
+import socket
+import subprocess
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from collectors import Running, serving, upload_of
+
+MEBIBYTE = 1 << 20
+HEAD = b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+LIMIT_SECONDS = 1.5
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A collector with little patience."""
+    folder = tmp_path_factory.mktemp("hostile")
+    database = f"sqlite:///{folder}/counts.sqlite3"
+    with serving(folder, database, "--body-seconds", str(LIMIT_SECONDS)) as collector:
+        yield collector
+
+
+def memory_of(running: Running) -> int:
+    """Return the bytes of memory that the collector has in use."""
+    command = ["ps", "-o", "rss=", "-p", str(running.process.pid)]
+    return 1024 * int(subprocess.run(command, capture_output=True, check=True).stdout)
+
+
+def dribble(running: Running, first: bytes, then: bytes) -> bytes:
+    """Send a beginning and then a little again and again; return what came until the end."""
+    answer = b""
+    with socket.create_connection(("127.0.0.1", running.port), 30) as sender:
+        selector = selectors.DefaultSelector()
+        selector.register(sender, selectors.EVENT_READ)
+        try:
+            sender.sendall(first)
+            while True:
+                if selector.select(0.1):
+                    if not (data := sender.recv(65536)):
+                        return answer
+                    answer += data
+                elif then:
+                    sender.sendall(then)
+        except OSError:  # cut off while sending
+            return answer
+
+
+SLOW = {
+    "nothing at all": (b"", b""),
+    "blank lines": (b"", b"\r\n"),
+    "request line": (b"POST /v1", b"x"),
+    "headers": (HEAD, b"a"),
+    "more headers": (HEAD, b"X-A: b\r\n"),
+    "blank lines after an answer": (b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b"\r\n"),
+}
+
+
+def test_requests_that_never_begin_are_cut_off(running: Running) -> None:
+    """Whatever trickles in, and even nothing, ends the connection; others are served meanwhile."""
+    with ThreadPoolExecutor(len(SLOW)) as pool:
+        waiting = {
+            name: pool.submit(dribble, running, first, then) for name, (first, then) in SLOW.items()
+        }
+        assert running.post(upload_of()).status_code == 200
+        answers = {name: future.result(timeout=60) for name, future in waiting.items()}
+    served = answers.pop("blank lines after an answer")
+    assert served.startswith(b"HTTP/1.1 200")
+    assert set(answers.values()) == {b""}
+
+
+def test_bodies_that_do_not_arrive_are_given_up(running: Running) -> None:
+    """The answer is a problem of status 408, and the connection ends."""
+    answer = dribble(running, HEAD + b"Content-Length: 1000\r\n\r\n", b"a")
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["status"] == 408
+
+
+def test_endless_headers_cost_no_memory(tmp_path: Path) -> None:
+    """A header without an end is cut off after kilobytes, long before its time is over."""
+    with serving(
+        tmp_path, f"sqlite:///{tmp_path}/counts.sqlite3", "--body-seconds", "60"
+    ) as running:
+        before = memory_of(running)
+        assert flood(running, HEAD + b"X-Long: ", most=256 * MEBIBYTE) < 64 * MEBIBYTE
+        assert memory_of(running) - before < 16 * MEBIBYTE
+        assert running.post(upload_of()).status_code == 200
+
+
+def flood(running: Running, first: bytes, *, most: int) -> int:
+    """Send a beginning and then bytes without an end; return how many were taken."""
+    n_sent = 0
+    with socket.create_connection(("127.0.0.1", running.port), 30) as sender:
+        try:
+            sender.sendall(first)
+            while n_sent < most:
+                n_sent += sender.send(b"a" * 65536)
+        except ConnectionError:
+            pass
+    return n_sent
+
+
+def post(running: Running, body: bytes, **headers: str) -> httpx.Response:
+    """Send a body and check that an error is a problem document."""
+    answer = running.post(body, **headers)
+    if answer.is_error:
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["status"] == answer.status_code
+    return answer
+
+
+def test_oversized_bodies_are_refused_by_what_they_say_and_by_what_they_are(
+    running: Running,
+) -> None:
+    """With a length, and in chunks without one."""
+    assert post(running, b" " * 1_000_001).status_code == 413
+
+    def chunks() -> Iterator[bytes]:
+        for _ in range(200):
+            yield b" " * 100_000
+
+    with httpx.Client(timeout=30) as client:
+        try:
+            answer = client.post(
+                f"{running.url}/v1/reports",
+                content=chunks(),
+                headers={"Content-Type": "application/json"},
+            )
+        except httpx.TransportError:
+            return  # cut off in the middle of sending
+        assert answer.status_code == 413
+
+
+def bomb(n_mebibytes: int) -> bytes:
+    """Return so much zeros as one gzip stream."""
+    packer = zlib.compressobj(9, wbits=31)
+    block = bytes(1 << 20)
+    return b"".join(packer.compress(block) for _ in range(n_mebibytes)) + packer.flush()
+
+
+def test_zip_bombs_cost_nothing(running: Running) -> None:
+    """Eighteen gibibytes in twenty requests of a megabyte: each is refused, and forgotten."""
+    sent = bomb(900)
+    assert len(sent) < 1_000_000
+    assert post(running, sent, Content_Encoding="gzip").status_code == 413
+    before = memory_of(running)
+    for _ in range(20):
+        assert post(running, sent, Content_Encoding="gzip").status_code == 413
+    assert memory_of(running) - before < 16 * MEBIBYTE
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"", {}, 400),
+        (b"\xff\xfe", {}, 400),
+        (b"[" * 900_000, {}, 400),
+        (b'{"v":' + b"9" * 900_000 + b"}", {}, 400),
+        (b"{}", {"Content_Type": "text/plain"}, 415),
+        (b"{}", {"Content_Encoding": "br"}, 415),
+        (b"{}", {"Content_Encoding": "gzip"}, 400),
+        (gzip.compress(upload_of())[:-1], {"Content_Encoding": "gzip"}, 400),
+        (gzip.compress(upload_of()) + b"x", {"Content_Encoding": "gzip"}, 400),
+        (gzip.compress(upload_of()), {"Content_Encoding": "gzip"}, 200),
+    ],
+)
+def test_malformed_bodies_are_problems(
+    running: Running, body: bytes, headers: dict[str, str], status: int
+) -> None:
+    """Depth, digits, encodings: an answer each, none of them a failure."""
+    assert post(running, body, **headers).status_code == status
+
+
+def test_many_idle_connections_do_not_keep_others_out(running: Running) -> None:
+    """Five hundred that send nothing are held for a moment and let go."""
+    idle = [socket.create_connection(("127.0.0.1", running.port), 30) for _ in range(500)]
+    try:
+        assert running.post(upload_of()).status_code == 200
+        assert {_is_let_go(connection) for connection in idle} == {True}
+    finally:
+        for connection in idle:
+            connection.close()
+
+
+def _is_let_go(connection: socket.socket) -> bool:
+    """Wait until the other side ends a connection."""
+    try:
+        return connection.recv(100) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_the_collector_is_well_after_all_of_this(running: Running) -> None:
+    """It is the same process, it answers, and it logged no failure of its own."""
+    assert running.process.poll() is None
+    assert running.post(upload_of()).status_code == 200
+    assert '"level": "error"' not in running.log.read_text(encoding="utf-8")
