@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
@@ -68,25 +69,27 @@ def run(settings: Settings) -> None:
     import uvicorn
 
     from rappor_server import logs
+    from rappor_server.metrics import shared_by_workers
     from rappor_server.punctual import ENVIRONMENT, PunctualProtocol
 
     logs.configure()
     os.environ[ENVIRONMENT] = settings.to_json()
-    uvicorn.run(
-        "rappor_server.app:from_environment",
-        factory=True,
-        http=PunctualProtocol,
-        host=settings.host,
-        port=settings.port,
-        workers=settings.workers,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        proxy_headers=True,
-        forwarded_allow_ips=settings.proxies,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=20,
-        ssl_certfile=settings.tls_certificate or None,
-        ssl_keyfile=settings.tls_key or None,
-    )
+    with shared_by_workers() if settings.workers > 1 else contextlib.nullcontext():
+        uvicorn.run(
+            "rappor_server.app:from_environment",
+            factory=True,
+            http=PunctualProtocol,
+            host=settings.host,
+            port=settings.port,
+            workers=settings.workers,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=True,
+            forwarded_allow_ips=settings.proxies,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=20,
+            ssl_certfile=settings.tls_certificate or None,
+            ssl_keyfile=settings.tls_key or None,
+        )
