@@ -103,9 +103,9 @@ def _errors(runs: dict[str, list[Run]]) -> Table:
 def _cost(runs: dict[str, list[Run]]) -> Table:
     table = Table(
         title="reference: seconds and memory",
-        columns=("collection", "decode, s", "hashing, s", "theirs, CPU s", "times", "MB", "theirs"),
-        note="Theirs with its start and the reading of its map (its hashing comes before); ours "
-        "with imports in the memory. Times: their CPU seconds over our seconds of decoding.",
+        columns=("collection", "decode, s", "hashing, s", "theirs, s", "times", "MB", "theirs"),
+        note="CPU seconds. Theirs with its start and the reading of its map (its hashing comes "
+        "before); ours of decoding alone, with imports in the memory.",
     )
     for name, of_case in runs.items():
         ours, theirs = (

@@ -53,7 +53,7 @@ def create(settings: Settings, *, make: Callable[[Settings], Collector] = Collec
             await asyncio.to_thread(collector.close)
             logs.event("collector stopped")
 
-    return Starlette(
+    app = Starlette(
         routes=ROUTES,
         lifespan=lifespan,
         middleware=_middleware(settings),
@@ -64,6 +64,8 @@ def create(settings: Settings, *, make: Callable[[Settings], Collector] = Collec
             Exception: problems.on_bug,
         },
     )
+    app.router.redirect_slashes = False  # a path that is not there is a problem, not a detour
+    return app
 
 
 def from_environment() -> Starlette:

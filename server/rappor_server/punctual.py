@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+from http import HTTPStatus
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from rappor_server.config import Settings
+from rappor_server.problems import Problem, render
 
 ENVIRONMENT: Final = "RAPPOR_SERVER_SETTINGS"
 """Where a worker process finds the settings of its parent, as JSON."""
@@ -58,6 +60,15 @@ class PunctualProtocol(HttpToolsProtocol):
         """Stop the timer."""
         self._stop_timer()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - it may repeat what was sent
+        """Answer what is no HTTP with a problem too, and end the connection."""
+        problem = render(Problem(HTTPStatus.BAD_REQUEST, "the request must be HTTP/1.1"))
+        head = [b"HTTP/1.1 400 Bad Request"]
+        head += [name + b": " + value for name, value in problem.raw_headers]
+        head += [b"connection: close", b"", b""]
+        self.transport.write(b"\r\n".join(head) + bytes(problem.body))
+        self.transport.close()
 
     def _start_timer(self) -> None:
         self._timer = self.loop.call_later(_head_seconds(), self._hang_up)

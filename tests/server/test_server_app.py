@@ -143,6 +143,11 @@ def test_bad_bodies_are_problems(collector: Running, token: str) -> None:
     check_problem(collector.post(upload_of(), Content_Encoding="gzip"), 400)
     check_problem(httpx.get(f"{collector.url}/v1/reports"), 405)
     check_problem(httpx.get(f"{collector.url}/nothing"), 404)
+    check_problem(httpx.get(f"{collector.url}/v1/metrics/"), 404)
+    garbled = raw(collector, b"nonsense\r\n\r\n")
+    assert garbled.startswith(b"HTTP/1.1 400")
+    assert b"application/problem+json" in garbled
+    assert json.loads(garbled.partition(b"\r\n\r\n")[2])["status"] == 400
     end = time.monotonic() + 20
     while True:
         refusals = collector.get("/v1/metrics", token).json()["refusals"]
