@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import accuracy, collector, device, record, reference, speed
+from benchmarks import accuracy, collector, device, grid, record, reference, speed
 from benchmarks.tables import Table
 
 BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
     "paper": accuracy.paper,
     "coverage": accuracy.coverage,
+    "grid": grid.grid,
     "decode": speed.decode,
     "draw": speed.draw,
     "aggregate": speed.aggregate,

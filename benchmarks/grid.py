@@ -1,0 +1,144 @@
+"""The regression grid of google/rappor: five populations, four sizes, five settings.
+
+Parameters and populations are those of its `tests/regtest_spec.py` and `gen_counts.R`
+(a13fa96); the hash layout is this project's, and every seed has names of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from benchmarks.accuracy import run_many, start_pool
+from benchmarks.tables import Cell, Table
+from rappor.decoding import decode
+from rappor.params import Params
+from rappor.population import Population
+from rappor.simulate import simulate
+
+Weights = NDArray[np.float64]
+
+POPULATIONS: dict[str, Callable[[int], Weights]] = {
+    "unif": lambda n: np.full(n, 1.0),
+    "exp": lambda n: np.exp(-5 / n * np.arange(1, n + 1)),
+    "gauss": lambda n: np.exp(-0.5 * ((np.arange(n) + 1 - n / 2) / (n / 6)) ** 2),
+    "zipf1": lambda n: 1 / np.arange(1.0, n + 1),
+    "zipf1.5": lambda n: np.arange(1.0, n + 1) ** -1.5,
+}
+
+SIZES = {
+    "tiny": (100, 1_000),
+    "small": (100, 1_000_000),
+    "medium": (1_000, 10_000_000),
+    "large": (10_000, 100_000_000),
+}
+"""Values held, and clients."""
+
+_USUAL = Params(k=8, h=2, m=128, f=0.45, p=0.39, q=0.61)
+_LOOSE = Params(k=8, h=2, m=128, f=0.0, p=0.225, q=0.775)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How it is collected and what is asked.
+
+    `extra` absent candidates for each value held; with `missing`, every string whose number
+    ends in 9 is left out of the candidates, absent ones too.
+    """
+
+    params: Params
+    extra: float
+    missing: bool
+
+
+SETTINGS = {
+    "typical": Setting(params=_USUAL, extra=0.2, missing=True),
+    "sharp": Setting(params=_USUAL, extra=0.0, missing=False),
+    "loose": Setting(params=_LOOSE, extra=0.2, missing=True),
+    "over_x2": Setting(params=_USUAL, extra=2.0, missing=True),
+    "over_x10": Setting(params=_USUAL, extra=10.0, missing=True),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One decode: total variation of the distribution answer, and detections.
+
+    `false_negatives` are strings asked about that a client holds and that are not detected.
+    """
+
+    variation: float
+    true: int
+    false_positives: int
+    false_negatives: int
+
+
+def run_case(seed: int, population: str, size: str, setting: str) -> Result:
+    """Collect and decode one case."""
+    n_values, n_clients = SIZES[size]
+    chosen = SETTINGS[setting]
+    names = [f"{seed}/v{i}" for i in range(1, n_values + round(n_values * chosen.extra) + 1)]
+    held = Population(names[:n_values], POPULATIONS[population](n_values))
+    collected = simulate(held, chosen.params, n_reports=n_clients, seed=seed)
+    candidates = [name for name in names if not (chosen.missing and name.endswith("9"))]
+    found = decode(collected.counts, candidates, distribution=True)
+    truth = dict(zip(held.values, (collected.held / n_clients).tolist(), strict=True))
+    asked = np.array([truth.get(name, 0.0) for name in found.candidates])
+    unasked = 1 - asked.sum()
+    assert found.share is not None
+    return Result(
+        variation=float(np.abs(found.share - asked).sum() + unasked) / 2,
+        true=int((found.detected & (asked > 0)).sum()),
+        false_positives=int((found.detected & (asked == 0)).sum()),
+        false_negatives=int((~found.detected & (asked > 0)).sum()),
+    )
+
+
+def grid(*, quick: bool) -> list[Table]:
+    """Run all 100 cases over several seeds; a quick run leaves out the two larger sizes."""
+    n_seeds = 2 if quick else 10
+    sizes = ("tiny", "small") if quick else tuple(SIZES)
+    tables = []
+    with start_pool() as pool:
+        for size in sizes:
+            n_values, n_clients = SIZES[size]
+            table = Table(
+                title=f"grid, {size}: {n_values:,} values, {n_clients:,} clients, {n_seeds} seeds",
+                columns=(
+                    *("case", "TV", "TV +-", "true", "false pos.", "false pos. +-"),
+                    *("false neg.", "false neg. +-", "false share"),
+                ),
+                note="TV of the distribution answer, strings that were not asked about included. "
+                "+- is half the 95 % interval\nof the mean over the seeds. "
+                "False share: over all seeds together.",
+            )
+            for population in POPULATIONS:
+                for setting in SETTINGS:
+                    measure = partial(run_case, population=population, size=size, setting=setting)
+                    results = run_many(measure, n_seeds, pool)
+                    table.rows.append([f"{population} {setting}", *_summarise(results)])
+            tables.append(table)
+    return tables
+
+
+def _summarise(results: list[Result]) -> list[Cell]:
+    positives = sum(result.false_positives for result in results)
+    reported = positives + sum(result.true for result in results)
+    return [
+        *_mean([result.variation for result in results]),
+        float(np.mean([result.true for result in results])),
+        *_mean([result.false_positives for result in results]),
+        *_mean([result.false_negatives for result in results]),
+        positives / reported if reported else 0.0,
+    ]
+
+
+def _mean(values: list[float] | list[int]) -> tuple[float, float]:
+    """Return the mean and half its 95 % interval by Student's t."""
+    half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+    return float(np.mean(values)), float(half)
