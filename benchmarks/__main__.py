@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import accuracy, collector, device, grid, record, reference, speed
+from benchmarks import accuracy, collector, device, grid, published, record, reference, speed
 from benchmarks.tables import Table
 
 BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
     "paper": accuracy.paper,
     "coverage": accuracy.coverage,
+    "tables": published.tables,
     "grid": grid.grid,
     "decode": speed.decode,
     "draw": speed.draw,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,9 +43,11 @@ def _align(row: list[str], widths: list[int]) -> str:
 
 
 def _text(cell: Cell) -> str:
-    """Write numbers with about four digits, large ones with thousands apart."""
+    """Write numbers with about four digits, large ones with thousands apart, a dash for none."""
     if isinstance(cell, str):
         return cell
+    if math.isnan(cell):
+        return "-"
     if isinstance(cell, int) or abs(cell) >= 1000:
         return f"{cell:,.0f}"
     return f"{cell:.4g}"
