@@ -125,8 +125,8 @@ def _table_1(runs: list[Detection]) -> Table:
         note="Closed form of the strings found: sum over strings of the chance to pass "
         "Bonferroni's limit, 5 % over 200.\n45 with 2 false is not what Bonferroni gives: 33 are "
         "to be expected, and a false one in 5 % of all runs;\nthe false discovery rate gives 43 "
-        "with 1.2. The standard error is of a fit on the selected strings, as printed;\nno unbiased "
-        "fit of all 200 has less than 2,913 in the mean (Cramer-Rao).",
+        "with 1.2. The standard error is of a fit on the selected strings, as printed;\nno "
+        "unbiased fit of all 200 has less than 2,913 in the mean (Cramer-Rao).",
     )
     table.rows += [
         ["eps_1", 1.0743, _NONE, epsilon_one(design), _verdict(1.0743, epsilon_one(design))],
