@@ -7,7 +7,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import accuracy, collector, device, grid, published, record, reference, speed
+from benchmarks import (
+    accuracy,
+    charts,
+    collector,
+    curves,
+    device,
+    grid,
+    mechanisms,
+    published,
+    record,
+    reference,
+    speed,
+)
 from benchmarks.tables import Table
 
 BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
@@ -15,6 +27,8 @@ BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
     "coverage": accuracy.coverage,
     "tables": published.tables,
     "grid": grid.grid,
+    "curves": curves.curves,
+    "mechanisms": mechanisms.mechanisms,
     "decode": speed.decode,
     "draw": speed.draw,
     "aggregate": speed.aggregate,
@@ -31,10 +45,14 @@ def main() -> None:
     options = _parser().parse_args()
     tables: list[Table] = []
     for name in options.names or list(BENCHMARKS):
-        for table in BENCHMARKS[name](quick=options.quick):
+        more = {"cases": options.cases} if name == "reference" else {}
+        for table in BENCHMARKS[name](quick=options.quick, **more):
             sys.stdout.write(f"{table}\n\n")
             sys.stdout.flush()
             tables.append(table)
+    if options.charts:
+        for path in charts.draw(tables, options.charts):
+            sys.stdout.write(f"wrote {path}\n")
     if options.json:
         record.write(options.json, tables, quick=options.quick)
 
@@ -52,6 +70,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--quick", action="store_true", help="reduced counts, a minute or two")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the results here")
+    parser.add_argument(
+        "--charts", type=Path, metavar="DIR", help="draw what `curves` measured into this folder"
+    )
+    parser.add_argument(
+        "--cases",
+        type=Path,
+        metavar="DIR",
+        help="reference: other recorded cases than the own ones",
+    )
     return parser
 
 

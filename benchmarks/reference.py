@@ -29,16 +29,17 @@ _HUGE = "zipf100000"
 Run = dict[str, Any]
 
 
-def reference(*, quick: bool) -> list[Table]:
-    """Decode all recorded collections, each in a fresh process, and compare."""
+def reference(*, quick: bool, cases: Path | None = None) -> list[Table]:
+    """Decode all recorded collections, or others of the same form, each in a fresh process."""
     with tempfile.TemporaryDirectory() as folder:
-        with tarfile.open(_CASES) as archive:
-            archive.extractall(folder, filter="data")
-        cases = sorted(path.name for path in Path(folder).iterdir())
+        if cases is None:
+            with tarfile.open(_CASES) as archive:
+                archive.extractall(folder, filter="data")
+        root = cases or Path(folder)
         runs = {
-            name: [_decode_apart(seed) for seed in sorted((Path(folder) / name).iterdir())]
-            for name in cases
-            if not quick or name in _QUICK
+            case.name: [_decode_apart(seed) for seed in sorted(case.iterdir())]
+            for case in sorted(root.iterdir())
+            if not quick or case.name in _QUICK
         }
     return [_accuracy(runs), _errors(runs), _cost(runs), _summary(runs)]
 

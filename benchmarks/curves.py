@@ -1,0 +1,72 @@
+"""Two curves: accuracy against the number of reports, and power at equal privacy."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from scipy import stats
+
+from benchmarks.accuracy import DESIGNS, LEVEL, detect, run_many, start_pool
+from benchmarks.populations import POPULATIONS
+from benchmarks.tables import Cell, Table
+from rappor.decoding import decode
+from rappor.params import Params
+from rappor.plan import standard_error
+from rappor.simulate import simulate_counts
+
+SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, 100_000_000)
+POWER_REPORTS = 1_000_000
+N_HELD, N_ASKED = 100, 200
+
+PRIVATE = {
+    "h = 2, as in [EPK14] 5.2": DESIGNS["paper"],
+    "h = 1, symmetric": Params(k=128, h=1, m=32, f=0.2, p=0.3361, q=0.6639),
+    "h = 1, asymmetric": DESIGNS["asymmetric"],
+}
+"""Designs of one privacy: eps_inf 4.394, eps_1 1.0743."""
+
+
+def curves(*, quick: bool) -> list[Table]:
+    """Measure both."""
+    n_runs = 4 if quick else 40
+    with start_pool() as pool:
+        accuracy = Table(
+            title=f"curves, accuracy: data of [EPK14] 5.2, {n_runs} runs a point",
+            columns=("design", "reports", "found", "false", "total variation"),
+            note="Of 100 strings held, 100 more asked about; Benjamini-Hochberg 5 %.",
+        )
+        for name, params in PRIVATE.items():
+            for n_reports in SIZES[::2] if quick else SIZES:
+                measure = partial(detect, params=params, n_reports=n_reports)
+                runs = run_many(measure, n_runs, pool)
+                row: list[Cell] = [
+                    float(np.mean([run.bh.true for run in runs])),
+                    float(np.mean([run.bh.false for run in runs])),
+                    float(np.mean([run.total_variation for run in runs])),
+                ]
+                accuracy.rows.append([name, n_reports, *row])
+        power = Table(
+            title=f"curves, power: chance to find a string, {POWER_REPORTS:,} reports, {n_runs} runs",
+            columns=("design", "share %", "closed form", "measured"),
+            note="Bonferroni 5 % over 200 candidates; every fifth string of the same data.",
+        )
+        for name, params in PRIVATE.items():
+            found = np.mean(run_many(partial(_which, params=params), n_runs, pool), axis=0)
+            error = standard_error(params, POWER_REPORTS) / POWER_REPORTS
+            shares = POPULATIONS["exp"](0).shares[:N_HELD]
+            closed = stats.norm.sf(stats.norm.isf(LEVEL / N_ASKED) - shares / error)
+            power.rows.extend(
+                [name, 100 * float(shares[i]), float(closed[i]), float(found[i])]
+                for i in range(0, 60, 5)
+            )
+    return [accuracy, power]
+
+
+def _which(seed: int, params: Params) -> list[float]:
+    """Return for each held string whether it is found, 1 or 0."""
+    collection = POPULATIONS["exp"](seed)
+    counts = simulate_counts(collection.population, params, n_reports=POWER_REPORTS, seed=seed)
+    found = decode(counts, collection.candidates, level=LEVEL, correction="bonferroni")
+    detected = {name for name, hit in zip(found.candidates, found.detected, strict=True) if hit}
+    return [float(name in detected) for name in collection.candidates[:N_HELD]]

@@ -1,0 +1,138 @@
+"""Other mechanisms at equal epsilon: the same question, and the optimum's closed form.
+
+One report a client, so that epsilon is the loss of that report. The error is the mean square
+error of the counts of the rarer half of the values, as a multiple of the least that is known
+for large domains, 4 e^eps / (e^eps - 1)^2 for each report (Wang, Blocki, Li, Jha, USENIX
+Security 2017: OUE and OLH reach it).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.accuracy import run_many
+from benchmarks.tables import Table
+from rappor.decoding import decode
+from rappor.params import Params
+from rappor.plan import standard_error
+from rappor.population import Population
+from rappor.simulate import simulate
+
+EPSILONS = (1.0, 2.0, 4.0)
+N_REPORTS, N_VALUES = 10_000, 100
+
+ROOT = Path(__file__).resolve().parents[1]
+PEERS = ROOT / ".peers" / "bin" / "python"
+"""Interpreter of the peers' environment, made as `peers.txt` says."""
+
+_ABSENT = (
+    "The rows of pure-ldp are missing: make its environment with `python -m venv .peers && "
+    ".peers/bin/pip install -r benchmarks/peers.txt`."
+)
+
+
+def optimum(epsilon: float) -> float:
+    """Return the least known variance of a rare value's count, for each report."""
+    return 4 * math.exp(epsilon) / math.expm1(epsilon) ** 2
+
+
+def designs(epsilon: float) -> dict[str, Params]:
+    """Return this project's designs at one loss."""
+    names = tuple(f"v{i:03}" for i in range(N_VALUES))
+    low = 1 / (math.exp(epsilon) + 1)
+    even, quarter = 1 / (math.exp(epsilon / 2) + 1), 1 / (math.exp(epsilon / 4) + 1)
+    onehot = Params(k=N_VALUES, h=1, m=1, f=0, p=low, q=0.5, encoding="onehot", categories=names)
+    return {
+        "one-hot, q = .5": onehot,
+        "Bloom h = 1, q = .5": Params(k=128, h=1, m=64, f=0, p=low, q=0.5),
+        "Bloom h = 1, symmetric": Params(k=128, h=1, m=64, f=0, p=even, q=1 - even),
+        "Bloom h = 2, symmetric": Params(k=128, h=2, m=64, f=0, p=quarter, q=1 - quarter),
+    }
+
+
+def mechanisms(*, quick: bool) -> list[Table]:
+    """Measure every design and, where its environment is there, pure-ldp."""
+    n_runs = 3 if quick else 20
+    rows: dict[str, list[float]] = {"optimum": [1.0] * len(EPSILONS)}
+    closed = {name: [closed_form(name, e) for e in EPSILONS] for name in designs(1.0)}
+    for name in closed:
+        rows[name] = [
+            float(np.mean(run_many(partial(_own_error, name=name, epsilon=e), n_runs, None)))
+            for e in EPSILONS
+        ]
+    answers: list[dict[str, Any]] = []
+    if PEERS.exists():
+        for column, epsilon in enumerate(EPSILONS):
+            answers = [_ask_peers(epsilon, seed) for seed in range(n_runs)]
+            for name in answers[0]["estimates"]:
+                errors = [_error(a["estimates"][name], a["held"], epsilon) for a in answers]
+                row = rows.setdefault(f"pure-ldp {name}", [float("nan")] * len(EPSILONS))
+                row[column] = float(np.mean(errors))
+    table = Table(
+        title=f"mechanisms: variance as a multiple of the optimum, {N_REPORTS:,} reports, "
+        f"Zipf over {N_VALUES} values, {n_runs} runs",
+        columns=(
+            "mechanism",
+            *(f"eps {e:g}" for e in EPSILONS),
+            *(f"closed {e:g}" for e in EPSILONS),
+        ),
+        note="Rarer half of the values. Closed: this project's designs for a rare value.",
+    )
+    for name, ratios in rows.items():
+        forms = closed.get(name, [1.0 if name == "optimum" else float("nan")] * len(EPSILONS))
+        table.rows.append([name, *ratios, *forms])
+    table.note += "\n" + (_verdict(answers[0]["rappor"]) if answers else _ABSENT)
+    return [table]
+
+
+def closed_form(name: str, epsilon: float) -> float:
+    """Return the variance of a rare value's count as a multiple of the optimum."""
+    error = standard_error(designs(epsilon)[name], N_REPORTS)
+    return error**2 / N_REPORTS / optimum(epsilon)
+
+
+def _own_error(seed: int, name: str, epsilon: float) -> float:
+    """Collect and decode once with one of our designs."""
+    params = designs(epsilon)[name]
+    names = [f"v{i:03}" for i in range(N_VALUES)]
+    population = Population(names, 1 / np.arange(1.0, N_VALUES + 1))
+    collected = simulate(population, params, n_reports=N_REPORTS, seed=seed)
+    found = decode(collected.counts, None if params.encoding == "onehot" else names)
+    counts = dict(zip(found.candidates, found.proportion * N_REPORTS, strict=True))
+    return _error([counts[name] for name in names], collected.held, epsilon)
+
+
+def _error(estimates: list[float], held: list[int] | NDArray[np.int64], epsilon: float) -> float:
+    """Return the mean square error of the rarer half, as a multiple of the optimum."""
+    errors = (np.asarray(estimates) - np.asarray(held))[N_VALUES // 2 :]
+    return float(np.mean(errors**2)) / N_REPORTS / optimum(epsilon)
+
+
+def _ask_peers(epsilon: float, seed: int) -> dict[str, Any]:
+    """Run the mechanisms of pure-ldp once, in their own environment."""
+    numbers = [str(number) for number in (epsilon, N_REPORTS, N_VALUES, seed)]
+    answer = subprocess.run(  # noqa: S603  # ours, and the interpreter that the user has made
+        [str(PEERS), str(Path(__file__).with_name("peers_once.py")), *numbers],
+        capture_output=True,
+        check=True,
+    )
+    document: dict[str, Any] = json.loads(answer.stdout)
+    return document
+
+
+def _verdict(rappor: dict[str, float]) -> str:
+    """Say what is wrong with a peer, with the evidence."""
+    return (
+        "pure-ldp's RAPPOR is left out, because it is not private: of true bits at f = .5 its "
+        f"client cleared {rappor['cleared']:.0%}\n(right is {rappor['expected']:.0%}), so a zero "
+        f"proves absence and the loss is infinite. Its f for eps = 2 is {rappor['f']:g}, which by "
+        f"its own formula\nmeans eps = {rappor['epsilon']:.2f} with two hashes."
+    )

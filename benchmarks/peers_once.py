@@ -1,0 +1,103 @@
+"""Run the mechanisms of pure-ldp; started with the interpreter of the peers' own environment.
+
+`python benchmarks/peers_once.py EPSILON N_REPORTS N_VALUES SEED` prints, as JSON, the counts
+that each mechanism estimates for values 0 .. N_VALUES - 1 held by Zipf's law, the true counts,
+and what its RAPPOR client does to a true bit. It imports nothing of this project.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from pure_ldp.core import generate_hash_funcs
+from pure_ldp.frequency_oracles import (
+    CMSClient,
+    CMSServer,
+    HadamardResponseClient,
+    HadamardResponseServer,
+    LHClient,
+    LHServer,
+    RAPPORClient,
+    UEClient,
+    UEServer,
+)
+
+_SKETCH = 256
+_HASHES = 64
+
+
+def main() -> None:
+    """Estimate once with every mechanism."""
+    epsilon, n_reports, n_values, seed = float(sys.argv[1]), *map(int, sys.argv[2:5])
+    random.seed(seed)
+    np.random.seed(seed)  # what the package draws from
+    weights = 1 / np.arange(1.0, n_values + 1)
+    held = np.random.multinomial(n_reports, weights / weights.sum())
+    values = np.repeat(np.arange(n_values), held)
+    answer = {
+        name: _estimate(client, server, values, n_values)
+        for name, (client, server) in _mechanisms(epsilon, n_values).items()
+    }
+    json.dump({"held": held.tolist(), "estimates": answer, "rappor": _rappor()}, sys.stdout)
+
+
+def _mechanisms(epsilon: float, d: int) -> dict[str, tuple[Any, Any]]:
+    """Return client and server of each; all values are numbered from 0."""
+    same: Callable[[int], int] = int
+    response = HadamardResponseServer(epsilon, d, index_mapper=same)
+    functions = response.get_hash_funcs()
+    sketch = CMSServer(epsilon, _HASHES, _SKETCH, index_mapper=same)
+    hadamard = CMSServer(epsilon, _HASHES, _SKETCH, is_hadamard=True, index_mapper=same)
+    return {
+        "OUE": (
+            UEClient(epsilon, d, use_oue=True, index_mapper=same),
+            UEServer(epsilon, d, use_oue=True, index_mapper=same),
+        ),
+        "OLH": (
+            LHClient(epsilon, d, use_olh=True, index_mapper=same),
+            LHServer(epsilon, d, use_olh=True, index_mapper=same),
+        ),
+        "Hadamard response": (
+            HadamardResponseClient(epsilon, d, functions, index_mapper=same),
+            response,
+        ),
+        "CMS": (CMSClient(epsilon, sketch.get_hash_funcs(), _SKETCH), sketch),
+        "Hadamard CMS": (
+            CMSClient(epsilon, hadamard.get_hash_funcs(), _SKETCH, is_hadamard=True),
+            hadamard,
+        ),
+    }
+
+
+def _estimate(client: Any, server: Any, values: Any, n_values: int) -> list[float]:
+    for value in values.tolist():
+        server.aggregate(client.privatise(value))
+    return [float(server.estimate(i, suppress_warnings=True)) for i in range(n_values)]
+
+
+def _rappor() -> dict[str, float]:
+    """Say how often its RAPPOR clears a true bit, and what f its conversion gives for eps = 2."""
+    functions = [generate_hash_funcs(2, 32)]
+    client = RAPPORClient(0.5, 32, functions, num_of_cohorts=1, index_mapper=int)
+    true = {function("0") for function in functions[0]}
+    n_reports = 2_000
+    cleared = 0
+    for _ in range(n_reports):
+        report, _ = client.privatise(0)
+        cleared += sum(report[bit] == 0 for bit in true)
+    f = client.convert_eps_to_f(2)
+    return {
+        "cleared": cleared / (n_reports * len(true)),
+        "expected": 0.25,
+        "f": f,
+        "epsilon": client.convert_f_to_eps(f, 2),
+    }
+
+
+if __name__ == "__main__":
+    main()
