@@ -45,7 +45,7 @@ def _accuracy(rows: list[dict[str, Any]]) -> Any:
     reports = alt.X("reports:Q", scale=alt.Scale(type="log"), title="reports").axis(
         format="~e", tickCount=5
     )
-    base = alt.Chart(alt.Data(values=rows)).encode(x=reports, color=_designs(alt))
+    base = alt.Chart(alt.InlineData(values=rows)).encode(x=reports, color=_designs(alt))
     found = base.mark_line(point=True).encode(
         y=alt.Y("found:Q", title="strings found, of 100").scale(domain=[0, 100])
     )
@@ -59,7 +59,7 @@ def _power(rows: list[dict[str, Any]]) -> Any:
     """Draw the chance to find a string against its share: closed form and measured."""
     import altair as alt  # noqa: PLC0415  # optional
 
-    base = alt.Chart(alt.Data(values=rows)).encode(
+    base = alt.Chart(alt.InlineData(values=rows)).encode(
         x=alt.X("share %:Q", title="share of the string, %").scale(type="log").axis(tickCount=6),
         color=_designs(alt),
     )
