@@ -6,7 +6,6 @@ snapshot. Either can be restored into the other.
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 from typing import Final
 
@@ -15,12 +14,14 @@ from sqlalchemy import Connection, Engine, insert, select, text
 from rappor_server import schema
 from rappor_server.database import (
     check_schema,
+    copy_sqlite,
     failing_as_store_error,
     is_empty,
     migrate,
     open_engine,
     parse_url,
     sqlite_url,
+    writing,
 )
 from rappor_server.errors import StoreError
 
@@ -34,7 +35,7 @@ def backup(database: str, path: Path) -> None:
     try:
         check_schema(engine)
         if engine.dialect.name == "sqlite":
-            _copy_sqlite(Path(str(parse_url(database).database)), path)
+            copy_sqlite(Path(str(parse_url(database).database)), path)
         else:
             _copy_tables(engine, sqlite_url(path))
     finally:
@@ -63,20 +64,12 @@ def _check_free(path: Path) -> None:
         raise StoreError(f"{path} must be free for the backup, got a file", retryable=False)
 
 
-def _copy_sqlite(source: Path, target: Path) -> None:
-    """Copy by SQLite's own online backup: one state, whatever is written meanwhile."""
-    with sqlite3.connect(source) as old, sqlite3.connect(target) as new:
-        old.backup(new)
-    old.close()
-    new.close()
-
-
 def _copy_tables(source: Engine, target: str) -> None:
     """Copy every row of every table into a new schema."""
     migrate(target)
     engine = open_engine(target)
     try:
-        with failing_as_store_error(), source.connect() as old, engine.begin() as new:
+        with failing_as_store_error(), source.connect() as old, writing(engine) as new:
             if source.dialect.name == "postgresql":
                 old.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
             for table in schema.metadata.sorted_tables:

@@ -89,12 +89,19 @@ class Collector:
         )
 
     async def store_upload(self, submission: Submission) -> bytes:
-        """Return the answer once it is on the disk; StoreError or ConflictError otherwise."""
+        """Return the answer once it is on the disk; StoreError or ConflictError otherwise.
+
+        One that takes too long may still be stored; its retry is then known.
+        """
         answer: Answer = self._loop.create_future()
         if not self._fresh:
             self._loop.call_soon(self._hand_over)
         self._fresh.append((submission, answer))
-        return await answer
+        try:
+            async with asyncio.timeout(self.settings.commit_seconds):
+                return await answer
+        except TimeoutError:
+            raise StoreError("the database takes its time") from None
 
     def _hand_over(self) -> None:
         """Give the writer what this turn of the loop has read, at once.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Self, get_type_hints
 
 from rappor.files import read_text
-from rappor_server.database import sqlite_url
+from rappor_server.database import parse_url, sqlite_url
 from rappor_server.errors import ConfigError
 from rappor_server.ingest import Suspicion
 
@@ -41,6 +41,7 @@ class Settings:
     report_days : how long raw reports are kept, where a metric keeps them.
     decode_seconds : the most that an estimate may take.
     max_candidates : the most that an estimate may be asked about.
+    commit_seconds : how long an upload waits for its commit before it is told to come again.
     max_queue : uploads that wait for their commit before others are turned away.
     tls_certificate, tls_key : files, to serve HTTPS directly.
     proxies : addresses of proxies whose word about a source is taken.
@@ -63,6 +64,7 @@ class Settings:
     report_days: int = 90
     decode_seconds: float = 60.0
     max_candidates: int = 1_000_000
+    commit_seconds: float = 15.0
     max_queue: int = 10_000
     tls_certificate: str = ""
     tls_key: str = ""
@@ -98,7 +100,7 @@ def _check_numbers(settings: Settings) -> None:
     for name in ("max_body", "max_decompressed", "max_reports", "workers", "max_queue"):
         if getattr(settings, name) < 1:
             raise ConfigError(f"{name} must be at least 1, got {getattr(settings, name)}")
-    for name in ("body_seconds", "decode_seconds"):
+    for name in ("body_seconds", "commit_seconds", "decode_seconds"):
         if not 0 < getattr(settings, name) < math.inf:
             raise ConfigError(f"{name} must be above 0 seconds, got {getattr(settings, name)}")
     if settings.rate < 0 or not 0 <= settings.port < 1 << 16:
@@ -137,8 +139,13 @@ def load(
     kinds = get_type_hints(Settings)
     chosen = _from_file(file, kinds) if file else {}
     chosen |= _from_environment(environment, kinds)
-    chosen |= {name: value for name, value in flags.items() if value not in (None, ())}
-    return Settings(**chosen)
+    given = {name: value for name, value in flags.items() if value not in (None, ())}
+    if "database" in given and parse_url(given["database"]).password:
+        raise ConfigError(
+            "database must have no password in a flag, which everyone on the machine can read: "
+            f"put the address into {_PREFIX}DATABASE"
+        )
+    return Settings(**chosen | given)
 
 
 def _from_environment(environment: Mapping[str, str], kinds: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from rappor.metric import Metric
 from rappor.params import Params
 from rappor_server import schema
 from rappor_server.bulk import BulkInsert
-from rappor_server.database import failing_as_store_error
+from rappor_server.database import failing_as_store_error, writing
 from rappor_server.store import Store
 from rappor_server.tallies import Tally
 
@@ -181,7 +181,7 @@ def freeze(store: Store, released: Release, *, today: datetime.date) -> str:
         "made": today,
         "contents": json.dumps(released.to_json()).encode(),
     }
-    with failing_as_store_error(), store.engine.begin() as db:
+    with writing(store.engine) as db:
         db.execute(schema.freeze.insert(), row)
     return name
 
@@ -267,7 +267,7 @@ def _step(store: Store, metric: str, counts: DayCounts, row: Any) -> DayCounts:
         "reports": counts.reports.astype(_SUM).tobytes(),
         "ones": counts.ones.astype(_SUM).tobytes(),
     }
-    with failing_as_store_error(), store.engine.begin() as db:
+    with writing(store.engine) as db:
         if row is None:
             key = (metric, counts.params.fingerprint, counts.day)
             won = bool(_RELEASES.run(db, [(*key, *values.values())]))

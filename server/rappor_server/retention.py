@@ -1,21 +1,30 @@
-"""What is deleted when its time is over, and what is folded together."""
+"""What is deleted when its time is over, and what is folded together.
+
+All of it goes in short transactions, one after another: collectors write between them.
+"""
 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import ColumnElement, Connection, Delete, Engine, delete, literal_column, select
 
 from rappor_server import schema
-from rappor_server.database import failing_as_store_error
+from rappor_server.bulk import BulkInsert
+from rappor_server.database import erase_traces, failing_as_store_error, wait_alone, writing
 from rappor_server.store import Store
 from rappor_server.tallies import Tally
 
 ID_DAYS: Final = 14
 """How long upload ids are known; a device gives an upload up after 7 days."""
 _FOLDED: Final = 0
+_CHUNK: Final = 10_000
+_ROW: Final = {"sqlite": "rowid", "postgresql": "ctid"}
+_KEYS: Final = ("metric", "params", "day", "apart", "cohort")
+_TALLIES: Final = BulkInsert(schema.tally, keys=(*_KEYS, "shard"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,43 +38,79 @@ class Pruned:
 
 def prune(store: Store, *, today: datetime.date, report_days: int) -> Pruned:
     """Delete ids after 14 days and raw reports after `report_days`; fold shards of past days."""
-    with failing_as_store_error(), store.engine.begin() as db:
-        oldest_id = today - datetime.timedelta(days=ID_DAYS)
-        ids = db.execute(delete(schema.upload).where(schema.upload.c.day < oldest_id)).rowcount
-        oldest = today - datetime.timedelta(days=report_days)
-        reports = db.execute(delete(schema.kept).where(schema.kept.c.day < oldest)).rowcount
-        # A collector may still be writing yesterday's last group.
-        counters = _fold(db, before=today - datetime.timedelta(days=1))
+    ids = sum(_delete_ids(store.engine, today - datetime.timedelta(days=ID_DAYS)))
+    reports = sum(_delete_reports(store.engine, today - datetime.timedelta(days=report_days)))
+    # A collector may still be writing yesterday's last group.
+    counters = sum(_fold_all(store.engine, before=today - datetime.timedelta(days=1)))
+    erase_traces(store.engine)
     return Pruned(ids=ids, reports=reports, counters=counters)
 
 
-def _fold(db: Connection, *, before: datetime.date) -> int:
-    """Add up the shards of days that are over into one row a counter; return the rows saved."""
-    columns = schema.tally.c
-    query = select(schema.tally).where(columns.day < before, columns.shard != _FOLDED)
-    rows = db.execute(query.with_for_update()).all()
-    keys = ("metric", "params", "day", "apart", "cohort")
-    sums: dict[tuple[Any, ...], Tally] = {}
-    for row in rows:
-        key = tuple(getattr(row, name) for name in keys)
-        tally = Tally.from_bytes(row.reports, bytes(row.ones))
-        sums[key] = sums[key] + tally if key in sums else tally
-    db.execute(delete(schema.tally).where(columns.day < before, columns.shard != _FOLDED))
-    for key, tally in sums.items():
-        _add_folded(db, dict(zip(keys, key, strict=True)), tally)
-    return len(rows) - len(sums)
+def _delete_ids(engine: Engine, oldest: datetime.date) -> Iterator[int]:
+    """Delete by the first byte of the ids, which are random; yield how many each time."""
+    columns = schema.upload.c
+    old = delete(schema.upload).where(columns.day < oldest)
+    for byte in range(256):
+        part = old.where(columns.id >= bytes([byte]))
+        if byte < 255:
+            part = part.where(columns.id < bytes([byte + 1]))
+        yield _run(engine, part)
 
 
-def _add_folded(db: Connection, key: dict[str, Any], tally: Tally) -> None:
-    columns = schema.tally.c
-    same = [columns[name] == value for name, value in key.items()]
-    same.append(columns.shard == _FOLDED)
-    old = db.execute(select(columns.reports, columns.ones).where(*same)).first()
-    if old is None:
-        values = {"reports": tally.reports, "ones": tally.to_bytes()}
-        db.execute(schema.tally.insert().values(**key, shard=_FOLDED, **values))
-        return
-    total = tally + Tally.from_bytes(old.reports, bytes(old.ones))
-    db.execute(
-        schema.tally.update().where(*same).values(reports=total.reports, ones=total.to_bytes())
-    )
+def _delete_reports(engine: Engine, oldest: datetime.date) -> Iterator[int]:
+    """Delete so many rows at a time until none is left; yield how many each time."""
+    row: ColumnElement[Any] = literal_column(_ROW[engine.dialect.name])
+    old = select(row).select_from(schema.kept).where(schema.kept.c.day < oldest).limit(_CHUNK)
+    while n := _run(engine, delete(schema.kept).where(row.in_(old))):
+        yield n
+
+
+def _run(engine: Engine, statement: Delete) -> int:
+    with writing(engine) as db:
+        return db.execute(statement).rowcount
+
+
+def _fold_all(engine: Engine, *, before: datetime.date) -> Iterator[int]:
+    """Fold every shard of days that are over; yield the rows that each saves."""
+    columns = schema.shard.c
+    with failing_as_store_error(), engine.connect() as db:
+        over = db.scalars(select(columns.id).where(columns.day < before, ~columns.folded)).all()
+    for shard in over:
+        with writing(engine) as db:
+            wait_alone(db)
+            yield _fold(db, shard)
+
+
+def _fold(db: Connection, shard: int) -> int:
+    """Add a shard's counters to those that all folded shards share; return the rows saved."""
+    columns = schema.shard.c
+    mark = schema.shard.update().where(columns.id == shard, ~columns.folded).values(folded=True)
+    if not db.execute(mark).rowcount:  # somebody else was first
+        return 0
+    added = _counters(db, shard)
+    known = _counters(db, _FOLDED, days={key[2] for key in added})
+    rows = []
+    for key, tally in added.items():
+        total = known[key] + tally if key in known else tally
+        rows.append((*key, _FOLDED, total.reports, total.to_bytes()))
+    db.execute(delete(schema.tally).where(schema.tally.c.shard == shard))
+    _TALLIES.run(db, rows)
+    return len(added.keys() & known.keys())
+
+
+_Key = tuple[str, str, datetime.date, bool, int]
+
+
+def _counters(
+    db: Connection, shard: int, *, days: set[datetime.date] | None = None
+) -> dict[_Key, Tally]:
+    """Return the counters of a shard, of all its days or of some."""
+    query = select(schema.tally).where(schema.tally.c.shard == shard)
+    if days is not None:
+        query = query.where(schema.tally.c.day.in_(days))
+    return {
+        (row.metric, row.params, row.day, row.apart, row.cohort): Tally.from_bytes(
+            row.reports, bytes(row.ones)
+        )
+        for row in db.execute(query)
+    }

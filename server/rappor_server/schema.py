@@ -19,6 +19,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    false,
 )
 
 metadata: Final = MetaData()
@@ -27,8 +28,15 @@ shard: Final = Table(
     "shard",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=True, comment="Number of the shard"),
-    Column("day", Date, nullable=False, comment="Day (UTC) on which its collector started"),
-    comment="One row for each run of a collector; it alone writes its shard's counters",
+    Column("day", Date, nullable=False, comment="Day (UTC) of its counters"),
+    Column(
+        "folded",
+        Boolean,
+        nullable=False,
+        server_default=false(),
+        comment="True once its counters were added to those of others",
+    ),
+    comment="One row for each day of a collector's run; it alone writes its shard's counters",
 )
 
 upload: Final = Table(

@@ -1,8 +1,9 @@
 """What is kept of uploads: sums, and the ids that make a retry harmless.
 
-Every run of a collector writes a shard of its own, a row a counter, and remembers what it has
-written; it never reads a counter to add to it, and no two collectors ever touch the same row.
-After any failure, when it is not known what the database has kept, it goes on in a new shard.
+Every run of a collector writes a shard of its own each day, a row a counter, and remembers what
+it has written; it never reads a counter to add to it, and no two collectors ever touch the same
+row. It goes on in a new shard after any failure, when it is not known what the database has
+kept, and if its day was folded meanwhile, which happens only to a clock that lags.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 import datetime
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Self
 
 from sqlalchemy import Connection, Engine, select
 
 from rappor_server import schema
 from rappor_server.bulk import BulkInsert
-from rappor_server.database import check_schema, failing_as_store_error, open_engine
+from rappor_server.database import check_schema, failing_as_store_error, open_engine, writing
 from rappor_server.errors import ConflictError, StoreError
 from rappor_server.ingest import Accepted, Submission
 from rappor_server.tallies import Cell, Tally, sum_reports
@@ -36,12 +37,12 @@ Refusals = Mapping[tuple[str, str], int]
 
 @dataclass
 class _Shard:
-    """What this run has written today."""
+    """What this run has written of a day."""
 
     id: int
     day: datetime.date
-    tallies: dict[Cell, Tally]
-    refusals: Counter[tuple[str, str]]
+    tallies: dict[Cell, Tally] = field(default_factory=dict)
+    refusals: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 class Store:
@@ -89,9 +90,9 @@ class Store:
         """
         shard = self._shard
         self._shard = None  # until all is well
-        with failing_as_store_error(), self.engine.begin() as db:
-            if shard is None or shard.day != today:
-                shard = self._new_shard(db, today, shard)
+        with writing(self.engine) as db:
+            if shard is None or shard.day != today or _is_folded(db, shard):
+                shard = _new_shard(db, today)
             fresh, results = self._admit(db, submissions, today)
             tallies = self._count(db, shard, fresh)
             refused = self._refuse(db, shard, fresh, refusals)
@@ -100,14 +101,6 @@ class Store:
         self._known_params |= {cell.fingerprint for cell in tallies}
         self._shard = shard
         return results
-
-    def _new_shard(self, db: Connection, today: datetime.date, last: _Shard | None) -> _Shard:
-        """Return a shard without counts: the same for a new day, another after a failure."""
-        if last is not None:
-            return _Shard(last.id, today, {}, Counter())
-        row = db.execute(schema.shard.insert().values(day=today)).inserted_primary_key
-        assert row is not None
-        return _Shard(int(row[0]), today, {}, Counter())
 
     def _admit(
         self, db: Connection, submissions: Sequence[Submission], today: datetime.date
@@ -206,3 +199,15 @@ class Store:
         ]
         _REFUSALS.run(db, rows)
         return totals
+
+
+def _new_shard(db: Connection, today: datetime.date) -> _Shard:
+    row = db.execute(schema.shard.insert().values(day=today)).inserted_primary_key
+    assert row is not None
+    return _Shard(int(row[0]), today)
+
+
+def _is_folded(db: Connection, shard: _Shard) -> bool:
+    """Tell whether a shard was folded; if not, it cannot be before this transaction ends."""
+    query = select(schema.shard.c.folded).where(schema.shard.c.id == shard.id)
+    return bool(db.execute(query.with_for_update(read=True)).scalar_one())

@@ -17,7 +17,7 @@ from typing import Final
 from sqlalchemy import Row, select, update
 
 from rappor_server import schema
-from rappor_server.database import failing_as_store_error
+from rappor_server.database import failing_as_store_error, writing
 from rappor_server.store import Store
 
 _PREFIX: Final = "rappor"
@@ -59,7 +59,7 @@ def create(
         "expires": expires,
         "made": today,
     }
-    with failing_as_store_error(), store.engine.begin() as db:
+    with writing(store.engine) as db:
         db.execute(schema.token.insert(), row)
     return token
 
@@ -90,7 +90,7 @@ def list_all(store: Store) -> list[Token]:
 def revoke(store: Store, token_id: str, *, today: datetime.date) -> bool:
     """End a token by its public name; False if there is none."""
     columns = schema.token.c
-    with failing_as_store_error(), store.engine.begin() as db:
+    with writing(store.engine) as db:
         result = db.execute(
             update(schema.token).where(columns.id == token_id).values(revoked=today)
         )

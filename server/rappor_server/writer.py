@@ -7,12 +7,14 @@ one transaction and hands the results on. Nothing is answered before it is on th
 from __future__ import annotations
 
 import datetime
+import logging
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
+from rappor_server import logs
 from rappor_server.errors import ConflictError, StoreError
 from rappor_server.ingest import Submission
 from rappor_server.store import Refusals, Store
@@ -118,7 +120,7 @@ class Writer(Generic[Ticket]):
         submissions = [submission for submission, _ in group]
         results: Sequence[Result]
         try:
-            results = self._store.commit(submissions, refusals, today=self._today())
+            results = self._try(submissions, refusals)
         except StoreError as error:
             results = [error] * len(group)
             self._put_back(refusals)
@@ -126,6 +128,17 @@ class Writer(Generic[Ticket]):
             self._observe(time.perf_counter() - start, submissions)
         tickets = [ticket for _, ticket in group]
         self._deliver(list(zip(tickets, results, strict=True)))
+
+    def _try(self, submissions: Sequence[Submission], refusals: Refusals) -> Sequence[Result]:
+        """Commit a group; whatever goes wrong is a StoreError, as there is no other writer."""
+        try:
+            return self._store.commit(submissions, refusals, today=self._today())
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the thread must live
+            kind = type(error).__name__
+            logs.event("commit failed", level=logging.ERROR, kind=kind)
+            raise StoreError(f"the store failed: {kind}") from None
 
     def _put_back(self, refusals: Refusals) -> None:
         """Keep counts of refusals for a later commit; wait a little if nothing else does."""

@@ -38,6 +38,7 @@ from collectors import (
     wait_until_ready,
 )
 from rappor_server.backup import backup
+from rappor_server.database import open_engine
 from sockets import certificate
 from sqlalchemy import create_engine, text
 
@@ -462,6 +463,23 @@ def test_locked_database_is_503_and_recovers(tmp_path: Path) -> None:
             assert running.get("/healthz").status_code == 200
             other.execute("ROLLBACK")
         other.close()
+        assert running.post(body).status_code == 200
+        assert running.get("/v1/metrics/page/counts", token).json()["reports"] == 1
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_slow_commit_is_503_and_its_retry_is_known(tmp_path: Path, database: str) -> None:
+    """Nobody waits for ever; what the database stores in the end is counted once."""
+    flags = ("--suspicious", "accept", "--commit-seconds", "0.5")
+    with serving(tmp_path, database, *flags) as running:
+        token = make_token(tmp_path, database)
+        engine = open_engine(database)
+        body = upload_of()
+        with engine.begin() as db:
+            db.execute(text("LOCK TABLE upload IN EXCLUSIVE MODE"))
+            problem = check_problem(running.post(body), 503)
+        engine.dispose()
+        assert "takes its time" in problem["detail"]
         assert running.post(body).status_code == 200
         assert running.get("/v1/metrics/page/counts", token).json()["reports"] == 1
 

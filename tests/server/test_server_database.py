@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import datetime
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from collectors import TODAY, commit, report_of, submission_of, total, upload_of
+from collectors import (
+    REGISTRY,
+    TODAY,
+    commit,
+    report_of,
+    run_command,
+    submission_of,
+    total,
+    upload_of,
+)
 from rappor_server import database as databases
 from rappor_server import releases, schema, tokens
 from rappor_server.backup import backup, restore
@@ -64,7 +74,7 @@ def test_older_schema_is_upgraded_after_a_backup(database: str) -> None:
     with pytest.raises(SchemaError):
         Store.open(database)
     with engine.begin() as connection:
-        connection.execute(schema.shard.insert().values(day=TODAY))
+        connection.execute(text("INSERT INTO shard (day) VALUES ('2026-11-21')"))
     engine.dispose()
     copy = migrate(database)
     store = Store.open(database)
@@ -79,6 +89,17 @@ def test_older_schema_is_upgraded_after_a_backup(database: str) -> None:
     else:
         assert copy is None
     assert migrate(database) is None  # nothing left to do
+
+
+def test_several_may_migrate_at_once(database: str, tmp_path: Path) -> None:
+    """Collectors that start together on a new database: one does it, the others see it done."""
+    registry = tmp_path / "metrics.toml"
+    registry.write_text(REGISTRY)
+    flags = ("--registry", str(registry), "--database", database)
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(run_command, "migrate", *flags) for _ in range(4)]:
+            assert done.result().returncode == 0, done.result().stderr
+    Store.open(database).close()
 
 
 def test_newer_schema_is_refused(database: str) -> None:

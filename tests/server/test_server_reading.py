@@ -179,6 +179,32 @@ def test_ids_are_forgotten_after_their_window(store: Store) -> None:
         assert db.execute(select(func.count()).select_from(schema.upload)).scalar_one() == 0
 
 
+def test_forgotten_ids_leave_no_trace_in_the_files(store: Store, tmp_path: Path) -> None:
+    """Neither in SQLite's file nor in its log."""
+    if store.engine.dialect.name != "sqlite":
+        pytest.skip("PostgreSQL's files are its own; it overwrites rows when it vacuums")
+    ids = [submission_of(upload_of()) for _ in range(50)]
+    store.commit(ids, {}, today=TODAY)
+
+    def found() -> int:
+        data = b"".join(path.read_bytes() for path in tmp_path.glob("counts.sqlite3*"))
+        return sum(submission.id in data for submission in ids)
+
+    assert found() == 50
+    assert prune(store, today=day(30), report_days=90).ids == 50
+    assert found() == 0
+
+
+def test_many_raw_reports_are_forgotten_in_parts(store: Store) -> None:
+    """More than one transaction takes, and no younger one."""
+    old = [report_of("sound")] * 500
+    commit(store, *(upload_of(*old) for _ in range(21)))
+    commit(store, upload_of(report_of("sound")), today=day(1))
+    assert prune(store, today=day(31), report_days=30).reports == 10_500
+    with store.engine.connect() as db:
+        assert db.execute(select(func.count()).select_from(schema.kept)).scalar_one() == 1
+
+
 def test_raw_reports_are_forgotten_after_theirs(store: Store) -> None:
     """Counts of them stay."""
     commit(store, upload_of(report_of("sound")))

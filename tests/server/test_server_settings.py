@@ -54,6 +54,7 @@ def test_flags_come_before_environment_before_file_before_defaults(tmp_path: Pat
         ({}, {}, 'port = "1"', "port must be of type"),
         ({}, {}, "port = ", "must be TOML"),
         ({"port": 70000}, {}, "", "port in"),
+        ({"database": "postgresql://a:b@c/d"}, {}, "", "no password in a flag"),
         ({"rate": -1}, {}, "", "rate must be at least 0"),
         ({"max_body": 0}, {}, "", "max_body must be at least 1"),
         ({"body_seconds": float("nan")}, {}, "", "body_seconds must be above 0"),

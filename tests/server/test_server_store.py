@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import threading
 from collections.abc import Callable
@@ -20,9 +21,11 @@ from collectors import (
     upload_of,
 )
 from rappor_server import releases, schema
+from rappor_server.database import open_engine, writing
 from rappor_server.errors import ConflictError, StoreError
+from rappor_server.retention import prune
 from rappor_server.store import Store
-from sqlalchemy import event, func, select, text
+from sqlalchemy import create_engine, event, func, select, text
 
 from rappor import Registry
 from rappor.report import Upload
@@ -120,6 +123,70 @@ def test_days_are_counted_apart(store: Store) -> None:
     assert released(store).days == ((TODAY, 1), (TOMORROW, 2))
     first = releases.release(store, PAGE, TODAY, TODAY)
     assert sum(counts.total for counts in first.collections) == 1
+
+
+def test_clock_that_goes_back_over_midnight_loses_nothing(store: Store) -> None:
+    """The day that is entered again keeps what was counted before."""
+    commit(store, *(upload_of() for _ in range(10)))
+    commit(store, upload_of(), today=TOMORROW)
+    commit(store, upload_of())
+    assert released(store).days == ((TODAY, 11), (TOMORROW, 1))
+
+
+def test_a_day_that_was_folded_goes_on_in_a_new_shard(store: Store) -> None:
+    """A collector whose clock lags does not write again what was added to others."""
+    commit(store, upload_of())
+    prune(store, today=TODAY + datetime.timedelta(days=2), report_days=90)
+    commit(store, upload_of())
+    assert total(store) == 2
+    prune(store, today=TODAY + datetime.timedelta(days=3), report_days=90)
+    commit(store, upload_of(), upload_of())
+    assert total(store) == 4
+
+
+def test_readers_do_not_keep_the_writer_waiting(store: Store) -> None:
+    """There are connections for all threads that may read, and one more."""
+    with contextlib.ExitStack() as readers:
+        for _ in range(32):
+            readers.enter_context(store.engine.connect()).execute(select(1))
+        commit(store, upload_of())
+    assert total(store) == 1
+
+
+def test_too_many_connections_are_a_store_error(store: Store) -> None:
+    """To be tried again; not an error of another kind."""
+    small = create_engine(store.engine.url, pool_size=1, max_overflow=0, pool_timeout=0.05)
+    with small.connect(), pytest.raises(StoreError, match="all connections are in use") as caught:
+        Store(small).ping()
+    small.dispose()
+    assert caught.value.retryable
+
+
+def test_commits_are_durable_whatever_the_default(store: Store) -> None:
+    """A PostgreSQL that would answer before the disk does is told to wait."""
+    if store.engine.dialect.name == "sqlite":
+        with store.engine.connect() as db:
+            assert db.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2  # FULL
+        return
+    with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
+        db.execute(text(f"ALTER DATABASE {store.engine.url.database} SET synchronous_commit = off"))
+    store.engine.dispose()
+    with store.engine.connect() as db:
+        assert db.execute(text("SHOW synchronous_commit")).scalar_one() == "on"
+
+
+def test_locked_table_is_told_in_time(store: Store) -> None:
+    """The group fails after some seconds and is stored when it is sent again."""
+    other = open_engine(store.engine.url.render_as_string(hide_password=False))
+    body = upload_of()
+    with writing(other) as db:
+        if other.dialect.name == "postgresql":
+            db.execute(text("LOCK TABLE upload IN EXCLUSIVE MODE"))
+        with pytest.raises(StoreError, match=r"OperationalError|LockNotAvailable"):
+            commit(store, body)
+    other.dispose()
+    commit(store, body)
+    assert total(store) == 1
 
 
 def test_refusals_are_counted_by_reason(store: Store) -> None:

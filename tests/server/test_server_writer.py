@@ -22,13 +22,14 @@ class Slow:
         self.groups: list[list[Submission]] = []
         self.refusals: list[dict[Any, int]] = []
         self.is_broken = False
+        self.error: Exception = StoreError("gone")
 
     def commit(self, submissions: Sequence[Submission], refusals: Any, *, today: Any) -> list[Any]:
         """Take a group."""
         assert today == TODAY
         assert self.permits.acquire(timeout=30)
         if self.is_broken:
-            raise StoreError("gone")
+            raise self.error
         self.groups.append(list(submissions))
         self.refusals.append(dict(refusals))
         return [submission.answer for submission in submissions]
@@ -121,15 +122,19 @@ def test_full_queue_turns_away(desks: list[Desk]) -> None:
     desk.wait(6)
 
 
-def test_failed_group_is_told_and_the_writer_goes_on(desks: list[Desk]) -> None:
-    """Recovery without a restart; counts of refusals are kept meanwhile."""
+@pytest.mark.parametrize("error", [StoreError("gone"), RuntimeError("a bug")])
+def test_failed_group_is_told_and_the_writer_goes_on(desks: list[Desk], error: Exception) -> None:
+    """Recovery without a restart, whatever went wrong; counts of refusals are kept meanwhile."""
     desks.append(desk := Desk())
+    desk.store.error = error
     desk.store.permits.release(100)
     desk.store.is_broken = True
     desk.writer.refuse("", "malformed")
     desk.submit(0)
     desk.wait(1)
     assert isinstance(desk.delivered[0], StoreError)
+    assert desk.delivered[0].retryable
+    assert "bug" not in str(desk.delivered[0])
     desk.store.is_broken = False
     desk.submit(1)
     desk.wait(2)

@@ -33,6 +33,7 @@ from rappor_server.config import Settings
     help="What to do with popcounts that no honest device shows.",
 )
 @click.option("--decode-seconds", type=float, help="The most that an estimate may take.")
+@click.option("--commit-seconds", type=float, help="How long an upload may wait for its commit.")
 @click.option("--max-queue", type=int, help="Uploads that may wait for a commit.")
 @click.option("--tls-certificate", type=click.Path(), help="Serve HTTPS directly.")
 @click.option("--tls-key", type=click.Path(), help="The certificate's key.")
