@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from rappor.errors import ParamsError
 from rappor.metric import Metric, Registry
 
 
@@ -49,6 +50,27 @@ registry_option = click.option(
 )
 metric_option = click.option("--metric", "name", required=True, help="Name of the metric.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+
+
+def _check_chart(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
+    """Refuse, before the work, a chart that could not be drawn after it."""
+    if path is not None and not ctx.resilient_parsing:
+        from rappor.charts import check_suffix
+
+        try:
+            check_suffix(path)
+        except ParamsError as error:
+            raise click.BadParameter(str(error), ctx, param) from None
+    return path
+
+
+chart_option = click.option(
+    "--chart",
+    type=click.Path(),
+    callback=_check_chart,
+    metavar="FILE",
+    help="Also draw it: .svg, .png, or .html, one file that needs no network.",
+)
 seed_option = click.option("--seed", type=int, help="Repeat a simulation; fresh without one.")
 
 

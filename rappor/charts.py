@@ -1,0 +1,192 @@
+"""Line charts in one style, saved as SVG, PNG or one HTML file, all without a network.
+
+Needs the extra `charts`: importing this module without it raises MissingExtraError.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from rappor.errors import MissingExtraError, ParamsError
+
+try:
+    import altair as alt
+    import vl_convert
+except ImportError:
+    raise MissingExtraError("charts") from None
+
+Row: TypeAlias = Mapping[str, Any]
+Chart: TypeAlias = alt.LayerChart | alt.HConcatChart
+
+SUFFIXES: Final = (".svg", ".png", ".html")
+"""What `save` can write."""
+
+_WIDTH, _HEIGHT = 330, 240
+_COLORS: Final = ["#b5530a", "#7a7a7a", "#0b5fa5", "#2f8a3b", "#8a4fa3", "#c79a00", "#c2306a"]
+_PIXELS_PER_INCH: Final = 144
+
+_POWERS: Final = "format(datum.value, datum.value < 1 ? '~g' : '~s')"
+"""Writes the ticks of a logarithmic axis as 0.01, 100, 10k, 1M."""
+
+_SNIPPET: Final = "window.vegaEmbed = vegaEmbed;"
+"""What the bundled library shall show to the page."""
+
+_PAGE: Final = """<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>{title}</title></head>
+<body><div id="chart"></div>
+<script>{library}</script>
+<script>vegaEmbed("#chart", {spec}, {{"actions": {{"export": true, "source": false,
+"compiled": false, "editor": false}}}});</script>
+</body>
+</html>
+"""
+"""An HTML chart; its menu offers nothing that would leave for another site."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """One axis: the rows' field, its title with the unit, its scale.
+
+    `format` is d3's, as "%" for shares; `domain` fixes both ends.
+    """
+
+    field: str
+    title: str
+    log: bool = False
+    domain: tuple[float, float] | None = None
+    format: str = ""
+
+    def shows(self, row: Row) -> bool:
+        """Tell whether the row has a place on this axis."""
+        value = row[self.field]
+        return value is not None and math.isfinite(value) and (value > 0 or not self.log)
+
+    def channel(self, kind: type[alt.X] | type[alt.Y], rows: Sequence[Row]) -> alt.X | alt.Y:
+        """Return altair's form of the axis for the rows that it shall show."""
+        scale: dict[str, Any] = {"type": "log", "nice": False} if self.log else {"zero": False}
+        axis: dict[str, Any] = {"format": self.format} if self.format else {}
+        if self.domain:
+            scale["domain"] = list(self.domain)
+        if self.log:
+            axis["values"] = _ticks(self.domain or [row[self.field] for row in rows])
+            axis |= {} if self.format else {"labelExpr": _POWERS}
+        else:
+            axis["tickCount"] = 6
+        return kind(
+            self.field,
+            type="quantitative",
+            title=self.title,
+            scale=alt.Scale(**scale),
+            axis=alt.Axis(**axis),
+        )
+
+
+def line_chart(
+    rows: Iterable[Row],
+    *,
+    x: Axis,
+    y: Axis,
+    series: str,
+    legend: str = "",
+    title: str = "",
+    points: Iterable[Row] = (),
+) -> alt.LayerChart:
+    """Draw a line for each value of the field `series`, in the order of the rows.
+
+    `points` have the same fields and are drawn as dots over the lines: what was measured over
+    what was computed. Rows that an axis cannot show (infinite, or not positive on a
+    logarithmic one) are left out.
+    """
+    lines = [dict(row) for row in rows if x.shows(row) and y.shows(row)]
+    dots = [dict(row) for row in points if x.shows(row) and y.shows(row)]
+    names = list(dict.fromkeys(str(row[series]) for row in [*lines, *dots]))
+    channels = (
+        x.channel(alt.X, [*lines, *dots]),
+        y.channel(alt.Y, [*lines, *dots]),
+        alt.Color(
+            series,
+            type="nominal",
+            scale=alt.Scale(domain=names, range=_COLORS),
+            legend=alt.Legend(title=legend or None, orient="bottom", direction="vertical"),
+        ),
+    )
+    drawn = alt.Chart(alt.InlineData(values=lines)).mark_line().encode(*channels)
+    measured = alt.Chart(alt.InlineData(values=dots)).mark_point(filled=True, size=45, opacity=1)
+    marks = [drawn, measured.encode(*channels)]
+    return alt.LayerChart(layer=marks, width=_WIDTH, height=_HEIGHT, title=title)
+
+
+def side_by_side(*charts: alt.LayerChart) -> alt.HConcatChart:
+    """Put charts in a row; they share the legend where their series are the same."""
+    return alt.hconcat(*charts)
+
+
+def save(chart: Chart, path: str | os.PathLike[str]) -> None:
+    """Write a chart as its path's suffix says; an HTML file is whole in itself.
+
+    Raises
+    ------
+    ParamsError: the suffix is none of SUFFIXES.
+    """
+    styled = _styled(chart)
+    match check_suffix(path):
+        case ".svg":
+            styled.save(os.fspath(path), format="svg")
+        case ".png":
+            styled.save(os.fspath(path), format="png", ppi=_PIXELS_PER_INCH)
+        case _:
+            Path(path).write_text(_page(styled, Path(path).stem), encoding="utf-8")
+
+
+def check_suffix(path: str | os.PathLike[str]) -> str:
+    """Return a chart's suffix; ParamsError if nothing can be written under it."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ParamsError(f"chart must end in {', '.join(SUFFIXES)}, got {os.fspath(path)!r}")
+    return suffix
+
+
+def _page(chart: Any, title: str) -> str:
+    version = ".".join(alt.SCHEMA_VERSION.split(".")[:2])
+    return _PAGE.format(
+        title=html.escape(title),
+        library=vl_convert.javascript_bundle(_SNIPPET, vl_version=version),
+        spec=json.dumps(chart.to_dict()).replace("<", "\\u003c"),  # no text can end the script
+    )
+
+
+def _ticks(values: Sequence[float]) -> list[float]:
+    """Return a logarithmic axis's ticks: powers of ten, with 2 and 5 where those are few."""
+    if not values:
+        return []
+    low, high = min(values), max(values)
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    steps = (1, 2, 5) if last - first <= 2 else (1,)
+    ticks = [step * 10.0**power for power in range(first, last + 1) for step in steps]
+    return [tick for tick in ticks if low <= tick <= high]
+
+
+def _styled(chart: Chart) -> Any:  # altair's own return type is lost on the way
+    return (
+        chart.configure_view(stroke=None)
+        .configure(background="white")
+        .configure_axis(
+            labelFontSize=11, titleFontSize=12, titleFontWeight="normal", gridColor="#e4e4e4"
+        )
+        .configure_legend(
+            labelFontSize=11,
+            titleFontSize=11,
+            titleFontWeight="normal",
+            labelLimit=400,
+            titleLimit=400,
+        )
+        .configure_title(fontSize=13, fontWeight="normal", anchor="start")
+    )
