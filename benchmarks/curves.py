@@ -11,8 +11,8 @@ from benchmarks.accuracy import DESIGNS, LEVEL, detect, run_many, start_pool
 from benchmarks.populations import POPULATIONS
 from benchmarks.tables import Cell, Table
 from rappor.decoding import decode
+from rappor.limits import standard_error
 from rappor.params import Params
-from rappor.plan import standard_error
 from rappor.simulate import simulate_counts
 
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, 100_000_000)

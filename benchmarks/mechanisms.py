@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from benchmarks.accuracy import run_many
 from benchmarks.tables import Table
 from rappor.decoding import decode
+from rappor.limits import standard_error
 from rappor.params import Params
-from rappor.plan import standard_error
 from rappor.population import Population
 from rappor.simulate import simulate
 

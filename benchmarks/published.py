@@ -16,8 +16,8 @@ from scipy import stats
 from benchmarks.accuracy import DESIGNS, Detection, detect, run_many, start_pool
 from benchmarks.tables import Table
 from rappor.decoding import decode
+from rappor.limits import standard_error
 from rappor.params import Params
-from rappor.plan import standard_error
 from rappor.population import Population
 from rappor.privacy import epsilon_inf, epsilon_one
 from rappor.simulate import simulate, simulate_counts

@@ -46,7 +46,7 @@ LIGHT = {
         "rappor.report",
     },
     "rappor.collects": {"rappor.metric", "rappor.params", "rappor.privacy"},
-    "rappor.plan": {"rappor.errors", "rappor.params"},
+    "rappor.limits": {"rappor.errors", "rappor.params"},
 }
 """Modules that a device may load, and what each of them may import of the project."""
 

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from rappor.cli.console import NUMBER, json_option, load_metric, output, print_json
 from rappor.collects import at_most
+from rappor.limits import detection_limit, standard_error
 from rappor.params import PROFILES, Params
-from rappor.plan import detection_limit, standard_error
 from rappor.privacy import belief_bound, epsilon_inf, epsilon_n, epsilon_one
 
 _REPEATS = (1, 2, 3, 5, 10, 100)

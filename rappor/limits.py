@@ -1,4 +1,4 @@
-"""Before collecting: what a parameter set can find."""
+"""What a parameter set can find at best: closed forms in which nothing but the coins counts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,15 @@ import math
 
 from rappor.errors import ParamsError
 from rappor.params import Params
+
+
+def rare_variance(params: Params) -> float:
+    """Return the coins' variance of a rare string's count for each report.
+
+    p*(1-p*) / (h (q*-p*)^2), whose root times that of N is in [EPK14] Tables 1 and 2.
+    """
+    gap = params.q_star - params.p_star
+    return params.p_star * (1 - params.p_star) / (params.h * gap**2)
 
 
 def standard_error(params: Params, n_reports: int) -> float:
@@ -20,8 +29,7 @@ def standard_error(params: Params, n_reports: int) -> float:
     """
     if not isinstance(n_reports, int) or isinstance(n_reports, bool) or n_reports < 1:
         raise ParamsError(f"n_reports must be an integer of at least 1, got {n_reports!r}")
-    noise = params.p_star * (1 - params.p_star) * n_reports / params.h
-    return math.sqrt(noise) / (params.q_star - params.p_star)
+    return math.sqrt(rare_variance(params) * n_reports)
 
 
 def detection_limit(
