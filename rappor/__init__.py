@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rappor.kernels import sum_bits
     from rappor.metric import Metric, Registry
     from rappor.params import Params
+    from rappor.planning import Crowd, Plan, Question, assess, plan
     from rappor.population import Population, english_words
     from rappor.privacy import belief_bound, epsilon_inf, epsilon_n, epsilon_one
     from rappor.randomize import Encoded, encode_value
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Candidates",
     "Counts",
+    "Crowd",
     "DecodeError",
     "Encoded",
     "Estimates",
@@ -46,12 +48,15 @@ __all__ = [
     "MissingExtraError",
     "Params",
     "ParamsError",
+    "Plan",
     "Population",
+    "Question",
     "RapporError",
     "Registry",
     "Report",
     "ReportError",
     "Upload",
+    "assess",
     "belief_bound",
     "decode",
     "describe",
@@ -63,6 +68,7 @@ __all__ = [
     "epsilon_one",
     "parse_upload",
     "parse_value",
+    "plan",
     "simulate_counts",
     "simulate_reports",
     "sum_bits",
@@ -74,6 +80,7 @@ _BASE: Final = ""
 _DOOR: Final[dict[str, tuple[str, str]]] = {
     "Candidates": ("rappor.candidates", "analysis"),
     "Counts": ("rappor.counts", "analysis"),
+    "Crowd": ("rappor.planning", "analysis"),
     "DecodeError": ("rappor.errors", _BASE),
     "Encoded": ("rappor.randomize", _BASE),
     "Estimates": ("rappor.decoding", "analysis"),
@@ -83,12 +90,15 @@ _DOOR: Final[dict[str, tuple[str, str]]] = {
     "MissingExtraError": ("rappor.errors", _BASE),
     "Params": ("rappor.params", _BASE),
     "ParamsError": ("rappor.errors", _BASE),
+    "Plan": ("rappor.planning", "analysis"),
     "Population": ("rappor.population", "analysis"),
+    "Question": ("rappor.planning", "analysis"),
     "RapporError": ("rappor.errors", _BASE),
     "Registry": ("rappor.metric", _BASE),
     "Report": ("rappor.report", _BASE),
     "ReportError": ("rappor.errors", _BASE),
     "Upload": ("rappor.report", _BASE),
+    "assess": ("rappor.planning", "analysis"),
     "belief_bound": ("rappor.privacy", _BASE),
     "decode": ("rappor.decoding", "analysis"),
     "describe": ("rappor.collects", _BASE),
@@ -100,6 +110,7 @@ _DOOR: Final[dict[str, tuple[str, str]]] = {
     "epsilon_one": ("rappor.privacy", _BASE),
     "parse_upload": ("rappor.report", _BASE),
     "parse_value": ("rappor.encoding", _BASE),
+    "plan": ("rappor.planning", "analysis"),
     "simulate_counts": ("rappor.simulate", "analysis"),
     "simulate_reports": ("rappor.simulate", "analysis"),
     "sum_bits": ("rappor.kernels", "analysis"),

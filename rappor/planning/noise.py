@@ -1,0 +1,184 @@
+"""Choose the noise: f, p and q for a loss by one report and a loss for ever.
+
+Theory of operation
+-------------------
+A bit of a report is a channel (p*, q*). At a given loss by one report its odds ratio
+E = q*(1-p*) / (p*(1-q*)) is fixed, so one number is left to choose: q*. The variance of a
+rare string, p*(1-p*) / (q*-p*)^2, is smallest at q* = 1/2, and the further from it the larger.
+The permanent response bounds both likelihood ratios, q*/p* and (1-p*)/(1-q*), by
+L = exp(eps_inf / 2h); the first one reaches L where q* = (E-L)/(E-1), and p is 0 there. The best
+is therefore the larger of the two. At h = 1 and q* = 1/2 it is the optimum known for large
+domains, 4 e^eps / (e^eps - 1)^2 ([WBLJ17], optimised unary encoding), through a permanent
+response that costs nothing while eps_inf >= 2 ln((e^eps_1 + 1)/2).
+
+Where a report is so short that other people's strings fill a good part of it, the variance is
+that of the bit's mean level mu = p* + (q*-p*) density, and q* is searched for.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from rappor.errors import ParamsError
+from rappor.params import ONE, Params, threshold
+from rappor.privacy import epsilon_one
+
+LEAST_EPSILON: Final = 1e-3
+"""Below it 32-bit coins begin to round the promise visibly."""
+
+_FINEST: Final = 1e-12
+_GOLDEN: Final = (math.sqrt(5) - 1) / 2
+
+
+def check_losses(epsilon: float, lifetime: float) -> None:
+    """Raise ParamsError unless the losses are finite, positive and in order."""
+    for name, value in (("epsilon", epsilon), ("lifetime", lifetime)):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not LEAST_EPSILON <= value < math.inf:  # a NaN is not
+            raise ParamsError(
+                f"{name} must be a number in [{LEAST_EPSILON}, infinity), got {value!r}"
+            )
+    if lifetime < epsilon:
+        raise ParamsError(
+            f"lifetime must be at least epsilon, the loss of one report ({epsilon:g}), "
+            f"got {lifetime:g}"
+        )
+
+
+def optimum(epsilon: float) -> float:
+    """Return 4 e^eps / (e^eps - 1)^2: the least known variance of a count, for each report.
+
+    It holds for rare values of large domains, by any mechanism whose report loses epsilon
+    [WBLJ17].
+    """
+    return 1 / math.sinh(epsilon / 2) ** 2
+
+
+def choose_noise(  # the paper's letters
+    epsilon: float,
+    lifetime: float,
+    *,
+    k: int = 128,
+    h: int = 1,
+    m: int = 128,
+    symmetric: bool = False,
+    crowded: bool = False,
+) -> Params:
+    """Return the parameters of least variance that lose at most so much.
+
+    Parameters
+    ----------
+    epsilon, lifetime : loss of one report and of all reports of one value, in nats. Neither
+        is exceeded after the probabilities are rounded to 32-bit thresholds.
+    k, h, m : bits, hash functions and cohorts, as they shall be; k is at least 2h.
+    symmetric : whether q = 1 - p.
+    crowded : whether the variance is that in a report of k bits that others' strings share,
+        instead of its limit for long reports.
+
+    Raises
+    ------
+    ParamsError
+        A loss is not a number in [1e-3, infinity), or lifetime is less than epsilon.
+    """
+    check_losses(epsilon, lifetime)
+    # Odds above e^700 are no numbers; 32-bit coins reach e^44.
+    each, cap = min(epsilon / h, 700.0), min(lifetime / (2 * h), 350.0)
+    t_f = min(max(math.ceil(ONE / (math.exp(cap) + 1)), 1), ONE // 2 - 1)
+    most = math.log((ONE - t_f) / t_f)  # what the rounded permanent response really loses
+    each = min(each, 2 * most)
+    if symmetric:
+        q_star = 1 / (1 + math.exp(-each / 2))
+    elif crowded:
+        density = -math.expm1(h * math.log1p(-1 / k))
+        q_star = _search(each, most, density)
+    else:
+        q_star = max(0.5, _least_q_star(each, most))
+    return _round(_p_star(q_star, each), q_star, t_f=t_f, k=k, h=h, m=m, epsilon=epsilon)
+
+
+def choose_published(
+    epsilon: float, lifetime: float, *, k: int = 128, h: int = 2, m: int = 128
+) -> Params | None:
+    """Return parameters chosen as [EPK14] chose theirs: p = 1/2 and h = 2, q by the loss.
+
+    None where even q = 1 loses less than epsilon asks for.
+    """
+    check_losses(epsilon, lifetime)
+    t_f = min(max(math.ceil(ONE / (math.exp(lifetime / (2 * h)) + 1)), 1), ONE // 2 - 1)
+
+    def at(t_q: int) -> Params:
+        return Params(k=k, h=h, m=m, f=2 * t_f / ONE, p=0.5, q=t_q / ONE)
+
+    low, high = ONE // 2 + 1, ONE
+    if epsilon_one(at(high)) < epsilon:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if epsilon_one(at(middle)) <= epsilon else (low, middle)
+    return at(low)
+
+
+def _p_star(q_star: float, each: float) -> float:
+    """Return p* at the odds ratio e^each."""
+    return q_star / (q_star + math.exp(each) * (1 - q_star))
+
+
+def _least_q_star(each: float, most: float) -> float:
+    """Return the q* at which q*/p* is as large as the permanent response lets it be."""
+    return -math.expm1(most - each) / -math.expm1(-each)
+
+
+def _search(each: float, most: float, density: float) -> float:
+    """Return the q* of least variance at the bit's mean level, by golden section.
+
+    Between the ends where q*/p* and where (1-p*)/(1-q*) is largest it has one minimum.
+    """
+
+    def variance(q_star: float) -> float:
+        p_star = _p_star(q_star, each)
+        mean = p_star + (q_star - p_star) * density
+        return mean * (1 - mean) / (q_star - p_star) ** 2
+
+    low = max(_least_q_star(each, most), _FINEST)
+    high = min(_most_q_star(each, most), 1 - _FINEST)
+    while high - low > _FINEST:
+        first, second = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+        low, high = (low, second) if variance(first) < variance(second) else (first, high)
+    return (low + high) / 2
+
+
+def _most_q_star(each: float, most: float) -> float:
+    """Return the q* at which (1-p*)/(1-q*) is as large as the permanent response lets it be."""
+    # The mirror image: a report with ones and zeros exchanged has 1 - p* for q*.
+    return 1 - _p_star(max(_least_q_star(each, most), _FINEST), each)
+
+
+def _round(
+    p_star: float, q_star: float, *, t_f: int, k: int, h: int, m: int, epsilon: float
+) -> Params:
+    """Take the permanent response out of (p*, q*) and round p up and q down: to more noise."""
+    a = t_f / ONE
+    p = ((1 - a) * p_star - a * q_star) / (1 - 2 * a)
+    q = ((1 - a) * q_star - a * p_star) / (1 - 2 * a)
+    t_p = 0 if p < _FINEST else math.ceil(p * ONE)
+    t_q = ONE if q > 1 - _FINEST else math.floor(q * ONE)
+    params = Params(k=k, h=h, m=m, f=2 * a, p=t_p / ONE, q=t_q / ONE)
+    # What binary64 lost on the way is less than a threshold or two.
+    while epsilon_one(params) > epsilon:
+        t_p, t_q = t_p + 1, t_q - 1
+        params = Params(k=k, h=h, m=m, f=2 * a, p=t_p / ONE, q=t_q / ONE)
+    return params
+
+
+def shortest(probability: float, *, halved: bool = False) -> str:
+    """Write a probability as the shortest decimal that gives the same 32-bit threshold.
+
+    `halved` is for f, whose threshold is that of f/2.
+    """
+    part = 2 if halved else 1
+    for digits in range(1, 18):
+        text = f"{probability:.{digits}f}"
+        if threshold(float(text) / part) == threshold(probability / part):
+            return text
+    return repr(probability)

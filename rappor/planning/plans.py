@@ -1,0 +1,192 @@
+"""The finished plan: a record that never shows parameters without their loss."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rappor.errors import MetricError
+from rappor.limits import rare_variance
+from rappor.params import Params
+from rappor.planning.noise import choose_noise, choose_published, optimum, shortest
+from rappor.planning.power import Prediction, Question, predict
+from rappor.privacy import epsilon_inf, epsilon_one
+from rappor.report import METRIC_NAME
+
+REMEDIES: Final = {
+    "coins": "the coins' noise, which only more reports or a larger loss lower",
+    "sampling": "the chance of who holds what, which only more reports lower",
+    "unexplained": "collisions with strings that stay unexplained, which only more cohorts lower",
+    "candidates": "collisions of candidates among themselves, which only a larger m k lowers",
+}
+"""What each part of an error is, and what helps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """Another design of the same privacy, in the same k and m.
+
+    `variance` is the coins' variance of a rare string's count for each report, `excess` its
+    ratio to the optimum of one report's loss, `share` the smallest share it detects (None
+    if none).
+    """
+
+    name: str
+    params: Params
+    variance: float
+    excess: float
+    share: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Plan:
+    """Parameters, what they promise and what they will find.
+
+    `epsilon` and `lifetime` are the losses that were asked for; the parameters stay at or
+    under them. `prediction` speaks of `reports` reports.
+    """
+
+    params: Params
+    epsilon: float
+    lifetime: float
+    reports: int
+    question: Question
+    prediction: Prediction
+    alternatives: tuple[Alternative, ...]
+
+    @property
+    def share(self) -> float | None:
+        """The smallest share that is detected with the power asked for; None if none is."""
+        return self.prediction.share
+
+    @property
+    def excess(self) -> float:
+        """Variance of a rare string, collisions and all, as a multiple of the optimum."""
+        return self.prediction.rare_error**2 * self.reports / optimum(self.epsilon)
+
+    @property
+    def binding(self) -> str:
+        """Name the largest part of the error."""
+        return max(self.prediction.parts, key=lambda name: self.prediction.parts[name])
+
+    def to_toml(
+        self,
+        name: str,
+        *,
+        expires: datetime.date,
+        description: str = "say here, for the people concerned, what is collected",
+        owner: str = "you@example.org",
+    ) -> str:
+        """Write the metric's entry of a registry; its parameters read back to the last bit.
+
+        Raises
+        ------
+        MetricError
+            The name is none of a metric.
+        """
+        if not METRIC_NAME.fullmatch(name):
+            raise MetricError(f"a metric's name must match {METRIC_NAME.pattern}, got {name!r}")
+        params = self.params
+        one, ever = epsilon_one(params), epsilon_inf(params)
+        return "\n".join(
+            [
+                f'[metrics."{name}"]' if "." in name else f"[metrics.{name}]",
+                f"description = {json.dumps(description, ensure_ascii=False)}",
+                f"owner = {json.dumps(owner, ensure_ascii=False)}",
+                f"expires = {expires.isoformat()}",
+                'encoding = "bloom"',
+                f"k = {params.k}",
+                f"h = {params.h}",
+                f"m = {params.m}",
+                f"f = {shortest(params.f, halved=True)}  # epsilon {ever:.4f} for ever",
+                f"p = {shortest(params.p)}  # epsilon {one:.4f} by one report",
+                f"q = {shortest(params.q)}",
+                "",
+            ]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as the object that `rappor plan --json` prints."""
+        prediction, question = self.prediction, self.question
+        return {
+            **_letters(self.params),
+            "p_star": self.params.p_star,
+            "q_star": self.params.q_star,
+            "fingerprint": self.params.fingerprint,
+            "epsilon": self.epsilon,
+            "lifetime": self.lifetime,
+            "epsilon_1": epsilon_one(self.params),
+            "epsilon_inf": epsilon_inf(self.params),
+            "report_bytes": self.params.n_bytes,
+            "reports": self.reports,
+            "candidates": question.crowd.n_candidates,
+            "correction": question.correction,
+            "level": question.level,
+            "power": question.power,
+            "confidence": question.confidence,
+            "share": prediction.share,
+            "found": prediction.found,
+            "std_error": prediction.error,
+            "rare_std_error": prediction.rare_error,
+            "interval_width": prediction.width,
+            "adjusted_interval_width": prediction.adjusted_width,
+            "excess": self.excess,
+            "parts": prediction.parts,
+            "binding": self.binding,
+            "alternatives": [
+                {
+                    "name": other.name,
+                    **_letters(other.params),
+                    "variance": other.variance,
+                    "excess": other.excess,
+                    "share": other.share,
+                }
+                for other in self.alternatives
+            ],
+        }
+
+
+def finish(
+    params: Params, n_reports: int, question: Question, *, epsilon: float, lifetime: float
+) -> Plan:
+    """Predict for the parameters, and for their alternatives in the same k and m."""
+    others = []
+    for name, other in _alternatives(params, epsilon, lifetime):
+        variance = rare_variance(other)
+        others.append(
+            Alternative(
+                name=name,
+                params=other,
+                variance=variance,
+                excess=variance / optimum(epsilon),
+                share=predict(other, n_reports, question).share,
+            )
+        )
+    return Plan(
+        params=params,
+        epsilon=epsilon,
+        lifetime=lifetime,
+        reports=n_reports,
+        question=question,
+        prediction=predict(params, n_reports, question),
+        alternatives=tuple(others),
+    )
+
+
+def _alternatives(params: Params, epsilon: float, lifetime: float) -> Iterator[tuple[str, Params]]:
+    """Yield designs of this privacy by name, this one first."""
+    k, m = params.k, params.m
+    yield "this one", params
+    yield "h = 1, asymmetric", choose_noise(epsilon, lifetime, k=k, m=m)
+    yield "h = 1, symmetric", choose_noise(epsilon, lifetime, k=k, m=m, symmetric=True)
+    yield "h = 2, asymmetric", choose_noise(epsilon, lifetime, k=k, h=2, m=m)
+    published = choose_published(epsilon, lifetime, k=k, m=m)
+    if published is not None:
+        yield "h = 2, p = 1/2 [EPK14]", published
+
+
+def _letters(params: Params) -> dict[str, float]:
+    return {letter: getattr(params, letter) for letter in ("k", "h", "m", "f", "p", "q")}
