@@ -30,6 +30,9 @@ SUFFIXES: Final = (".svg", ".png", ".html")
 
 _WIDTH, _HEIGHT = 330, 240
 _COLORS: Final = ["#b5530a", "#7a7a7a", "#0b5fa5", "#2f8a3b", "#8a4fa3", "#c79a00", "#c2306a"]
+_DASHES: Final = [[1, 0], [7, 2], [4, 4], [2, 2], [9, 2, 2, 2], [1, 3], [12, 3]]
+"""Gaps let a line show that lies under another."""
+
 _PIXELS_PER_INCH: Final = 144
 
 _POWERS: Final = "format(datum.value, datum.value < 1 ? '~g' : '~s')"
@@ -95,30 +98,40 @@ def line_chart(
     x: Axis,
     y: Axis,
     series: str,
+    part: str = "",
     legend: str = "",
     title: str = "",
     points: Iterable[Row] = (),
 ) -> alt.LayerChart:
     """Draw a line for each value of the field `series`, in the order of the rows.
 
-    `points` have the same fields and are drawn as dots over the lines: what was measured over
-    what was computed. Rows that an axis cannot show (infinite, or not positive on a
-    logarithmic one) are left out.
+    With a field `part` a series has a line for each of its values, in one colour. `points`
+    have the same fields and are drawn as dots over the lines: what was measured over what was
+    computed. Rows that an axis cannot show (infinite, or not positive on a logarithmic one)
+    are left out.
     """
     lines = [dict(row) for row in rows if x.shows(row) and y.shows(row)]
     dots = [dict(row) for row in points if x.shows(row) and y.shows(row)]
     names = list(dict.fromkeys(str(row[series]) for row in [*lines, *dots]))
+    named: dict[str, Any] = {
+        "type": "nominal",
+        "legend": alt.Legend(
+            title=legend or None,
+            orient="bottom",
+            direction="vertical",
+            symbolType="stroke",
+            symbolSize=500,
+            symbolStrokeWidth=2,
+        ),
+    }
     channels = (
         x.channel(alt.X, [*lines, *dots]),
         y.channel(alt.Y, [*lines, *dots]),
-        alt.Color(
-            series,
-            type="nominal",
-            scale=alt.Scale(domain=names, range=_COLORS),
-            legend=alt.Legend(title=legend or None, orient="bottom", direction="vertical"),
-        ),
+        *([alt.Detail(part, type="nominal")] if part else []),
+        alt.Color(series, scale=alt.Scale(domain=names, range=_COLORS), **named),
     )
-    drawn = alt.Chart(alt.InlineData(values=lines)).mark_line().encode(*channels)
+    dashes = alt.StrokeDash(series, scale=alt.Scale(domain=names, range=_DASHES), **named)
+    drawn = alt.Chart(alt.InlineData(values=lines)).mark_line().encode(*channels, dashes)
     measured = alt.Chart(alt.InlineData(values=dots)).mark_point(filled=True, size=45, opacity=1)
     marks = [drawn, measured.encode(*channels)]
     return alt.LayerChart(layer=marks, width=_WIDTH, height=_HEIGHT, title=title)

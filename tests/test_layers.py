@@ -47,6 +47,11 @@ LIGHT = {
     },
     "rappor.collects": {"rappor.metric", "rappor.params", "rappor.privacy"},
     "rappor.limits": {"rappor.errors", "rappor.params"},
+    "rappor.accounting": {"rappor.errors", "rappor.metric", "rappor.privacy"},
+    "rappor.changing": {"rappor.errors", "rappor.params", "rappor.limits", "rappor.privacy"},
+    "rappor.histories": {"rappor.errors", "rappor.params", "rappor.privacy"},
+    "rappor.linking": {"rappor.errors", "rappor.params"},
+    "rappor.shuffling": {"rappor.errors"},
 }
 """Modules that a device may load, and what each of them may import of the project."""
 

@@ -19,6 +19,7 @@ from rappor.cli.demo import demo
 from rappor.cli.encode import encode
 from rappor.cli.params import params
 from rappor.cli.plan import plan
+from rappor.cli.privacy import privacy
 from rappor.cli.simulate import simulate
 from rappor.errors import DecodeError, MissingExtraError, RapporError
 
@@ -43,7 +44,18 @@ def completion(shell: str) -> None:
     click.echo(kind(cli, {}, "rappor", "_RAPPOR_COMPLETE").source())
 
 
-for command in (demo, plan, params, encode, simulate, aggregate, decode, collects, convert):
+for command in (
+    demo,
+    plan,
+    params,
+    privacy,
+    encode,
+    simulate,
+    aggregate,
+    decode,
+    collects,
+    convert,
+):
     cli.add_command(command)
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import click
 from rich.table import Table
 
+from rappor.cli.chosen import params_of, params_options
 from rappor.cli.console import NUMBER, json_option, load_metric, output, print_json
 from rappor.collects import at_most
 from rappor.limits import detection_limit, standard_error
-from rappor.params import PROFILES, Params
+from rappor.params import Params
 from rappor.privacy import belief_bound, epsilon_inf, epsilon_n, epsilon_one
 
 _REPEATS = (1, 2, 3, 5, 10, 100)
@@ -20,29 +21,17 @@ _REPEATS = (1, 2, 3, 5, 10, 100)
 @click.command()
 @click.option("--registry", "registry_path", type=click.Path(), help="Registry, with --metric.")
 @click.option("--metric", "name", help="Name of a metric in the registry.")
-@click.option("--profile", type=click.Choice(list(PROFILES)), help="A named parameter set.")
-@click.option("-k", type=int, default=128, show_default=True, help="Bits.")
-@click.option("-h", "n_hashes", type=int, default=1, show_default=True, help="Hash functions.")
-@click.option("-m", type=int, default=128, show_default=True, help="Cohorts.")
-@click.option("-f", type=float, help="Permanent noise.")
-@click.option("-p", type=float, help="Chance that a 0 is sent as 1.")
-@click.option("-q", type=float, help="Chance that a 1 is sent as 1.")
+@params_options
 @click.option("--reports", type=NUMBER, default=1_000_000, show_default=True, help="For the limit.")
 @click.option("--candidates", type=NUMBER, default=1000, show_default=True, help="For the limit.")
 @json_option
 def params(  # one option a parameter of the paper
     registry_path: str | None,
     name: str | None,
-    profile: str | None,
-    k: int,
-    n_hashes: int,
-    m: int,
-    f: float | None,
-    p: float | None,
-    q: float | None,
     reports: int,
     candidates: int,
     as_json: bool,
+    **noise: Any,
 ) -> None:
     """Print effective probabilities, privacy losses and the detection limit.
 
@@ -50,13 +39,11 @@ def params(  # one option a parameter of the paper
     """
     if name is not None and registry_path is not None:
         chosen = load_metric(registry_path, name).params
-    elif profile is not None:
-        chosen = Params.profile(profile)
-    elif f is not None and p is not None and q is not None:
-        # What is only being looked at may promise nothing.
-        chosen = Params(k=k, h=n_hashes, m=m, f=f, p=p, q=q, insecure=True)
     else:
-        raise click.UsageError("give --registry and --metric, or --profile, or -f, -p and -q")
+        given = params_of(**noise)
+        if given is None:
+            raise click.UsageError("give --registry and --metric, or --profile, or -f, -p and -q")
+        chosen = given
     facts = _facts(chosen, reports, candidates)
     if as_json:
         print_json(facts)

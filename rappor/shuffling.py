@@ -1,0 +1,125 @@
+"""Privacy by shuffling: what one report loses if it arrives among many, in no order.
+
+A shuffler passes on the reports of n devices with nothing that says whose each is. Then one
+device's report hides among the others', and its loss against who sees the batch is smaller
+than the loss of the report alone, but for a chance of delta. A report that names its cohort
+is shuffled among those of its cohort only: n is the smallest actual cohort, not all devices.
+For several reports of a device under one permanent response, whole histories are shuffled,
+and the loss of one history takes the place of that of one report.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from rappor.errors import ParamsError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shuffled:
+    """The loss of one device's report (or history) in a shuffled batch of n, in nats.
+
+    `local` is its loss outside the batch. `bound_2021` and `bound_2023` are None where their
+    condition does not hold: the local loss must be at most `most_2021`, `most_2023`.
+    """
+
+    local: float
+    n: int
+    delta: float
+    most_2021: float
+    most_2023: float
+    bound_2021: float | None
+    bound_2023: float | None
+
+    @property
+    def epsilon(self) -> float:
+        """The smallest loss that is proven; shuffling never adds to the local one."""
+        bounds = (self.bound_2021, self.bound_2023)
+        return min([self.local, *(bound for bound in bounds if bound is not None)])
+
+
+def shuffle(local: float, n: int, *, delta: float) -> Shuffled:
+    """Bound the loss of one of n shuffled reports that each lose at most `local` nats.
+
+    Raises
+    ------
+    ParamsError: local is no number in [0, infinity], n no positive integer, delta not in (0, 1).
+    """
+    if not local >= 0:  # a NaN is not
+        raise ParamsError(f"local must be a number in [0, infinity], got {local!r}")
+    _check_n(n)
+    check_delta(delta)
+    first, second = most_local_2021(n, delta), most_local_2023(n, delta)
+    return Shuffled(
+        local=local,
+        n=n,
+        delta=delta,
+        most_2021=first,
+        most_2023=second,
+        bound_2021=_bound_2021(local, n, delta) if local <= first else None,
+        bound_2023=_bound_2023(local, n, delta) if local <= second else None,
+    )
+
+
+def most_local_2021(n: int, delta: float) -> float:
+    """Return the largest local loss that the bound of 2021 admits; below 0 if none."""
+    return math.log(n / (16 * math.log(2 / delta)))
+
+
+def most_local_2023(n: int, delta: float) -> float:
+    """Return the largest local loss that the bound of 2023 admits; below 0 if none."""
+    room = n / (8 * math.log(2 / delta)) - 1
+    return math.log(room) if room > 0 else -math.inf
+
+
+def local_for(epsilon: float, n: int, *, delta: float) -> float:
+    """Return the largest local loss that a shuffled batch of n turns into at most `epsilon`.
+
+    It is found by halving an interval, since the bounds grow with the local loss; it is
+    `epsilon` itself where the batch is too small for them.
+    """
+    low, high = epsilon, max(epsilon, most_local_2023(n, delta))
+    for _ in range(60):
+        middle = (low + high) / 2
+        if shuffle(middle, n, delta=delta).epsilon <= epsilon:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def likely_smallest_cohort(n: int, m: int, *, chance: float) -> int:
+    """Return a size that no cohort stays below but for a chance of at most `chance`.
+
+    n devices fall into m cohorts uniformly. Chernoff: a cohort of mean s = n / m has fewer
+    than s - t with a chance of at most exp(-t^2 / 2s), and there are m of them.
+    """
+    _check_n(n)
+    check_delta(chance)
+    mean = n / m
+    return n if m == 1 else max(0, math.floor(mean - math.sqrt(2 * mean * math.log(m / chance))))
+
+
+def check_delta(delta: float) -> None:
+    """Raise ParamsError unless delta is a chance that is neither 0 nor 1."""
+    if not 0 < delta < 1:
+        raise ParamsError(f"delta must be a number in (0, 1), got {delta!r}")
+
+
+def _bound_2021(local: float, n: int, delta: float) -> float:
+    """Feldman, McMillan and Talwar, FOCS 2021, Theorem 3.1."""
+    grown = math.exp(local)
+    noise = 8 * math.sqrt(grown * math.log(4 / delta) / n) + 8 * grown / n
+    return math.log1p(math.tanh(local / 2) * noise)
+
+
+def _bound_2023(local: float, n: int, delta: float) -> float:
+    """Feldman, McMillan and Talwar 2023 (SODA)."""
+    noise = 4 * math.sqrt(2 * math.log(4 / delta) / ((math.exp(local) + 1) * n)) + 4 / n
+    return math.log1p(math.expm1(local) * noise)
+
+
+def _check_n(n: int) -> None:
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        raise ParamsError(f"n must be an integer of at least 1, got {n!r}")
