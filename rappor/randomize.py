@@ -54,9 +54,16 @@ def cohort(secret: bytes, metric_name: str, m: int) -> int:
 
 def permanent(secret: bytes, metric_name: str, epoch: str, params: Params, bits: bytes) -> bytes:
     """Return the permanent response to packed true bits, always the same for the same input."""
+    coins = permanent_coins(secret, metric_name, epoch, params, bits)
+    return permanent_response(bits, params, lambda n: coins[:n])
+
+
+def permanent_coins(
+    secret: bytes, metric_name: str, epoch: str, params: Params, bits: bytes
+) -> Sequence[int]:
+    """Return the k coins that decide the permanent response to packed true bits."""
     head = f"rappor/1/permanent\0{metric_name}\0{epoch}\0{params.t_f}\0"
-    info = head.encode() + bits
-    return permanent_response(bits, params, lambda n: _coins_from(expand(secret, info, 4 * n)))
+    return _coins_from(expand(secret, head.encode() + bits, 4 * params.k))
 
 
 def permanent_response(bits: bytes, params: Params, coins: Coins) -> bytes:

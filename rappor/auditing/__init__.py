@@ -1,0 +1,169 @@
+"""Audit: what an encoder really promises, measured from outside.
+
+`subject` is what is audited, `pairs` the values that it is asked about, `evidence` the asking,
+`loss` the lower bounds of epsilon, `laws` the chances of every bit, permanence and independence,
+`coins` a battery on the generator and `timing` the clock. A pass proves nothing beyond its power;
+a fault is one, but for ALARM (laws) or LEVEL (bounds).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from rappor.answering import SECOND_METRIC, Show, Shown, shipped_show
+from rappor.auditing.check import ALARM, Check
+from rappor.auditing.coins import coin_checks, permanent_source
+from rappor.auditing.evidence import Evidence, Interview, Progress
+from rappor.auditing.laws import law_checks, restart_check
+from rappor.auditing.loss import LEVEL, loss_bound, reachable
+from rappor.auditing.pairs import Truth, choose_pairs
+from rappor.auditing.subject import (
+    Ask,
+    Command,
+    Function,
+    Sampler,
+    Subject,
+    shipped,
+    split_command,
+)
+from rappor.auditing.timing import timing_check
+from rappor.errors import ParamsError
+from rappor.keystream import Keystream
+from rappor.metric import Metric
+from rappor.params import Params
+from rappor.privacy import epsilon_inf, epsilon_n, epsilon_one
+from rappor.randomize import SECRET_BYTES, Coins
+
+__all__ = [
+    "ALARM",
+    "LEVEL",
+    "SECOND_METRIC",
+    "Ask",
+    "Audit",
+    "Check",
+    "Command",
+    "Function",
+    "Sampler",
+    "Show",
+    "Shown",
+    "Subject",
+    "audit",
+    "audit_coins",
+    "audit_timing",
+    "reachable",
+    "shipped",
+    "shipped_show",
+    "split_command",
+]
+
+_RETURNING, _RETURNING_SLOWLY = 2000, 16
+"""Devices that are asked again, and how many where each is a process."""
+
+_MOST_REPORTS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """The checks of one audit, in the order in which they are read."""
+
+    metric: Metric
+    trials: int
+    n_reports: int
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check found a fault."""
+        return all(check.verdict != "fault" for check in self.checks)
+
+
+def audit(
+    subject: Subject,
+    metric: Metric,
+    *,
+    trials: int = 100_000,
+    n_reports: int = 2,
+    level: float = LEVEL,
+    seed: int | None = None,
+    progress: Progress = lambda _stage, _done, _total: None,
+) -> Audit:
+    """Hold a subject against what the metric's parameters claim.
+
+    `trials` are devices, each asked for `n_reports` reports where that is cheap; `seed` repeats
+    the auditor's questions (not the subject's answers).
+
+    Raises ParamsError for trials or reports outside their range, ReportError for answers that
+    are no reports.
+    """
+    _check_range("trials", trials, 1000, 10**9)
+    _check_range("n_reports", n_reports, 1, _MOST_REPORTS)
+    params, chance = metric.params, Keystream(seed)
+    truth = Truth(params, choose_pairs(params))
+    interview = Interview(subject, params, metric.name, truth, chance)
+    interview.ask_trials(trials, n_reports=n_reports, progress=progress)
+    if subject.remembers:
+        devices = min(trials, _RETURNING) if subject.quick else _RETURNING_SLOWLY
+        interview.ask_returning(devices, progress=progress)
+    secret = chance.coins(SECRET_BYTES // 4).tobytes() if subject.remembers else b""
+    ask = Ask(secret, metric.name, truth.values[0])
+    checks = (
+        *_loss_checks(interview.evidence, params, n_reports, level),
+        *law_checks(interview.evidence, params),
+        restart_check(subject, params, ask),
+    )
+    return Audit(metric=metric, trials=trials, n_reports=n_reports, checks=checks)
+
+
+def audit_coins(params: Params, coins: Coins, *, seed: int | None = None) -> list[Check]:
+    """Test the fresh coins, and those of a device's permanent responses."""
+    secret = Keystream(seed).coins(SECRET_BYTES // 4).tobytes()
+    return [
+        *coin_checks("fresh coins", coins, params),
+        *coin_checks("permanent coins", permanent_source(params, secret), params),
+    ]
+
+
+def audit_timing(
+    metric: Metric, *, rounds: int = 4000, progress: Progress = lambda _stage, _done, _total: None
+) -> list[Check]:
+    """Time the shipped encoder on the two values of each of the first pairs."""
+    show = shipped_show(metric)
+    pairs = choose_pairs(metric.params)[:3]
+    return [
+        timing_check(
+            f"time, pair {number}", show, metric.name, pair, rounds=rounds, progress=progress
+        )
+        for number, pair in enumerate(pairs, start=1)
+    ]
+
+
+def _loss_checks(evidence: Evidence, params: Params, n: int, level: float) -> list[Check]:
+    claims = {
+        "report": ("loss of one report", epsilon_one(params)),
+        "reports": (f"loss of {n} reports", epsilon_n(params, n)),
+        "permanent": ("loss for ever", epsilon_inf(params)),
+    }
+    return [
+        _loss_check(evidence, stage, name, claim, level) for stage, (name, claim) in claims.items()
+    ]
+
+
+def _loss_check(evidence: Evidence, stage: str, name: str, claim: float, level: float) -> Check:
+    game = evidence.game(stage)
+    if game is None:
+        return Check(name=name, verdict="not seen", detail="it does not show this", claim=claim)
+    bound = loss_bound(*game, level=level)
+    share = f", {bound / claim:.1%} of the claim" if 0 < claim < math.inf else ""
+    return Check(
+        name=name,
+        verdict="fault" if bound > claim else "pass",
+        detail=f"at least {bound:.4f} nats{share} of {claim:.4f}",
+        bound=bound,
+        claim=claim,
+    )
+
+
+def _check_range(name: str, value: object, low: int, high: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise ParamsError(f"{name} must be an integer in [{low:,}, {high:,}], got {value!r}")

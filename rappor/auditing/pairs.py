@@ -1,0 +1,118 @@
+"""Which values to ask about: pairs that differ in as many bits as the encoding allows.
+
+The loss of a metric is that between the two values whose bits differ most: for strings two
+Bloom filters of h bits each without a common one. A string's bits change with the cohort, so
+pairs are searched that differ in as many cohorts as possible, and together set every bit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rappor.encoding import encoder
+from rappor.hashing import bloom_cells, digest_strings
+from rappor.kernels import set_bits
+from rappor.normalize import normalize
+from rappor.params import Params
+
+_LEAST: Final = 8
+"""Pairs of strings at least, where the search finds them."""
+
+_COHORTS: Final = 128
+"""Cohorts at most that the search looks at."""
+
+
+def choose_pairs(params: Params) -> list[tuple[str, str]]:
+    """Return pairs of values, as texts, to be told apart."""
+    names = list(params.categories)
+    match params.encoding:
+        case "bloom":
+            return _string_pairs(params)
+        case "boolean":
+            return [("false", "true")]
+        case "flags":
+            return [("", ",".join(names))]
+        case "buckets":
+            return _neighbours(_middles([float(edge) for edge in names]))
+        case _:
+            return _neighbours(names)
+
+
+class Truth:
+    """The true bits of the pairs' values; position 2i and 2i + 1 are the values of pair i."""
+
+    def __init__(self, params: Params, pairs: Sequence[tuple[str, str]]) -> None:
+        """Take the pairs; bits are computed when they are asked for."""
+        self.values = [value for pair in pairs for value in pair]
+        self._params = params
+        self._encoder = encoder(params)
+        self._known: dict[int, bytes] = {}
+
+    def bits(self, values: NDArray[np.int64], cohorts: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return (n, k) bool, the bits of n values (by position) in n cohorts."""
+        codes, where = np.unique(values * self._params.m + cohorts, return_inverse=True)
+        packed = b"".join(self._bits_of(code) for code in codes.tolist())
+        return unpack(packed, self._params)[where]
+
+    def _bits_of(self, code: int) -> bytes:
+        if code not in self._known:
+            value, cohort = divmod(code, self._params.m)
+            parsed = self._encoder.parse_value(self.values[value])
+            self._known[code] = self._encoder.encode(parsed, cohort)
+        return self._known[code]
+
+
+def unpack(packed: bytes, params: Params) -> NDArray[np.bool_]:
+    """Return (n, k) bool of n packed patterns, one after the other."""
+    rows = np.frombuffer(packed, dtype=np.uint8).reshape(-1, params.n_bytes)
+    return np.unpackbits(rows, axis=1, count=params.k, bitorder="little").astype(np.bool_)
+
+
+def _string_pairs(params: Params) -> list[tuple[str, str]]:
+    """Keep the pairs that differ most, until each bit is set by some value."""
+    pool = 2 * max(1024, 16 * params.k)
+    texts = [f"audit{number:06}.com" for number in range(pool)]  # of one length, and a domain
+    digests = digest_strings(normalize(params.normalize, text).encode() for text in texts)
+    cohorts = min(params.m, max(1, _COHORTS // params.h))
+    seen = dataclasses.replace(params, m=1, insecure=True)
+    differing = np.zeros(pool // 2, dtype=np.int64)
+    covered = np.zeros((pool // 2, params.k), dtype=np.bool_)
+    for j in range(cohorts):
+        bits = unpack(set_bits(_cells_in(digests, seen, j), params.k).tobytes(), params)
+        differing += (bits[0::2] ^ bits[1::2]).sum(axis=1)
+        covered |= bits[0::2] | bits[1::2]
+    chosen: list[int] = []
+    missing = np.ones(params.k, dtype=np.bool_)
+    for pair in np.argsort(-differing, kind="stable").tolist():
+        if len(chosen) < _LEAST or (missing & covered[pair]).any():
+            chosen.append(pair)
+            missing &= ~covered[pair]
+        if len(chosen) >= _LEAST and not missing.any():
+            break
+    return [(texts[2 * pair], texts[2 * pair + 1]) for pair in chosen]
+
+
+def _cells_in(digests: NDArray[np.uint64], first: Params, cohort: int) -> NDArray[np.int32]:
+    """Hash in one cohort: moving a by c h (b | 1) makes cohort c the first and only one."""
+    moved = digests.copy()
+    moved[:, 0] += np.uint64(cohort * first.h) * (digests[:, 1] | np.uint64(1))
+    return bloom_cells(moved, first)
+
+
+def _neighbours(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Pair each name with the next, so that every one takes part."""
+    if len(names) == 2:
+        return [(names[0], names[1])]
+    return [*itertools.pairwise(names), (names[-1], names[0])]
+
+
+def _middles(edges: Sequence[float]) -> list[str]:
+    """Return a number of each bucket, as text."""
+    inner = [low + (high - low) / 2 for low, high in itertools.pairwise(edges)]
+    return [repr(number) for number in (edges[0] - 1, *inner, edges[-1])]
