@@ -176,7 +176,7 @@ def test_a_lower_claim_is_refuted() -> None:
     audited = metric(k=8, f=0.6, p=0.35, q=0.7)
     noisy = metric(k=8, f=0.5, p=0.25, q=0.75)
     result = run_audit(Function(lambda: shipped_show(noisy)), audited, trials=20_000)
-    assert {"loss of one report", "loss of 2 reports", "loss for ever"} <= found(result)
+    assert {"loss for one report", "loss for 2 reports", "loss for ever"} <= found(result)
 
 
 def test_short_audit_shows_as_much_as_it_can() -> None:
@@ -443,7 +443,7 @@ def test_a_command_that_answers_in_bits_is_audited() -> None:
     result = run_audit(Command(audited.params, command), audited, trials=4000)
     assert result.passed, found(result)
     verdicts = {check.name: check.verdict for check in result.checks}
-    assert verdicts["loss of one report"] == verdicts["report: share of ones"] == "pass"
+    assert verdicts["loss for one report"] == verdicts["report: share of ones"] == "pass"
     assert verdicts["loss for ever"] == verdicts["permanent: the same again"] == "not seen"
 
 
@@ -459,7 +459,7 @@ def test_a_plain_callable_is_audited() -> None:
     assert run_audit(right, audited, trials=20_000).passed
     wrong = Sampler(audited.params, lambda: survey(0.85))
     result = run_audit(wrong, audited, trials=20_000)
-    assert {"loss of one report", "report: share of ones"} <= found(result)
+    assert {"loss for one report", "report: share of ones"} <= found(result)
 
 
 @pytest.mark.parametrize(

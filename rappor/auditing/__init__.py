@@ -32,7 +32,7 @@ from rappor.errors import ParamsError
 from rappor.keystream import Keystream
 from rappor.metric import Metric
 from rappor.params import Params
-from rappor.privacy import epsilon_inf, epsilon_n, epsilon_one
+from rappor.privacy import epsilon_inf, epsilon_n
 from rappor.randomize import SECRET_BYTES, Coins
 
 __all__ = [
@@ -139,26 +139,30 @@ def audit_timing(
 
 
 def _loss_checks(evidence: Evidence, params: Params, n: int, level: float) -> list[Check]:
-    claims = {
-        "report": ("loss of one report", epsilon_one(params)),
-        "reports": (f"loss of {n} reports", epsilon_n(params, n)),
-        "permanent": ("loss for ever", epsilon_inf(params)),
-    }
     return [
-        _loss_check(evidence, stage, name, claim, level) for stage, (name, claim) in claims.items()
+        _loss_check(evidence, params, "report", 1, level),
+        _loss_check(evidence, params, "reports", n, level),
+        _loss_check(evidence, params, "permanent", None, level),
     ]
 
 
-def _loss_check(evidence: Evidence, stage: str, name: str, claim: float, level: float) -> Check:
+def _loss_check(
+    evidence: Evidence, params: Params, stage: str, n: int | None, level: float
+) -> Check:
+    claim = epsilon_inf(params) if n is None else epsilon_n(params, n)
+    reports = "ever" if n is None else "one report" if stage == "report" else f"{n} reports"
+    name = f"loss for {reports}"
     game = evidence.game(stage)
     if game is None:
-        return Check(name=name, verdict="not seen", detail="it does not show this", claim=claim)
+        return Check(name=name, verdict="not seen", detail="it was not shown", claim=claim)
     bound = loss_bound(*game, level=level)
-    share = f", {bound / claim:.1%} of the claim" if 0 < claim < math.inf else ""
+    share = f" ({bound / claim:.1%})" if 0 < claim < math.inf else ""
+    if params.encoding == "bloom":
+        share += f"; so many trials show about {reachable(params, n, evidence.trials):.4f}"
     return Check(
         name=name,
         verdict="fault" if bound > claim else "pass",
-        detail=f"at least {bound:.4f} nats{share} of {claim:.4f}",
+        detail=f"at least {bound:.4f} of {claim:.4f} nats{share}",
         bound=bound,
         claim=claim,
     )

@@ -1,7 +1,7 @@
 """The command group, its commands and its exit codes.
 
-Exit codes: 0 done, 1 the question has no answer, 2 usage (a wrong argument, file or entry),
-130 interrupted.
+Exit codes: 0 done, 1 the question has no answer or an audit found a fault, 2 usage (a wrong
+argument, file or entry), 130 interrupted.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from rappor.cli.aggregate import aggregate
+from rappor.cli.audit import FaultFoundError, audit
 from rappor.cli.collects import collects
 from rappor.cli.convert import convert
 from rappor.cli.decode import decode
@@ -24,6 +25,7 @@ from rappor.cli.simulate import simulate
 from rappor.errors import DecodeError, MissingExtraError, RapporError
 
 NO_ANSWER, USAGE, INTERRUPTED = 1, 2, 130
+_ANSWERS = (DecodeError, FaultFoundError)
 
 
 @click.group()
@@ -49,6 +51,7 @@ for command in (
     plan,
     params,
     privacy,
+    audit,
     encode,
     simulate,
     aggregate,
@@ -72,7 +75,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return USAGE
     except RapporError as error:
-        return _fail(str(error), NO_ANSWER if isinstance(error, DecodeError) else USAGE)
+        return _fail(str(error), NO_ANSWER if isinstance(error, _ANSWERS) else USAGE)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("rappor"):
             raise

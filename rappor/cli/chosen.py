@@ -1,16 +1,24 @@
-"""Options by which a command is given parameters without a registry."""
+"""Options that say what a command is about: a registry's metric, or only parameters."""
 
 from __future__ import annotations
 
+import datetime
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
+from rappor.cli.console import load_metric
+from rappor.metric import Metric
 from rappor.params import PROFILES, Params
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
+_METRIC_OPTIONS = (
+    click.option("--registry", "registry_path", type=click.Path(), help="Registry, with --metric."),
+    click.option("--metric", "name", help="Name of a metric in the registry."),
+)
 _OPTIONS = (
     click.option("--profile", type=click.Choice(list(PROFILES)), help="A named parameter set."),
     click.option("-k", type=int, default=128, show_default=True, help="Bits."),
@@ -46,3 +54,42 @@ def params_of(
         return None
     # What is only being looked at may promise nothing.
     return Params(k=k, h=n_hashes, m=m, f=f, p=p, q=q, insecure=True)
+
+
+def metric_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --registry, --metric and those of parameters, and give the command what they mean.
+
+    It is given as `metric`; mere parameters are those of a metric without a name.
+    """
+
+    @functools.wraps(command)
+    def wrapped(
+        *,
+        registry_path: str | None,
+        name: str | None,
+        profile: str | None,
+        k: int,
+        n_hashes: int,
+        m: int,
+        f: float | None,
+        p: float | None,
+        q: float | None,
+        **others: Any,
+    ) -> None:
+        if name is not None and registry_path is not None:
+            metric = load_metric(registry_path, name)
+        else:
+            metric = _unnamed(
+                params_of(profile=profile, k=k, n_hashes=n_hashes, m=m, f=f, p=p, q=q)
+            )
+        command(metric=metric, **others)
+
+    for option in reversed(_METRIC_OPTIONS):
+        wrapped = option(wrapped)
+    return params_options(wrapped)
+
+
+def _unnamed(params: Params | None) -> Metric:
+    if params is None:
+        raise click.UsageError("give --registry and --metric, or --profile, or -f, -p and -q")
+    return Metric(name="any", params=params, description="-", owner="-", expires=datetime.date.max)

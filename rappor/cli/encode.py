@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import sys
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ import click
 from rappor.cli.console import json_option, load_metric, print_json, registry_option
 from rappor.encoding import parse_value
 from rappor.errors import FileError, ParamsError
+from rappor.metric import Metric
 from rappor.randomize import SECRET_BYTES, encode_value
 
 
@@ -34,27 +36,20 @@ def encode(
     """Show cohort, true bits, permanent response and one report for a VALUE.
 
     Flags are names joined by commas. Without a secret a fresh one is drawn and forgotten.
-    Run it again with the same secret: only the report changes.
+    Run it again with the same secret: only the report changes. With - for the VALUE every line
+    of standard input is one, answered by a line of JSON.
     """
     metric = load_metric(registry_path, name)
     today = datetime.datetime.now(datetime.UTC).date()
     metric.check_active(today)
     if epoch is None:
         epoch = metric.epoch_at(today)
-    encoded = encode_value(
-        _read_secret(secret_hex, secret_file),
-        metric,
-        parse_value(metric.params, value),
-        epoch=epoch,
-    )
-    shown = {
-        "metric": name,
-        "params": metric.fingerprint,
-        "cohort": encoded.cohort,
-        "bits": _show(encoded.bits, metric.params.k),
-        "permanent": _show(encoded.permanent, metric.params.k),
-        "report": _show(encoded.report.bits, metric.params.k),
-    }
+    if value == "-":
+        for line in sys.stdin:
+            secret = _read_secret(secret_hex, secret_file)
+            print_json(_encode(metric, line.removesuffix("\n"), secret, epoch))
+        return
+    shown = _encode(metric, value, _read_secret(secret_hex, secret_file), epoch)
     if as_json:
         print_json(shown)
         return
@@ -64,6 +59,18 @@ def encode(
         "\nOnly metric, params, cohort and report leave the device; bit 0 comes first. The\n"
         "permanent response stays the same for this value, the report is drawn anew each time."
     )
+
+
+def _encode(metric: Metric, value: str, secret: bytes, epoch: str) -> dict[str, object]:
+    encoded = encode_value(secret, metric, parse_value(metric.params, value), epoch=epoch)
+    return {
+        "metric": metric.name,
+        "params": metric.fingerprint,
+        "cohort": encoded.cohort,
+        "bits": _show(encoded.bits, metric.params.k),
+        "permanent": _show(encoded.permanent, metric.params.k),
+        "report": _show(encoded.report.bits, metric.params.k),
+    }
 
 
 def _show(bits: bytes, k: int) -> str:

@@ -8,10 +8,11 @@ from typing import Any
 import click
 from rich.table import Table
 
-from rappor.cli.chosen import params_of, params_options
-from rappor.cli.console import NUMBER, json_option, load_metric, output, print_json
+from rappor.cli.chosen import metric_options
+from rappor.cli.console import NUMBER, json_option, output, print_json
 from rappor.collects import at_most
 from rappor.limits import detection_limit, standard_error
+from rappor.metric import Metric
 from rappor.params import Params
 from rappor.privacy import belief_bound, epsilon_inf, epsilon_n, epsilon_one
 
@@ -19,32 +20,16 @@ _REPEATS = (1, 2, 3, 5, 10, 100)
 
 
 @click.command()
-@click.option("--registry", "registry_path", type=click.Path(), help="Registry, with --metric.")
-@click.option("--metric", "name", help="Name of a metric in the registry.")
-@params_options
+@metric_options
 @click.option("--reports", type=NUMBER, default=1_000_000, show_default=True, help="For the limit.")
 @click.option("--candidates", type=NUMBER, default=1000, show_default=True, help="For the limit.")
 @json_option
-def params(  # one option a parameter of the paper
-    registry_path: str | None,
-    name: str | None,
-    reports: int,
-    candidates: int,
-    as_json: bool,
-    **noise: Any,
-) -> None:
+def params(metric: Metric, reports: int, candidates: int, as_json: bool) -> None:
     """Print effective probabilities, privacy losses and the detection limit.
 
     Of a metric (--registry, --metric), of a profile (--profile), or of -k -h -m -f -p -q.
     """
-    if name is not None and registry_path is not None:
-        chosen = load_metric(registry_path, name).params
-    else:
-        given = params_of(**noise)
-        if given is None:
-            raise click.UsageError("give --registry and --metric, or --profile, or -f, -p and -q")
-        chosen = given
-    facts = _facts(chosen, reports, candidates)
+    facts = _facts(metric.params, reports, candidates)
     if as_json:
         print_json(facts)
     else:

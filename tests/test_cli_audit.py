@@ -1,0 +1,108 @@
+"""`rappor audit`: verdicts, exit codes, JSON, commands under test."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from rappor.cli.app import run
+
+ENTRY = """
+[metrics.{name}]
+description = "d"
+owner = "o"
+expires = 2999-12-31
+encoding = "bloom"
+k = 8
+h = 1
+m = 2
+f = 0.5
+p = 0.25
+q = {q}
+"""
+
+RAPPOR = [sys.executable, "-c", "from rappor.cli import main; main()"]
+LETTERS = ["-k", "8", "-f", "0.5", "-p", "0.25", "-q", "0.75"]
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> str:
+    """A file with two metrics alike, and a third whose devices add less noise."""
+    path = tmp_path / "metrics.toml"
+    names = {"page": 0.75, "page2": 0.75, "loud": 0.95}
+    path.write_text("".join(ENTRY.format(name=name, q=q) for name, q in names.items()))
+    return str(path)
+
+
+def encode(name: str, registry: str) -> str:
+    """Return the command line that turns values into reports of a metric."""
+    return shlex.join([*RAPPOR, "encode", name, "-", "--registry", registry, "--json"])
+
+
+def test_shipped_encoder_passes(capfd: pytest.CaptureFixture[str]) -> None:
+    """Exit code 0; each check has a verdict; bounds stay below claims."""
+    assert run(["audit", *LETTERS, "--trials", "2000", "--timing", "--json"]) == 0
+    document = json.loads(capfd.readouterr().out)
+    assert document["passed"] is True
+    assert document["trials"] == 2000
+    bounds = [check for check in document["checks"] if check["bound"] is not None]
+    assert [check["name"] for check in bounds] == [
+        "loss for one report",
+        "loss for 2 reports",
+        "loss for ever",
+    ]
+    assert all(0 < check["bound"] <= check["claim"] for check in bounds)
+    times = [check for check in document["checks"] if check["name"].startswith("time")]
+    assert len(times) == 3
+    assert {check["verdict"] for check in document["checks"]} <= {"pass", "fault", "not seen"}
+
+
+def test_a_command_passes_as_it_stands(registry: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """What `rappor encode` prints is audited whole, several reports of a device apart."""
+    words = ["--registry", registry, "--metric", "page", "--command", encode("page", registry)]
+    words += ["--secret-option=--secret-hex", "--second-command", encode("page2", registry)]
+    assert run(["audit", *words, "--trials", "2000"]) == 0
+    out = capfd.readouterr().out
+    unseen = [line for line in out.splitlines() if "not seen" in line]
+    assert len(unseen) == 1
+    assert unseen[0].startswith("loss for 2 reports")
+
+
+def test_a_faulty_command_ends_with_1(registry: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Devices with a higher q than claimed: 200 true ones more in 2,000, and a sentence."""
+    words = ["--registry", registry, "--metric", "page", "--command", encode("loud", registry)]
+    assert run(["audit", *words, "--trials", "4000", "--json"]) == 1
+    captured = capfd.readouterr()
+    document = json.loads(captured.out)
+    assert document["passed"] is False
+    faults = {check["name"] for check in document["checks"] if check["verdict"] == "fault"}
+    assert "report: share of ones" in faults
+    assert captured.err.strip().endswith("checks found a fault")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "give --registry and --metric, or --profile, or -f, -p and -q"),
+        ([*LETTERS, "--trials", "10"], "trials must be an integer in [1,000, 1,000,000,000]"),
+        ([*LETTERS, "--reports", "0"], "n_reports must be an integer in [1, 100], got 0"),
+        ([*LETTERS, "--command", ""], "a command must have at least one word"),
+        ([*LETTERS, "--command", "/no/such"], "the command must start, got: /no/such"),
+        ([*LETTERS, "--command", "x", "--timing"], "--timing must be left out with --command"),
+        ([*LETTERS, "--secret-option", "x"], "go with --command"),
+        (["-f", "nan", "-p", "0.25", "-q", "0.75"], "f must be a number in [0, 1), got nan"),
+        (["-f", "0", "-p", "0", "-q", "0.75"], "under which one report reveals the value"),
+    ],
+)
+def test_bad_input_gets_a_sentence(
+    words: list[str], sentence: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, nothing on standard output."""
+    assert run(["audit", *words]) == 2
+    captured = capfd.readouterr()
+    assert not captured.out
+    assert sentence in " ".join(captured.err.split())
