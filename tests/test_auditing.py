@@ -171,6 +171,22 @@ def test_shipped_encoder_passes(audited: Metric) -> None:
     assert seen.count("not seen") <= (1 if audited.params.k > 1 else 3)
 
 
+def test_values_that_share_their_bits_in_a_cohort_may_share_their_noise() -> None:
+    """In 64 cohorts of eight bits some pairs collide; a device then repeats its response."""
+    audited = metric(k=8, m=64)
+    result = run_audit(shipped(audited), audited, trials=5000)
+    assert result.passed, found(result)
+    checks = {check.name: check for check in result.checks}
+    assert checks["another value, other noise"].verdict == "pass"
+
+
+def test_parameters_without_a_promise_are_not_audited() -> None:
+    """There is no claim to hold them against."""
+    audited = metric(f=0.0, p=0.0, insecure=True)
+    with pytest.raises(ParamsError, match="one report reveals the value"):
+        audit(shipped(audited), audited, trials=1000)
+
+
 def test_a_lower_claim_is_refuted() -> None:
     """An encoder with less noise than claimed is found by its loss alone."""
     audited = metric(k=8, f=0.6, p=0.35, q=0.7)

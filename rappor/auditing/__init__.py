@@ -9,7 +9,7 @@ a fault is one, but for ALARM (laws) or LEVEL (bounds).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rappor.answering import SECOND_METRIC, Show, Shown, shipped_show
 from rappor.auditing.check import ALARM, Check
@@ -93,12 +93,14 @@ def audit(
     `trials` are devices, each asked for `n_reports` reports where that is cheap; `seed` repeats
     the auditor's questions (not the subject's answers).
 
-    Raises ParamsError for trials or reports outside their range, ReportError for answers that
+    Raises ParamsError for trials or reports outside their range and for parameters under which
+    one report reveals the value, ReportError for answers that
     are no reports.
     """
     _check_range("trials", trials, 1000, 10**9)
     _check_range("n_reports", n_reports, 1, _MOST_REPORTS)
-    params, chance = metric.params, Keystream(seed)
+    params = replace(metric.params, insecure=False)  # nothing claimed, nothing audited
+    chance = Keystream(seed)
     truth = Truth(params, choose_pairs(params))
     interview = Interview(subject, params, metric.name, truth, chance)
     interview.ask_trials(trials, n_reports=n_reports, progress=progress)

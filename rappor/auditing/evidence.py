@@ -212,11 +212,13 @@ class Interview:
             evidence.returned += len(values)
             evidence.redrawn += int(changed.any(axis=1).sum())
         for at, (what, truth) in enumerate(truths.items(), start=2):
+            alike = (own == truth).all(axis=1)
+            # Values with the same bits in a cohort share their response, as they should.
+            asked = ~alike if what == "value" else np.ones_like(alike)
             for kind, shown in kinds.items():
                 everyone, same = evidence.other.setdefault((what, kind), (Matches(), Matches()))
-                everyone.add(shown[:, 0], shown[:, at], (own, truth))
-                rows = (own == truth).all(axis=1)
-                same.add(shown[rows, 0], shown[rows, at], (own[rows], truth[rows]))
+                for matches, rows in ((everyone, asked), (same, asked & alike)):
+                    matches.add(shown[rows, 0], shown[rows, at], (own[rows], truth[rows]))
 
 
 def _permanents(shown: list[Shown], params: Params, shape: tuple[int, ...]) -> _Bits | None:
