@@ -34,9 +34,11 @@ if TYPE_CHECKING:
     from rappor.randomize import Encoded, encode_value
     from rappor.report import Report, Upload, parse_upload
     from rappor.simulate import simulate_counts, simulate_reports
+    from rappor.trust import CoinSurvey
 
 __all__ = [
     "Candidates",
+    "CoinSurvey",
     "Counts",
     "Crowd",
     "DecodeError",
@@ -79,6 +81,7 @@ _BASE: Final = ""
 
 _DOOR: Final[dict[str, tuple[str, str]]] = {
     "Candidates": ("rappor.candidates", "analysis"),
+    "CoinSurvey": ("rappor.trust", _BASE),
     "Counts": ("rappor.counts", "analysis"),
     "Crowd": ("rappor.planning", "analysis"),
     "DecodeError": ("rappor.errors", _BASE),

@@ -64,12 +64,12 @@ def shuffle(local: float, n: int, *, delta: float) -> Shuffled:
 
 def most_local_2021(n: int, delta: float) -> float:
     """Return the largest local loss that the bound of 2021 admits; below 0 if none."""
-    return math.log(n / (16 * math.log(2 / delta)))
+    return math.log(n / (16 * _log_over(2, delta)))
 
 
 def most_local_2023(n: int, delta: float) -> float:
     """Return the largest local loss that the bound of 2023 admits; below 0 if none."""
-    room = n / (8 * math.log(2 / delta)) - 1
+    room = n / (8 * _log_over(2, delta)) - 1
     return math.log(room) if room > 0 else -math.inf
 
 
@@ -79,6 +79,10 @@ def local_for(epsilon: float, n: int, *, delta: float) -> float:
     It is found by halving an interval, since the bounds grow with the local loss; it is
     `epsilon` itself where the batch is too small for them.
     """
+    if not 0 <= epsilon < math.inf:
+        raise ParamsError(f"epsilon must be a number in [0, infinity), got {epsilon!r}")
+    _check_n(n)
+    check_delta(delta)
     low, high = epsilon, max(epsilon, most_local_2023(n, delta))
     for _ in range(60):
         middle = (low + high) / 2
@@ -98,7 +102,7 @@ def likely_smallest_cohort(n: int, m: int, *, chance: float) -> int:
     _check_n(n)
     check_delta(chance)
     mean = n / m
-    return n if m == 1 else max(0, math.floor(mean - math.sqrt(2 * mean * math.log(m / chance))))
+    return n if m == 1 else max(0, math.floor(mean - math.sqrt(2 * mean * _log_over(m, chance))))
 
 
 def check_delta(delta: float) -> None:
@@ -110,14 +114,19 @@ def check_delta(delta: float) -> None:
 def _bound_2021(local: float, n: int, delta: float) -> float:
     """Feldman, McMillan and Talwar, FOCS 2021, Theorem 3.1."""
     grown = math.exp(local)
-    noise = 8 * math.sqrt(grown * math.log(4 / delta) / n) + 8 * grown / n
+    noise = 8 * math.sqrt(grown * _log_over(4, delta) / n) + 8 * grown / n
     return math.log1p(math.tanh(local / 2) * noise)
 
 
 def _bound_2023(local: float, n: int, delta: float) -> float:
     """Feldman, McMillan and Talwar 2023 (SODA)."""
-    noise = 4 * math.sqrt(2 * math.log(4 / delta) / ((math.exp(local) + 1) * n)) + 4 / n
+    noise = 4 * math.sqrt(2 * _log_over(4, delta) / ((math.exp(local) + 1) * n)) + 4 / n
     return math.log1p(math.expm1(local) * noise)
+
+
+def _log_over(x: float, delta: float) -> float:
+    """Return ln(x / delta), also for the least delta that a float can be."""
+    return math.log(x) - math.log(delta)
 
 
 def _check_n(n: int) -> None:

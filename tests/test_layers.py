@@ -52,6 +52,13 @@ LIGHT = {
     "rappor.histories": {"rappor.errors", "rappor.params", "rappor.privacy"},
     "rappor.linking": {"rappor.errors", "rappor.params"},
     "rappor.shuffling": {"rappor.errors"},
+    "rappor.trust": {
+        "rappor.errors",
+        "rappor.params",
+        "rappor.privacy",
+        "rappor.randomize",
+        "rappor.shuffling",
+    },
 }
 """Modules that a device may load, and what each of them may import of the project."""
 

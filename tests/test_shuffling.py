@@ -109,6 +109,14 @@ def test_local_loss_for_a_batch(epsilon: float) -> None:
     assert local_for(epsilon, 10, delta=DELTA) == pytest.approx(epsilon)
 
 
+def test_the_least_delta_is_a_delta() -> None:
+    """Nothing overflows; nothing is promised either."""
+    least = math.ulp(0.0)
+    assert shuffle(1.0, 1_000, delta=least).epsilon == 1.0
+    assert shuffle(1.0, 10**6, delta=least).epsilon < 1.0
+    assert likely_smallest_cohort(1_000, 100, chance=least) == 0
+
+
 @pytest.mark.parametrize(("n", "m"), [(1_000, 8), (100_000, 128), (1_000_000, 1024), (50, 128)])
 @pytest.mark.parametrize("chance", [1e-3, 1e-9])
 def test_likely_smallest_cohort(n: int, m: int, chance: float) -> None:
@@ -138,3 +146,13 @@ def test_nonsense_is_refused(arguments: tuple[Any, Any, float], message: str) ->
     local, n, delta = arguments
     with pytest.raises(ParamsError, match=message):
         shuffle(local, n, delta=delta)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "n", "delta"),
+    [(math.nan, 10, 0.1), (math.inf, 10, 0.1), (-1.0, 10, 0.1), (1.0, 0, 0.1), (1.0, 10, 0.0)],
+)
+def test_no_local_loss_for_nonsense(epsilon: float, n: int, delta: float) -> None:
+    """One sentence here too."""
+    with pytest.raises(ParamsError, match=r"(epsilon|n|delta) must be"):
+        local_for(epsilon, n, delta=delta)

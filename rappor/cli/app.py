@@ -22,6 +22,7 @@ from rappor.cli.params import params
 from rappor.cli.plan import plan
 from rappor.cli.privacy import privacy
 from rappor.cli.simulate import simulate
+from rappor.cli.trust import trust
 from rappor.errors import DecodeError, MissingExtraError, RapporError
 
 NO_ANSWER, USAGE, INTERRUPTED = 1, 2, 130
@@ -51,6 +52,7 @@ for command in (
     plan,
     params,
     privacy,
+    trust,
     audit,
     encode,
     simulate,
