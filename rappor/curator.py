@@ -28,5 +28,5 @@ def laplace(counts: Sequence[float], epsilon: float) -> list[float]:
 def geometric(counts: Sequence[int], epsilon: float) -> list[int]:
     """Publish each count with two-sided geometric noise, x = e^-eps, of its own."""
     check_epsilon(epsilon)
-    space = dp.vector_domain(dp.atom_domain(T=int)), dp.l1_distance(T=int)
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
     return list(dp.m.make_geometric(*space, scale=1 / epsilon)(list(counts)))

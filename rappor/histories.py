@@ -152,13 +152,15 @@ def _worst_values(params: Params, losses: Mapping[_Truths, float]) -> float:
 def _worst_gain(k: int, most: int, losses: Mapping[_Truths, float]) -> float:
     """Return what the bits that some value sets add: 1 to `most` of each of the three values."""
     best: dict[tuple[int, int, int, bool], float] = {(0, 0, 0, False): 0.0}
-    for _ in range(min(k, 3 * most)):
-        longer = dict(best)
-        for (a, b, c, changed), gain in best.items():
+    newest = best
+    for _ in range(min(k, 3 * most)):  # one more bit each time, after what the last one improved
+        better: dict[tuple[int, int, int, bool], float] = {}
+        for (a, b, c, changed), gain in newest.items():
             for kept, first, second in _TRUTHS[1:]:
                 state = (a + kept, b + first, c + second, changed or first != second)
                 total = gain + losses[kept, first, second] - losses[0, 0, 0]
-                if max(state[:3]) <= most and total > longer.get(state, -math.inf):
-                    longer[state] = total
-        best = longer
+                least = max(best.get(state, -math.inf), better.get(state, -math.inf))
+                if max(state[:3]) <= most and total > least:
+                    better[state] = total
+        best, newest = best | better, better
     return max(gain for state, gain in best.items() if min(state[:3]) >= 1 and state[3])

@@ -32,6 +32,9 @@ MOST_EPSILON: Final = 10.0
 _MOST_LOCAL: Final = 20.0
 """Most that an answer in a shuffled batch may lose: the limit of 32-bit coins."""
 
+_MOST_DEVICES: Final = 2**53
+"""Most devices that are counted without rounding."""
+
 
 @dataclass(frozen=True, slots=True)
 class CoinSurvey:
@@ -161,8 +164,8 @@ def models(epsilon: float, n: int, *, delta: float = 1e-9, beta: float = 0.25) -
     `delta` is for the shuffled batch, `beta` for the survey that is not symmetric.
     """
     check_epsilon(epsilon)
-    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-        raise ParamsError(f"n must be an integer of at least 1, got {n!r}")
+    if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= _MOST_DEVICES:
+        raise ParamsError(f"n must be an integer in [1, 2^53], got {n!r}")
     batch = CoinSurvey.at(min(local_for(epsilon, n, delta=delta), _MOST_LOCAL))
     return [
         _survey(f"survey by coins, beta = {beta:g}", CoinSurvey.at(epsilon, beta)),

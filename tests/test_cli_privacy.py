@@ -58,6 +58,7 @@ def ask(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Answ
 
 LIFE = Params(k=128, h=1, m=8, f=0.5, p=0.25, q=0.75)
 YEAR = Params(k=128, h=1, m=8, f=0.25, p=0.25, q=0.75)
+OTHER = Params(k=128, h=2, m=8, f=0.5, p=0.25, q=0.75)
 BROWSER = ("-k", "128", "-h", "2", "-m", "8", "-f", ".5", "-p", ".25", "-q", ".75")
 
 
@@ -105,12 +106,15 @@ def test_batch_is_divided_by_cohorts(ask: Callable[..., Answer], tmp_path: Path)
     reports = np.array([5_000, 4_000, 0, 6_000, 5_000, 5_000, 5_000, 5_000])
     path = tmp_path / "c.counts"
     Counts(LIFE, np.zeros((8, 128), dtype=int), reports).save(path)
-    batch = facts_of(ask(*BROWSER, "--counts", "c.counts", "--delta", "1e-6", "--json"))["shuffled"]
+    words = ("life", "--registry", "r.toml", "--counts", "c.counts", "--delta", "1e-6", "--json")
+    batch = facts_of(ask(*words))["shuffled"]
     assert (batch["devices"], batch["smallest_cohort"], batch["actual"]) == (35_000, 4_000, True)
-    loss = epsilon_n(Params(k=128, h=2, m=8, f=0.5, p=0.25, q=0.75), 1)
-    bound = shuffle(loss, 4_000, delta=1e-6)
+    bound = shuffle(epsilon_n(LIFE, 1), 4_000, delta=1e-6)
     assert batch["rows"][0]["bound_2023"] == bound.bound_2023
-    assert batch["rows"][0]["epsilon"] == bound.epsilon < loss
+    assert batch["rows"][0]["epsilon"] == bound.epsilon < epsilon_n(LIFE, 1)
+    code, _, err = ask(*BROWSER, "--counts", "c.counts")
+    assert code == 2
+    assert f"counts must be of parameters {OTHER.fingerprint}, got {LIFE.fingerprint}" in err
     likely = facts_of(ask(*BROWSER, "--devices", "35000", "--json"))["shuffled"]
     assert 3_500 < likely["smallest_cohort"] < 35_000 / 8
     few = facts_of(ask(*BROWSER, "--devices", "9", "--json"))["shuffled"]
@@ -137,6 +141,14 @@ def test_a_change_of_parameters_is_priced(ask: Callable[..., Answer]) -> None:
         code, out, _ = ask(name, "--registry", "r.toml", "--changed", changed)
         assert code == 0
         assert said in " ".join(out.split())
+
+
+def test_figures_of_the_readme() -> None:
+    """Two reports and a change under balanced: 4.0 accounted, 4.1 in the mean, 135 at worst."""
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    seen = change_visibility(Params.profile("balanced"), 1, 1)
+    assert f"{seen.claim:.1f} {seen.mean:.1f} {seen.worst:.0f}" == "4.0 4.1 135"
+    assert "4.0 nats are accounted, 4.1 seen in the mean, 135 in the worst case" in readme
 
 
 def test_infinite_losses_are_null_and_said(ask: Callable[..., Answer]) -> None:

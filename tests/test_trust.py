@@ -266,7 +266,7 @@ def test_a_seed_repeats_the_answers() -> None:
         (lambda: CoinSurvey(0.5, 0.5).estimate(2, 1), "n_yes must be in"),
         (lambda: CoinSurvey(0.5, 0.5).estimate(0, 0), "n_yes must be in"),
         (lambda: CoinSurvey(0.5, 0.5).interval(1, 2, confidence=1.0), "confidence must be"),
-        (lambda: models(1.0, 0), "n must be an integer of at least 1, got 0"),
+        (lambda: models(1.0, 0), r"n must be an integer in \[1, 2\^53\], got 0"),
         (lambda: models(1.0, 10, delta=0.0), r"delta must be a number in \(0, 1\)"),
         (lambda: run_trials(models(1.0, 9)[0], n_held=10, n=9, runs=1), "n_held must be"),
         (lambda: run_trials(models(1.0, 9)[0], n_held=1, n=9, runs=0), "runs must be"),
@@ -284,6 +284,28 @@ def test_no_epsilon_of_nonsense(epsilon: float) -> None:
     for ask in (lambda e: models(e, 10), rappor_bit, lambda e: laplace([1.0], e)):
         with pytest.raises(ParamsError, match=r"epsilon must be a number in \(2\^-32, 10\], got"):
             ask(epsilon)
+
+
+def test_counts_beyond_32_bits() -> None:
+    """All models answer for as many devices as there can be."""
+    n = 2**53
+    for model in models(1.0, n):
+        estimates = run_trials(model, n_held=n // 2, n=n, runs=10, seed=1)
+        assert np.abs(estimates - n // 2).max() < 100 * model.std_error(n // 2, n) + 2
+    with pytest.raises(ParamsError, match="n must be"):
+        models(1.0, n + 1)
+
+
+def test_figures_of_the_readme() -> None:
+    """303, 16 and 1.4 devices, and 2 nats by ten answers."""
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    _, symmetric, rappor, shuffled, *central = models(1.0, 100_000)
+    errors = [model.std_error(30_000, 100_000) for model in (symmetric, shuffled, *central)]
+    assert [f"{error:.0f}" for error in errors[:2]] == ["303", "16"]
+    assert [f"{error:.1f}" for error in errors[2:]] == ["1.4", "1.4"]
+    assert f"{rappor.ten:.2f}" == "2.00"
+    assert "303 devices where nobody is trusted" in readme
+    assert "16 in a shuffled batch, 1.4 for a curator" in readme
 
 
 def trust(*words: str) -> int:
@@ -326,7 +348,7 @@ def test_command_draws(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Non
         (("--epsilon", "nan"), "epsilon must be a number in (2^-32, 10], got nan"),
         (("--share", "1.1"), "share must be a number in [0, 1], got 1.1"),
         (("--share", "nan"), "share must be a number in [0, 1], got nan"),
-        (("--devices", "0"), "n must be an integer of at least 1, got 0"),
+        (("--devices", "0"), "n must be an integer in [1, 2^53], got 0"),
         (("--devices", "1.5"), "is not a whole number"),
         (("--delta", "1"), "delta must be a number in (0, 1), got 1.0"),
         (("--beta", "0"), "beta must be a number in (0, 1), got 0.0"),

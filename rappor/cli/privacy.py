@@ -14,6 +14,7 @@ from rappor.cli.chosen import params_of, params_options
 from rappor.cli.console import NUMBER, chart_option, json_option, print_json
 from rappor.cli.privacy_tables import print_facts
 from rappor.collects import promise
+from rappor.errors import ParamsError
 from rappor.histories import change_visibility
 from rappor.linking import cohort_bits, link_score, reports_to_recover
 from rappor.metric import Metric, Registry
@@ -148,7 +149,13 @@ def _shuffled(
     else:
         from rappor.counts import Counts
 
-        sizes = Counts.load(counts_path).reports
+        counts = Counts.load(counts_path)
+        if counts.params != params:
+            raise ParamsError(
+                f"counts must be of parameters {params.fingerprint}, "
+                f"got {counts.params.fingerprint}"
+            )
+        sizes = counts.reports
         devices = int(sizes.sum())
         smallest, left = int(sizes[sizes > 0].min(initial=devices)), delta
     batch = {"devices": devices, "smallest_cohort": smallest, "actual": counts_path is not None}

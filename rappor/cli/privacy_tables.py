@@ -107,11 +107,15 @@ def _shuffled(shuffled: dict[str, Any]) -> Table | str:
         bounds = (
             _nats(row[f"bound_{year}"])
             if row[f"bound_{year}"] is not None
-            else f"up to {max(row[f'most_{year}'], 0):.2f} alone"
+            else _condition(row[f"most_{year}"])
             for year in (2021, 2023)
         )
         table.add_row(str(row["reports"]), _nats(row["local"]), *bounds, _nats(row["epsilon"]))
     return table
+
+
+def _condition(most: float) -> str:
+    return f"up to {most:.2f} alone" if most > 0 else "too few reports"
 
 
 def _links(facts: dict[str, Any]) -> Iterator[str]:

@@ -44,7 +44,7 @@ _Point = Callable[[float], tuple[float, int]]
     "--beta", type=float, default=0.25, show_default=True, help="Yes of the survey's second coin."
 )
 @click.option(
-    "--runs", type=click.IntRange(2), default=1000, show_default=True, help="Trials of each."
+    "--runs", type=click.IntRange(2, 10**6), default=1000, show_default=True, help="Trials of each."
 )
 @seed_option
 @json_option
