@@ -99,8 +99,8 @@ def test_loss_between_any_two_histories_is_the_randomizers_own(params: Params, n
 )
 def test_visibility_is_the_worst_over_all_values(params: Params, before: int, after: int) -> None:
     """The search over values finds what comparing all of them finds, both ways."""
-    if params.k * (before + after) > 6:
-        after = 1
+    if params.k == 3:  # 512 outcomes of each of 216 pairs would take long
+        before = after = 1
     values = patterns_of(params)
     worst = mean = 0.0
     for kept, first, second in itertools.product(values, repeat=3):
