@@ -137,6 +137,7 @@ def test_a_change_of_parameters_is_priced(ask: Callable[..., Answer]) -> None:
         ("life", "fainter.toml", "keep their permanent responses"),
         ("life", "redrawn.toml", "draw new permanent responses"),
         ("year", "fainter.toml", "with the next year"),
+        ("life", "r.toml", "Nothing changes"),
     ):
         code, out, _ = ask(name, "--registry", "r.toml", "--changed", changed)
         assert code == 0
@@ -160,6 +161,7 @@ def test_infinite_losses_are_null_and_said(ask: Callable[..., Answer]) -> None:
     code, out, _ = ask(*words)
     assert code == 0
     assert "infinite" in out
+    assert "have the value itself in common" in out
 
 
 def test_people_read_every_section(ask: Callable[..., Answer]) -> None:

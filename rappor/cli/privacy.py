@@ -201,6 +201,7 @@ def _changed(old: Metric, new: Metric, reports: int, devices: int) -> dict[str, 
     facts: dict[str, Any] = {
         "params": new.params.fingerprint,
         "epoch": [old.epoch, new.epoch],
+        "same": (old.params, old.epoch) == (new.params, new.epoch),
         "reports": reports,
         "devices": devices,
         "decode_together": decode_together(old.params, new.params),

@@ -122,16 +122,20 @@ def _links(facts: dict[str, Any]) -> Iterator[str]:
     linking = facts["linking"]
     bits = linking["cohort_bits"]
     yield f"Its cohort, the same in all reports and epochs, tells {bits:.3g} bits."
-    scores = ", ".join(f"{z:.2f} ({n})" for n, z in linking["score"].items())
-    yield (
-        "Two sets of reports of one value (so many in each) agree by more standard deviations than "
-        f"those of two devices: {scores}."
-    )
+    if facts["f"] == 0:
+        yield "No permanent noise: reports of one value have the value itself in common."
+    else:
+        scores = ", ".join(f"{z:.2f} with {n} in each" for n, z in linking["score"].items())
+        yield (
+            "Two sets of reports of one value agree more than those of two devices, in standard "
+            f"deviations: {scores}."
+        )
     needed = linking["reports_to_recover"]
     if needed is None:
         yield "No 10,000 reports of a value show its whole permanent response."
     else:
-        yield f"{needed:,} reports of a value show its whole permanent response (99 %)."
+        shown = "its whole permanent response" if facts["f"] else "all of its bits"
+        yield f"{needed:,} reports of a value show {shown} (99 %)."
     yield "Other metrics have other cohorts and permanent responses: only an upload links them."
 
 
@@ -159,7 +163,9 @@ def _losses(now: float, ever: float) -> tuple[str, str, str]:
 def _changed(change: dict[str, Any]) -> Iterator[str]:
     old, new = change["epoch"]
     n = change["reports"]
-    if old or new:
+    if change["same"]:
+        start = "Nothing changes: the parameters and the epochs are the same."
+    elif old or new:
         start = f"It takes effect with the next {old or new}; each epoch's loss adds as before."
     elif change["kept"]:
         start = "Only p and q change: devices keep their permanent responses."
