@@ -127,7 +127,7 @@ def audit_coins(params: Params, coins: Coins, *, seed: int | None = None) -> lis
 
 
 def audit_timing(
-    metric: Metric, *, rounds: int = 4000, progress: Progress = lambda _stage, _done, _total: None
+    metric: Metric, *, rounds: int = 1000, progress: Progress = lambda _stage, _done, _total: None
 ) -> list[Check]:
     """Time the shipped encoder on the two values of each of the first pairs."""
     show = shipped_show(metric)

@@ -12,6 +12,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from rappor.cli.aggregate import aggregate
+from rappor.cli.attack import attack
 from rappor.cli.audit import FaultFoundError, audit
 from rappor.cli.collects import collects
 from rappor.cli.convert import convert
@@ -54,6 +55,7 @@ for command in (
     privacy,
     trust,
     audit,
+    attack,
     encode,
     simulate,
     aggregate,

@@ -15,8 +15,8 @@ import msgspec
 from rappor.errors import ReportError
 from rappor.params import Params
 from rappor.report import Report, decode_base64url, parse_upload
+from rappor.suspicion import is_suspicious
 from rappor_server.known import Known
-from rappor_server.suspicion import is_suspicious
 
 _ACCEPTED: Final = {"status": "accepted"}
 

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rappor_server.ingest import Submission, Suspicion, read_upload
 from rappor_server.known import Known
-from rappor_server.suspicion import CHANCE, is_suspicious, popcount_range
 from scipy import stats
 
 from rappor import Params, Registry
 from rappor.errors import ReportError
 from rappor.report import Report, parse_upload
+from rappor.suspicion import CHANCE, is_suspicious, popcount_range
 
 
 def read(body: bytes, **more: Any) -> Submission:
