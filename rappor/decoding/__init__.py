@@ -24,6 +24,7 @@ from rappor.decoding.infer import Question, Raw, conclude
 from rappor.decoding.select import Selection, select
 from rappor.decoding.significance import null_tail
 from rappor.decoding.target import Target, debias
+from rappor.decoding.threads import one_thread
 from rappor.decoding.tied import drop_ties, find_ties, spread_ties
 from rappor.errors import DecodeError
 
@@ -80,9 +81,10 @@ def decode(
     if encodings != {"bloom"}:
         return _decode_closed(target, candidates, question, distribution=distribution)
     listed = _listed(candidates, collections)
-    return _decode_bloom(
-        target, listed, question, distribution=distribution, progress=progress or _silent
-    )
+    with one_thread():
+        return _decode_bloom(
+            target, listed, question, distribution=distribution, progress=progress or _silent
+        )
 
 
 def _silent(stage: str, done: int, total: int) -> None:

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from rappor.decoding.products import weighted_products
 from rappor.decoding.target import Target
 
 TAPER = (3.5, 7.0)
@@ -56,7 +57,8 @@ class Fit:
     weight : (n,) float64. robust / (noise + tau2).
     kappa : mean slope of the tapered residual relative to its mean weight, 1 when nothing
         is tapered.
-    basis : (n, g + s) sparse. One background column a collection, then the selected ones.
+    basis : (n, g + s) sparse, by rows. One background column a collection, then the selected
+        ones.
     inverse : (g + s, g + s) float64. Inverse of basis' W basis.
     coefficients : (g + s,) float64. Background levels, then proportions of the selected.
     """
@@ -68,7 +70,7 @@ class Fit:
     robust: NDArray[np.float64]
     weight: NDArray[np.float64]
     kappa: float
-    basis: sparse.csc_array
+    basis: sparse.csr_array
     inverse: NDArray[np.float64]
     coefficients: NDArray[np.float64]
 
@@ -89,9 +91,8 @@ class Fit:
         score : (c,) float64. z_s' W residual.
         information : (c,) float64. z_s' W x_s; 0 for a combination of selected columns.
         """
-        weighted = columns.T @ sparse.diags_array(self.weight)
         score = columns.T @ (self.weight * self.residual)
-        cross = np.asarray((weighted @ self.basis).todense())
+        cross = weighted_products(columns, self.weight, self.basis)
         own = columns.T @ self.weight
         information = own - np.einsum("ij,ij->i", cross @ self.inverse, cross)
         return score, np.where(information > _NOTHING * own, information, 0.0)
@@ -117,13 +118,14 @@ def fit_rows(
     search_freedom : degrees of freedom that the search for the selection has used up beyond
         its size (Tibshirani, Statistica Sinica 2015, section 5).
     """
-    basis = sparse.hstack([_backgrounds(target), selected], format="csc")
+    columns = sparse.hstack([_backgrounds(target), selected], format="csc")
+    basis = columns.tocsr()
     noise = start.noise if start else target.noise(target.density)
     tau2 = start.tau2 if start else 0.0
     robust = start.robust if start and taper else np.ones(len(target))
     slope = np.ones(len(target))
     for _ in range(3):
-        inverse, coefficients = _solve(basis, robust / (noise + tau2), target.proportions)
+        inverse, coefficients = _solve(columns, basis, robust / (noise + tau2), target.proportions)
         fitted = basis @ coefficients
         residual = target.proportions - fitted
         noise = target.noise(fitted)
@@ -134,7 +136,7 @@ def fit_rows(
         used = n_free / max(n_free - search_freedom, n_free / 2)
         tau2 = _collisions(robust**2 * residual**2 * used / (1 - leverage), robust, noise, tau2)
     weight = robust / (noise + tau2)
-    inverse, coefficients = _solve(basis, weight, target.proportions)
+    inverse, coefficients = _solve(columns, basis, weight, target.proportions)
     fitted = basis @ coefficients
     return Fit(
         residual=target.proportions - fitted,
@@ -158,18 +160,20 @@ def _backgrounds(target: Target) -> sparse.csc_array:
 
 
 def _solve(
-    basis: sparse.csc_array, weight: NDArray[np.float64], proportions: NDArray[np.float64]
+    columns: sparse.csc_array,
+    basis: sparse.csr_array,
+    weight: NDArray[np.float64],
+    proportions: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    weighted = sparse.diags_array(weight) @ basis
-    gram = np.asarray((basis.T @ weighted).todense())
+    gram = weighted_products(columns, weight, basis)
     diagonal = gram.diagonal()
     gram[np.diag_indices_from(gram)] += _RIDGE * diagonal + np.finfo(float).tiny
     inverse = linalg.inv(gram, check_finite=False)
-    return inverse, inverse @ (weighted.T @ proportions)
+    return inverse, inverse @ (columns.T @ (weight * proportions))
 
 
 def _leverage(
-    basis: sparse.csc_array, inverse: NDArray[np.float64], weight: NDArray[np.float64]
+    basis: sparse.csr_array, inverse: NDArray[np.float64], weight: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return how much of each row its own fit explains, at most one half."""
     explained = np.asarray(basis.multiply(basis @ inverse).sum(axis=1)).ravel()

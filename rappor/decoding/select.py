@@ -16,6 +16,7 @@ from scipy import sparse
 
 from rappor.decoding.design import Design, Progress, sum_cells
 from rappor.decoding.fit import Fit, fit_rows
+from rappor.decoding.products import weighted_products
 from rappor.decoding.significance import null_tail, threshold
 from rappor.decoding.target import Target
 
@@ -69,7 +70,7 @@ def select(target: Target, design: Design, progress: Progress) -> Selection:
         columns = design.columns(looked_at)
         inside = np.isin(looked_at, chosen)
         if round_ == 0:
-            inside = _lasso(columns, fit, standing[looked_at])
+            inside = lasso(columns, fit, standing[looked_at])
             # Before any row is set aside: a string that the lasso missed would lose its own.
             fit, inside, *_ = _refine(
                 target, columns, fit, inside, n_asked=n, progress=progress, taper=False
@@ -123,37 +124,56 @@ def _debiased(
     return estimate, np.where(known, 1 / np.sqrt(safe) / fit.kappa, np.inf)
 
 
-def _lasso(columns: sparse.csc_array, fit: Fit, standing: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Run a non-negative lasso on the best columns, by least angles on their Gram matrix.
+def lasso(columns: sparse.csc_array, fit: Fit, standing: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Run a non-negative lasso on the best columns.
 
     Rows are weighted by inverse noise variance, columns scaled to unit information and the
     background projected out, so that the penalty counts standard errors.
-    """
-    # Imported here: it takes seconds, and closed forms never come this way.
-    from sklearn.linear_model import lars_path_gram  # noqa: PLC0415
 
+    Few columns are in the solution, so it is sought among those whose score exceeds the
+    penalty at first, and then held against all others: those whose score on what is left
+    exceeds the penalty join, until none does. That is when it is the solution over all.
+    """
     best = np.sort(np.argsort(-standing, kind="stable")[:LASSO_SCREENED])
-    chosen = np.zeros(columns.shape[1], dtype=bool)
     score, information = fit.scores(columns[:, best])
     best = best[information > 0]
     score, information = score[information > 0], information[information > 0]
-    some = columns[:, best]
-    weighted = some.T @ sparse.diags_array(fit.weight)
-    cross = np.asarray((weighted @ fit.basis).todense())
-    gram = np.asarray((weighted @ some).todense()) - cross @ fit.inverse @ cross.T
-    scale = np.sqrt(information)
+    some, scale = columns[:, best], np.sqrt(information)
+    cross = weighted_products(some, fit.weight, fit.basis)
+    left = score / scale
+    tried = np.zeros(len(best), dtype=bool)
+    coefficients = np.zeros(len(best))
+    while np.any(joining := ~tried & (left > LASSO_PENALTY)):
+        tried |= joining
+        few = some[:, tried]
+        gram = weighted_products(few, fit.weight, few.tocsr())
+        gram -= cross[tried] @ fit.inverse @ cross[tried].T
+        gram /= np.outer(scale[tried], scale[tried])
+        coefficients[tried] = _least_angles(gram, score[tried] / scale[tried])
+        explained = fit.weight * (some @ (coefficients / scale))
+        taken = some.T @ explained - cross @ (fit.inverse @ (fit.basis.T @ explained))
+        left = (score - taken) / scale
+    chosen = np.zeros(columns.shape[1], dtype=bool)
+    chosen[best] = coefficients > 0
+    return chosen
+
+
+def _least_angles(gram: NDArray[np.float64], score: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Solve the non-negative lasso of a Gram matrix by least angles."""
+    # Imported here: it takes seconds, and closed forms never come this way.
+    from sklearn.linear_model import lars_path_gram  # noqa: PLC0415
+
     _, _, coefficients = lars_path_gram(
-        Xy=score / scale,
-        Gram=gram / np.outer(scale, scale),
+        Xy=score,
+        Gram=gram,
         n_samples=1,
         alpha_min=LASSO_PENALTY,
         method="lasso",
         positive=True,
-        max_iter=10 * len(best) + 100,
+        max_iter=10 * len(score) + 100,
         return_path=False,
     )
-    chosen[best] = coefficients > 0
-    return chosen
+    return np.asarray(coefficients)
 
 
 def _refine(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from rappor.decoding.fit import Fit
 from rappor.decoding.target import Target
@@ -48,19 +48,22 @@ def null_tail(target: Target, fit: Fit) -> NullTail:
     """Compute the tail from the residuals of a fit, cohort by cohort."""
     tilts, first, second, cumulants = _TILTS, *np.zeros((3, len(_TILTS)))
     for draws, residuals in _cohorts(target, fit):
+        squares = residuals**2
         for t, tilt in enumerate(tilts):
             powers = np.exp(tilt * residuals)
-            mass = powers.mean(axis=1)
-            mean = (residuals * powers).mean(axis=1) / mass
-            spread = np.maximum((residuals**2 * powers).mean(axis=1) / mass - mean**2, 0.0)
-            cumulants[t] += draws * np.log(mass).sum()
+            mass = powers.sum(axis=1)
+            mean = np.einsum("jk,jk->j", residuals, powers) / mass
+            spread = np.einsum("jk,jk->j", squares, powers) / mass - mean**2
+            spread = np.maximum(spread, 0.0)
+            cumulants[t] += draws * np.log(mass / residuals.shape[1]).sum()
             first[t] += draws * mean.sum()
             second[t] += draws * spread.sum()
     signed = np.sign(tilts) * np.sqrt(np.maximum(2 * (tilts * first - cumulants), 0.0))
     steep = tilts * np.sqrt(second)
     # Without any residual spread both are zero and no tail is finite.
     with np.errstate(divide="ignore", invalid="ignore"):
-        tails = stats.norm.sf(signed) + stats.norm.pdf(signed) * (1 / steep - 1 / signed)
+        density = np.exp(-(signed**2) / 2) / np.sqrt(2 * np.pi)
+        tails = special.ndtr(-signed) + density * (1 / steep - 1 / signed)
     usable = np.isfinite(tails) & (tails > 0)
     scores, log_tails = first[usable], np.log(np.minimum(tails[usable], 1.0))
     # Where the residuals' largest sum is near, the formula flattens: keep it decreasing.
