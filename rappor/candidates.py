@@ -115,7 +115,10 @@ class Candidates:
     def subset(self, chosen: Sequence[int]) -> Candidates:
         """Return the chosen candidates, in the given order."""
         strings = tuple(self.strings[i] for i in chosen)
-        return Candidates(strings, normalize=self.normalize, n_blank=0, n_duplicates=0)
+        some = Candidates(strings, normalize=self.normalize, n_blank=0, n_duplicates=0)
+        if self._digests is not None:
+            some._digests = self._digests[list(chosen)]
+        return some
 
     def __len__(self) -> int:
         return len(self.strings)

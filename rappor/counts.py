@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from rappor import counts_file, tables
 from rappor.errors import FileError, MetricError, ParamsError, ReportError
-from rappor.kernels import sum_bits
 from rappor.params import Params
 from rappor.report import Report
 
@@ -105,6 +104,9 @@ class Counts:
         ReportError
             See `rappor.kernels.sum_bits`.
         """
+        # Imported here: it loads the compiler, which a decode does without.
+        from rappor.kernels import sum_bits  # noqa: PLC0415
+
         return cls(params, *sum_bits(packed, cohorts, k=params.k, m=params.m), metric)
 
     @classmethod

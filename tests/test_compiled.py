@@ -8,11 +8,10 @@ import sys
 
 
 def test_kernels_work_without_a_folder_for_the_compiled() -> None:
-    """A service whose folders are all read-only compiles for itself and gets the same bits."""
+    """A service whose folders are all read-only compiles for itself and gets the same bytes."""
     program = (
-        "from rappor.hashing import bloom_cells, digest_strings\n"
-        "from rappor.params import Params\n"
-        "print(bloom_cells(digest_strings([b'a']), Params.profile('strict'))[0].tolist())\n"
+        "from rappor.md5_lanes import digest_strings\n"
+        "print(digest_strings([b'a'], 8)[:, :, 0].tolist())\n"
     )
     answers = [
         subprocess.run(
@@ -25,4 +24,4 @@ def test_kernels_work_without_a_folder_for_the_compiled() -> None:
         for extra in ({}, {"NUMBA_CACHE_DIR": f"{os.devnull}/nowhere"})
     ]
     assert answers[0] == answers[1]
-    assert answers[0].count(",") == 127
+    assert answers[0].count(",") == 7

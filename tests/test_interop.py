@@ -13,6 +13,7 @@ import pytest
 from rappor import Candidates, Counts, FileError, Params, ParamsError, decode, encoder, interop
 from rappor.cli.app import run
 from rappor.google_layout import LAYOUT, google_cells
+from rappor.md5_lanes import digest_strings
 
 GOOGLE = Path(__file__).parent / "google"
 PAPER = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75, layout=LAYOUT)
@@ -37,18 +38,32 @@ def test_bloom_bits_are_those_of_their_python_client() -> None:
         assert bits == row["bloom"]
 
 
+def md5(cohort: int, value: bytes) -> bytes:
+    """Hash as their Python client does."""
+    return hashlib.md5(cohort.to_bytes(4, "big") + value, usedforsecurity=False).digest()
+
+
 def test_compiled_md5_is_md5() -> None:
-    """Strings of every length around the block's edge give the bytes of the standard library."""
+    """Strings of every length that fits one block, zero bytes at their end, many cohorts."""
+    values = [b"\xe9" * length + b"\0" * (length % 3) for length in range(50)] + [b"a" * 51]
+    digests = digest_strings(values, 300)
+    for value, rows in zip(values, digests, strict=True):
+        assert [row.tobytes() for row in rows] == [md5(cohort, value) for cohort in range(300)]
+
+
+@pytest.mark.parametrize("m", [3, 5000])
+def test_cells_are_those_of_md5(m: int) -> None:
+    """One by one and, of many, compiled: any length around the block's edge, repeats dropped."""
     values = [b"\xe9" * length for length in range(120)]
-    params = Params(k=256, h=16, m=3, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
-    cells = google_cells(values, params).reshape(len(values), 3, 16)
+    params = Params(k=256, h=16, m=m, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
+    cells = google_cells(values, params).reshape(len(values), m, 16)
     for value, rows in zip(values, cells, strict=True):
-        for cohort, row in enumerate(rows):
-            digest = hashlib.md5(cohort.to_bytes(4, "big") + value, usedforsecurity=False).digest()
+        for cohort in (0, 1, m - 1):
+            digest = md5(cohort, value)
             expected = [
                 -1 if byte in digest[:i] else cohort * 256 + byte for i, byte in enumerate(digest)
             ]
-            assert row.tolist() == expected
+            assert rows[cohort].tolist() == expected
 
 
 def test_their_layout_is_not_offered_to_devices() -> None:

@@ -249,6 +249,21 @@ def test_function_decode_stays_a_function_when_its_room_is_imported() -> None:
     assert answer.returncode == 0, answer.stderr
 
 
+def test_a_short_list_is_decoded_without_the_compiler() -> None:
+    """Loading it takes longer than the whole decode, and more memory; both hash layouts."""
+    program = (
+        "import sys\n"
+        "import rappor\n"
+        "for layout in ('rappor-1', 'google'):\n"
+        "    params = rappor.Params(k=8, h=2, m=4, f=0.5, p=0.25, q=0.75, layout=layout)\n"
+        "    counts = rappor.Counts(params, [[50] * 7 + [90]] * 4, [100] * 4)\n"
+        "    rappor.decode(counts, ['a', 'b', 'c'], distribution=True)\n"
+        "print('rappor.decoding' in sys.modules, 'numba' in sys.modules)\n"
+    )
+    answer = run(program)
+    assert answer.stdout.split() == ["True", "False"], answer.stderr
+
+
 def test_door_opens_to_the_module_that_type_checkers_see() -> None:
     """A name's real home is the one of its TYPE_CHECKING import, which the layers are read from."""
     assert sorted(behind_the_door()) == rappor.__all__

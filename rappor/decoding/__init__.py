@@ -122,7 +122,7 @@ def _decode_bloom(
     """Decode strings: the regression."""
     params = [counts.params for counts in target.counts]
     design = Design(candidates, params)
-    ties = find_ties(design, target.reports > 0)
+    ties = find_ties(design, target.reports > 0, progress)
     if ties:
         design = Design(drop_ties(candidates, ties), params)
     selection = select(target, design, progress)

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import special
 
 from rappor.decoding.target import Target
 from rappor.errors import DecodeError
@@ -50,7 +50,7 @@ def estimate_bits(
     noise = target.noise(np.tile(first, shape[0])).reshape(shape)
     estimate, std_error = _pool(proportions, noise)
     null_estimate, null_error = _pool(proportions, at_zero)
-    return estimate, std_error, np.asarray(stats.norm.sf(null_estimate / null_error))
+    return estimate, std_error, np.asarray(special.ndtr(-null_estimate / null_error))
 
 
 def _pool(
@@ -69,13 +69,13 @@ def simplex_shares(
     """Return the shares that sum to one nearest to the estimates, in standard errors.
 
     The likelihood is normal, so this is its maximum on the simplex: shares are
-    max(0, estimate - mu std_error^2) with mu such that they sum to one.
+    max(0, estimate - mu std_error^2) with mu such that they sum to one. Share i is there
+    below mu = estimate / std_error^2, so mu is found among these, sorted.
     """
-
-    def excess(mu: float) -> float:
-        return float(np.maximum(0.0, estimate - mu * std_error**2).sum() - 1)
-
-    reach = (np.abs(estimate).sum() + 1) / float(np.min(std_error) ** 2)
-    mu = optimize.brentq(excess, -reach, reach, xtol=1e-12 * reach)
-    shares = np.maximum(0.0, estimate - mu * std_error**2)
+    variance = std_error**2
+    ends = estimate / variance
+    order = np.argsort(-ends)
+    levels = (np.cumsum(estimate[order]) - 1) / np.cumsum(variance[order])
+    mu = levels[np.flatnonzero(ends[order] > levels)[-1]]
+    shares = np.maximum(0.0, estimate - mu * variance)
     return np.asarray(shares / shares.sum())

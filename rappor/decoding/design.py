@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from rappor.candidates import Candidates
-from rappor.compiled import compiled
 from rappor.params import Params
 
-BLOCK = 1 << 15
-"""Candidates hashed at a time: 16 MB of cells at 128 hashes each."""
+BLOCK = 1 << 22
+"""Cells hashed at a time: 16 MB."""
+
+_GATHERED = 1 << 15
+"""Cells looked up at a time: few enough to stay in a cache."""
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much is done and how much there is."""
@@ -30,46 +33,49 @@ class Design:
         self._starts = np.concatenate([[0], np.cumsum(sizes)])
         self.n_rows = int(self._starts[-1])
         self.n_candidates = len(candidates)
-
-    def cells(self, start: int, stop: int) -> NDArray[np.int32]:
-        """Return the rows that candidates start..stop set, (b, sum of m h) int32, -1 for none."""
-        parts = []
-        for params, first in zip(self._params, self._starts, strict=False):
-            cells = self._candidates.cells(params, start, stop)
-            parts.append(cells if first == 0 else np.where(cells < 0, cells, cells + first))
-        return parts[0] if len(parts) == 1 else np.hstack(parts).astype(np.int32)
+        self._block = max(BLOCK // sum(params.m * params.h for params in self._params), 1)
+        self._whole: NDArray[np.int32] | None = None
 
     def blocks(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
-        """Yield the first index and the cells of every block of candidates."""
-        for start in range(0, self.n_candidates, BLOCK):
-            yield start, self.cells(start, min(start + BLOCK, self.n_candidates))
+        """Yield the first index and the cells of every block of candidates.
+
+        Cells are the rows that each candidate sets, (b, sum of m h) int32, -1 for none. Those
+        of a single block are kept for the next time.
+        """
+        if self._whole is not None:
+            yield 0, self._whole
+            return
+        for start in range(0, self.n_candidates, self._block):
+            cells = self._cells(self._candidates, start, start + self._block)
+            if len(cells) == self.n_candidates:
+                self._whole = cells
+            yield start, cells
 
     def columns(self, chosen: NDArray[np.int64]) -> sparse.csc_array:
         """Return the columns of the chosen candidates as a sparse (n, len(chosen)) matrix."""
-        parts = [self.cells(int(index), int(index) + 1) for index in chosen]
-        width = sum(params.m * params.h for params in self._params)
-        cells = np.vstack(parts) if parts else np.empty((0, width), dtype=np.int32)
+        if self._whole is not None:
+            cells = self._whole[chosen]
+        else:
+            cells = self._cells(self._candidates.subset(chosen.tolist()), 0, len(chosen))
         set_here = cells >= 0
         ends = np.concatenate([[0], np.cumsum(set_here.sum(axis=1))])
         rows = cells[set_here]
         return sparse.csc_array((np.ones(len(rows)), rows, ends), shape=(self.n_rows, len(chosen)))
 
+    def _cells(self, candidates: Candidates, start: int, stop: int) -> NDArray[np.int32]:
+        stop = min(stop, len(candidates))
+        parts = []
+        for params, first in zip(self._params, self._starts, strict=False):
+            cells = candidates.cells(params, start, stop)
+            parts.append(cells if first == 0 else np.where(cells < 0, cells, cells + first))
+        return parts[0] if len(parts) == 1 else np.hstack(parts).astype(np.int32)
 
-@compiled
-def sum_cells(
-    cells: NDArray[np.int32],
-    first: NDArray[np.float64],
-    second: NDArray[np.float64],
-    sums: NDArray[np.float64],
-) -> None:
-    """Add up two row vectors over the rows that each candidate sets, into (b, 2) `sums`."""
-    for s in range(cells.shape[0]):
-        one = 0.0
-        other = 0.0
-        for t in range(cells.shape[1]):
-            row = cells[s, t]
-            if row >= 0:
-                one += first[row]
-                other += second[row]
-        sums[s, 0] = one
-        sums[s, 1] = other
+
+def sum_rows(cells: NDArray[np.int32], values: NDArray[Any]) -> NDArray[Any]:
+    """Add up a row vector, (n,), over the rows that each candidate sets, (b,)."""
+    padded = np.append(values, values.dtype.type(0))  # its end is where -1 points
+    sums = np.empty(len(cells), dtype=values.dtype)
+    step = max(_GATHERED // cells.shape[1], 1)
+    for start in range(0, len(cells), step):
+        sums[start : start + step] = padded[cells[start : start + step]].sum(axis=1)
+    return sums

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.significance import CORRECTIONS, threshold
@@ -114,5 +114,5 @@ def conclude(
 
 def _interval(raw: Raw, error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the two-sided normal interval that misses with chance `error`."""
-    margin = stats.norm.isf(error / 2) * raw.std_error
+    margin = -special.ndtri(error / 2) * raw.std_error
     return raw.estimate - margin, raw.estimate + margin

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from rappor.decoding.design import Design, Progress, sum_cells
+from rappor.decoding.design import Design, Progress, sum_rows
 from rappor.decoding.fit import Fit, fit_rows
 from rappor.decoding.products import weighted_products
 from rappor.decoding.significance import null_tail, threshold
@@ -98,12 +98,13 @@ def _screen(
     -------
     estimate, std_error : (c,) float64.
     """
-    sums = np.empty((design.n_candidates, 2))
-    weighted = fit.weight * fit.residual
+    # Score and weight in one go, as the parts of a complex number.
+    both = fit.weight * fit.residual + 1j * fit.weight
+    sums = np.empty(design.n_candidates, dtype=complex)
     for start, cells in design.blocks():
-        sum_cells(cells, weighted, fit.weight, sums[start : start + len(cells)])
+        sums[start : start + len(cells)] = sum_rows(cells, both)
         progress("screening candidates", start + len(cells), design.n_candidates)
-    score, own = sums.T
+    score, own = sums.real, sums.imag
     # The background takes own^2 / sum of weights, the selected their number in rows.
     n_selected = len(fit.coefficients) - n_backgrounds
     share_left = max(1 - n_selected / len(fit.residual), 0.05)

@@ -6,11 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.candidates import Candidates
-from rappor.compiled import compiled
-from rappor.decoding.design import Design
+from rappor.decoding.design import Design, Progress, sum_rows
 
 
-def find_ties(design: Design, live: NDArray[np.bool_]) -> list[list[int]]:
+def find_ties(design: Design, live: NDArray[np.bool_], progress: Progress) -> list[list[int]]:
     """Return the groups of two or more candidates that set the same live rows.
 
     Parameters
@@ -21,13 +20,29 @@ def find_ties(design: Design, live: NDArray[np.bool_]) -> list[list[int]]:
     -------
     Groups in order of their first members, each increasing.
     """
+    mixed = np.where(live, _mix(np.arange(1, len(live) + 1, dtype=np.uint64)), np.uint64(0))
     hashes = np.empty(design.n_candidates, dtype=np.uint64)
     for start, cells in design.blocks():
-        _hash_rows(cells, live, hashes[start : start + len(cells)])
+        hashes[start : start + len(cells)] = sum_rows(cells, mixed)
+        progress("comparing candidates", start + len(cells), design.n_candidates)
     order = np.argsort(hashes, kind="stable")
     breaks = np.flatnonzero(np.diff(hashes[order])) + 1
-    groups = [group for group in np.split(order, breaks) if len(group) > 1]
-    return sorted(sorted(map(int, group)) for group in groups)
+    starts = np.concatenate([[0], breaks])
+    sizes = np.diff(starts, append=len(order))
+    groups = [
+        order[start : start + size].tolist()
+        for start, size in zip(starts[sizes > 1], sizes[sizes > 1], strict=True)
+    ]
+    return sorted(groups)
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Spread numbers over 64 bits, so that sums of different ones differ (MurmurHash3's way)."""
+    x = x * np.uint64(0x9E3779B97F4A7C15)
+    x ^= x >> np.uint64(32)
+    x *= np.uint64(0xD6E8FEB86659FD93)
+    x ^= x >> np.uint64(32)
+    return x
 
 
 def drop_ties(candidates: Candidates, ties: list[list[int]]) -> Candidates:
@@ -45,21 +60,3 @@ def spread_ties(n_candidates: int, ties: list[list[int]]) -> NDArray[np.int64]:
     for group in ties:
         place[group] = place[group[0]]
     return place
-
-
-@compiled
-def _hash_rows(
-    cells: NDArray[np.int32], live: NDArray[np.bool_], hashes: NDArray[np.uint64]
-) -> None:
-    """Condense the set of live rows of each candidate into 64 bits, whatever their order."""
-    for s in range(cells.shape[0]):
-        total = np.uint64(0)
-        for t in range(cells.shape[1]):
-            row = cells[s, t]
-            if row >= 0 and live[row]:
-                x = (np.uint64(row) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-                x ^= x >> np.uint64(32)
-                x *= np.uint64(0xD6E8FEB86659FD93)
-                x ^= x >> np.uint64(32)
-                total += x
-        hashes[s] = total
