@@ -9,12 +9,15 @@ from scipy import sparse
 from rappor.decoding.products import weighted_products
 
 
+@pytest.mark.parametrize("density", [0.5, 0.02])
 @pytest.mark.parametrize(("rows", "left", "right"), [(30, 5, 7), (1, 1, 1), (8, 0, 3), (9, 3, 0)])
-def test_products_are_those_of_dense_matrices(rows: int, left: int, right: int) -> None:
-    """Any values, rows of zero weight and empty sides included."""
+def test_products_are_those_of_dense_matrices(
+    rows: int, left: int, right: int, density: float
+) -> None:
+    """Any values, rows of zero weight and empty sides included, a sparse and a fuller right."""
     chance = np.random.default_rng(rows)
     first = chance.normal(size=(rows, left)) * (chance.random((rows, left)) < 0.5)
-    second = chance.normal(size=(rows, right)) * (chance.random((rows, right)) < 0.5)
+    second = chance.normal(size=(rows, right)) * (chance.random((rows, right)) < density)
     weight = np.where(chance.random(rows) < 0.2, 0.0, chance.random(rows))
     products = weighted_products(sparse.csc_array(first), weight, sparse.csr_array(second))
     assert products.shape == (left, right)

@@ -6,6 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+_SPARSE = 32
+"""One entry in so many: where the right side has fewer, it is better left sparse."""
+
+_MOST = 1 << 22
+"""Entries of the right side, 32 MB, up to which it is written out."""
+
 
 def weighted_products(
     left: sparse.csc_array, weight: NDArray[np.float64], right: sparse.csr_array
@@ -23,4 +29,7 @@ def weighted_products(
     """
     scaled = left.data * weight[left.indices]
     rows = sparse.csr_array((scaled, left.indices, left.indptr), shape=left.shape[::-1])
+    size = right.shape[0] * right.shape[1]
+    if size <= _MOST and _SPARSE * right.nnz > size:
+        return np.asarray(rows @ right.toarray())
     return np.asarray((rows @ right).toarray())
