@@ -78,7 +78,7 @@ _CASES: dict[str, Callable[[], Case]] = {
         _exponential(100), 200, epsilon=1.0743, lifetime=4.394449, reports=1_000_000
     ),
     "most strings not asked": lambda: _case(
-        _zipf(1000), 100, n_asked=90, epsilon=2, lifetime=4, reports=300_000
+        _zipf(1000), 200, n_asked=100, epsilon=2, lifetime=4, reports=300_000
     ),
     "two bytes": lambda: _case(
         _zipf(150), 300, limited=True, epsilon=2, lifetime=4, reports=300_000, max_bytes=2

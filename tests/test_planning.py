@@ -132,6 +132,28 @@ def test_found_is_what_the_procedures_find_in_normal_scores(
     assert abs(prediction.found - found.mean()) <= 0.02 * found.mean() + sure
 
 
+FOUND = [
+    ({"h": 2, "m": 16, "f": 0.5, "p": 0.5, "q": 0.75}, 33.2, 43.2),
+    ({"m": 16, "f": 0.2, "p": 0.3361, "q": 0.6639}, 41.1, 51.5),
+    ({"m": 32, "f": 0.2, "p": 0.223909, "q": 0.530677}, 42.6, 53.2),
+]
+"""Designs of [EPK14] 5.2's privacy, and the mean number found of its 100 strings under Bonferroni
+and Benjamini-Hochberg: by this decoder in 200 collections, the second by least squares in 20."""
+
+
+@pytest.mark.parametrize(("letters", "bonferroni", "bh"), FOUND)
+def test_found_in_the_data_of_the_paper(
+    letters: dict[str, Any], bonferroni: float, bh: float
+) -> None:
+    """Within one string, twice the standard error of 20 collections."""
+    params = Params(k=128, **letters)
+    crowd = Crowd.of_shares(np.exp(-0.05 * np.arange(100)), 200)
+    for correction, found in (("bonferroni", bonferroni), ("bh", bh)):
+        question = Question(crowd=crowd, correction=correction)
+        made = assess(params, question, reports=1_000_000)
+        assert made.prediction.found == pytest.approx(found, abs=1)
+
+
 @settings(deadline=None, max_examples=40)
 @given(
     st.integers(100, 10**9),

@@ -89,6 +89,21 @@ def test_demo_output_is_what_the_demo_prints() -> None:
     assert printed[-3:] == shown.splitlines()[-3:]
 
 
+def test_plan_is_what_the_planner_prints() -> None:
+    """The plan in the README comes from the command above it, line by line."""
+    (shown,) = [block for block in blocks("console") if block.startswith("$ rappor plan")]
+    command, *lines = shown.splitlines()
+    program = "from rappor.cli import main; main()"
+    answer = subprocess.run(
+        [sys.executable, "-c", program, *command.split()[2:]],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    printed = [line.rstrip() for line in answer.stdout.splitlines()]
+    assert printed[: len(lines)] == lines
+
+
 def test_test_command_is_the_one_that_ci_runs() -> None:
     """Exactly one line of the README is the test command, and CI reads it from there."""
     commands = [line for line in README.splitlines() if re.match(r"python3 -m venv .*pytest", line)]

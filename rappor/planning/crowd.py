@@ -79,7 +79,7 @@ class Crowd:
         _check_candidates(n_candidates)
         ordered = np.sort(_check_shares(shares))[::-1]
         n_asked = min(n_candidates, len(ordered)) if n_held is None else n_held
-        if not 0 <= n_asked <= min(n_candidates, len(ordered)):
+        if n_asked not in range(min(n_candidates, len(ordered)) + 1):
             raise ParamsError(
                 f"n_held must be an integer in [0, {min(n_candidates, len(ordered))}], "
                 f"got {n_held!r}"

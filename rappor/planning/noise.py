@@ -24,8 +24,9 @@ from rappor.errors import ParamsError
 from rappor.params import ONE, Params, threshold
 from rappor.privacy import epsilon_one
 
-LEAST_EPSILON: Final = 1e-3
-"""Below it 32-bit coins begin to round the promise visibly."""
+LOSSES: Final = (1e-3, 100.0)
+"""Nats that can be planned: below, 32-bit coins begin to round the promise visibly; above,
+nothing is promised."""
 
 _FINEST: Final = 1e-12
 _GOLDEN: Final = (math.sqrt(5) - 1) / 2
@@ -35,10 +36,8 @@ def check_losses(epsilon: float, lifetime: float) -> None:
     """Raise ParamsError unless the losses are finite, positive and in order."""
     for name, value in (("epsilon", epsilon), ("lifetime", lifetime)):
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not LEAST_EPSILON <= value < math.inf:  # a NaN is not
-            raise ParamsError(
-                f"{name} must be a number in [{LEAST_EPSILON}, infinity), got {value!r}"
-            )
+        if not number or not LOSSES[0] <= value <= LOSSES[1]:  # a NaN is not
+            raise ParamsError(f"{name} must be a number in [0.001, 100], got {value!r}")
     if lifetime < epsilon:
         raise ParamsError(
             f"lifetime must be at least epsilon, the loss of one report ({epsilon:g}), "
@@ -79,14 +78,12 @@ def choose_noise(  # the paper's letters
     Raises
     ------
     ParamsError
-        A loss is not a number in [1e-3, infinity), or lifetime is less than epsilon.
+        A loss is not a number in [0.001, 100], or lifetime is less than epsilon.
     """
     check_losses(epsilon, lifetime)
-    # Odds above e^700 are no numbers; 32-bit coins reach e^44.
-    each, cap = min(epsilon / h, 700.0), min(lifetime / (2 * h), 350.0)
-    t_f = min(max(math.ceil(ONE / (math.exp(cap) + 1)), 1), ONE // 2 - 1)
+    t_f = _forced(lifetime, h)
     most = math.log((ONE - t_f) / t_f)  # what the rounded permanent response really loses
-    each = min(each, 2 * most)
+    each = min(epsilon / h, 2 * most)
     if symmetric:
         q_star = 1 / (1 + math.exp(-each / 2))
     elif crowded:
@@ -105,7 +102,7 @@ def choose_published(
     None where even q = 1 loses less than epsilon asks for.
     """
     check_losses(epsilon, lifetime)
-    t_f = min(max(math.ceil(ONE / (math.exp(lifetime / (2 * h)) + 1)), 1), ONE // 2 - 1)
+    t_f = _forced(lifetime, h)
 
     def at(t_q: int) -> Params:
         return Params(k=k, h=h, m=m, f=2 * t_f / ONE, p=0.5, q=t_q / ONE)
@@ -117,6 +114,11 @@ def choose_published(
         middle = (low + high) // 2
         low, high = (middle, high) if epsilon_one(at(middle)) <= epsilon else (low, middle)
     return at(low)
+
+
+def _forced(lifetime: float, h: int) -> int:
+    """Return the threshold of f/2 that loses at most this for ever ([EPK14] Theorem 1)."""
+    return min(math.ceil(ONE / (math.exp(lifetime / (2 * h)) + 1)), ONE // 2 - 1)
 
 
 def _p_star(q_star: float, each: float) -> float:
