@@ -41,13 +41,17 @@ FALSE_ALARM = 1e-9
 
 SIGMAS = float(stats.norm.isf(FALSE_ALARM))
 
-FEW, MANY = 16, 400
-QUICK = ("strict, 20,000 reports", "privacy of [EPK14]", "h = 2, symmetric")
+MANY = 400
+QUICK = {"strict, 20,000 reports": 100, "privacy of [EPK14]": 16, "h = 2, symmetric": 16}
+"""Plans of the default run, and collections that a minute affords of each."""
+
+SEEN = 0.3
+"""Part of a mean that chance may hide at most: an error of twice as much would be seen."""
 
 each_plan = pytest.mark.parametrize(
     ("name", "n_runs"),
     [
-        *(pytest.param(name, FEW, id=f"{name}, few") for name in QUICK),
+        *(pytest.param(name, few, id=f"{name}, few") for name, few in QUICK.items()),
         *(
             pytest.param(
                 name,
@@ -102,7 +106,9 @@ def test_as_many_strings_are_found_as_expected(name: str, n_runs: int) -> None:
     """The mean number found, within 5 %."""
     found = [float(run.detected.sum() + run.hit) for run in observed(name, n_runs)]
     expected = plans.with_probe(name)[0]
-    assert abs(np.mean(found) - expected) <= 0.05 * expected + stray(found)
+    sure = stray(found)
+    assert sure <= SEEN * expected
+    assert abs(np.mean(found) - expected) <= 0.05 * expected + sure
 
 
 @each_plan
@@ -125,6 +131,7 @@ def test_rare_strings_have_the_variance_predicted(name: str, n_runs: int) -> Non
     best = optimum(it.plan.epsilon) / it.plan.reports
     ratios = [run.rare / best for run in runs]
     mean, sure = float(np.mean(ratios)), stray(ratios)
+    assert sure <= SEEN * it.plan.excess
     assert abs(mean - it.plan.excess) <= 0.05 * it.plan.excess + sure
     if not it.limited:
         assert it.plan.excess <= 1.1
