@@ -182,7 +182,7 @@ def binned(name: str, runs: list[Observed]) -> list[tuple[int, float, float]]:
 
 def plans(*, quick: bool) -> list[Table]:
     """Compare the predictions of the plans with simulated collections."""
-    n_runs = 8 if quick else 400
+    n_runs = 8 if quick else 150
     table = Table(
         title=f"plan: predicted and observed, {n_runs} collections a row",
         columns=(

@@ -20,7 +20,7 @@ _EXACT_RANKS: Final = 1000
 _STEP: Final = 1 / 4096
 """Of the grid on which the level of a bit is counted."""
 
-_LEAST: Final = 1e-15
+_LEAST: Final = 1e-13
 """Chance of a level that is left out."""
 
 
@@ -118,7 +118,7 @@ def bit_levels(crowd: Crowd, density: float) -> tuple[NDArray[np.float64], NDArr
     chances = np.fft.irfft(np.exp(logs), size)
     kept = np.flatnonzero(chances > _LEAST)
     left: NDArray[np.float64] = chances[kept]
-    return kept.astype(np.float64) * _STEP, left / left.sum()
+    return np.minimum(kept * _STEP, 1.0), left / left.sum()
 
 
 def _integral(edges: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:

@@ -24,9 +24,9 @@ from rappor.errors import ParamsError
 from rappor.params import ONE, Params, threshold
 from rappor.privacy import epsilon_one
 
-LOSSES: Final = (1e-3, 100.0)
+LOSSES: Final = (1e-3, 40.0)
 """Nats that can be planned: below, 32-bit coins begin to round the promise visibly; above,
-nothing is promised."""
+they end, and nothing is promised long before."""
 
 _FINEST: Final = 1e-12
 _GOLDEN: Final = (math.sqrt(5) - 1) / 2
@@ -37,7 +37,7 @@ def check_losses(epsilon: float, lifetime: float) -> None:
     for name, value in (("epsilon", epsilon), ("lifetime", lifetime)):
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not LOSSES[0] <= value <= LOSSES[1]:  # a NaN is not
-            raise ParamsError(f"{name} must be a number in [0.001, 100], got {value!r}")
+            raise ParamsError(f"{name} must be a number in [0.001, 40], got {value!r}")
     if lifetime < epsilon:
         raise ParamsError(
             f"lifetime must be at least epsilon, the loss of one report ({epsilon:g}), "
@@ -78,7 +78,7 @@ def choose_noise(  # the paper's letters
     Raises
     ------
     ParamsError
-        A loss is not a number in [0.001, 100], or lifetime is less than epsilon.
+        A loss is not a number in [0.001, 40], or lifetime is less than epsilon.
     """
     check_losses(epsilon, lifetime)
     t_f = _forced(lifetime, h)

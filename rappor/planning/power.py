@@ -107,7 +107,7 @@ class Prediction:
 def predict(params: Params, n_reports: int, question: Question) -> Prediction:
     """Predict detection and errors of the decoder; see the theory above."""
     crowd = question.crowd
-    errors, tau2 = _settle(params, n_reports, crowd)
+    errors, hidden = _settle(params, n_reports, crowd)
     standing = crowd.shares / np.interp(crowd.shares, _OWN, errors)
     cut, more = _cuts(standing, question)
     # A string that is found anyway is one of those that set the cut; one in doubt comes on top.
@@ -116,7 +116,8 @@ def predict(params: Params, n_reports: int, question: Question) -> Prediction:
     share = _smallest(errors, more, question.power)
     found = float(crowd.asked @ chances)
     n_detected = max(found + crowd.absent * cut, 1.0)
-    error = float(np.interp(1.0 if share is None else share, _OWN, errors))
+    own = np.array([1.0 if share is None else share])
+    error = float(_errors(params, n_reports, crowd, own=own, hidden=hidden)[0])
     missed = 1 - question.confidence
     return Prediction(
         found=found,
@@ -126,44 +127,74 @@ def predict(params: Params, n_reports: int, question: Question) -> Prediction:
         error=error,
         width=2 * _quantile(missed / 2) * error,
         adjusted_width=2 * _quantile(missed * min(n_detected / crowd.n_candidates, 1) / 2) * error,
-        parts=_parts(params, n_reports, own=share or 0.0, error=error, tau2=tau2, crowd=crowd),
+        parts=_parts(params, n_reports, crowd, own=own, hidden=hidden),
     )
 
 
 def lone_error(params: Params, n_reports: int, crowd: Crowd) -> float:
     """Return the standard error of an absent candidate if there were cohorts without end."""
-    return float(1 / np.sqrt(_information(params, n_reports, crowd, tau2=0.0)[0]))
+    lone = _Hidden(tau2=0.0, taken=0.0)
+    return float(_errors(params, n_reports, crowd, own=np.zeros(1), hidden=lone)[0])
 
 
-def _settle(params: Params, n_reports: int, crowd: Crowd) -> tuple[NDArray[np.float64], float]:
-    """Return the errors at the shares `_OWN`, and tau^2, that the selection settles at."""
-    rows = params.m * params.k
-    tau2, taken, before = 0.0, 0.0, (-1.0, -1.0)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hidden:
+    """What the selection leaves and takes: tau^2, and the number of strings in it."""
+
+    tau2: float
+    taken: float
+
+
+def _settle(params: Params, n_reports: int, crowd: Crowd) -> tuple[NDArray[np.float64], _Hidden]:
+    """Return the errors at the shares `_OWN`, and the selection that they settle at."""
+    hidden = _Hidden(tau2=0.0, taken=0.0)
     for _ in range(_ROUNDS):
-        left = max(1 - taken / rows, _LEAST_INFORMATION)
-        errors = 1 / np.sqrt(left * _information(params, n_reports, crowd, tau2=tau2))
-        errors = np.sqrt(errors**2 + _spread(params, n_reports))
-        if np.allclose((tau2, taken), before, rtol=_SETTLED, atol=0):
-            break
+        errors = _errors(params, n_reports, crowd, own=_OWN, hidden=hidden)
         standing = crowd.shares / np.interp(crowd.shares, _OWN, errors)
         cut = _step_up(standing, crowd, level=ENTER, more=0.0)
         chances = _chance(standing, cut)
-        before = tau2, taken
-        taken = float(crowd.asked @ chances) + crowd.absent * cut
-        tau2 = _collisions(params, n_reports, crowd, chances=chances, tau2=tau2)
-    return errors, tau2
+        before, hidden = (
+            hidden,
+            _Hidden(
+                tau2=_collisions(params, n_reports, crowd, chances=chances, tau2=hidden.tau2),
+                taken=float(crowd.asked @ chances) + crowd.absent * cut,
+            ),
+        )
+        settled = (before.tau2, before.taken), (hidden.tau2, hidden.taken)
+        if np.allclose(*settled, rtol=_SETTLED, atol=0):
+            break
+    return errors, hidden
+
+
+def _errors(
+    params: Params,
+    n_reports: int,
+    crowd: Crowd,
+    *,
+    own: NDArray[np.float64],
+    hidden: _Hidden,
+) -> NDArray[np.float64]:
+    """Return the standard errors of strings with these shares; the theory's formula."""
+    left = max(1 - hidden.taken / (params.m * params.k), _LEAST_INFORMATION)
+    information = _information(params, n_reports, crowd, own=own, tau2=hidden.tau2)
+    spread = _spread(params, n_reports, own)
+    return np.asarray(np.sqrt(1 / (left * (1 - params.density) * information) + spread))
 
 
 def _information(
-    params: Params, n_reports: int, crowd: Crowd, *, tau2: float
+    params: Params,
+    n_reports: int,
+    crowd: Crowd,
+    *,
+    own: NDArray[np.float64],
+    tau2: float,
 ) -> NDArray[np.float64]:
-    """Return 1 / error^2 at the shares `_OWN`, before other candidates take theirs."""
-    density = params.density
-    levels, chances = bit_levels(crowd, density)
+    """Return n E[1 / (v + tau^2)] for strings with these shares, n being the bits of one."""
+    levels, chances = bit_levels(crowd, params.density)
     # A share of one's own lies on the bit with the shares of the others.
-    noise = _noise(params, n_reports, levels + np.outer(_OWN, 1 - levels))
-    inverse = (1 / (noise + tau2)) @ chances
-    return np.asarray(params.m * params.k * density * (1 - density) * inverse)
+    noise = _noise(params, n_reports, levels + np.outer(own, 1 - levels))
+    ones = params.m * params.k * params.density
+    return np.asarray(ones * ((1 / (noise + tau2)) @ chances))
 
 
 def _noise(params: Params, n_reports: int, level: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -173,9 +204,9 @@ def _noise(params: Params, n_reports: int, level: NDArray[np.float64]) -> NDArra
     return np.asarray(mean * (1 - mean) * params.m / n_reports / gap**2)
 
 
-def _spread(params: Params, n_reports: int) -> NDArray[np.float64]:
+def _spread(params: Params, n_reports: int, own: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return what h bits of one string share: the uneven spread of its devices over cohorts."""
-    return np.asarray((1 - 1 / params.h) * _OWN * (1 - _OWN) / n_reports)
+    return np.asarray((1 - 1 / params.h) * own * (1 - own) / n_reports)
 
 
 def _collisions(
@@ -242,19 +273,27 @@ def _quantile(tail: float) -> float:
 
 
 def _parts(
-    params: Params, n_reports: int, *, own: float, error: float, tau2: float, crowd: Crowd
+    params: Params,
+    n_reports: int,
+    crowd: Crowd,
+    *,
+    own: NDArray[np.float64],
+    hidden: _Hidden,
 ) -> dict[str, float]:
-    """Split a string's variance by its causes, as portions of it that sum to one."""
-    ones = params.m * params.k * params.density
-    settled = _information(params, n_reports, crowd, tau2=tau2) / (1 - params.density)
-    noise = ones / float(np.interp(own, _OWN, settled)) - tau2  # of one bit, in the mean
+    """Split the variance of a string of one share, (1,), by its causes; portions sum to one."""
+    information = _information(params, n_reports, crowd, own=own, tau2=hidden.tau2)
+    unexplained = hidden.tau2 / (params.m * params.k * params.density)
+    noise = float(1 / information[0]) - unexplained
+    # Of the coins and the devices together, the devices have their part at the mean level.
     level = own + (1 - own) * params.density
-    plain = float(_noise(params, n_reports, np.array([level]))[0])
-    sampled = noise / plain * level * (1 - level) * params.m / n_reports
+    sampled = level * (1 - level) * params.m / n_reports / _noise(params, n_reports, level)
+    sampling = noise * float(sampled[0])
+    variance = float(_errors(params, n_reports, crowd, own=own, hidden=hidden)[0]) ** 2
+    spread = float(_spread(params, n_reports, own)[0])
     parts = {
-        "coins": (noise - sampled) / ones,
-        "sampling": sampled / ones + float(np.interp(own, _OWN, _spread(params, n_reports))),
-        "unexplained": tau2 / ones,
+        "coins": noise - sampling,
+        "sampling": sampling + spread,
+        "unexplained": unexplained,
+        "candidates": variance - noise - unexplained - spread,
     }
-    parts["candidates"] = error**2 - sum(parts.values())
-    return {name: part / error**2 for name, part in parts.items()}
+    return {name: part / variance for name, part in parts.items()}
