@@ -191,14 +191,14 @@ def plans(*, quick: bool) -> list[Table]:
             "m",
             "share %",
             "power",
-            "observed",
+            "power seen",
             "worst bin",
             "found",
-            "observed ",
+            "found seen",
             "width ratio",
             "adjusted ratio",
             "rare / best",
-            "predicted ",
+            "rare seen",
         ),
         note="Power: a string of that share, detected with .8 as planned. Worst bin: largest gap "
         "between predicted and\nobserved chance in bins of the held strings. Ratios: observed to "
@@ -228,6 +228,6 @@ def _row(name: str, runs: list[Observed]) -> list[str | int | float]:
         float(np.mean([run.detected.sum() + run.hit for run in runs])),
         float(np.mean([run.width for run in runs])) / prediction.width,
         float(np.nanmean([run.adjusted_width for run in runs])) / prediction.adjusted_width,
-        float(np.mean([run.rare for run in runs])) / best,
         made.excess,
+        float(np.mean([run.rare for run in runs])) / best,
     ]
