@@ -45,7 +45,7 @@ def _accuracy(rows: list[dict[str, Any]]) -> Chart:
     reports = Axis(field="reports", title="reports", log=True)
     found = Axis(field="found", title="strings found, of 100", domain=(0, 100))
     variation = Axis(
-        field="total variation", title="total variation of the distribution", domain=(0, 1)
+        field="total variation", title="total variation of the distribution", domain=(0, 0.6)
     )
     return side_by_side(
         *(
@@ -62,7 +62,7 @@ def _power(rows: list[dict[str, Any]]) -> Chart:
     return line_chart(
         [row | {"chance": row["closed form"]} for row in rows],
         points=[row | {"chance": row["measured"]} for row in rows],
-        x=Axis(field="share %", title="share of the string, %", log=True),
+        x=Axis(field="share %", title="share of the string, %", log=True, domain=(0.3, 5)),
         y=Axis(field="chance", title="chance to find it", domain=(0, 1)),
         series="design",
         legend=_LEGEND,
