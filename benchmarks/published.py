@@ -130,10 +130,10 @@ def _table_1(runs: list[Detection]) -> Table:
         title=f"tables, [EPK14] 5.2 (Table 1): exp(-.05 i), N = 1e6, {len(runs)} runs",
         columns=_COLUMNS,
         note="Closed form of the strings found: sum over strings of the chance to pass "
-        "Bonferroni's limit, 5 % over 200.\n45 with 2 false is not what Bonferroni gives: 33 are "
-        "to be expected, and a false one in 5 % of all runs;\nthe false discovery rate gives 43 "
-        "with 1.2. The standard error is of a fit on the selected strings, as printed;\nno "
-        "unbiased fit of all 200 has less than 2,913 in the mean (Cramer-Rao).",
+        "Bonferroni's limit, 5 % over 200.\n45 with 2 false is not what Bonferroni gives: "
+        f"{expected:.0f} are to be expected, and a false one in 5 % of all runs.\nIt is what the "
+        "false discovery rate gives. The standard error is of a fit on the selected strings, as "
+        "printed;\nno unbiased fit of all 200 has less than 2,913 in the mean (Cramer-Rao).",
     )
     table.rows += [
         ["eps_1", 1.0743, _NONE, epsilon_one(design), _verdict(1.0743, epsilon_one(design))],
