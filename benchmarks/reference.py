@@ -48,7 +48,7 @@ def _decode_apart(folder: Path) -> Run:
     command = [sys.executable, "-m", "benchmarks.reference_once", str(folder)]
     answer = subprocess.run(command, cwd=_ROOT, capture_output=True, check=True)  # noqa: S603
     document: Run = json.loads(answer.stdout)
-    return document
+    return document | {"name": f"{folder.parent.name}/{folder.name}"}
 
 
 def _mean(runs: list[Run], side: str, key: str) -> float:
@@ -127,6 +127,7 @@ def _summary(runs: dict[str, list[Run]]) -> Table:
     pooled = [run for rs in known.values() for run in rs]
     small = [run for name, rs in known.items() if not name.startswith(_HUGE) for run in rs]
     ratios = [r["ours"]["distribution"] / r["theirs"]["distribution"] for r in small]
+    higher = [run["name"] for run, ratio in zip(small, ratios, strict=True) if ratio >= 1]
     n_false, n_true = (sum(run["ours"][key] for run in pooled) for key in ("false", "true"))
     their_false, their_true = (sum(r["theirs"][key] for r in pooled) for key in ("false", "true"))
     more = [run["at_their_false"] - run["theirs"]["true"] for run in pooled]
@@ -134,7 +135,7 @@ def _summary(runs: dict[str, list[Run]]) -> Table:
         title="reference: all collections with a recorded result",
         columns=("what", "ours", "theirs"),
         note=f"Total variation without the collections of {_HUGE}... candidates, which are shown "
-        "above.",
+        f"above; not lower: {', '.join(higher) or 'none'}.",
     )
     table.rows += [
         ["false strings", n_false, their_false],
