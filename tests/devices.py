@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,8 @@ from rappor_client import Caps, Client
 from rappor import Metric, Params
 
 UNCAPPED = Caps(patterns=float("inf"), epsilon=float("inf"), lifetime=float("inf"))
-BALANCED = Params.profile("balanced")
+BALANCED = dataclasses.replace(Params.profile("balanced"), m=1)
+"""In one cohort the same values share their bits in every run; in many, now and then others."""
 BOOLEAN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
 
 Opener = Callable[..., Client]
