@@ -47,6 +47,8 @@ class Collector:
         self._key = settings.upload_key()
         self._loop = asyncio.get_running_loop()
         self._fresh: list[tuple[Submission, Answer]] = []
+        self._waiting: dict[Answer, float] = {}
+        self._impatience = self._loop.create_task(self._give_up_late())
         self.store = Store.open(settings.database)
         self.metrics = Metrics(lambda: len(self._writer))
         self._writer: Writer[Answer] = Writer(
@@ -59,6 +61,7 @@ class Collector:
 
     def close(self) -> None:
         """Commit what was taken, then let go of everything."""
+        self._impatience.cancel()
         self._writer.close()
         self.analyst.close()
         self.store.close()
@@ -97,11 +100,8 @@ class Collector:
         if not self._fresh:
             self._loop.call_soon(self._hand_over)
         self._fresh.append((submission, answer))
-        try:
-            async with asyncio.timeout(self.settings.commit_seconds):
-                return await answer
-        except TimeoutError:
-            raise StoreError("the database takes its time") from None
+        self._waiting[answer] = self._loop.time() + self.settings.commit_seconds
+        return await answer
 
     def _hand_over(self) -> None:
         """Give the writer what this turn of the loop has read, at once.
@@ -112,7 +112,15 @@ class Collector:
         try:
             self._writer.submit(fresh)
         except StoreError as error:
-            _resolve([(answer, error) for _, answer in fresh])
+            self._resolve([(answer, error) for _, answer in fresh])
+
+    async def _give_up_late(self) -> None:
+        """Fail the uploads that have waited too long; a timer for each would cost more."""
+        while True:
+            await asyncio.sleep(self.settings.commit_seconds / 10)
+            now = self._loop.time()
+            late = [answer for answer, until in self._waiting.items() if until < now]
+            self._resolve([(answer, StoreError("the database takes its time")) for answer in late])
 
     def refuse(self, reason: str) -> None:
         """Count an upload that was sunk whole."""
@@ -126,7 +134,17 @@ class Collector:
 
     def _deliver(self, results: Sequence[tuple[Answer, Result]]) -> None:
         """Wake the requests of a group, from the writer's thread."""
-        self._loop.call_soon_threadsafe(_resolve, results)
+        self._loop.call_soon_threadsafe(self._resolve, results)
+
+    def _resolve(self, results: Sequence[tuple[Answer, Result]]) -> None:
+        for answer, result in results:
+            self._waiting.pop(answer, None)
+            if answer.done():  # the sender has gone, or was told to come again
+                continue
+            if isinstance(result, bytes):
+                answer.set_result(result)
+            else:
+                answer.set_exception(result)
 
 
 def load_known(settings: Settings) -> Known:
@@ -134,13 +152,3 @@ def load_known(settings: Settings) -> Known:
     text = read_text(settings.registry)
     current = Registry.loads(text, path=settings.registry)
     return Known(current, [Registry.load(path) for path in settings.older], text=text)
-
-
-def _resolve(results: Sequence[tuple[Answer, Result]]) -> None:
-    for answer, result in results:
-        if answer.done():  # the sender has gone
-            continue
-        if isinstance(result, bytes):
-            answer.set_result(result)
-        else:
-            answer.set_exception(result)

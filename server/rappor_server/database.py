@@ -95,10 +95,13 @@ def writing(engine: Engine) -> Iterator[Connection]:
     On SQLite it waits for its turn at its beginning: one that read first and wrote later would
     fail if another wrote in between.
     """
-    with failing_as_store_error(), engine.connect() as connection:
-        connection.execution_options(**{_WRITES: True})
-        with connection.begin():
-            yield connection
+    with failing_as_store_error(), open_to_write(engine) as connection, connection.begin():
+        yield connection
+
+
+def open_to_write(engine: Engine) -> Connection:
+    """Return a connection whose transactions write; see `writing`."""
+    return engine.connect().execution_options(**{_WRITES: True})
 
 
 def wait_alone(connection: Connection) -> None:

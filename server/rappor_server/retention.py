@@ -10,7 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Delete, Engine, delete, literal_column, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Delete,
+    Engine,
+    Result,
+    delete,
+    literal_column,
+    select,
+)
 
 from rappor_server import schema
 from rappor_server.bulk import BulkInsert
@@ -71,46 +80,40 @@ def _run(engine: Engine, statement: Delete) -> int:
 
 
 def _fold_all(engine: Engine, *, before: datetime.date) -> Iterator[int]:
-    """Fold every shard of days that are over; yield the rows that each saves."""
-    columns = schema.shard.c
+    """Fold every shard of every day that is over; yield the rows that each saves."""
+    columns = schema.tally.c
+    over = select(columns.day, columns.shard).distinct()
     with failing_as_store_error(), engine.connect() as db:
-        over = db.scalars(select(columns.id).where(columns.day < before, ~columns.folded)).all()
-    for shard in over:
+        found = db.execute(over.where(columns.day < before, columns.shard != _FOLDED)).all()
+    for day, shard in found:
         with writing(engine) as db:
             wait_alone(db)
-            yield _fold(db, shard)
+            yield _fold(db, day, shard)
 
 
-def _fold(db: Connection, shard: int) -> int:
-    """Add a shard's counters to those that all folded shards share; return the rows saved."""
-    columns = schema.shard.c
-    mark = schema.shard.update().where(columns.id == shard, ~columns.folded).values(folded=True)
-    if not db.execute(mark).rowcount:  # somebody else was first
-        return 0
-    added = _counters(db, shard)
-    known = _counters(db, _FOLDED, days={key[2] for key in added})
+def _fold(db: Connection, day: datetime.date, shard: int) -> int:
+    """Add a shard's counters of a day to those that are folded already; return the rows saved.
+
+    What is added is what was deleted, in one statement: a collector whose clock lags and who
+    still writes them either comes before, and is in it, or finds its counters gone.
+    """
+    columns = schema.tally.c
+    gone = delete(schema.tally).where(columns.day == day, columns.shard == shard)
+    added = _tallies(db.execute(gone.returning(*columns)))
+    kept = select(schema.tally).where(columns.day == day, columns.shard == _FOLDED)
+    known = _tallies(db.execute(kept))
     rows = []
     for key, tally in added.items():
         total = known[key] + tally if key in known else tally
         rows.append((*key, _FOLDED, total.reports, total.to_bytes()))
-    db.execute(delete(schema.tally).where(schema.tally.c.shard == shard))
     _TALLIES.run(db, rows)
     return len(added.keys() & known.keys())
 
 
-_Key = tuple[str, str, datetime.date, bool, int]
-
-
-def _counters(
-    db: Connection, shard: int, *, days: set[datetime.date] | None = None
-) -> dict[_Key, Tally]:
-    """Return the counters of a shard, of all its days or of some."""
-    query = select(schema.tally).where(schema.tally.c.shard == shard)
-    if days is not None:
-        query = query.where(schema.tally.c.day.in_(days))
+def _tallies(rows: Result[Any]) -> dict[tuple[Any, ...], Tally]:
     return {
         (row.metric, row.params, row.day, row.apart, row.cohort): Tally.from_bytes(
             row.reports, bytes(row.ones)
         )
-        for row in db.execute(query)
+        for row in rows
     }

@@ -19,7 +19,6 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    false,
 )
 
 metadata: Final = MetaData()
@@ -29,13 +28,6 @@ shard: Final = Table(
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=True, comment="Number of the shard"),
     Column("day", Date, nullable=False, comment="Day (UTC) of its counters"),
-    Column(
-        "folded",
-        Boolean,
-        nullable=False,
-        server_default=false(),
-        comment="True once its counters were added to those of others",
-    ),
     comment="One row for each day of a collector's run; it alone writes its shard's counters",
 )
 

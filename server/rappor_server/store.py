@@ -3,29 +3,31 @@
 Every run of a collector writes a shard of its own each day, a row a counter, and remembers what
 it has written; it never reads a counter to add to it, and no two collectors ever touch the same
 row. It goes on in a new shard after any failure, when it is not known what the database has
-kept, and if its day was folded meanwhile, which happens only to a clock that lags.
+kept, and if its counters were folded meanwhile, which happens only to a clock that lags.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from sqlalchemy import Connection, Engine, select
 
 from rappor_server import schema
-from rappor_server.bulk import BulkInsert
-from rappor_server.database import check_schema, failing_as_store_error, open_engine, writing
+from rappor_server.bulk import BulkInsert, BulkUpdate
+from rappor_server.database import check_schema, failing_as_store_error, open_engine, open_to_write
 from rappor_server.errors import ConflictError, StoreError
 from rappor_server.ingest import Accepted, Submission
 from rappor_server.tallies import Cell, Tally, sum_reports
 
 _UPLOADS: Final = BulkInsert(schema.upload, returning="id")
 _PARAMS: Final = BulkInsert(schema.params)
-_TALLIES: Final = BulkInsert(
+_TALLIES: Final = BulkInsert(schema.tally, returning="cohort")
+_KNOWN_TALLIES: Final = BulkUpdate(
     schema.tally, keys=("metric", "params", "day", "apart", "cohort", "shard")
 )
 _REFUSALS: Final = BulkInsert(schema.refusal, keys=("day", "metric", "reason", "shard"))
@@ -33,6 +35,10 @@ _KEPT: Final = BulkInsert(schema.kept)
 
 Refusals = Mapping[tuple[str, str], int]
 """(metric, reason) -> number."""
+
+
+class _TryAgainError(StoreError):
+    """Nothing was stored, and the same group can be stored in a new shard at once."""
 
 
 @dataclass
@@ -52,6 +58,7 @@ class Store:
         """Take an engine whose schema is this program's."""
         self.engine = engine
         self._shard: _Shard | None = None
+        self._own: Connection | None = None
         self._known_params: set[str] = set()
 
     @classmethod
@@ -67,6 +74,7 @@ class Store:
 
     def close(self) -> None:
         """Let go of all connections."""
+        self._drop()
         self.engine.dispose()
 
     def ping(self) -> None:
@@ -88,10 +96,18 @@ class Store:
         `refusals` are those of uploads that were sunk whole. Raises StoreError if it is not
         known that all was stored; the same group may then be sent again.
         """
+        try:
+            return self._commit(submissions, refusals, today)
+        except _TryAgainError:
+            return self._commit(submissions, refusals, today)
+
+    def _commit(
+        self, submissions: Sequence[Submission], refusals: Refusals, today: datetime.date
+    ) -> list[bytes | ConflictError]:
         shard = self._shard
         self._shard = None  # until all is well
-        with writing(self.engine) as db:
-            if shard is None or shard.day != today or _is_folded(db, shard):
+        with self._writing() as db:
+            if shard is None or shard.day != today:
                 shard = _new_shard(db, today)
             fresh, results = self._admit(db, submissions, today)
             tallies = self._count(db, shard, fresh)
@@ -101,6 +117,31 @@ class Store:
         self._known_params |= {cell.fingerprint for cell in tallies}
         self._shard = shard
         return results
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        """Open a transaction on the writer's own connection, made anew after any failure.
+
+        A connection that broke while it was idle is worth another try at once.
+        """
+        was_idle = self._own is not None
+        try:
+            with failing_as_store_error():
+                self._own = db = self._own or open_to_write(self.engine)
+                with db.begin():
+                    yield db
+        except BaseException as error:
+            is_broken = self._own is not None and self._own.invalidated
+            self._drop()
+            if is_broken and was_idle and isinstance(error, StoreError):
+                raise _TryAgainError(str(error)) from None
+            raise
+
+    def _drop(self) -> None:
+        if self._own is not None:
+            with contextlib.suppress(StoreError), failing_as_store_error():
+                self._own.close()
+        self._own = None
 
     def _admit(
         self, db: Connection, submissions: Sequence[Submission], today: datetime.date
@@ -148,20 +189,15 @@ class Store:
             for cell, tally in added.items()
         }
         self._name_params(db, accepted)
-        rows = [
-            (
-                cell.metric,
-                cell.fingerprint,
-                shard.day,
-                cell.apart,
-                cell.cohort,
-                shard.id,
-                tally.reports,
-                tally.to_bytes(),
-            )
-            for cell, tally in totals.items()
-        ]
-        _TALLIES.run(db, rows)
+        known: list[tuple[Any, ...]] = []
+        new: list[tuple[Any, ...]] = []
+        for cell, tally in totals.items():
+            key = (cell.metric, cell.fingerprint, shard.day, cell.apart, cell.cohort, shard.id)
+            rows = known if cell in shard.tallies else new
+            rows.append((*key, tally.reports, tally.to_bytes()))
+        written = _KNOWN_TALLIES.run(db, known) + len(_TALLIES.run(db, new))
+        if written != len(totals):
+            raise _TryAgainError("the counters of this day were folded")
         self._keep(db, shard.day, accepted)
         return totals
 
@@ -205,9 +241,3 @@ def _new_shard(db: Connection, today: datetime.date) -> _Shard:
     row = db.execute(schema.shard.insert().values(day=today)).inserted_primary_key
     assert row is not None
     return _Shard(int(row[0]), today)
-
-
-def _is_folded(db: Connection, shard: _Shard) -> bool:
-    """Tell whether a shard was folded; if not, it cannot be before this transaction ends."""
-    query = select(schema.shard.c.folded).where(schema.shard.c.id == shard.id)
-    return bool(db.execute(query.with_for_update(read=True)).scalar_one())

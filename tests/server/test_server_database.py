@@ -74,7 +74,7 @@ def test_older_schema_is_upgraded_after_a_backup(database: str) -> None:
     with pytest.raises(SchemaError):
         Store.open(database)
     with engine.begin() as connection:
-        connection.execute(text("INSERT INTO shard (day) VALUES ('2026-11-21')"))
+        connection.execute(schema.shard.insert().values(day=TODAY))
     engine.dispose()
     copy = migrate(database)
     store = Store.open(database)

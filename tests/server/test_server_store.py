@@ -232,7 +232,7 @@ def break_statements(store: Store, beginning: str) -> Callable[[], None]:
     return lambda: event.remove(store.engine, "before_cursor_execute", spoil)
 
 
-@pytest.mark.parametrize("beginning", ["", "INSERT INTO upload", "INSERT INTO tally"])
+@pytest.mark.parametrize("beginning", ["", "INSERT INTO upload", "UPDATE tally"])
 def test_failed_commit_counts_nothing_and_the_next_one_all(store: Store, beginning: str) -> None:
     """No acknowledgement; the same uploads sent again are counted once, without reopening."""
     commit(store, upload_of())

@@ -16,10 +16,8 @@ def upgrade() -> None:
         sa.Column(
             "id", sa.Integer, primary_key=True, autoincrement=True, comment="Number of the shard"
         ),
-        sa.Column(
-            "day", sa.Date, nullable=False, comment="Day (UTC) on which its collector started"
-        ),
-        comment="One row for each run of a collector; it alone writes its shard's counters",
+        sa.Column("day", sa.Date, nullable=False, comment="Day (UTC) of its counters"),
+        comment="One row for each day of a collector's run; it alone writes its shard's counters",
     )
     op.create_table(
         "upload",
