@@ -64,8 +64,14 @@ class CoinSurvey:
         check_epsilon(epsilon, most=_MOST_LOCAL)
         if not 0 < beta < 1:
             raise ParamsError(f"beta must be a number in (0, 1), got {beta!r}")
-        gain = math.expm1(epsilon) * min(beta, 1 - beta)
-        return cls(math.floor(gain / (1 + gain) * ONE) / ONE, beta)  # rounded to less loss
+        rare = min(threshold(beta), ONE - threshold(beta)) / ONE  # as 32-bit coins draw it
+        gain = math.expm1(epsilon) * rare
+        t_alpha = math.floor(gain / (1 + gain) * ONE)  # rounded to less loss
+        if t_alpha == 0:
+            raise ParamsError(
+                f"epsilon must be larger for 32-bit coins at beta = {beta:g}, got {epsilon!r}"
+            )
+        return cls(t_alpha / ONE, beta)
 
     @property
     def p(self) -> float:

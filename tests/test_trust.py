@@ -109,6 +109,14 @@ def test_survey_at_an_epsilon_keeps_it(epsilon: float, beta: float) -> None:
     assert CoinSurvey(survey.alpha + 1 / ONE, beta).epsilon > epsilon * (1 - 1e-9)
 
 
+@pytest.mark.parametrize("beta", [1e-3, 1e-7, 1e-9, 1 - 1e-7])
+def test_survey_with_a_rare_second_coin_keeps_its_epsilon(beta: float) -> None:
+    """The second coin is rounded to 32 bits too, which changes a rare one a good deal."""
+    survey = CoinSurvey.at(3.0, beta)
+    assert loss_of(survey) <= 3.0 * (1 + 1e-12)
+    assert CoinSurvey(survey.alpha + 1 / ONE, beta).epsilon > 3.0
+
+
 def law_of_yes(survey: CoinSurvey, n_held: int, n: int) -> np.ndarray:
     """Return the law of the number that say yes."""
     held = stats.binom.pmf(np.arange(n_held + 1), n_held, survey.q)
@@ -263,6 +271,8 @@ def test_a_seed_repeats_the_answers() -> None:
         (lambda: CoinSurvey(0.5, 1.5), r"beta must be a number in \[0, 1\], got 1.5"),
         (lambda: CoinSurvey(0.5, math.nan), r"beta must be a number in \[0, 1\], got nan"),
         (lambda: CoinSurvey.at(1.0, 0.0), r"beta must be a number in \(0, 1\), got 0.0"),
+        (lambda: CoinSurvey.at(1e-3, 1e-7), "epsilon must be larger for 32-bit coins at beta"),
+        (lambda: CoinSurvey.at(1.0, 1e-12), "epsilon must be larger for 32-bit coins at beta"),
         (lambda: CoinSurvey(0.5, 0.5).estimate(2, 1), "n_yes must be in"),
         (lambda: CoinSurvey(0.5, 0.5).estimate(0, 0), "n_yes must be in"),
         (lambda: CoinSurvey(0.5, 0.5).interval(1, 2, confidence=1.0), "confidence must be"),
@@ -353,6 +363,8 @@ def test_command_draws(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Non
         (("--delta", "1"), "delta must be a number in (0, 1), got 1.0"),
         (("--beta", "0"), "beta must be a number in (0, 1), got 0.0"),
         (("--runs", "1"), "--runs"),
+        (("--seed", "-1"), "-1 is not in the range x>=0"),
+        (("--beta", "1e-12"), "epsilon must be larger for 32-bit coins at beta = 1e-12"),
     ],
 )
 def test_bad_input_gets_one_sentence(

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.console import Console
@@ -39,7 +39,20 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # generic in late ver
             raise click.BadParameter(f"{value!r} is not a whole number", ctx, param) from None
 
 
+class _Count(_Number):
+    """A whole number of at least 1, small enough for closed forms in binary64."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read the number; one outside [1, 1e15] is a usage error."""
+        number = super().convert(value, param, ctx)
+        if not 1 <= number <= _MOST:
+            raise click.BadParameter(f"{value} is not in [1, 1e15]", ctx, param)
+        return number
+
+
 NUMBER = _Number()
+COUNT = _Count()
+_MOST: Final = 10**15
 
 registry_option = click.option(
     "--registry",
@@ -71,7 +84,9 @@ chart_option = click.option(
     metavar="FILE",
     help="Also draw it: .svg, .png, or .html, one file that needs no network.",
 )
-seed_option = click.option("--seed", type=int, help="Repeat a simulation; fresh without one.")
+seed_option = click.option(
+    "--seed", type=click.IntRange(min=0), help="Repeat a simulation; fresh without one."
+)
 
 
 def load_metric(registry_path: str, name: str) -> Metric:

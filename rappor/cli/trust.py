@@ -44,7 +44,7 @@ _Point = Callable[[float], tuple[float, int]]
     "--beta", type=float, default=0.25, show_default=True, help="Yes of the survey's second coin."
 )
 @click.option(
-    "--runs", type=click.IntRange(2, 10**6), default=1000, show_default=True, help="Trials of each."
+    "--runs", type=click.IntRange(2, 10**5), default=1000, show_default=True, help="Trials of each."
 )
 @seed_option
 @json_option
@@ -69,10 +69,12 @@ def trust(
     if not 0 <= share <= 1:
         raise ParamsError(f"share must be a number in [0, 1], got {share!r}")
     asked = {"share": share, "delta": delta, "beta": beta}
-    rows = [
-        _row(model, devices, share, runs, None if seed is None else seed + i)
-        for i, model in enumerate(models(epsilon, devices, delta=delta, beta=beta))
-    ]
+    compared = models(epsilon, devices, delta=delta, beta=beta)
+    rows = []
+    with Slow() as slow:
+        for i, model in enumerate(compared):
+            slow("trials", i, len(compared))
+            rows.append(_row(model, devices, share, runs, None if seed is None else seed + i))
     if as_json:
         print_json({"epsilon": epsilon, "devices": devices, **asked, "runs": runs, "models": rows})
     else:
