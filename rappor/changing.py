@@ -73,7 +73,8 @@ def joint_error(old: Params, new: Params, *, before: int, after: int) -> JointEr
         raise ParamsError("parameters must agree in encoding, categories and normalizer")
     first = standard_error(old, before) / before
     second = standard_error(new, after) / after
-    weight = second**2 / (first**2 + second**2)
+    both = first**2 + second**2  # 0 if a true 0 is always seen as one: p* = 0
+    weight = second**2 / both if both else 0.5
     apart = weight**2 * first**2 + (1 - weight) ** 2 * second**2
     # Of the larger collection's devices, min / max report twice.
     common = 2 * weight * (1 - weight) * _shared_noise(old, new) / max(before, after)

@@ -173,3 +173,12 @@ def test_different_questions_are_not_decoded_together() -> None:
     assert not decode_together(OLD, BALANCED)
     with pytest.raises(ParamsError, match="parameters must agree in encoding"):
         joint_error(OLD, BALANCED, before=1, after=1)
+
+
+def test_counts_without_noise_on_zeros_have_no_error_of_a_rare_string() -> None:
+    """With p* = 0 before and after there is nothing to weigh by."""
+    bare = Params(k=8, h=1, m=2, f=0, p=0, q=0.5, insecure=True)
+    surer = Params(k=8, h=1, m=2, f=0, p=0, q=0.75, insecure=True)
+    for pair in ((bare, surer), (bare, BALANCED), (BALANCED, bare)):
+        error = joint_error(*pair, before=9, after=4)
+        assert error.together == error.same_devices == 0

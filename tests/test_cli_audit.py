@@ -88,6 +88,7 @@ def test_a_faulty_command_ends_with_1(registry: str, capfd: pytest.CaptureFixtur
     ("words", "sentence"),
     [
         ([], "give --registry and --metric, or --profile, or -f, -p and -q"),
+        (["--profile", "strict", "-k", "8"], "give one of a registry's metric, a --profile"),
         ([*LETTERS, "--trials", "10"], "trials must be an integer in [1,000, 1,000,000,000]"),
         ([*LETTERS, "--reports", "0"], "n_reports must be an integer in [1, 100], got 0"),
         ([*LETTERS, "--command", ""], "a command must have at least one word"),

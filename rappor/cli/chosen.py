@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from rappor.cli.console import load_metric
 from rappor.metric import Metric
@@ -30,6 +31,10 @@ _OPTIONS = (
 )
 
 
+_WAYS = ({"registry_path", "name"}, {"profile"}, {"k", "n_hashes", "m", "f", "p", "q"})
+"""Options that say the same in different ways."""
+
+
 def params_options(command: _Command) -> _Command:
     """Add --profile and -k -h -m -f -p -q to a command."""
     for option in reversed(_OPTIONS):
@@ -48,6 +53,7 @@ def params_of(
     q: float | None,
 ) -> Params | None:
     """Return the parameters that the options name, or None if they name none."""
+    _check_one_way()
     if profile is not None:
         return Params.profile(profile)
     if f is None or p is None or q is None:
@@ -76,6 +82,7 @@ def metric_options(command: Callable[..., None]) -> Callable[..., None]:
         q: float | None,
         **others: Any,
     ) -> None:
+        _check_one_way()
         if name is not None and registry_path is not None:
             metric = load_metric(registry_path, name)
         else:
@@ -87,6 +94,20 @@ def metric_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(_METRIC_OPTIONS):
         wrapped = option(wrapped)
     return params_options(wrapped)
+
+
+def _check_one_way() -> None:
+    """Refuse what would otherwise be ignored: a registry, a profile and letters at once."""
+    context = click.get_current_context()
+    given = {
+        option
+        for option in context.params
+        if context.get_parameter_source(option) is ParameterSource.COMMANDLINE
+    }
+    if sum(bool(way & given) for way in _WAYS) > 1:
+        raise click.UsageError(
+            "give one of a registry's metric, a --profile, and -k -h -m -f -p -q, not two"
+        )
 
 
 def _unnamed(params: Params | None) -> Metric:

@@ -11,7 +11,7 @@ import click
 from rappor.accounting import account
 from rappor.changing import change_cost, decode_together, joint_error
 from rappor.cli.chosen import params_of, params_options
-from rappor.cli.console import NUMBER, chart_option, json_option, print_json
+from rappor.cli.console import COUNT, chart_option, json_option, print_json
 from rappor.cli.privacy_tables import print_facts
 from rappor.collects import promise
 from rappor.errors import ParamsError
@@ -30,22 +30,19 @@ _CHANGES = (2, 4, 10, 40)
 _LINKS = (1, 10, 100)
 _PRIORS = (0.01, 0.1, 0.5, 0.9)
 _DRAWN = {1: "1 report", 10: "10 reports", None: "for ever"}
-_COUNT = click.IntRange(min=1)
 
 
 @click.command()
 @click.argument("name", required=False, metavar="[METRIC]")
 @click.option("--registry", "registry_path", type=click.Path(), help="Registry, with a METRIC.")
 @params_options
+@click.option("--reports", type=COUNT, default=10, show_default=True, help="Reports of each value.")
 @click.option(
-    "--reports", type=_COUNT, default=10, show_default=True, help="Reports of each value."
+    "--values", type=COUNT, default=1, show_default=True, help="Distinct values, or epochs."
 )
+@click.option("--group", type=COUNT, default=2, show_default=True, help="People counted as one.")
 @click.option(
-    "--values", type=_COUNT, default=1, show_default=True, help="Distinct values, or epochs."
-)
-@click.option("--group", type=_COUNT, default=2, show_default=True, help="People counted as one.")
-@click.option(
-    "--devices", type=NUMBER, default=1_000_000, show_default=True, help="In a shuffled batch."
+    "--devices", type=COUNT, default=1_000_000, show_default=True, help="In a shuffled batch."
 )
 @click.option(
     "--counts", "counts_path", type=click.Path(), help="A collection: its actual cohorts."
