@@ -380,6 +380,7 @@ def test_command_prints_the_plan_for_people(
         ((*BUDGET, "--reports", "0"), 2, "reports must be an integer in"),
         ((*BUDGET, "--reports", "9", "--name", "X"), 2, "name must match"),
         ((*BUDGET, "--share", "1e-12"), 1, "share must be larger"),
+        ((*BUDGET, "--share", "1e-300"), 1, "share must be larger"),
     ],
 )
 def test_command_refuses_in_one_sentence(

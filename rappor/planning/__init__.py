@@ -153,7 +153,8 @@ def _reports_for(share: float, chosen: Callable[[int], Params], question: Questi
         return shown is not None and shown <= share
 
     # From one standard error on, which is rarely enough.
-    low, high = 0, max(1, int((standard_error(chosen(1), 1) / share) ** 2))
+    errors = standard_error(chosen(1), 1) / share
+    low, high = 0, max(1, int(min(errors * errors, MOST_REPORTS)))
     while not enough(high):
         low, high = high, 4 * high
         if high > MOST_REPORTS:
