@@ -159,7 +159,7 @@ def _loss_check(
         return Check(name=name, verdict="not seen", detail="it was not shown", claim=claim)
     bound = loss_bound(*game, level=level)
     share = f" ({bound / claim:.1%})" if 0 < claim < math.inf else ""
-    if params.encoding == "bloom":
+    if params.encoding == "bloom" and params.k >= 2 * params.h:
         share += f"; so many trials show about {reachable(params, n, evidence.trials):.4f}"
     return Check(
         name=name,

@@ -109,8 +109,9 @@ def log_ratio_bound(
 def reachable(params: Params, n: int | None, trials: int, *, level: float = LEVEL) -> float:
     """Return the bound that a correct encoder of strings shows in so many trials, about.
 
-    It is what the best rule shows when all counts fall as in the mean. `n` is the number of
-    reports, None for the permanent response. The rarest event of the best rule is what limits
+    It is what the best rule shows when all counts fall as in the mean and the two values of a
+    pair have h bits each, none in common; k must be at least 2h for that. `n` is the number
+    of reports, None for the permanent response. The rarest event of the best rule is what limits
     it: one in (f/2)^(2h) for the permanent response.
     """
     zero, one = _sums(params, n, truth=0), _sums(params, n, truth=1)

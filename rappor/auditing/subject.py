@@ -16,14 +16,18 @@ import json
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
-from itertools import groupby
-from typing import NamedTuple, Protocol
+from itertools import groupby, islice
+from typing import IO, Final, NamedTuple, Protocol
 
 from rappor.answering import SECOND_METRIC, Show, Shown, shipped_show
 from rappor.errors import ReportError
 from rappor.metric import Metric
 from rappor.params import Params
+
+_LONGEST: Final = 1 << 16
+"""Bytes of one line of an answer."""
 
 
 class Ask(NamedTuple):
@@ -148,27 +152,48 @@ class Command:
         return self
 
     def _run(self, command: Sequence[str], values: Sequence[str]) -> list[Shown]:
-        text = "".join(f"{value}\n" for value in values)
-        try:
-            answer = subprocess.run(  # noqa: S603  (the user's own command)
-                command, input=text, capture_output=True, text=True, check=False
-            )
-        except OSError as error:
-            raise ReportError(
-                f"the command must start, got: {command[0]}: {error.strerror}"
-            ) from None
-        lines = answer.stdout.splitlines()
-        if answer.returncode != 0:
-            last = (answer.stderr.strip().splitlines() or ["no message"])[-1]
-            raise ReportError(
-                f"the command must succeed, got exit code {answer.returncode}: {last}"
-            )
+        with tempfile.TemporaryFile() as questions, tempfile.TemporaryFile() as complaints:
+            questions.write("".join(f"{value}\n" for value in values).encode())
+            questions.seek(0)
+            lines, code = _answers(command, questions, complaints, most=len(values) + 1)
+            complaints.seek(0)
+            told = complaints.read().decode(errors="replace").strip().splitlines()
+        if code:
+            last = (told or ["no message"])[-1]
+            raise ReportError(f"the command must succeed, got exit code {code}: {last}")
         if len(lines) != len(values):
+            n_lines = f"{len(lines):,}" if len(lines) < len(values) else "more"
             raise ReportError(
                 "the command must answer each value with one line, got "
-                f"{len(lines):,} lines for {len(values):,} values"
+                f"{n_lines} lines for {len(values):,} values"
             )
         return [_read_line(line, self._params) for line in lines]
+
+
+def _answers(
+    command: Sequence[str], questions: IO[bytes], complaints: IO[bytes], *, most: int
+) -> tuple[list[str], int | None]:
+    """Run a command and return its lines and its exit code.
+
+    One that answers with `most` lines is stopped, since it may never end, and has no code.
+    """
+    try:
+        process = subprocess.Popen(  # noqa: S603  (the user's own command)
+            command, stdin=questions, stdout=subprocess.PIPE, stderr=complaints
+        )
+    except OSError as error:
+        raise ReportError(f"the command must start, got: {command[0]}: {error.strerror}") from None
+    assert process.stdout is not None
+    code = None
+    with process.stdout as answer:
+        try:
+            lines = list(islice(iter(lambda: answer.readline(_LONGEST), b""), most))
+            if len(lines) < most:
+                code = process.wait()
+        finally:
+            process.kill()  # nothing happens to one that has ended
+            process.wait()
+    return [line.decode(errors="replace").rstrip("\r\n") for line in lines], code
 
 
 def shipped(metric: Metric) -> Subject:
@@ -210,7 +235,7 @@ def _read_line(line: str, params: Params) -> Shown:
         return Shown(0, _packed(line.strip(), params))
     try:
         document = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ReportError("an answer that starts with { must be JSON") from None
     cohort, permanent = document.get("cohort", 0), document.get("permanent")
     if type(cohort) is not int or not 0 <= cohort < params.m:
