@@ -239,6 +239,15 @@ def test_report_size_is_limited_on_request() -> None:
     assert made.params == free.params  # 16 bytes are no limit here
 
 
+def test_a_limited_report_is_filled() -> None:
+    """Three bytes have 24 bits, and no fewer would do as well."""
+    made = plan(1000, epsilon=2, lifetime=4, reports=1_000_000, max_bytes=3)
+    assert made.params.k == 24
+    for k in (16, 23):
+        fewer = choose_noise(2, 4, k=k, m=made.params.m, crowded=True)
+        assert assess_excess(fewer) > made.excess
+
+
 def assess_excess(params: Params) -> float:
     """Return the excess of given parameters in the same question."""
     return assess(params, 1000, reports=1_000_000).excess

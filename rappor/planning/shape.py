@@ -7,7 +7,7 @@ bytes (k), time to decode (m k) and log2 m bits by which a device's reports are 
 smallest powers of two are taken beyond which little is gained:
 
 - k, until the level that other people's strings lend to every bit adds less than `NEGLIGIBLE` to
-  the variance of a rare string, or a report would be too long;
+  the variance of a rare string, or the report is as long as it may be;
 - m, until collisions add less than `NEGLIGIBLE`: those with strings that the selection does not
   explain and those of candidates among themselves both fall as 1 / m. Not so many that a cohort has
   fewer than 100 reports, and not so few that two candidates may have all their bits in common.
@@ -85,7 +85,7 @@ def least_cohorts(k: int, n_candidates: int) -> float:
 
 
 def _most_bits(max_bytes: int | None, hashes: int) -> int:
-    """Return the largest k that is allowed, a power of two."""
+    """Return the largest k that is allowed."""
     whole = isinstance(hashes, int) and not isinstance(hashes, bool)
     if not whole or not 1 <= hashes <= MAX_HASHES:
         raise ParamsError(f"h must be an integer in [1, {MAX_HASHES}], got {hashes!r}")
@@ -93,7 +93,7 @@ def _most_bits(max_bytes: int | None, hashes: int) -> int:
         return _MOST_BITS
     if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or max_bytes < 1:
         raise ParamsError(f"max_bytes must be an integer of at least 1, got {max_bytes!r}")
-    most = 1 << ((8 * max_bytes).bit_length() - 1)
+    most = 8 * max_bytes
     if most < 4 * hashes:
         raise ParamsError(
             f"max_bytes must be at least {math.ceil(hashes / 2)} for h = {hashes}, got {max_bytes}"
@@ -111,9 +111,9 @@ def _choose_bits(
         ideal = rare_variance(params) / n_reports
         if lone_error(params, n_reports, question.crowd) ** 2 <= (1 + NEGLIGIBLE) * ideal:
             return k, False
-        if 2 * k > most:
+        if k == most:
             return k, most < _MOST_BITS
-        k *= 2
+        k = min(2 * k, most)
 
 
 def _choose_cohorts(
