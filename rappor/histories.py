@@ -142,7 +142,7 @@ def _worst_values(params: Params, losses: Mapping[_Truths, float]) -> float:
     """Return the largest sum of the bits' losses over the values that an encoding admits."""
     if params.encoding in ("boolean", "flags"):  # any bits, as long as something changes
         changed = max(loss for (_, u, v), loss in losses.items() if u != v)
-        return changed + (params.k - 1) * max(losses.values())
+        return changed + sum([max(losses.values())] * (params.k - 1))  # no 0 * infinity
     if losses[0, 0, 0] == math.inf:  # reports that show the permanent response itself
         return math.inf
     most = min(params.h, params.k) if params.encoding == "bloom" else 1

@@ -163,7 +163,16 @@ def test_limits_are_returned() -> None:
     open_noise = onehot(3, f=0.0, p=0.25, q=0.75)
     seen = change_visibility(open_noise, 2, 2)
     assert seen.worst == pytest.approx(4 * epsilon_n(open_noise, 1))
-    assert change_visibility(onehot(3, f=0.5, p=0.0, q=1.0), 1, 1).worst == math.inf
+    bare: dict[str, Any] = {"f": 0.5, "p": 0.0, "q": 1.0}
+    for params in (
+        onehot(3, **bare),
+        Params(k=2, h=1, **bare),
+        Params(k=1, encoding="boolean", **bare),
+        Params(k=2, encoding="flags", categories=("a", "b"), **bare),
+        Params(k=1, encoding="boolean", f=0.0, p=0.0, q=1.0, insecure=True),
+    ):
+        seen = change_visibility(params, 1, 1)
+        assert (seen.worst, seen.mean) == (math.inf, math.inf)
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, True, math.nan])
