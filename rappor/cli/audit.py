@@ -104,13 +104,8 @@ def _document(metric: Metric, trials: int, reports: int, checks: list[Check]) ->
         "trials": trials,
         "reports": reports,
         "passed": all(check.verdict != "fault" for check in checks),
-        "checks": [_finite(dataclasses.asdict(check)) for check in checks],
+        "checks": [dataclasses.asdict(check) for check in checks],
     }
-
-
-def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """Write what is infinite as null: JSON has no infinity."""
-    return {key: None if value == float("inf") else value for key, value in row.items()}
 
 
 def _print(checks: list[Check]) -> None:

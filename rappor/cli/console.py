@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from types import TracebackType
@@ -95,8 +96,16 @@ def load_metric(registry_path: str, name: str) -> Metric:
 
 
 def print_json(document: Any) -> None:
-    """Print one JSON document on a line of its own."""
-    click.echo(json.dumps(document, ensure_ascii=False, allow_nan=False))
+    """Print one JSON document on a line of its own; JSON has no infinity, so null stands for it."""
+    click.echo(json.dumps(_finite(document), ensure_ascii=False, allow_nan=False))
+
+
+def _finite(document: Any) -> Any:
+    if isinstance(document, dict):
+        return {key: _finite(value) for key, value in document.items()}
+    if isinstance(document, list | tuple):
+        return [_finite(value) for value in document]
+    return None if isinstance(document, float) and math.isinf(document) else document
 
 
 def output() -> Console:

@@ -37,24 +37,20 @@ def params(metric: Metric, reports: int, candidates: int, as_json: bool) -> None
 
 
 def _facts(chosen: Params, reports: int, candidates: int) -> dict[str, Any]:
-    """Collect what is printed; infinite losses are null, as JSON has no infinity."""
+    """Collect what is printed."""
     return {
         **{key: getattr(chosen, key) for key in ("encoding", "k", "h", "m", "f", "p", "q")},
         "p_star": chosen.p_star,
         "q_star": chosen.q_star,
-        "epsilon_1": _finite(epsilon_one(chosen)),
-        "epsilon_n": {str(n): _finite(epsilon_n(chosen, n)) for n in _REPEATS},
-        "epsilon_inf": _finite(epsilon_inf(chosen)),
+        "epsilon_1": epsilon_one(chosen),
+        "epsilon_n": {str(n): epsilon_n(chosen, n) for n in _REPEATS},
+        "epsilon_inf": epsilon_inf(chosen),
         "fingerprint": chosen.fingerprint,
         "reports": reports,
         "candidates": candidates,
         "std_error": standard_error(chosen, reports),
         "detection_limit": detection_limit(chosen, reports, n_candidates=candidates),
     }
-
-
-def _finite(epsilon: float) -> float | None:
-    return epsilon if math.isfinite(epsilon) else None
 
 
 def _print(facts: dict[str, Any]) -> None:
@@ -76,8 +72,8 @@ def _print(facts: dict[str, Any]) -> None:
     output().print(table)
 
 
-def _loss(epsilon: float | None) -> str:
-    if epsilon is None:
+def _loss(epsilon: float) -> str:
+    if math.isinf(epsilon):
         return "infinite: the value can be learned with certainty"
     most = at_most(belief_bound(epsilon, 0.5)[1])
     return f"{epsilon:.4f} nats: a suspicion of 50 % becomes at most {most}"

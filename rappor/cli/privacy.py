@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +96,7 @@ def privacy(
         becomes = Registry.load(changed).metric(metric.name)
         facts["changed"] = _changed(metric, becomes, reports, devices)
     if as_json:
-        print_json(_finite(facts))
+        print_json(facts)
     else:
         print_facts(facts)
     if chart is not None:
@@ -211,15 +210,6 @@ def _changed(old: Metric, new: Metric, reports: int, devices: int) -> dict[str, 
         names = ("before", "after", "together", "same_devices")
         facts["std_error"] = {key: getattr(error, key) for key in names}
     return facts
-
-
-def _finite(document: Any) -> Any:
-    """Write infinite losses as null, as JSON has no infinity."""
-    if isinstance(document, dict):
-        return {key: _finite(value) for key, value in document.items()}
-    if isinstance(document, list):
-        return [_finite(value) for value in document]
-    return None if isinstance(document, float) and not math.isfinite(document) else document
 
 
 def _draw(params: Params) -> Chart:

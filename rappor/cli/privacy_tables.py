@@ -76,9 +76,7 @@ def _at_least(belief: float) -> str:
     return f"{math.floor(1000 * belief) / 10:g}"
 
 
-def _nats(epsilon: float | None) -> str:
-    if epsilon is None:
-        return "-"
+def _nats(epsilon: float) -> str:
     if math.isinf(epsilon):
         return "infinite"
     return f"{epsilon:.4f}" if epsilon < 100 else f"{epsilon:,.0f}"

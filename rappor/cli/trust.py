@@ -87,7 +87,7 @@ def trust(
 
 
 def _row(model: Model, devices: int, share: float, runs: int, seed: int | None) -> dict[str, Any]:
-    """Return what the model promises and how well it answers; infinite losses are null."""
+    """Return what the model promises and how well it answers."""
     held = round(share * devices)
     observed = _trial(model, held, devices, runs, seed)
     return {
@@ -95,7 +95,7 @@ def _row(model: Model, devices: int, share: float, runs: int, seed: int | None) 
         "trusted": model.trusted,
         "epsilon": model.epsilon,
         "delta": model.delta,
-        "epsilon_collector": model.collector if math.isfinite(model.collector) else None,
+        "epsilon_collector": model.collector,
         "epsilon_ten": model.ten,
         "std_error": model.std_error(held, devices),
         "observed": observed,
@@ -130,7 +130,7 @@ def _print(
         table.add_row(
             row["model"],
             row["trusted"],
-            "the truth" if collector is None else f"{collector:.2f}",
+            "the truth" if math.isinf(collector) else f"{collector:.2f}",
             f"{row['epsilon_ten']:.2f}",
             f"{row['std_error']:,.2f}",
             f"{row['observed']:,.2f}",
