@@ -565,6 +565,15 @@ def test_ranges_are_checked(trials: int, n_reports: int) -> None:
         audit(shipped(SMALL), SMALL, trials=trials, n_reports=n_reports)
 
 
+def test_progress_is_shown_on_the_way() -> None:
+    """Also of short reports, which all fit in the memory at once."""
+    audited = metric(k=1, encoding="boolean")
+    steps: list[tuple[str, int, int | None]] = []
+    never = Sampler(audited.params, lambda: lambda _value: "0")
+    audit(never, audited, trials=50_000, progress=lambda *step: steps.append(step))
+    assert steps == [("asking new devices", done, 50_000) for done in range(0, 50_000, 1 << 14)]
+
+
 def test_epochs_do_not_matter() -> None:
     """A metric with epochs is audited in one of them."""
     yearly = dataclasses.replace(metric(k=8), epoch="year")

@@ -28,6 +28,9 @@ Progress = Callable[[str, int, int | None], None]
 _BLOCK_BITS: Final = 1 << 22
 """Bits that are looked at at a time: bounds the memory."""
 
+_BLOCK: Final = 1 << 14
+"""Devices that are asked at a time: bounds what passes between two signs of progress."""
+
 _Bits = NDArray[np.bool_]
 _Counts = NDArray[np.int64]
 
@@ -143,7 +146,7 @@ class Interview:
             self._keep_returning(self._ask(asks, repeats), values)
 
     def _blocks(self, stage: str, n: int, repeats: int, progress: Progress) -> Iterator[int]:
-        size = max(1, _BLOCK_BITS // (self._params.k * repeats))
+        size = max(1, min(_BLOCK, _BLOCK_BITS // (self._params.k * repeats)))
         for start in range(0, n, size):
             progress(stage, start, n)
             yield min(size, n - start)
