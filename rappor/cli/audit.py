@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 @click.option(
     "--reports", type=NUMBER, default=2, show_default=True, help="Reports of each, up to 100."
 )
-@click.option("--timing", is_flag=True, help="Also time the encoder: is it the same for values?")
+@click.option(
+    "--timing", is_flag=True, help="Also time the encoder: is it the same for values of one length?"
+)
 @seed_option
 @json_option
 def audit(
