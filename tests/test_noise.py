@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from rappor import Params, ParamsError, epsilon_inf, epsilon_n, epsilon_one
 from rappor.limits import detection_limit, rare_variance, standard_error
 from rappor.params import PROFILES, threshold
-from rappor.planning.noise import choose_noise, choose_published, optimum, shortest
+from rappor.planning.noise import (
+    choose_noise,
+    choose_published,
+    enough_lifetime,
+    optimum,
+    shortest,
+)
 
 ONE, EVER = 1.0743, 2 * 2 * math.log(3)
 """The losses of [EPK14] section 5.2, eps_1 and eps_inf."""
@@ -87,6 +93,19 @@ def test_the_optimum_is_reached_where_the_lifetime_allows(epsilon: float, more: 
     )
 
 
+@pytest.mark.parametrize("h", [1, 2, 3])
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
+def test_enough_lifetime_is_the_least_that_is_enough(epsilon: float, h: int) -> None:
+    """Above it the variance of a rare string stays, below it grows."""
+
+    def variance(lifetime: float) -> float:
+        return rare_variance(choose_noise(epsilon, lifetime, h=h))
+
+    enough = enough_lifetime(epsilon, h=h)
+    assert variance(1.001 * enough) == pytest.approx(variance(3 * enough), rel=1e-5)
+    assert variance((epsilon + enough) / 2) > variance(enough) * (1 + 1e-5)
+
+
 def test_a_short_lifetime_costs() -> None:
     """Below it p is 0, and with both losses equal q is 1: one report is the whole response."""
     short = choose_noise(3, 3.5)
@@ -126,7 +145,7 @@ def test_variances_at_equal_privacy() -> None:
     assert round(rare_variance(exact), 3) == 6.768
     assert round(rare_variance(two) / rare_variance(asymmetric), 2) == 2.15
     assert round(rare_variance(PAPER) / rare_variance(exact), 2) == 1.16
-    assert round(2 * math.log((math.exp(ONE) + 1) / 2), 3) == 1.350
+    assert round(enough_lifetime(ONE), 3) == 1.350
 
 
 def test_equal_means_equal_at_one_report_and_at_infinity() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -78,7 +77,7 @@ def longitudinal(
     if chart is not None:
         _draw_learned(worlds, chart)
     if as_json:
-        rows = [_row(each) for learned in worlds.values() for each in learned]
+        rows = [dataclasses.asdict(each) for learned in worlds.values() for each in learned]
         print_json({"metric": metric.name, "params": metric.fingerprint, **facts, "rows": rows})
         return
     _print_learned(worlds)
@@ -144,7 +143,7 @@ def poisoning(
                 "reports": reports,
                 "shift": worth,
                 "detectable_share": fake,
-                "rows": [_row(each) for each in moved],
+                "rows": [dataclasses.asdict(each) for each in moved],
             }
         )
         return
@@ -154,12 +153,6 @@ def poisoning(
         f"that nobody has is detected about half the time (Bonferroni 5 %) when {fake:.4%}\n"
         f"of {reports:,} reports are forged."
     )
-
-
-def _row(each: Learned | Moved) -> dict[str, Any]:
-    """Return a row for JSON, which has no infinity."""
-    row = dataclasses.asdict(each)
-    return {key: None if value == math.inf else value for key, value in row.items()}
 
 
 def _print_learned(worlds: dict[bool, list[Learned]]) -> None:

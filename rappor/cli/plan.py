@@ -133,6 +133,7 @@ def _print(made: Plan, block: str) -> None:
 
 
 def _facts(made: Plan) -> Table:
+    from rappor.planning.noise import enough_lifetime
     from rappor.planning.plans import REMEDIES
 
     params, prediction, question = made.params, made.prediction, made.question
@@ -145,6 +146,13 @@ def _facts(made: Plan) -> Table:
     facts.add_row("p*, q*", f"{params.p_star:.6f}, {params.q_star:.6f}")
     facts.add_row("loss, 1 report", _loss(epsilon_one(params)))
     facts.add_row("loss, for ever", _loss(epsilon_inf(params)))
+    enough = enough_lifetime(epsilon_one(params), h=params.h)
+    if epsilon_inf(params) > 1.01 * enough and abs(params.q_star - 0.5) < 1e-3:
+        facts.add_row(
+            "enough for ever",
+            f"{enough:.4f} nats find as much, and several reports lose less; but reports of one "
+            "device are easier to link",
+        )
     facts.add_row("a report", f"{params.n_bytes} bytes of bits")
     control = {"bh": "Benjamini-Hochberg", "bonferroni": "Bonferroni"}[question.correction]
     asked = (

@@ -54,6 +54,15 @@ def optimum(epsilon: float) -> float:
     return 1 / math.sinh(epsilon / 2) ** 2
 
 
+def enough_lifetime(epsilon: float, *, h: int = 1) -> float:
+    """Return the loss for ever above which the best noise gains nothing by one report.
+
+    2 h ln((e^(eps/h) + 1)/2): the permanent response then leaves q* at 1/2. A larger one only
+    makes a device's reports harder to link, and lets several of them tell more.
+    """
+    return 2 * h * math.log((math.exp(epsilon / h) + 1) / 2)
+
+
 def choose_noise(  # the paper's letters
     epsilon: float,
     lifetime: float,
