@@ -8,6 +8,7 @@ an array for each column; the texts are few, and both databases prepare them onc
 from __future__ import annotations
 
 import datetime
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -37,11 +38,11 @@ class _Bulk:
             columns = tuple(list(column) for column in zip(*rows, strict=True))
             yield db.exec_driver_sql(self._from_arrays(), columns)
             return
-        plain = [[_for_sqlite(value) for value in row] for row in rows]
+        plain = _for_sqlite(rows)
         for size in _CHUNKS:
             while len(plain) >= size:
                 chunk, plain = plain[:size], plain[size:]
-                flat = tuple(value for row in chunk for value in row)
+                flat = tuple(itertools.chain.from_iterable(chunk))
                 yield db.exec_driver_sql(self._from_values(size), flat)
 
     def _from_values(self, size: int) -> str:
@@ -103,5 +104,10 @@ def _places(n: int) -> list[str]:
     return [f"column{i}" for i in range(1, n + 1)]
 
 
-def _for_sqlite(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime.date) else value
+def _for_sqlite(rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    """Write days as text; a column is of one kind."""
+    columns = [
+        [day.isoformat() for day in column] if isinstance(column[0], datetime.date) else column
+        for column in zip(*rows, strict=True)
+    ]
+    return list(zip(*columns, strict=True))

@@ -227,7 +227,8 @@ class Store:
         """Write the new totals of what was refused, and return all totals."""
         added = Counter(refusals)
         for submission in fresh:
-            added.update(submission.refusals)
+            if submission.refusals:  # few have any, and an update costs
+                added.update(submission.refusals)
         totals = shard.refusals + added
         rows = [
             (shard.day, metric, reason, shard.id, totals[metric, reason])
