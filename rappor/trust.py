@@ -198,11 +198,12 @@ def rappor_bit(epsilon: float) -> Params:
     """Return RAPPOR of one bit, symmetric: epsilon by one report, twice that for ever.
 
     p* = 1 / (e^eps + 1) as in symmetric randomized response, a = f/2 = 1 / (e^(2 eps) + 1),
-    and p follows from p* = (1 - a) p + a (1 - p).
+    and p follows from p* = (1 - a) p + a (1 - p); both are rounded to less loss.
     """
     check_epsilon(epsilon)
     a, p_star = 1 / (math.exp(2 * epsilon) + 1), 1 / (math.exp(epsilon) + 1)
-    p = (p_star - a) / (1 - 2 * a)
+    p = math.ceil((p_star - a) / (1 - 2 * a) * ONE) / ONE
+    a = math.ceil(a * ONE) / ONE
     return Params(k=1, encoding="boolean", f=2 * a, p=p, q=1 - p)
 
 
@@ -221,8 +222,8 @@ def geometric_error(epsilon: float) -> float:
 
 def check_epsilon(epsilon: float, *, most: float = MOST_EPSILON) -> None:
     """Raise ParamsError unless epsilon is a loss that 32-bit coins can keep to."""
-    if not 1 / ONE < epsilon <= most:  # a NaN is not
-        raise ParamsError(f"epsilon must be a number in (2^-32, {most:g}], got {epsilon!r}")
+    if not 4 / ONE < epsilon <= most:  # a NaN is not
+        raise ParamsError(f"epsilon must be a number in (2^-30, {most:g}], got {epsilon!r}")
 
 
 def _survey(name: str, survey: CoinSurvey) -> Local:

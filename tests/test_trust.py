@@ -157,6 +157,8 @@ def test_rappor_of_one_bit(epsilon: float) -> None:
     rough = 1e-7 if epsilon < 5 else 0.02
     assert epsilon_n(params, 1) == pytest.approx(epsilon, rel=rough)
     assert epsilon_inf(params) == pytest.approx(2 * epsilon, rel=rough)
+    assert epsilon_n(params, 1) <= epsilon * (1 + 1e-14)
+    assert epsilon_inf(params) <= 2 * epsilon * (1 + 1e-14)
     assert params.p_star + params.q_star == pytest.approx(1)
 
 
@@ -292,7 +294,7 @@ def test_nonsense_is_refused(call: Callable[[], object], message: str) -> None:
 def test_no_epsilon_of_nonsense(epsilon: float) -> None:
     """Wherever one is asked for."""
     for ask in (lambda e: models(e, 10), rappor_bit, lambda e: laplace([1.0], e)):
-        with pytest.raises(ParamsError, match=r"epsilon must be a number in \(2\^-32, 10\], got"):
+        with pytest.raises(ParamsError, match=r"epsilon must be a number in \(2\^-30, 10\], got"):
             ask(epsilon)
 
 
@@ -353,9 +355,9 @@ def test_command_draws(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--epsilon", "0"), "epsilon must be a number in (2^-32, 10], got 0.0"),
-        (("--epsilon", "inf"), "epsilon must be a number in (2^-32, 10], got inf"),
-        (("--epsilon", "nan"), "epsilon must be a number in (2^-32, 10], got nan"),
+        (("--epsilon", "0"), "epsilon must be a number in (2^-30, 10], got 0.0"),
+        (("--epsilon", "inf"), "epsilon must be a number in (2^-30, 10], got inf"),
+        (("--epsilon", "nan"), "epsilon must be a number in (2^-30, 10], got nan"),
         (("--share", "1.1"), "share must be a number in [0, 1], got 1.1"),
         (("--share", "nan"), "share must be a number in [0, 1], got nan"),
         (("--devices", "0"), "n must be an integer in [1, 2^53], got 0"),
