@@ -7,33 +7,19 @@ widened by what so few can deviate.
 from __future__ import annotations
 
 import functools
-import importlib
-import importlib.util
 import math
-import sys
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from beside import benchmark
 from scipy import stats
 
 if TYPE_CHECKING:
     from benchmarks import accuracy
 else:
-
-    def _load(name: str) -> object:
-        """Import a module of the benchmarks, which are beside the tests and not installed."""
-        home = Path(__file__).resolve().parents[1] / "benchmarks"
-        spec = importlib.util.spec_from_file_location(
-            "benchmarks", home / "__init__.py", submodule_search_locations=[str(home)]
-        )
-        if "benchmarks" not in sys.modules:
-            sys.modules["benchmarks"] = importlib.util.module_from_spec(spec)
-        return importlib.import_module(f"benchmarks.{name}")
-
-    accuracy = _load("accuracy")
+    accuracy = benchmark("accuracy")
 
 FALSE_ALARM = 1e-9
 """Chance that a statistical check of the reduced run fails although the code is right."""

@@ -7,15 +7,12 @@ the same for three plans with few, its bounds widened by what so few can deviate
 from __future__ import annotations
 
 import functools
-import importlib
-import importlib.util
 import math
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from beside import benchmark
 from scipy import stats
 
 from rappor.planning.noise import optimum
@@ -23,18 +20,7 @@ from rappor.planning.noise import optimum
 if TYPE_CHECKING:
     from benchmarks import plans
 else:
-
-    def _load(name: str) -> object:
-        """Import a module of the benchmarks, which are beside the tests and not installed."""
-        home = Path(__file__).resolve().parents[1] / "benchmarks"
-        spec = importlib.util.spec_from_file_location(
-            "benchmarks", home / "__init__.py", submodule_search_locations=[str(home)]
-        )
-        if "benchmarks" not in sys.modules:
-            sys.modules["benchmarks"] = importlib.util.module_from_spec(spec)
-        return importlib.import_module(f"benchmarks.{name}")
-
-    plans = _load("plans")
+    plans = benchmark("plans")
 
 FALSE_ALARM = 1e-9
 """Chance that one check fails although the code is right and the bound is met in the limit."""
