@@ -19,12 +19,13 @@ from scipy import stats
 
 from benchmarks.populations import POPULATIONS, Collection
 from benchmarks.tables import Table
-from rappor.candidates import Candidates
-from rappor.counts import Counts
-from rappor.decoding import Estimates, decode
-from rappor.hashing import bloom_cells
-from rappor.params import Params
-from rappor.simulate import simulate_counts
+from rappor.candidates.candidates import Candidates
+from rappor.candidates.hashing import bloom_cells
+from rappor.counts.counts import Counts
+from rappor.decoding.decoder import decode
+from rappor.decoding.estimates import Estimates
+from rappor.protocol.params import Params
+from rappor.simulation.collection import simulate_counts
 
 _Run = TypeVar("_Run")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.tables import Table
 
 if TYPE_CHECKING:
-    from rappor.charts import Chart
+    from rappor.reporting.charts import Chart
 
 _LEGEND = "design, eps_inf 4.394, eps_1 1.0743"
 
@@ -20,7 +20,7 @@ def draw(tables: list[Table], folder: Path) -> list[Path]:
     ------
     MissingExtraError: the extra `charts` is not installed.
     """
-    from rappor.charts import save  # noqa: PLC0415  # optional
+    from rappor.reporting.charts import save  # noqa: PLC0415  # optional
 
     folder.mkdir(parents=True, exist_ok=True)
     written = []
@@ -40,7 +40,7 @@ def draw(tables: list[Table], folder: Path) -> list[Path]:
 
 def _accuracy(rows: list[dict[str, Any]]) -> Chart:
     """Draw strings found and total variation against the number of reports."""
-    from rappor.charts import Axis, line_chart, side_by_side  # noqa: PLC0415  # optional
+    from rappor.reporting.charts import Axis, line_chart, side_by_side  # noqa: PLC0415  # optional
 
     reports = Axis(field="reports", title="reports", log=True)
     found = Axis(field="found", title="strings found, of 100", domain=(0, 100))
@@ -57,7 +57,7 @@ def _accuracy(rows: list[dict[str, Any]]) -> Chart:
 
 def _power(rows: list[dict[str, Any]]) -> Chart:
     """Draw the chance to find a string against its share: closed form and measured."""
-    from rappor.charts import Axis, line_chart  # noqa: PLC0415  # optional
+    from rappor.reporting.charts import Axis, line_chart  # noqa: PLC0415  # optional
 
     return line_chart(
         [row | {"chance": row["closed form"]} for row in rows],

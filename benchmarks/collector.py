@@ -126,8 +126,8 @@ def _databases(folder: str) -> Iterator[dict[str, str]]:
 def _serving(folder: Path, factory: str, url: str) -> Iterator[tuple[int, int]]:
     """Run one of the applications in a process of its own; yield its port and process."""
     from rappor_server.cli.serve import prepare  # noqa: PLC0415 - the extra 'server'
-    from rappor_server.config import Settings  # noqa: PLC0415
-    from rappor_server.punctual import ENVIRONMENT  # noqa: PLC0415
+    from rappor_server.http.slow_clients import ENVIRONMENT  # noqa: PLC0415
+    from rappor_server.settings import Settings  # noqa: PLC0415
 
     registry = folder / "metrics.toml"
     registry.write_text(_TOML, encoding="utf-8")

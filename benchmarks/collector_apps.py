@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 
-from rappor_server import app, sending
 from rappor_server.collector import Collector
-from rappor_server.config import Settings
-from rappor_server.punctual import ENVIRONMENT
+from rappor_server.http import app, uploads
+from rappor_server.http.slow_clients import ENVIRONMENT
+from rappor_server.settings import Settings
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -35,7 +35,7 @@ def validation() -> Starlette:
 
     async def endpoint(request: Request) -> Response:
         collector: Collector = request.app.state.collector
-        submission = await sending._receive(request, collector)
+        submission = await uploads._receive(request, collector)
         return Response(submission.answer, media_type="application/json")
 
     made = _real()

@@ -10,10 +10,10 @@ from scipy import stats
 from benchmarks.accuracy import DESIGNS, LEVEL, detect, run_many, start_pool
 from benchmarks.populations import POPULATIONS
 from benchmarks.tables import Cell, Table
-from rappor.decoding import decode
-from rappor.limits import standard_error
-from rappor.params import Params
-from rappor.simulate import simulate_counts
+from rappor.decoding.decoder import decode
+from rappor.planning.detection_limit import standard_error
+from rappor.protocol.params import Params
+from rappor.simulation.collection import simulate_counts
 
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, 100_000_000)
 POWER_REPORTS = 1_000_000

@@ -13,12 +13,12 @@ import time
 
 import numpy as np
 
-from rappor.candidates import Candidates
-from rappor.counts import Counts
-from rappor.decoding import decode
-from rappor.params import Params
-from rappor.population import Population
-from rappor.simulate import simulate_counts
+from rappor.candidates.candidates import Candidates
+from rappor.counts.counts import Counts
+from rappor.decoding.decoder import decode
+from rappor.protocol.params import Params
+from rappor.simulation.collection import simulate_counts
+from rappor.simulation.population import Population
 
 PARAMS = Params(
     k=128,

@@ -32,11 +32,11 @@ def measure(n_records: int) -> dict[str, float]:
     import rappor_client  # noqa: PLC0415 - this is what is measured
 
     results = {"import": time.perf_counter() - start}
-    from rappor_client.made import make_report  # noqa: PLC0415
+    from rappor_client.prepared import make_report  # noqa: PLC0415
     from rappor_client.testing import MemoryTransport  # noqa: PLC0415
 
     from rappor import Registry  # noqa: PLC0415
-    from rappor.randomize import system_coins  # noqa: PLC0415
+    from rappor.protocol.randomizer import system_coins  # noqa: PLC0415
 
     registry = Registry.loads(_TOML)
     uncapped = rappor_client.Caps(patterns=1e9, epsilon=1e9, lifetime=1e9)

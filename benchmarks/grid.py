@@ -16,10 +16,10 @@ from scipy import stats
 
 from benchmarks.accuracy import run_many, start_pool
 from benchmarks.tables import Cell, Table
-from rappor.decoding import decode
-from rappor.params import Params
-from rappor.population import Population
-from rappor.simulate import simulate
+from rappor.decoding.decoder import decode
+from rappor.protocol.params import Params
+from rappor.simulation.collection import simulate
+from rappor.simulation.population import Population
 
 Weights = NDArray[np.float64]
 

@@ -12,8 +12,8 @@ import os
 import sys
 import time
 
-from rappor.params import Params
-from rappor.report import Report, Upload
+from rappor.protocol.params import Params
+from rappor.protocol.wire import Report, Upload
 
 PARAMS = Params.profile("balanced")
 _WARM_SECONDS = 1.0

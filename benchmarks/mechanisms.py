@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from benchmarks.accuracy import run_many
 from benchmarks.tables import Table
-from rappor.decoding import decode
-from rappor.limits import standard_error
-from rappor.params import Params
-from rappor.population import Population
-from rappor.simulate import simulate
+from rappor.decoding.decoder import decode
+from rappor.planning.detection_limit import standard_error
+from rappor.protocol.params import Params
+from rappor.simulation.collection import simulate
+from rappor.simulation.population import Population
 
 EPSILONS = (1.0, 2.0, 4.0)
 N_REPORTS, N_VALUES = 10_000, 100

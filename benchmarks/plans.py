@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from benchmarks.accuracy import run_many, start_pool
 from benchmarks.tables import Table
-from rappor.decoding import decode
-from rappor.planning import Crowd, Plan, Question, plan
+from rappor.decoding.decoder import decode
+from rappor.planning.frequencies import Crowd
 from rappor.planning.noise import optimum
-from rappor.planning.power import predict
-from rappor.population import Population
-from rappor.simulate import simulate_counts
+from rappor.planning.planner import plan
+from rappor.planning.plans import Plan
+from rappor.planning.power import Question, predict
+from rappor.simulation.collection import simulate_counts
+from rappor.simulation.population import Population
 
 BINS = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95)
 """Predicted chances between which strings are compared with what became of them."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.population import Population
+from rappor.simulation.population import Population
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -15,12 +15,12 @@ from scipy import stats
 
 from benchmarks.accuracy import DESIGNS, Detection, detect, run_many, start_pool
 from benchmarks.tables import Table
-from rappor.decoding import decode
-from rappor.limits import standard_error
-from rappor.params import Params
-from rappor.population import Population
-from rappor.privacy import epsilon_inf, epsilon_one
-from rappor.simulate import simulate, simulate_counts
+from rappor.decoding.decoder import decode
+from rappor.planning.detection_limit import standard_error
+from rappor.privacy.loss import epsilon_inf, epsilon_one
+from rappor.protocol.params import Params
+from rappor.simulation.collection import simulate, simulate_counts
+from rappor.simulation.population import Population
 
 _COLUMNS = ("what", "published", "closed form", "ours", "reproduced")
 _NONE = float("nan")

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor import interop
-from rappor.candidates import Candidates
-from rappor.decoding import Estimates, decode
-from rappor.params import Params
+from rappor.candidates.candidates import Candidates
+from rappor.decoding.decoder import decode
+from rappor.decoding.estimates import Estimates
+from rappor.google import files
+from rappor.protocol.params import Params
 
 _TOP = 20
 Shares = dict[str, float]
@@ -30,9 +31,9 @@ Shares = dict[str, float]
 
 def measure(folder: Path) -> dict[str, Any]:
     """Return the figures of ours and of the reference."""
-    params = interop.read_params(folder / "params.csv")
-    counts = interop.read_counts(folder / "counts.csv", params)
-    candidates = interop.read_candidates(folder / "candidates.txt")
+    params = files.read_params(folder / "params.csv")
+    counts = files.read_counts(folder / "counts.csv", params)
+    candidates = files.read_candidates(folder / "candidates.txt")
     truth = {row["string"]: float(row["proportion"]) for row in _rows(folder / "truth.csv")}
     hashed = _hash(candidates, params)
     start = time.process_time()
@@ -67,11 +68,11 @@ def _their_rows(path: Path) -> list[dict[str, str]] | None:
     return _rows(path) if path.exists() else None
 
 
-def _hash(candidates: Candidates, params: Params) -> interop.MappedCandidates:
+def _hash(candidates: Candidates, params: Params) -> files.MappedCandidates:
     """Find all cells of all candidates."""
     cells = candidates.cells(params, 0, len(candidates))
     shape = (params.k, params.h, params.m)
-    return interop.MappedCandidates(candidates.strings, cells, shape=shape)
+    return files.MappedCandidates(candidates.strings, cells, shape=shape)
 
 
 def _ours(estimates: Estimates, truth: Shares) -> dict[str, float]:

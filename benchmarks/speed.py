@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from benchmarks.decode_once import N_REPORTS, PARAMS
 from benchmarks.tables import Cell, Table
-from rappor.candidates import Candidates
-from rappor.encoding import encoder
-from rappor.kernels import sum_bits
-from rappor.params import Params
-from rappor.population import Population, english_words
-from rappor.simulate import simulate_counts, simulate_reports
+from rappor.candidates.candidates import Candidates
+from rappor.counts.bit_sums import sum_bits
+from rappor.protocol.encodings import encoder
+from rappor.protocol.params import Params
+from rappor.simulation.collection import simulate_counts, simulate_reports
+from rappor.simulation.population import Population, english_words
 
 Block = tuple[NDArray[np.uint8], NDArray[np.uint16]]
 

@@ -9,8 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parent.parent
+from places import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +44,7 @@ def test_wheel_holds_every_source_file_and_the_words(wheel: Path) -> None:
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and path.suffix not in (".pyc", ".nbi", ".nbc"):
                 assert path.relative_to(base).as_posix() in names
-    assert "rappor/data/words_en.csv.gz" in names
+    assert "rappor/simulation/data/words_en.csv.gz" in names
     assert "rappor/py.typed" in names
 
 

@@ -13,10 +13,11 @@ delivery <- sender <- client.
 
 from __future__ import annotations
 
-from rappor_client.client import Client, Outcome
+from rappor_client.client import Client
 from rappor_client.errors import BudgetError, IdentityError, UploadError
 from rappor_client.ledger import Caps, MetricSpent, Spent
-from rappor_client.offers import OfferCap
+from rappor_client.outcome import Outcome
+from rappor_client.remote_params import OfferCap
 from rappor_client.spool import Sent, SentReport, SpoolLimits
 from rappor_client.transport import Answer, Transport
 

@@ -12,17 +12,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from rappor.encoding import parse_value
 from rappor.errors import FileError, RapporError
 from rappor.files import read_text
-from rappor.metric import Metric, Registry
-from rappor.privacy import epsilon_inf, epsilon_one
+from rappor.privacy.loss import epsilon_inf, epsilon_one
+from rappor.protocol.encodings import parse_value
+from rappor.registry.metric import Metric, Registry
 from rappor_client import ledger, spool
-from rappor_client.client import Client, Outcome
-from rappor_client.device import Device
-from rappor_client.facts import counters
+from rappor_client.client import Client
+from rappor_client.identity import Device
 from rappor_client.ledger import Caps
+from rappor_client.outcome import Outcome
 from rappor_client.spool import Sent, SentReport
+from rappor_client.state import counters
 from rappor_client.store import Store, failing_as_file_error
 
 _DONE: Final = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 import logging
 import math
 import os
@@ -15,45 +14,24 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from rappor.errors import FileError, ParamsError
-from rappor.metric import Metric, Registry
-from rappor.randomize import Coins, system_coins
-from rappor_client import latch, ledger, reservoir, spool
-from rappor_client.calendar import Clock, day_of, interval_end
-from rappor_client.delivery import Delivery
-from rappor_client.device import Device, Policy
+from rappor.protocol.randomizer import Coins, system_coins
+from rappor.registry.metric import Metric, Registry
+from rappor_client import epoch_memory, ledger, reservoir, spool
+from rappor_client.background import Sender
 from rappor_client.errors import BudgetError, IdentityError
-from rappor_client.facts import count, counters
+from rappor_client.identity import Device, Policy
 from rappor_client.ledger import Caps, Spent
-from rappor_client.made import Made, make_report
-from rappor_client.offers import OfferCap, Offers
-from rappor_client.sender import Sender
+from rappor_client.outcome import Outcome
+from rappor_client.periods import Clock, day_of, interval_end
+from rappor_client.prepared import Made, make_report
+from rappor_client.remote_params import OfferCap, Offers
 from rappor_client.spool import Sent, SpoolLimits
+from rappor_client.state import count, counters
 from rappor_client.store import Store, failing_as_file_error, name_failure
 from rappor_client.transport import Transport
+from rappor_client.uploader import Delivery
 
 _LOG: Final = logging.getLogger("rappor_client")
-
-
-class Outcome(enum.Enum):
-    """What became of a value; true if a report of it, or of its interval, is safe on the disk."""
-
-    RECORDED = "recorded"
-    HELD = "held"
-    """It takes part in the choice of its interval's one report."""
-    INTERVAL_OVER = "interval over"
-    """The interval has had its report: the clock was set back."""
-    OVER_BUDGET = "over budget"
-    NO_CONSENT = "no consent"
-    OPTED_OUT = "opted out"
-    EXPIRED = "expired"
-    DISABLED = "disabled"
-    """The identity is damaged and the policy is to record nothing."""
-    FAILED = "failed"
-    """The disk is full, read-only or locked; counted, and told in the log."""
-
-    def __bool__(self) -> bool:
-        """Tell whether the value counts."""
-        return self in (Outcome.RECORDED, Outcome.HELD)
 
 
 class _Sending(NamedTuple):
@@ -331,7 +309,7 @@ class Client:
     def _keep(self, db: sqlite3.Connection, metric: Metric, made: Made, now: float) -> Outcome:
         """Latch, choose, charge and spool, all of it or nothing."""
         day = day_of(now)
-        latched = latch.latched(db, metric.name, day, self._coins)
+        latched = epoch_memory.latched(db, metric.name, day, self._coins)
         made = latched or made
         try:
             if metric.interval is None:
@@ -343,7 +321,7 @@ class Client:
             count(db, "over_budget")
             return Outcome.OVER_BUDGET
         if outcome and not latched:
-            latch.latch(db, metric, made, day)
+            epoch_memory.latch(db, metric, made, day)
         spool.trim(db, self._limits)
         return outcome
 

@@ -1,76 +1,121 @@
-"""The device's secret in a file of its own: made once, private, and never silently replaced.
+"""Who this device is: the identity's file and the store, kept in agreement.
 
-The file is a line that names it, the 32 bytes of the secret and a checksum. It is read and
-made inside a write transaction of the store, so that processes that start together agree.
+The store knows a keyed mark of the secret that it was written under. A file that is damaged,
+gone or another device's is met with the policy that the host chose, never with a silent new
+secret. All of it happens inside write transactions, so that processes agree.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
+import hmac
+import sqlite3
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, get_args
 
-from rappor.files import replacing
-from rappor.randomize import SECRET_BYTES
+from rappor.errors import ParamsError
+from rappor.protocol.randomizer import expand
+from rappor_client import ledger
 from rappor_client.errors import IdentityError
+from rappor_client.secret_file import Identity, Stamp
+from rappor_client.state import count, fact, set_fact
+from rappor_client.store import TABLES, Store
 
-_NAME: Final = "identity"
-_MAGIC: Final = b"rappor identity 1\n"
-_CHECK_BYTES: Final = 8
-_PRIVATE: Final = 0o600
+Policy = Literal["error", "reset", "disable"]
 
-Stamp = tuple[int, int, int]
-"""What tells one version of the file from another without reading it."""
+_MARK: Final = "identity_mark"
+_MARK_BYTES: Final = 8
 
 
-class Identity:
-    """The file of one folder."""
+class Device:
+    """The secret of one folder, read once and noticed when it changes."""
 
-    def __init__(self, folder: Path) -> None:
-        """Point at the file; nothing is read yet."""
-        self._path = folder / _NAME
+    def __init__(self, folder: Path, store: Store, policy: Policy) -> None:
+        """Point at the folder; nothing is read yet."""
+        if policy not in get_args(Policy):
+            choices = ", ".join(get_args(Policy))
+            raise ParamsError(f"on_bad_identity must be one of {choices}, got {policy!r}")
+        self._folder = folder
+        self._store = store
+        self._identity = Identity(folder)
+        self._policy = policy
+        self._secret: bytes | None = None
+        self._stamp: Stamp | None = None
 
-    def exists(self) -> bool:
-        """Tell whether there is a file, whatever it holds."""
-        return self._path.exists()
+    def secret(self) -> bytes:
+        """Return the secret, made if the folder is new.
 
-    def read(self) -> bytes:
-        """Return the secret, or raise IdentityError; the message tells nothing of it."""
-        try:
-            data = self._path.read_bytes()
-        except OSError as error:
-            raise IdentityError(
-                f"{self._path}: the identity must be readable: {error.strerror}"
-            ) from None
-        secret = data[len(_MAGIC) : len(_MAGIC) + SECRET_BYTES]
-        if data != _file_of(secret):
-            raise IdentityError(
-                f"{self._path}: an identity must be the {len(_file_of(bytes(SECRET_BYTES)))} bytes "
-                f"that this library wrote, got {len(data)} others; say on_bad_identity='reset' to "
-                "start as a new device, or 'disable' to record nothing"
-            )
-        return secret
+        Raises IdentityError as the policy says, sqlite3.Error and OSError where the disk fails.
+        """
+        if self._secret is None:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._store.transaction(durable=True) as db:
+                self._secret = self._settled(db)
+                self._stamp = self._identity.stamp()
+        return self._secret
 
-    def make(self) -> bytes:
-        """Write a fresh secret from the system's generator, whole or not at all."""
-        secret = os.urandom(SECRET_BYTES)
-        with replacing(self._path, mode=_PRIVATE) as file:
-            file.write(_file_of(secret))
-        return secret
+    def is_current(self) -> bool:
+        """Tell, inside a transaction, whether the file is still the one that was read."""
+        return self._stamp is not None and self._identity.stamp() == self._stamp
+
+    def is_erased(self) -> bool:
+        """Tell whether there is no identity now: consent was withdrawn, maybe elsewhere."""
+        return not self._identity.exists()
+
+    def forget(self) -> None:
+        """Drop the secret from memory; it is read anew when it is needed."""
+        self._secret = self._stamp = None
+
+    def has_traces(self) -> bool:
+        """Tell whether the folder holds more than the nats once spent."""
+        if self._identity.exists():
+            return True
+        if not self._store.exists():
+            return False
+        with self._store.reading() as db:
+            return fact(db, _MARK) is not None
 
     def erase(self) -> None:
-        """Remove the file if it is there."""
-        self._path.unlink(missing_ok=True)
+        """Erase secret, spool, ledger and log, except one number: the nats already spent."""
+        with self._store.transaction(durable=True) as db:
+            nats = ledger.total(db)
+            for table in TABLES:
+                db.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
+            ledger.carry(db, nats)
+            self._identity.erase()
+        self.forget()
+        self._store.shred()
 
-    def stamp(self) -> Stamp | None:
-        """Return what changes when the file does; None if it is gone."""
+    def _settled(self, db: sqlite3.Connection) -> bytes:
+        """Return the secret that the store agrees with, after the policy if need be."""
+        mark = fact(db, _MARK)
+        if mark is None and not self._identity.exists():
+            return self._make(db)
         try:
-            status = self._path.stat()
-        except FileNotFoundError:
-            return None
-        return status.st_ino, status.st_mtime_ns, status.st_size
+            secret = self._identity.read()
+            if mark is not None and not hmac.compare_digest(mark, _mark(secret)):
+                raise IdentityError(
+                    f"{self._folder}: the identity must be the one that the ledger beside it was "
+                    "written under, got another device's"
+                )
+        except IdentityError:
+            if self._policy != "reset":
+                raise
+            return self._replace(db)
+        set_fact(db, _MARK, _mark(secret))
+        return secret
+
+    def _make(self, db: sqlite3.Connection) -> bytes:
+        secret = self._identity.make()
+        set_fact(db, _MARK, _mark(secret))
+        return secret
+
+    def _replace(self, db: sqlite3.Connection) -> bytes:
+        """Become a new device: what was spent stays spent, what was begun ends."""
+        count(db, "identity_resets")
+        db.execute("DELETE FROM latch")
+        db.execute("DELETE FROM held")
+        return self._make(db)
 
 
-def _file_of(secret: bytes) -> bytes:
-    return _MAGIC + secret + hashlib.sha256(_MAGIC + secret).digest()[:_CHECK_BYTES]
+def _mark(secret: bytes) -> bytes:
+    return expand(secret, b"rappor-client/1/identity", _MARK_BYTES)

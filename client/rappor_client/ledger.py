@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.collects import at_most
 from rappor.errors import ParamsError
-from rappor.privacy import belief_bound, epsilon_reports
+from rappor.privacy.loss import belief_bound, epsilon_reports
+from rappor.privacy.notice import at_most
 from rappor_client.errors import BudgetError
-from rappor_client.facts import fact, keep_params, kept_params, set_fact
-from rappor_client.made import Made
+from rappor_client.prepared import Made
+from rappor_client.state import fact, keep_params, kept_params, set_fact
 
 _CARRIED: Final = "carried_nats"
 _SUSPICION: Final = 0.5

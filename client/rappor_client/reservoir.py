@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import sqlite3
 
-from rappor.params import ONE
-from rappor.randomize import Coins
-from rappor.report import Report
+from rappor.protocol.params import ONE
+from rappor.protocol.randomizer import Coins
+from rappor.protocol.wire import Report
 from rappor_client.errors import BudgetError
-from rappor_client.facts import count, keep_params, kept_params
 from rappor_client.ledger import Caps, charge
-from rappor_client.made import Made
+from rappor_client.prepared import Made
 from rappor_client.spool import add
+from rappor_client.state import count, keep_params, kept_params
 
 
 def offer(db: sqlite3.Connection, made: Made, ends: float, *, now: float, coins: Coins) -> bool:

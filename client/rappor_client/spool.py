@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rappor.errors import ParamsError
-from rappor.params import MAX_BITS, Params
-from rappor.report import Report, Upload
-from rappor_client.calendar import DAY, day_of
-from rappor_client.facts import count, kept_params
+from rappor.protocol.params import MAX_BITS, Params
+from rappor.protocol.wire import Report, Upload
+from rappor_client.periods import DAY, day_of
+from rappor_client.state import count, kept_params
 
 GIVE_UP_SECONDS: Final = 7 * DAY
 """The collector knows ids for 14 days; half of it is for clocks and delays."""

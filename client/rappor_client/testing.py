@@ -16,8 +16,8 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 
-from rappor.randomize import Coins
-from rappor.report import Report, decode_base64url
+from rappor.protocol.randomizer import Coins
+from rappor.protocol.wire import Report, decode_base64url
 from rappor_client.errors import UploadError
 from rappor_client.transport import Answer
 

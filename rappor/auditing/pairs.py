@@ -15,11 +15,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.encoding import encoder
-from rappor.hashing import bloom_cells, digest_strings
-from rappor.kernels import set_bits
-from rappor.normalize import normalize
-from rappor.params import Params
+from rappor.candidates.hashing import bloom_cells, digest_strings
+from rappor.protocol.encodings import encoder
+from rappor.protocol.normalizers import normalize
+from rappor.protocol.params import Params
+from rappor.simulation.kernels import set_bits
 
 _LEAST: Final = 8
 """Pairs of strings at least, where the search finds them."""

@@ -21,10 +21,10 @@ from collections.abc import Callable, Sequence
 from itertools import groupby, islice
 from typing import IO, Final, NamedTuple, Protocol
 
-from rappor.answering import SECOND_METRIC, Show, Shown, shipped_show
+from rappor.auditing.shipped_encoder import SECOND_METRIC, Show, Shown, shipped_show
 from rappor.errors import ReportError
-from rappor.metric import Metric
-from rappor.params import Params
+from rappor.protocol.params import Params
+from rappor.registry.metric import Metric
 
 _LONGEST: Final = 1 << 16
 """Bytes of one line of an answer."""
@@ -210,7 +210,7 @@ class _Shipped(Function):
 
     def restart(self) -> Subject:
         """Ask through the command that the encoder is in a new process."""
-        module = [sys.executable, "-m", "rappor.answering"]
+        module = [sys.executable, "-m", "rappor.auditing.shipped_encoder"]
         params = self._metric.params
         return Command(
             params,

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from rappor.answering import Show
 from rappor.auditing.check import Check
-from rappor.auditing.evidence import Progress
-from rappor.auditing.loss import LEVEL
-from rappor.keystream import Keystream
-from rappor.randomize import SECRET_BYTES
+from rappor.auditing.interview import Progress
+from rappor.auditing.lower_bound import LEVEL
+from rappor.auditing.shipped_encoder import Show
+from rappor.protocol.randomizer import SECRET_BYTES
+from rappor.simulation.keystream import Keystream
 
 BOUND: Final = 0.02
 """Difference that is allowed, as a share of the time of one report."""

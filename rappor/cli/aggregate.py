@@ -10,11 +10,11 @@ import click
 
 from rappor.cli.console import Slow, json_option, print_json, registry_option
 from rappor.errors import DecodeError, FileError, MetricError
-from rappor.metric import Registry
+from rappor.registry.metric import Registry
 
 if TYPE_CHECKING:
-    from rappor.aggregate import Aggregation
-    from rappor.counts import Counts
+    from rappor.counts.counts import Counts
+    from rappor.engines.json_lines import Aggregation
 
 _TOLD = 1000
 """Lines between two looks at the progress display."""
@@ -67,7 +67,7 @@ def _only(registry: Registry, tables: list[str]) -> str | None:
 
 def _read_uploads(paths: list[str], registry: Registry) -> Aggregation:
     """Sum all streams as one, so that a retry in another file is known again."""
-    from rappor.aggregate import aggregate_jsonl
+    from rappor.engines.json_lines import aggregate_jsonl
 
     with Slow() as slow:
         return aggregate_jsonl(_lines(paths, slow), registry.lookup)
@@ -102,7 +102,7 @@ def _one_metric(summary: Aggregation, name: str | None, *, needed: bool) -> Coun
 
 
 def _add_table(counts: Counts | None, path: str, registry: Registry, name: str | None) -> Counts:
-    from rappor.lake import aggregate_parquet
+    from rappor.engines.parquet import aggregate_parquet
 
     assert name is not None  # `_only` has seen to it
     found = aggregate_parquet(path, params=registry.metric(name).params, metric=name)

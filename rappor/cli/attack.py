@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Table
 
-from rappor.cli.chosen import metric_options
 from rappor.cli.console import (
     NUMBER,
     Slow,
@@ -18,10 +17,12 @@ from rappor.cli.console import (
     print_json,
     seed_option,
 )
-from rappor.metric import Metric
+from rappor.cli.options import metric_options
+from rappor.registry.metric import Metric
 
 if TYPE_CHECKING:
-    from rappor.attacking import Learned, Moved
+    from rappor.auditing.forger import Moved
+    from rappor.auditing.observer import Learned
 
 _WITH, _WITHOUT = "with the permanent response", "without"
 
@@ -53,12 +54,13 @@ def longitudinal(
     Bits are exact chances, one half is guessing; values are named by maximum likelihood among
     the candidates. No observer can name more than "at most".
     """
-    from rappor import attacking, linking
+    from rappor import auditing
+    from rappor.privacy import linkability
 
     params = metric.params
     with Slow() as slow:
         worlds = {
-            memoised: attacking.learn(
+            memoised: auditing.learn(
                 params,
                 memoised=memoised,
                 devices=devices,
@@ -69,9 +71,9 @@ def longitudinal(
             for memoised in (True, False)
         }
     facts: dict[str, Any] = {
-        "reports_to_recover": linking.reports_to_recover(params),
-        "link_score": linking.link_score(params),
-        "cohort_bits": linking.cohort_bits(params),
+        "reports_to_recover": linkability.reports_to_recover(params),
+        "link_score": linkability.link_score(params),
+        "cohort_bits": linkability.cohort_bits(params),
         "ceiling": worlds[True][0].ceiling,
     }
     if chart is not None:
@@ -118,13 +120,13 @@ def poisoning(
     Forged reports are all ones, or show the string's bits and otherwise as many ones as honest
     ones do. The check refuses numbers of ones that no honest device sends.
     """
-    from rappor import attacking
-    from rappor.attacking.poisoning import SHARES
+    from rappor import auditing
+    from rappor.auditing.forger import SHARES
 
     params = metric.params
-    fake = attacking.detectable_share(params, reports, n_candidates=candidates)
+    fake = auditing.detectable_share(params, reports, n_candidates=candidates)
     with Slow() as slow:
-        moved = attacking.forge(
+        moved = auditing.forge(
             params,
             shares=shares or SHARES,
             n_reports=reports,
@@ -132,7 +134,7 @@ def poisoning(
             seed=seed,
             progress=slow,
         )
-    worth = attacking.shift(params)
+    worth = auditing.shift(params)
     if chart is not None:
         _draw_moved(moved, chart)
     if as_json:
@@ -201,7 +203,7 @@ def _print_moved(moved: list[Moved]) -> None:
 
 
 def _draw_learned(worlds: dict[bool, list[Learned]], path: str) -> None:
-    from rappor.charts import Axis, line_chart, save, side_by_side
+    from rappor.reporting.charts import Axis, line_chart, save, side_by_side
 
     names = {True: _WITH, False: _WITHOUT}
     learned = [(names[kept], each) for kept, rows in worlds.items() for each in rows]
@@ -225,7 +227,7 @@ def _draw_learned(worlds: dict[bool, list[Learned]], path: str) -> None:
 
 
 def _draw_moved(moved: list[Moved], path: str) -> None:
-    from rappor.charts import Axis, line_chart, save
+    from rappor.reporting.charts import Axis, line_chart, save
 
     shares = [each.share for each in moved]
     low, high = min(shares), max(shares)

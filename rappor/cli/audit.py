@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Table
 
-from rappor.cli.chosen import metric_options
 from rappor.cli.console import NUMBER, Slow, json_option, output, print_json, seed_option
+from rappor.cli.options import metric_options
 from rappor.errors import RapporError
-from rappor.metric import Metric
+from rappor.registry.metric import Metric
 
 if TYPE_CHECKING:
-    from rappor.auditing import Check, Subject
+    from rappor.auditing.check import Check
+    from rappor.auditing.subject import Subject
 
 
 @click.command()
@@ -54,7 +55,7 @@ def audit(
     command, and --secret-hex its --secret-option.
     """
     from rappor import auditing
-    from rappor.randomize import system_coins
+    from rappor.protocol.randomizer import system_coins
 
     if timing and command is not None:
         raise click.UsageError("--timing must be left out with --command: starting it takes longer")

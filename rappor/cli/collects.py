@@ -8,8 +8,8 @@ import textwrap
 import click
 
 from rappor.cli.console import registry_option
-from rappor.collects import describe
-from rappor.metric import Registry
+from rappor.privacy.notice import describe
+from rappor.registry.metric import Registry
 
 _WIDTH = 92
 

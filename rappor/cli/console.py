@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from rappor.errors import ParamsError
-from rappor.metric import Metric, Registry
+from rappor.registry.metric import Metric, Registry
 
 
 def _read_number(text: str) -> int:
@@ -69,7 +69,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON f
 def _check_chart(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
     """Refuse, before the work, a chart that could not be drawn after it."""
     if path is not None and not ctx.resilient_parsing:
-        from rappor.charts import check_suffix
+        from rappor.reporting.charts import check_suffix
 
         try:
             check_suffix(path)

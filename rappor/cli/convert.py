@@ -25,16 +25,16 @@ def convert(source: str, params_path: str, out: str, reports: bool) -> None:
     becomes a counts file. Any other SOURCE is a counts file, and becomes counts.csv and
     params.csv; its hash layout must be theirs, as that of what came from them is.
     """
-    from rappor import interop
-    from rappor.counts import Counts
+    from rappor.counts.counts import Counts
+    from rappor.google import files
 
     if Path(source).suffix == ".csv":
-        params = interop.read_params(params_path)
-        read = interop.read_reports if reports else interop.read_counts
+        params = files.read_params(params_path)
+        read = files.read_reports if reports else files.read_counts
         counts = read(source, params)
         counts.save(out)
     else:
         counts = Counts.load(source)
-        interop.write_counts(out, counts)
-        interop.write_params(params_path, counts.params)
+        files.write_counts(out, counts)
+        files.write_params(params_path, counts.params)
     click.echo(f"{counts.n_reports:,} reports in {out}")

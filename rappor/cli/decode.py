@@ -9,12 +9,12 @@ import click
 
 from rappor.cli.console import Slow, json_option, load_metric
 from rappor.errors import DecodeError, MetricError
-from rappor.metric import Metric
+from rappor.registry.metric import Metric
 
 if TYPE_CHECKING:
-    from rappor.candidates import Candidates
-    from rappor.counts import Counts
-    from rappor.google_randomizer import Client
+    from rappor.candidates.candidates import Candidates
+    from rappor.counts.counts import Counts
+    from rappor.google.effective_noise import Client
 
 
 @click.command()
@@ -77,8 +77,8 @@ def decode(
     COUNTS are files of `rappor simulate` or `rappor aggregate`. Files under one parameter
     set are added; different sets are decoded together.
     """
-    from rappor.cli.show import print_estimates
-    from rappor.decoding import decode as decode_counts
+    from rappor.cli.estimates_table import print_estimates
+    from rappor.decoding.decoder import decode as decode_counts
 
     if file_format == "google":
         collections, candidates = _load_google(
@@ -120,22 +120,22 @@ def _load_google(
     client: Client | None,
 ) -> tuple[list[Counts], Candidates | None]:
     """Read the files of google/rappor; several counts.csv are added."""
-    from rappor import interop
-    from rappor.counts import Counts
+    from rappor.counts.counts import Counts
+    from rappor.google import files
 
     if params_path is None or (candidates_path is None) == (map_path is None):
         raise click.UsageError("--format google needs --params and either --candidates or --map")
-    params = interop.read_params(params_path, client=client)
-    counts = sum((interop.read_counts(path, params) for path in paths), Counts.zero(params))
+    params = files.read_params(params_path, client=client)
+    counts = sum((files.read_counts(path, params) for path in paths), Counts.zero(params))
     if map_path is not None:
-        return [counts], interop.read_map(map_path, params)
+        return [counts], files.read_map(map_path, params)
     assert candidates_path is not None
-    return [counts], interop.read_candidates(candidates_path)
+    return [counts], files.read_candidates(candidates_path)
 
 
 def _load_counts(paths: tuple[str, ...], metric: Metric) -> list[Counts]:
     """Read all files and add those of one parameter set."""
-    from rappor.counts import Counts
+    from rappor.counts.counts import Counts
 
     sums: dict[str, Counts] = {}
     for path in paths:
@@ -161,7 +161,7 @@ def _load_counts(paths: tuple[str, ...], metric: Metric) -> list[Counts]:
 def _load_candidates(
     metric: Metric, registry_path: str, candidates_path: str | None
 ) -> Candidates | None:
-    from rappor.candidates import Candidates
+    from rappor.candidates.candidates import Candidates
 
     if metric.params.encoding != "bloom":
         if candidates_path is not None:

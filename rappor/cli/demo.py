@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rappor.cli.console import NUMBER, Slow, json_option, print_json, seed_option
-from rappor.collects import at_most
 from rappor.errors import FileError
 from rappor.files import read_text
-from rappor.params import PROFILES, Params
-from rappor.privacy import belief_bound, epsilon_inf, epsilon_one
+from rappor.privacy.loss import belief_bound, epsilon_inf, epsilon_one
+from rappor.privacy.notice import at_most
+from rappor.protocol.params import PROFILES, Params
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rappor.counts import Counts
-    from rappor.decoding import Estimates
-    from rappor.population import Population
-    from rappor.simulate import ReportBlock
+    from rappor.counts.counts import Counts
+    from rappor.decoding.estimates import Estimates
+    from rappor.simulation.collection import ReportBlock
+    from rappor.simulation.population import Population
 
 CANDIDATES = 10_000
 REPORTS = 1_000_000
@@ -55,9 +55,9 @@ def demo(
     Every device draws its own noisy report; the decoder sees only their sums and asks about
     10,000 words. The truth stands beside each estimate.
     """
-    from rappor.cli.show import print_estimates
-    from rappor.decoding import decode
-    from rappor.simulate import simulate_reports
+    from rappor.cli.estimates_table import print_estimates
+    from rappor.decoding.decoder import decode
+    from rappor.simulation.collection import simulate_reports
 
     params = Params.profile(profile)
     population, values = _population(path)
@@ -84,7 +84,7 @@ def _population(path: str | None) -> tuple[Population, NDArray[np.int64] | None]
     """Return the values, and each device's where the data say so."""
     import numpy as np
 
-    from rappor.population import Population, english_words
+    from rappor.simulation.population import Population, english_words
 
     if path is None:
         return english_words(), None
@@ -114,7 +114,7 @@ def _collect(
     """Sum every device's report; return the sums and how many hold each value."""
     import numpy as np
 
-    from rappor.counts import Counts
+    from rappor.counts.counts import Counts
 
     counts = Counts.zero(params)
     held = np.zeros(n_values, dtype=np.int64)

@@ -10,10 +10,11 @@ from pathlib import Path
 import click
 
 from rappor.cli.console import json_option, load_metric, print_json, registry_option
-from rappor.encoding import parse_value
+from rappor.encode import encode_value
 from rappor.errors import FileError, ParamsError
-from rappor.metric import Metric
-from rappor.randomize import SECRET_BYTES, encode_value
+from rappor.protocol.encodings import parse_value
+from rappor.protocol.randomizer import SECRET_BYTES
+from rappor.registry.metric import Metric
 
 
 @click.command()

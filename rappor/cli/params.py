@@ -8,13 +8,13 @@ from typing import Any
 import click
 from rich.table import Table
 
-from rappor.cli.chosen import metric_options
 from rappor.cli.console import NUMBER, json_option, output, print_json
-from rappor.collects import at_most
-from rappor.limits import detection_limit, standard_error
-from rappor.metric import Metric
-from rappor.params import Params
-from rappor.privacy import belief_bound, epsilon_inf, epsilon_n, epsilon_one
+from rappor.cli.options import metric_options
+from rappor.planning.detection_limit import detection_limit, standard_error
+from rappor.privacy.loss import belief_bound, epsilon_inf, epsilon_n, epsilon_one
+from rappor.privacy.notice import at_most
+from rappor.protocol.params import Params
+from rappor.registry.metric import Metric
 
 _REPEATS = (1, 2, 3, 5, 10, 100)
 

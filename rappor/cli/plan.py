@@ -9,12 +9,13 @@ import click
 from rich.table import Table
 
 from rappor.cli.console import NUMBER, json_option, output, print_json
-from rappor.collects import at_most
-from rappor.params import MAX_HASHES, PROFILES, Params
-from rappor.privacy import belief_bound, epsilon_inf, epsilon_one
+from rappor.privacy.loss import belief_bound, epsilon_inf, epsilon_one
+from rappor.privacy.notice import at_most
+from rappor.protocol.params import MAX_HASHES, PROFILES, Params
 
 if TYPE_CHECKING:
-    from rappor.planning import Alternative, Plan, Question
+    from rappor.planning.plans import Alternative, Plan
+    from rappor.planning.power import Question
 
 
 @click.command()
@@ -109,8 +110,9 @@ def _question(
     power: float,
     sure: float,
 ) -> Question:
-    from rappor.planning import Crowd, Question
-    from rappor.population import Population
+    from rappor.planning.frequencies import Crowd
+    from rappor.planning.power import Question
+    from rappor.simulation.population import Population
 
     if table is None:
         crowd = Crowd.zipf(candidates, 1.0 if zipf is None else zipf)

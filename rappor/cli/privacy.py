@@ -7,22 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rappor.accounting import account
-from rappor.changing import change_cost, decode_together, joint_error
-from rappor.cli.chosen import params_of, params_options
 from rappor.cli.console import COUNT, chart_option, json_option, print_json
+from rappor.cli.options import params_of, params_options
 from rappor.cli.privacy_tables import print_facts
-from rappor.collects import promise
 from rappor.errors import ParamsError
-from rappor.histories import change_visibility
-from rappor.linking import cohort_bits, link_score, reports_to_recover
-from rappor.metric import Metric, Registry
-from rappor.params import Params
-from rappor.privacy import belief_bound, epsilon_inf, epsilon_n
-from rappor.shuffling import check_delta, likely_smallest_cohort, shuffle
+from rappor.planning.changed_params import decode_together, joint_error
+from rappor.privacy.accountant import account
+from rappor.privacy.changing_params import change_cost
+from rappor.privacy.changing_values import change_visibility
+from rappor.privacy.linkability import cohort_bits, link_score, reports_to_recover
+from rappor.privacy.loss import belief_bound, epsilon_inf, epsilon_n
+from rappor.privacy.notice import promise
+from rappor.privacy.shuffling import check_delta, likely_smallest_cohort, shuffle
+from rappor.protocol.params import Params
+from rappor.registry.metric import Metric, Registry
 
 if TYPE_CHECKING:
-    from rappor.charts import Chart
+    from rappor.reporting.charts import Chart
 
 _REPEATS = (1, 2, 3, 5, 10, 100)
 _CHANGES = (2, 4, 10, 40)
@@ -100,7 +101,7 @@ def privacy(
     else:
         print_facts(facts)
     if chart is not None:
-        from rappor.charts import save
+        from rappor.reporting.charts import save
 
         save(_draw(chosen), chart)
 
@@ -143,7 +144,7 @@ def _shuffled(
         if params.m == 1:
             left = delta
     else:
-        from rappor.counts import Counts
+        from rappor.counts.counts import Counts
 
         counts = Counts.load(counts_path)
         if counts.params != params:
@@ -214,7 +215,7 @@ def _changed(old: Metric, new: Metric, reports: int, devices: int) -> dict[str, 
 
 def _draw(params: Params) -> Chart:
     """Draw the most and the least that reports make of a suspicion, against that suspicion."""
-    from rappor.charts import Axis, line_chart
+    from rappor.reporting.charts import Axis, line_chart
 
     titles = {"prior": "belief before", "after": "least and most belief after"}
     axes = {

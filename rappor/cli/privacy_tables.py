@@ -11,8 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 
 from rappor.cli.console import output
-from rappor.collects import at_most
-from rappor.privacy import belief_bound
+from rappor.privacy.loss import belief_bound
+from rappor.privacy.notice import at_most
 
 _SUSPICION = 0.5
 

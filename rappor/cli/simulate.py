@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rappor.simulate import ReportBlock
+    from rappor.simulation.collection import ReportBlock
 
 
 @click.command()
@@ -50,16 +50,16 @@ def simulate(
 
     Counts are exact whatever their number; a .parquet file holds every single report.
     """
-    from rappor import lake
-    from rappor.population import Population
-    from rappor.simulate import simulate_counts, simulate_reports
+    from rappor.engines import parquet
+    from rappor.simulation.collection import simulate_counts, simulate_reports
+    from rappor.simulation.population import Population
 
     metric = load_metric(registry_path, name)
     population = Population.from_csv(population_path)
     if Path(out).suffix == ".parquet":
         drawn = simulate_reports(population, metric.params, n_reports=reports, seed=seed)
         with Slow() as slow:
-            lake.write_parquet(
+            parquet.write_parquet(
                 out,
                 _told(drawn, slow, reports),
                 params=metric.params,

@@ -19,10 +19,11 @@ from rappor.cli.console import (
     seed_option,
 )
 from rappor.errors import ParamsError
-from rappor.trust import CoinSurvey, Model, models
+from rappor.trust.models import Model, trust_models
+from rappor.trust.survey import CoinSurvey
 
 if TYPE_CHECKING:
-    from rappor.charts import Chart
+    from rappor.reporting.charts import Chart
 
 _DRAWN_RUNS = 200
 _DEVICES = [round(10 ** (step / 4)) for step in range(8, 33)]
@@ -69,7 +70,7 @@ def trust(
     if not 0 <= share <= 1:
         raise ParamsError(f"share must be a number in [0, 1], got {share!r}")
     asked = {"share": share, "delta": delta, "beta": beta}
-    compared = models(epsilon, devices, delta=delta, beta=beta)
+    compared = trust_models(epsilon, devices, delta=delta, beta=beta)
     rows = []
     with Slow() as slow:
         for i, model in enumerate(compared):
@@ -80,7 +81,7 @@ def trust(
     else:
         _print(rows, epsilon, devices, share, runs)
     if chart is not None:
-        from rappor.charts import save
+        from rappor.reporting.charts import save
 
         with Slow() as slow:
             save(_draw(epsilon, devices, slow, seed=seed, **asked), chart)
@@ -106,7 +107,7 @@ def _trial(model: Model, held: int, devices: int, runs: int, seed: int | None) -
     """Return the root mean square error of so many trials, in devices."""
     import numpy as np
 
-    from rappor.trust_trial import run_trials
+    from rappor.trust.trials import run_trials
 
     estimates = run_trials(model, n_held=held, n=devices, runs=runs, seed=seed)
     return float(np.sqrt(np.mean((estimates - held) ** 2)))
@@ -145,7 +146,7 @@ def _print(
 
 def _draw(epsilon: float, devices: int, slow: Slow, **asked: Any) -> Chart:
     """Draw the error against the number of devices, against epsilon, and against the noise."""
-    from rappor.charts import Axis, line_chart, side_by_side
+    from rappor.reporting.charts import Axis, line_chart, side_by_side
 
     panels: list[tuple[Axis, str, list[float], _Point]] = [
         (
@@ -199,7 +200,7 @@ def _curves(
     for i, x in enumerate(places):
         epsilon, n = point(x)
         held = round(share * n)
-        for j, model in enumerate(models(epsilon, n, delta=delta, beta=beta)):
+        for j, model in enumerate(trust_models(epsilon, n, delta=delta, beta=beta)):
             row = {"x": x, "model": model.name}
             lines.append(row | {"error": model.std_error(held, n)})
             if i % 6 == 0:

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from rappor.candidates import Candidates
-from rappor.params import Params
+from rappor.candidates.candidates import Candidates
+from rappor.protocol.params import Params
 
 BLOCK = 1 << 22
 """Cells hashed at a time: 16 MB."""

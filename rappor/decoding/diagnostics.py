@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from rappor.decoding.debias import Target
 from rappor.decoding.fit import Fit
-from rappor.decoding.target import Target
 
 SURE = 1e-9
 """Chance at which an honest collection would be called suspicious, for each check."""

@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from rappor.decoding.products import weighted_products
-from rappor.decoding.target import Target
+from rappor.decoding.debias import Target
+from rappor.decoding.sparse_products import weighted_products
 
 TAPER = (3.5, 7.0)
 """Standard deviations above the fit at which a row's weight begins to fall and is gone."""

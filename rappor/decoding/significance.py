@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from rappor.decoding.debias import Target
 from rappor.decoding.fit import Fit
-from rappor.decoding.target import Target
 
 CORRECTIONS = ("bh", "bonferroni")
 

@@ -21,8 +21,8 @@ import math
 from typing import Final
 
 from rappor.errors import ParamsError
-from rappor.params import ONE, Params, threshold
-from rappor.privacy import epsilon_one
+from rappor.privacy.loss import epsilon_one
+from rappor.protocol.params import ONE, Params, threshold
 
 LOSSES: Final = (1e-3, 40.0)
 """Nats that can be planned: below, 32-bit coins begin to round the promise visibly; above,

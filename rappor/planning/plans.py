@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rappor.errors import MetricError
-from rappor.limits import rare_variance
-from rappor.params import Params
+from rappor.planning.detection_limit import rare_variance
 from rappor.planning.noise import choose_noise, choose_published, optimum, shortest
 from rappor.planning.power import Prediction, Question, predict
-from rappor.privacy import epsilon_inf, epsilon_one
-from rappor.report import METRIC_NAME
+from rappor.privacy.loss import epsilon_inf, epsilon_one
+from rappor.protocol.params import Params
+from rappor.protocol.wire import METRIC_NAME
 
 REMEDIES: Final = {
     "coins": "the coins' noise, which only more reports or a larger loss lower",

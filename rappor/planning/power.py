@@ -36,11 +36,11 @@ from numpy.typing import NDArray
 from scipy import special
 
 from rappor.decoding.fit import TAPER
-from rappor.decoding.select import ENTER
+from rappor.decoding.selection import ENTER
 from rappor.decoding.significance import CORRECTIONS
 from rappor.errors import ParamsError
-from rappor.params import Params
-from rappor.planning.crowd import Crowd, bit_levels
+from rappor.planning.frequencies import Crowd, bit_levels
+from rappor.protocol.params import Params
 
 _OWN: Final = np.concatenate([[0.0], np.geomspace(1e-7, 1.0, 113)])
 """Shares at which the error is worked out; between them it is interpolated."""

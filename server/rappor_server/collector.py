@@ -11,17 +11,17 @@ from pathlib import Path
 
 from rappor.errors import RapporError
 from rappor.files import read_text
-from rappor.metric import Registry
+from rappor.registry.metric import Registry
 from rappor_server import logs
-from rappor_server.analysis import Analyst
-from rappor_server.config import Settings
+from rappor_server.analysis.worker import Analyst
 from rappor_server.errors import StoreError
-from rappor_server.ingest import Submission, Suspicion, read_upload
-from rappor_server.known import Known
-from rappor_server.limits import RateLimit
-from rappor_server.metrics import Metrics
-from rappor_server.store import Store
-from rappor_server.writer import Result, Writer
+from rappor_server.ingest.accepted_params import Known
+from rappor_server.ingest.validate import Submission, Suspicion, read_upload
+from rappor_server.prometheus import Metrics
+from rappor_server.request_limits import RateLimit
+from rappor_server.settings import Settings
+from rappor_server.storage.group_commit import Result, Writer
+from rappor_server.storage.store import Store
 
 Answer = asyncio.Future[bytes]
 

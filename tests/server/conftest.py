@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rappor_server.database import migrate
-from rappor_server.store import Store
+from rappor_server.storage.database import migrate
+from rappor_server.storage.store import Store
 from sqlalchemy import create_engine, text
 
 DATABASES = ("sqlite", "postgresql")

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from rappor.errors import RapporError
-from rappor.metric import Registry
-from rappor_server import config
+from rappor.registry.metric import Registry
+from rappor_server import settings
 from rappor_server.cli.options import database_options, read_settings, today
 from rappor_server.cli.serve import serve
 
@@ -41,7 +41,7 @@ def run(arguments: list[str] | None = None) -> int:
 @click.option("--against", type=click.Path(), help="The registry before an edit.")
 def check(registry: str, against: str | None) -> int:
     """Check a registry, and an edit of it; 1 if the edit is refused."""
-    from rappor_server.registry_check import check_edit, check_registry
+    from rappor_server.ingest.registry_check import check_edit, check_registry
 
     new = Registry.load(registry)
     findings = check_registry(new, today=today())
@@ -59,7 +59,7 @@ def check(registry: str, against: str | None) -> int:
 @database_options
 def migrate(**options: Any) -> None:
     """Bring the database to this version's schema, after a backup (SQLite)."""
-    from rappor_server.database import migrate as migrate_database
+    from rappor_server.storage.database import migrate as migrate_database
 
     backup = migrate_database(read_settings(options).database)
     if backup is not None:
@@ -80,7 +80,7 @@ def create_token(
     metrics: tuple[str, ...], expires: datetime.datetime | None, **options: Any
 ) -> None:
     """Make a token; it is the last line and is shown once."""
-    from rappor_server import tokens
+    from rappor_server.storage import tokens
 
     settings = read_settings(options)
     registry = Registry.load(settings.registry)
@@ -101,7 +101,7 @@ def create_token(
 @database_options
 def list_tokens(**options: Any) -> None:
     """List tokens by their public names."""
-    from rappor_server import tokens
+    from rappor_server.storage import tokens
 
     with _store(read_settings(options)) as store:
         for found in tokens.list_all(store):
@@ -115,7 +115,7 @@ def list_tokens(**options: Any) -> None:
 @database_options
 def revoke_token(token_id: str, **options: Any) -> int:
     """End a token by its public name."""
-    from rappor_server import tokens
+    from rappor_server.storage import tokens
 
     with _store(read_settings(options)) as store:
         if tokens.revoke(store, token_id, today=today()):
@@ -130,7 +130,7 @@ def revoke_token(token_id: str, **options: Any) -> int:
 @database_options
 def backup(path: Path, **options: Any) -> None:
     """Copy the whole database into one file, while collectors run."""
-    from rappor_server.backup import backup as back_up
+    from rappor_server.storage.backup import backup as back_up
 
     back_up(read_settings(options).database, path)
     click.echo(f"written: {path}")
@@ -141,7 +141,7 @@ def backup(path: Path, **options: Any) -> None:
 @database_options
 def restore(path: Path, **options: Any) -> None:
     """Fill an empty database from a backup."""
-    from rappor_server.backup import restore as restore_database
+    from rappor_server.storage.backup import restore as restore_database
 
     restore_database(path, read_settings(options).database)
     click.echo("restored")
@@ -152,7 +152,7 @@ def restore(path: Path, **options: Any) -> None:
 @click.option("--report-days", type=click.IntRange(min=1), help="How long raw reports are kept.")
 def prune(report_days: int | None, **options: Any) -> None:
     """Delete upload ids after 14 days and raw reports after theirs; run it once a day."""
-    from rappor_server.retention import prune as prune_database
+    from rappor_server.storage.retention import prune as prune_database
 
     settings = read_settings(options | {"report_days": report_days})
     with _store(settings) as store:
@@ -177,7 +177,7 @@ def export(
     **options: Any,
 ) -> None:
     """Write raw reports as Parquet, a file for each day and parameter set."""
-    from rappor_server.export import export as export_reports
+    from rappor_server.analysis.export import export as export_reports
 
     settings = read_settings(options)
     Registry.load(settings.registry).metric(metric)
@@ -188,13 +188,13 @@ def export(
             click.echo(str(path))
 
 
-def _store(settings: config.Settings) -> Any:
+def _store(settings: settings.Settings) -> Any:
     """Open the store for a command, made if it is a new SQLite file, and close it after."""
     import contextlib
 
-    from rappor_server.database import is_empty, open_engine
-    from rappor_server.database import migrate as migrate_database
-    from rappor_server.store import Store
+    from rappor_server.storage.database import is_empty, open_engine
+    from rappor_server.storage.database import migrate as migrate_database
+    from rappor_server.storage.store import Store
 
     engine = open_engine(settings.database)
     if is_empty(engine):

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rappor_server import config
+from rappor_server import settings
 
 _OPTIONS = (
     click.option("--registry", type=click.Path(), help="The registry's file (TOML)."),
@@ -24,11 +24,11 @@ def database_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def read_settings(options: Mapping[str, Any]) -> config.Settings:
+def read_settings(options: Mapping[str, Any]) -> settings.Settings:
     """Return the settings behind a command's options; UsageError without a registry."""
     flags = {name: value for name, value in options.items() if name != "file"}
     try:
-        return config.load(flags, file=options.get("file"))
+        return settings.load(flags, file=options.get("file"))
     except TypeError:
         raise click.UsageError("give the registry: --registry metrics.toml") from None
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rappor_server.cli.options import read_settings
-from rappor_server.config import Settings
+from rappor_server.settings import Settings
 
 
 @click.command()
@@ -52,7 +52,7 @@ def serve(**options: Any) -> None:
 def prepare(settings: Settings) -> None:
     """Refuse what cannot be served before anything listens; make the tables of a new database."""
     from rappor_server.collector import load_known
-    from rappor_server.database import check_schema, is_empty, migrate, open_engine
+    from rappor_server.storage.database import check_schema, is_empty, migrate, open_engine
 
     load_known(settings)
     settings.upload_key()
@@ -70,14 +70,14 @@ def run(settings: Settings) -> None:
     import uvicorn
 
     from rappor_server import logs
-    from rappor_server.metrics import shared_by_workers
-    from rappor_server.punctual import ENVIRONMENT, PunctualProtocol
+    from rappor_server.http.slow_clients import ENVIRONMENT, PunctualProtocol
+    from rappor_server.prometheus import shared_by_workers
 
     logs.configure()
     os.environ[ENVIRONMENT] = settings.to_json()
     with shared_by_workers() if settings.workers > 1 else contextlib.nullcontext():
         uvicorn.run(
-            "rappor_server.app:from_environment",
+            "rappor_server.http.app:from_environment",
             factory=True,
             http=PunctualProtocol,
             host=settings.host,

@@ -1,0 +1,76 @@
+"""The device's secret in a file of its own: made once, private, and never silently replaced.
+
+The file is a line that names it, the 32 bytes of the secret and a checksum. It is read and
+made inside a write transaction of the store, so that processes that start together agree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Final
+
+from rappor.files import replacing
+from rappor.protocol.randomizer import SECRET_BYTES
+from rappor_client.errors import IdentityError
+
+_NAME: Final = "identity"
+_MAGIC: Final = b"rappor identity 1\n"
+_CHECK_BYTES: Final = 8
+_PRIVATE: Final = 0o600
+
+Stamp = tuple[int, int, int]
+"""What tells one version of the file from another without reading it."""
+
+
+class Identity:
+    """The file of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Point at the file; nothing is read yet."""
+        self._path = folder / _NAME
+
+    def exists(self) -> bool:
+        """Tell whether there is a file, whatever it holds."""
+        return self._path.exists()
+
+    def read(self) -> bytes:
+        """Return the secret, or raise IdentityError; the message tells nothing of it."""
+        try:
+            data = self._path.read_bytes()
+        except OSError as error:
+            raise IdentityError(
+                f"{self._path}: the identity must be readable: {error.strerror}"
+            ) from None
+        secret = data[len(_MAGIC) : len(_MAGIC) + SECRET_BYTES]
+        if data != _file_of(secret):
+            raise IdentityError(
+                f"{self._path}: an identity must be the {len(_file_of(bytes(SECRET_BYTES)))} bytes "
+                f"that this library wrote, got {len(data)} others; say on_bad_identity='reset' to "
+                "start as a new device, or 'disable' to record nothing"
+            )
+        return secret
+
+    def make(self) -> bytes:
+        """Write a fresh secret from the system's generator, whole or not at all."""
+        secret = os.urandom(SECRET_BYTES)
+        with replacing(self._path, mode=_PRIVATE) as file:
+            file.write(_file_of(secret))
+        return secret
+
+    def erase(self) -> None:
+        """Remove the file if it is there."""
+        self._path.unlink(missing_ok=True)
+
+    def stamp(self) -> Stamp | None:
+        """Return what changes when the file does; None if it is gone."""
+        try:
+            status = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _file_of(secret: bytes) -> bytes:
+    return _MAGIC + secret + hashlib.sha256(_MAGIC + secret).digest()[:_CHECK_BYTES]

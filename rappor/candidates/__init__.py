@@ -1,0 +1,1 @@
+"""Strings asked about, and their bits."""

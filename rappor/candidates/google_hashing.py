@@ -1,0 +1,75 @@
+"""The hash layout of google/rappor's Python and C++ clients, for data collected by them.
+
+Hash i of a string in a cohort is byte i of MD5(cohort as 4 bytes big-endian, then the string
+in UTF-8), modulo k. One byte an index has its price, which this layout keeps: beyond k = 256
+higher bits are never set, and unless k divides 256 lower bits are set more often. Such sets
+are decoded, never offered for new metrics.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rappor.candidates.hashing import drop_repeats
+from rappor.protocol.params import Params
+
+LAYOUT: Final = "google"
+
+_MANY: Final = 1 << 19
+"""Messages from which on the compiled hash is worth its loading."""
+
+_HASHED: Final = 1 << 16
+"""Messages hashed at a time: 1 MB of digests."""
+
+
+def google_cells(values: Sequence[bytes], params: Params) -> NDArray[np.int32]:
+    """Find the cells that each string sets, in every cohort.
+
+    Returns
+    -------
+    (n, m * h) int32 as `candidates.hashing.bloom_cells` writes them: the cell j * k + bit that
+    hash i sets in cohort j, or -1 where an earlier hash of that cohort has set the same bit.
+    """
+    k, h, m = params.k, params.h, params.m
+    loaded = "rappor.candidates.md5" in sys.modules
+    digest = _digest_many if loaded or len(values) * m >= _MANY else _digest_each
+    cells = np.empty((len(values), m * h), dtype=np.int32)
+    firsts = np.arange(m, dtype=np.int32)[:, None, None] * np.int32(k)
+    step = max(_HASHED // m, 1)
+    for start in range(0, len(values), step):
+        digests = digest(values[start : start + step], m)
+        block = digests[:, :, :h].transpose(1, 2, 0) % np.int32(k) + firsts
+        drop_repeats(block)
+        cells[start : start + step] = block.reshape(m * h, -1).T
+    return cells
+
+
+def _digest_each(values: Sequence[bytes], m: int) -> NDArray[np.uint8]:
+    """Hash strings one by one in each of m cohorts, (n, m, 16) uint8."""
+    heads = [cohort.to_bytes(4, "big") for cohort in range(m)]
+    digests = b"".join(
+        hashlib.md5(head + value, usedforsecurity=False).digest()
+        for value in values
+        for head in heads
+    )
+    return np.frombuffer(digests, dtype=np.uint8).reshape(len(values), m, 16)
+
+
+def _digest_many(values: Sequence[bytes], m: int) -> NDArray[np.uint8]:
+    """Hash strings in each of m cohorts, compiled as far as one block of MD5 holds them."""
+    # Imported here: it loads the compiler, which a short list does without.
+    from rappor.candidates import md5  # noqa: PLC0415
+
+    short = np.array([len(value) <= md5.LONGEST for value in values], dtype=bool)
+    if short.all():
+        return md5.digest_strings(values, m)
+    digests = np.empty((len(values), m, 16), dtype=np.uint8)
+    for some, hash_them in ((short, md5.digest_strings), (~short, _digest_each)):
+        digests[some] = hash_them([values[i] for i in np.flatnonzero(some).tolist()], m)
+    return digests

@@ -1,0 +1,302 @@
+"""Counts: how many reports of each cohort show a 1 at each bit. Adding them is aggregation.
+
+Counts of one metric and one parameter set form a commutative monoid: a batch, a day, a shard
+or a worker each makes one, and their sum is what the analyst decodes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rappor.counts import counts_file, tables
+from rappor.errors import FileError, MetricError, ParamsError, ReportError
+from rappor.protocol.params import Params
+from rappor.protocol.wire import Report
+
+_BATCH = 1 << 16
+"""Reports that `from_reports` holds at a time."""
+
+
+@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
+class Counts:
+    """Sums of reports; immutable, comparable, not hashable.
+
+    Parameters
+    ----------
+    params : the parameter set of every report.
+    ones : (m, k) of integers (or integral floats); at [j, i] the reports of cohort j that
+        show a 1 at bit i.
+    reports : (m,) likewise, the reports of each cohort.
+    metric : the name of what was collected; empty where there is none.
+
+    Attributes are the parameters, `ones` and `reports` as read-only int64 copies.
+
+    Raises
+    ------
+    ReportError
+        A shape is wrong, an entry is negative or not a whole number, or a bit has more ones
+        than its cohort has reports.
+    MetricError
+        The metric is not a text.
+
+    Examples
+    --------
+    >>> params = Params(k=2, m=1, f=0.5, p=0.25, q=0.75)
+    >>> day = Counts(params, [[3, 1]], [4])
+    >>> (day + day).n_reports
+    8
+    """
+
+    params: Params
+    ones: NDArray[np.int64]
+    reports: NDArray[np.int64]
+    metric: str
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(
+        self, params: Params, ones: ArrayLike, reports: ArrayLike, metric: str = ""
+    ) -> None:
+        """Copy and check the tables."""
+        if not isinstance(metric, str):
+            raise MetricError(f"metric must be a text, got {type(metric).__name__}")
+        fields = {
+            "params": params,
+            "ones": _whole_numbers("ones", ones, (params.m, params.k)),
+            "reports": _whole_numbers("reports", reports, (params.m,)),
+            "metric": metric,
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        _check_bounds(self.ones, self.reports)
+
+    @classmethod
+    def zero(cls, params: Params, metric: str = "") -> Counts:
+        """Return the counts of no reports."""
+        return cls(
+            params, np.zeros((params.m, params.k), np.int64), np.zeros(params.m, np.int64), metric
+        )
+
+    @classmethod
+    def from_packed(
+        cls,
+        packed: NDArray[np.uint8],
+        cohorts: NDArray[np.integer[Any]],
+        params: Params,
+        metric: str = "",
+    ) -> Counts:
+        """Count packed reports.
+
+        Parameters
+        ----------
+        packed : (n, ceil(k/8)) uint8.
+        cohorts : (n,) of any integer dtype.
+
+        Raises
+        ------
+        ReportError
+            See `rappor.kernels.sum_bits`.
+        """
+        # Imported here: it loads the compiler, which a decode does without.
+        from rappor.counts.bit_sums import sum_bits  # noqa: PLC0415
+
+        return cls(params, *sum_bits(packed, cohorts, k=params.k, m=params.m), metric)
+
+    @classmethod
+    def from_reports(cls, reports: Iterable[Report], params: Params, metric: str = "") -> Counts:
+        """Count reports, read once from any iterable, in bounded memory.
+
+        Raises
+        ------
+        ReportError
+            A report carries another fingerprint or metric.
+        """
+        fingerprint = params.fingerprint
+        total = cls.zero(params, metric)
+        stream = iter(reports)
+        while batch := list(itertools.islice(stream, _BATCH)):
+            for report in batch:
+                _check_report(report, fingerprint, metric)
+            bits = b"".join(report.bits for report in batch)
+            packed = np.frombuffer(bits, dtype=np.uint8).reshape(len(batch), params.n_bytes)
+            cohorts = np.array([report.cohort for report in batch], dtype=np.int64)
+            total += cls.from_packed(packed, cohorts, params, metric)
+        return total
+
+    @property
+    def n_reports(self) -> int:
+        """Reports in all cohorts."""
+        return sum(self.reports.tolist())
+
+    def __add__(self, other: Counts) -> Counts:
+        if not isinstance(other, Counts):
+            return NotImplemented
+        self._check_same_collection(other, "added")
+        return Counts(
+            self.params, self.ones + other.ones, self.reports + other.reports, self.metric
+        )
+
+    def __radd__(self, other: int) -> Counts:
+        """Support sum(), which starts from the integer 0."""
+        return self if other == 0 else NotImplemented
+
+    def __sub__(self, other: Counts) -> Counts:
+        if not isinstance(other, Counts):
+            return NotImplemented
+        self._check_same_collection(other, "subtracted")
+        return Counts(
+            self.params, self.ones - other.ones, self.reports - other.reports, self.metric
+        )
+
+    def _check_same_collection(self, other: Counts, verb: str) -> None:
+        if self.metric != other.metric:
+            raise MetricError(
+                f"counts of metric {self.metric!r} and of metric {other.metric!r} cannot be {verb}"
+            )
+        ours, theirs = self.params.fingerprint, other.params.fingerprint
+        if ours != theirs:
+            raise ParamsError(
+                f"counts under parameters {ours} and under parameters {theirs} cannot be {verb}"
+            )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Counts):
+            return NotImplemented
+        return (
+            self.metric == other.metric
+            and self.params.fingerprint == other.params.fingerprint
+            and np.array_equal(self.reports, other.reports)
+            and np.array_equal(self.ones, other.ones)
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Counts(metric={self.metric!r}, params={self.params.fingerprint}, "
+            f"m={self.params.m}, k={self.params.k}, n_reports={self.n_reports})"
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one file, whole or not at all; `load` reads it back exactly."""
+        counts_file.write(
+            path, counts_file.Contents(self.params, self.ones, self.reports, self.metric)
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Counts:
+        """Read what `save` wrote.
+
+        Raises
+        ------
+        FileError
+            The file is not exactly what `save` writes; the reason is told.
+        """
+        contents = counts_file.read(path)
+        try:
+            return cls(*contents)
+        except (ReportError, MetricError) as error:
+            raise FileError(path, str(error)) from None
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write a table with the columns cohort, reports, bit_0, bit_1 and so on."""
+        tables.write_csv(path, self.ones, self.reports)
+
+    @classmethod
+    def from_csv(cls, path: str | os.PathLike[str], params: Params, metric: str = "") -> Counts:
+        """Read a table as `to_csv` writes it; the rows may come in any order.
+
+        Raises
+        ------
+        FileError
+            A column, a cohort or a number is missing, doubled, out of place or impossible;
+            path and line are told.
+        """
+        return cls(params, *tables.read_csv(path, params), metric)
+
+    def to_arrow(self) -> Any:
+        """Return a pyarrow.Table of cohort, reports and ones (a list of k integers).
+
+        Metric and parameters go into the schema's metadata.
+
+        Raises
+        ------
+        MissingExtraError
+            The extra 'arrow' is not installed.
+        """
+        return tables.to_arrow(self.params, self.ones, self.reports, self.metric)
+
+    @classmethod
+    def from_arrow(cls, table: Any) -> Counts:
+        """Read a pyarrow.Table as `to_arrow` makes it; the rows may come in any order.
+
+        Raises
+        ------
+        FileError
+            Columns, types, metadata, cohorts or numbers are not those of one Counts.
+        MissingExtraError
+            The extra 'arrow' is not installed.
+        """
+        return cls._from_arrow(table, "Arrow table")
+
+    @classmethod
+    def _from_arrow(cls, table: Any, name: str | os.PathLike[str]) -> Counts:
+        try:
+            return cls(*tables.from_arrow(table))
+        except (ParamsError, ReportError, MetricError) as error:
+            raise FileError(name, str(error)) from None
+
+    def to_parquet(self, path: str | os.PathLike[str]) -> None:
+        """Write the table of `to_arrow` as one Parquet file, whole or not at all."""
+        tables.write_parquet(path, self.to_arrow())
+
+    @classmethod
+    def from_parquet(cls, path: str | os.PathLike[str]) -> Counts:
+        """Read a Parquet file as `to_parquet` writes it; raises what `from_arrow` raises."""
+        return cls._from_arrow(tables.read_parquet(path), path)
+
+
+def _whole_numbers(name: str, table: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return a read-only int64 copy of a table of non-negative whole numbers."""
+    array = np.asarray(table)
+    if array.shape != shape:
+        raise ReportError(f"{name} must have shape {shape}, got {array.shape}")
+    if array.dtype.kind not in "iuf":
+        raise ReportError(f"{name} must be integers, got {array.dtype}")
+    bad = ~((array >= 0) & (array < 1 << 63))  # a NaN fails both
+    if array.dtype.kind == "f":
+        bad |= array != np.floor(array)
+    if bad.any():
+        place = tuple(int(index) for index in np.argwhere(bad)[0])
+        raise ReportError(
+            f"{name} must be whole numbers in [0, 2^63), got {array[place]} at {_place(*place)}"
+        )
+    whole = array.astype(np.int64, order="C")
+    whole.flags.writeable = False
+    return whole
+
+
+def _place(cohort: int, bit: int | None = None) -> str:
+    return f"cohort {cohort}" if bit is None else f"cohort {cohort}, bit {bit}"
+
+
+def _check_bounds(ones: NDArray[np.int64], reports: NDArray[np.int64]) -> None:
+    over = np.argwhere(ones > reports[:, None])
+    if len(over):
+        j, i = over[0].tolist()
+        raise ReportError(
+            f"ones must be at most the reports of their cohort, got {ones[j, i]} ones "
+            f"in {reports[j]} reports at {_place(j, i)}"
+        )
+
+
+def _check_report(report: Report, fingerprint: str, metric: str) -> None:
+    if report.params != fingerprint:
+        raise ReportError(f"params must be {fingerprint}, got a report under {report.params}")
+    if report.metric != metric:
+        raise ReportError(f"metric must be {metric!r}, got a report of {report.metric!r}")

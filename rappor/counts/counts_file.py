@@ -1,0 +1,123 @@
+"""The file of one Counts: three lines of text, then integers.
+
+    RAPPOR COUNTS 1
+    {"metric":...,"packing":"raw"|"zlib","params":{...},"shape":[m,k]}
+    SHA-256, as hex digits, of everything else in the file
+    reports (m) and then ones (m, k), as little-endian 64-bit integers
+
+The integers are compressed where that makes them shorter. Any changed, missing or added byte
+is an error, and nothing is unpacked before the digest has matched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rappor.errors import FileError, ParamsError
+from rappor.files import replacing
+from rappor.protocol.params import Params
+
+_FAMILY: Final = b"RAPPOR COUNTS "
+_MAGIC: Final = _FAMILY + b"1\n"
+
+
+class Contents(NamedTuple):
+    """What a file holds: the arguments of Counts, read but not yet checked for consistency.
+
+    `ones` is (m, k) int64, `reports` (m,) int64.
+    """
+
+    params: Params
+    ones: NDArray[np.int64]
+    reports: NDArray[np.int64]
+    metric: str
+
+
+def write(path: str | os.PathLike[str], contents: Contents) -> None:
+    """Write the file, whole or not at all."""
+    integers = np.concatenate([contents.reports, contents.ones.ravel()]).astype("<i8").tobytes()
+    packed = zlib.compress(integers, level=6)
+    packing, payload = ("zlib", packed) if len(packed) < len(integers) else ("raw", integers)
+    document = {
+        "metric": contents.metric,
+        "packing": packing,
+        "params": json.loads(contents.params.to_json()),
+        "shape": list(contents.ones.shape),
+    }
+    header = json.dumps(document, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+    with replacing(path) as file:
+        file.writelines([_MAGIC, header, _digest(header, payload), payload])
+
+
+def read(path: str | os.PathLike[str]) -> Contents:
+    """Read the file.
+
+    Raises
+    ------
+    FileError
+        The file is missing, foreign, of another version, truncated, extended, changed, or
+        its header and its integers do not fit each other.
+    """
+    try:
+        return _parse(_read_whole(path))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise FileError(path, reason or type(error).__name__) from None
+
+
+def _digest(header: bytes, payload: bytes) -> bytes:
+    return hashlib.sha256(_MAGIC + header + payload).hexdigest().encode() + b"\n"
+
+
+def _read_whole(path: str | os.PathLike[str]) -> bytes:
+    """Read all of a file that begins as ours do; refuse another one unread."""
+    with Path(path).open("rb") as file:
+        start = file.read(len(_MAGIC))
+        if not start.startswith(_FAMILY):
+            raise ValueError("it is not a counts file")
+        if start != _MAGIC:
+            raise ValueError("it is a counts file of another version than 1, or cut off")
+        return file.read()
+
+
+def _parse(data: bytes) -> Contents:
+    header, newline, rest = data.partition(b"\n")
+    digest, payload = rest[:65], rest[65:]
+    if digest != _digest(header + newline, payload):
+        raise ValueError("it is damaged: its SHA-256 does not match what it holds")
+    try:
+        document = json.loads(header)
+        params = Params.from_json(json.dumps(document["params"]))
+        metric, packing, shape = (document[key] for key in ("metric", "packing", "shape"))
+    except (ParamsError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"its header is wrong: {error}") from None
+    if shape != [params.m, params.k]:
+        raise ValueError(f"shape must be {[params.m, params.k]} as its parameters say, got {shape}")
+    integers = _unpack(packing, payload, n=params.m * (params.k + 1))
+    reports, ones = np.split(integers, [params.m])
+    return Contents(params, ones.reshape(params.m, params.k), reports, metric)
+
+
+def _unpack(packing: Any, payload: bytes, *, n: int) -> NDArray[np.int64]:
+    """Return exactly n integers; never unpack more than that."""
+    if packing == "zlib":
+        inflate = zlib.decompressobj()
+        try:
+            payload = inflate.decompress(payload, 8 * n + 1)
+        except zlib.error:
+            raise ValueError("its integers are not a zlib stream") from None
+        if not inflate.eof or inflate.unused_data:
+            raise ValueError("its zlib stream is cut off or too long")
+    elif packing != "raw":
+        raise ValueError(f"packing must be raw or zlib, got {packing!r}")
+    if len(payload) != 8 * n:
+        raise ValueError(f"it must hold {n} integers of 8 bytes, got {len(payload)} bytes")
+    return np.frombuffer(payload, dtype="<i8").astype(np.int64)

@@ -1,0 +1,218 @@
+"""Counts as tables that other tools read: CSV, Arrow, Parquet."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import io
+import os
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rappor.errors import FileError, MissingExtraError, ReportError
+from rappor.files import read_text, replacing
+from rappor.protocol.params import Params
+
+_Tables = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+_WHOLE: Final = re.compile(r"([0-9]{1,19})(?:\.0*)?", re.ASCII)
+"""A whole number; spreadsheets and data frames like to append .0 to it."""
+
+_PARAMS_KEY: Final = b"rappor.params"
+_METRIC_KEY: Final = b"rappor.metric"
+
+
+def write_csv(
+    path: str | os.PathLike[str], ones: NDArray[np.int64], reports: NDArray[np.int64]
+) -> None:
+    """Write one line a cohort: cohort, reports, and the ones at each of k bits.
+
+    Parameters
+    ----------
+    ones : (m, k) int64.
+    reports : (m,) int64.
+    """
+    with replacing(path) as file:
+        text = io.TextIOWrapper(file, "utf-8", newline="")
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(_columns(ones.shape[1]))
+        for j, n in enumerate(reports.tolist()):
+            rows.writerow([j, n, *ones[j].tolist()])
+        text.detach()  # flushes; the file stays open
+
+
+def read_csv(path: str | os.PathLike[str], params: Params) -> _Tables:
+    """Read a table of exactly m cohorts, each once, in any order.
+
+    Returns
+    -------
+    ones : (m, k) int64.
+    reports : (m,) int64.
+
+    Raises
+    ------
+    FileError
+        The file is not such a table; path and line are told.
+    """
+    rows = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    ones = np.zeros((params.m, params.k), dtype=np.int64)
+    reports = np.full(params.m, -1, dtype=np.int64)
+    columns = _columns(params.k)
+    try:
+        _check_header(next(rows, []), columns)
+        for row in rows:
+            j, n, *bits = _parse_row(row, columns, params.m)
+            if reports[j] >= 0:
+                raise ReportError(f"cohort must come once, got {j} twice")
+            ones[j], reports[j] = bits, n
+    except (ReportError, csv.Error) as error:
+        raise FileError(path, str(error), line=max(rows.line_num, 1)) from None
+    missing = np.flatnonzero(reports < 0)
+    if len(missing):
+        raise FileError(path, f"cohorts must be 0 to {params.m - 1}, got no {missing[0]}")
+    return ones, reports
+
+
+def _columns(k: int) -> list[str]:
+    return ["cohort", "reports", *(f"bit_{i}" for i in range(k))]
+
+
+def _check_header(row: list[str], columns: list[str]) -> None:
+    if len(row) != len(columns):
+        raise ReportError(f"columns must number {len(columns)}, got {len(row)}")
+    for got, expected in zip(row, columns, strict=True):
+        if got != expected:
+            raise ReportError(f"column must be {expected}, got {got!r}")
+
+
+def _parse_row(row: list[str], columns: list[str], m: int) -> list[int]:
+    """Return cohort, reports and ones, whole and possible."""
+    if len(row) != len(columns):
+        raise ReportError(f"fields must number {len(columns)}, got {len(row)}")
+    numbers = [_whole(name, text) for name, text in zip(columns, row, strict=True)]
+    cohort, n, *ones = numbers
+    if cohort >= m:
+        raise ReportError(f"cohort must be in [0, {m - 1}], got {cohort}")
+    if max(ones) > n:
+        i = next(i for i, count in enumerate(ones) if count > n)
+        raise ReportError(f"bit_{i} must be at most the reports, got {ones[i]} ones of {n}")
+    return numbers
+
+
+def _whole(name: str, text: str) -> int:
+    match = _WHOLE.fullmatch(text)
+    if match is None or (number := int(match[1])) >= 1 << 63:
+        raise ReportError(f"{name} must be a whole number in [0, 2^63), got {text[:40]!r}")
+    return number
+
+
+def to_arrow(
+    params: Params, ones: NDArray[np.int64], reports: NDArray[np.int64], metric: str
+) -> Any:
+    """Return a pyarrow.Table of cohort (int32), reports (int64), ones (list of k int64).
+
+    Parameters
+    ----------
+    ones : (m, k) int64.
+    reports : (m,) int64.
+    """
+    pa = load_pyarrow()
+    columns = {
+        "cohort": pa.array(np.arange(params.m, dtype=np.int32)),
+        "reports": pa.array(reports),
+        "ones": pa.FixedSizeListArray.from_arrays(pa.array(ones.ravel()), params.k),
+    }
+    metadata = {_PARAMS_KEY: params.to_json().encode(), _METRIC_KEY: metric.encode()}
+    return pa.table(columns).replace_schema_metadata(metadata)
+
+
+def from_arrow(table: Any) -> tuple[Params, NDArray[np.int64], NDArray[np.int64], str]:
+    """Read a table as `to_arrow` makes it.
+
+    Returns
+    -------
+    params : from the schema's metadata.
+    ones : (m, k) int64.
+    reports : (m,) int64.
+    metric : from the schema's metadata.
+
+    Raises
+    ------
+    ParamsError, ReportError
+        The table is not of that kind.
+    """
+    metadata = table.schema.metadata or {}
+    if _PARAMS_KEY not in metadata or _METRIC_KEY not in metadata:
+        raise ReportError("the schema's metadata must name the parameters and the metric")
+    params = Params.from_json(metadata[_PARAMS_KEY].decode(errors="replace"))
+    metric = metadata[_METRIC_KEY].decode(errors="replace")
+    if table.column_names != ["cohort", "reports", "ones"]:
+        raise ReportError(f"columns must be cohort, reports, ones, got {table.column_names}")
+    cohorts, reports = (_column(table, name) for name in ("cohort", "reports"))
+    order = np.argsort(cohorts, kind="stable")
+    if not np.array_equal(cohorts[order], np.arange(params.m)):
+        raise ReportError(f"cohort must hold 0 to {params.m - 1}, each once")
+    return params, _lists(table, params.k)[order], reports[order], metric
+
+
+def _column(table: Any, name: str) -> NDArray[np.int64]:
+    """Return one integer column without nulls, as (m,) int64."""
+    pa = load_pyarrow()
+    column = table.column(name)
+    if not pa.types.is_integer(column.type) or column.null_count:
+        raise ReportError(f"{name} must be integers without nulls, got {column.type}")
+    try:
+        return np.asarray(column.cast(pa.int64()).to_numpy())
+    except pa.ArrowInvalid:
+        raise ReportError(f"{name} must be below 2^63") from None
+
+
+def _lists(table: Any, k: int) -> NDArray[np.int64]:
+    """Return the column of lists as (m, k) int64."""
+    pa = load_pyarrow()
+    column = table.column("ones").combine_chunks()
+    if column.type != pa.list_(pa.int64(), k) or column.null_count:
+        raise ReportError(f"ones must be lists of {k} int64 without nulls, got {column.type}")
+    values = column.flatten()
+    if values.null_count:
+        raise ReportError("ones must be lists without nulls")
+    return np.asarray(values.to_numpy()).reshape(len(column), k)
+
+
+def write_parquet(path: str | os.PathLike[str], table: Any) -> None:
+    """Write a pyarrow.Table, whole or not at all."""
+    with replacing(path) as file:
+        load_pyarrow("pyarrow.parquet").write_table(table, file)
+
+
+def read_parquet(path: str | os.PathLike[str]) -> Any:
+    """Read a pyarrow.Table.
+
+    Raises
+    ------
+    FileError
+        The file cannot be read as Parquet.
+    """
+    pa, parquet = load_pyarrow(), load_pyarrow("pyarrow.parquet")
+    try:
+        with Path(path).open("rb") as file:
+            return parquet.ParquetFile(file).read()
+    except (OSError, pa.ArrowException) as error:
+        raise FileError(path, f"it cannot be read as Parquet: {_first_line(error)}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def load_pyarrow(module: str = "pyarrow") -> ModuleType:
+    """Return pyarrow or a module of it, or raise MissingExtraError for the extra 'arrow'."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise MissingExtraError("arrow") from None

@@ -1,0 +1,2 @@
+from rappor.decoding.decoder import decode as decode
+from rappor.decoding.estimates import Estimates as Estimates

@@ -1,0 +1,81 @@
+"""Closed forms: encodings whose bits are the answers themselves need no regression."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from rappor.decoding.debias import Target
+from rappor.errors import DecodeError
+from rappor.protocol.params import Params
+
+
+def answers(params: Params) -> list[str]:
+    """Name what each bit of an encoding stands for."""
+    if params.encoding == "boolean":
+        return ["true"]
+    if params.encoding == "buckets":
+        edges = params.categories
+        inner = [f"[{low}, {high})" for low, high in itertools.pairwise(edges)]
+        return [f"(-inf, {edges[0]})", *inner, f"[{edges[-1]}, inf)"]
+    return list(params.categories)
+
+
+def estimate_bits(
+    target: Target, params: Params
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Estimate the share of devices behind each bit, by inverse-variance mean over collections.
+
+    Returns
+    -------
+    estimate, std_error, p_value : (k,) float64. The proportion, unclipped; its standard
+        error at that proportion; the one-sided p-value of the share being zero, from the
+        noise that an all-zero bit has.
+
+    Raises
+    ------
+    DecodeError: the collections do not ask the same question.
+    """
+    for counts in target.counts:
+        theirs = (counts.params.encoding, counts.params.categories)
+        if theirs != (params.encoding, params.categories):
+            raise DecodeError("counts must share one encoding and its categories")
+    shape = (len(target.counts), params.k)
+    proportions = target.proportions.reshape(shape)
+    at_zero = target.noise(np.zeros(len(target))).reshape(shape)
+    first = _pool(proportions, at_zero)[0]
+    noise = target.noise(np.tile(first, shape[0])).reshape(shape)
+    estimate, std_error = _pool(proportions, noise)
+    null_estimate, null_error = _pool(proportions, at_zero)
+    return estimate, std_error, np.asarray(special.ndtr(-null_estimate / null_error))
+
+
+def _pool(
+    proportions: NDArray[np.float64], noise: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the inverse-variance mean over collections, (k,), and its standard error."""
+    # A row without noise (p* = 0 at proportion 0) counts for one report's worth of it.
+    weight = 1 / np.maximum(noise, 1e-18)
+    total = weight.sum(axis=0)
+    return (weight * proportions).sum(axis=0) / total, 1 / np.sqrt(total)
+
+
+def simplex_shares(
+    estimate: NDArray[np.float64], std_error: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the shares that sum to one nearest to the estimates, in standard errors.
+
+    The likelihood is normal, so this is its maximum on the simplex: shares are
+    max(0, estimate - mu std_error^2) with mu such that they sum to one. Share i is there
+    below mu = estimate / std_error^2, so mu is found among these, sorted.
+    """
+    variance = std_error**2
+    ends = estimate / variance
+    order = np.argsort(-ends)
+    levels = (np.cumsum(estimate[order]) - 1) / np.cumsum(variance[order])
+    mu = levels[np.flatnonzero(ends[order] > levels)[-1]]
+    shares = np.maximum(0.0, estimate - mu * variance)
+    return np.asarray(shares / shares.sum())

@@ -1,0 +1,62 @@
+"""Candidates that cannot be told apart: the same bits in every cohort that has reports."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rappor.candidates.candidates import Candidates
+from rappor.decoding.design import Design, Progress, sum_rows
+
+
+def find_ties(design: Design, live: NDArray[np.bool_], progress: Progress) -> list[list[int]]:
+    """Return the groups of two or more candidates that set the same live rows.
+
+    Parameters
+    ----------
+    live : (n,) bool. Rows of cohorts that have reports.
+
+    Returns
+    -------
+    Groups in order of their first members, each increasing.
+    """
+    mixed = np.where(live, _mix(np.arange(1, len(live) + 1, dtype=np.uint64)), np.uint64(0))
+    hashes = np.empty(design.n_candidates, dtype=np.uint64)
+    for start, cells in design.blocks():
+        hashes[start : start + len(cells)] = sum_rows(cells, mixed)
+        progress("comparing candidates", start + len(cells), design.n_candidates)
+    order = np.argsort(hashes, kind="stable")
+    breaks = np.flatnonzero(np.diff(hashes[order])) + 1
+    starts = np.concatenate([[0], breaks])
+    sizes = np.diff(starts, append=len(order))
+    groups = [
+        order[start : start + size].tolist()
+        for start, size in zip(starts[sizes > 1], sizes[sizes > 1], strict=True)
+    ]
+    return sorted(groups)
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Spread numbers over 64 bits, so that sums of different ones differ (MurmurHash3's way)."""
+    x = x * np.uint64(0x9E3779B97F4A7C15)
+    x ^= x >> np.uint64(32)
+    x *= np.uint64(0xD6E8FEB86659FD93)
+    x ^= x >> np.uint64(32)
+    return x
+
+
+def drop_ties(candidates: Candidates, ties: list[list[int]]) -> Candidates:
+    """Keep the first member of each group."""
+    later = {member for group in ties for member in group[1:]}
+    return candidates.subset([i for i in range(len(candidates)) if i not in later])
+
+
+def spread_ties(n_candidates: int, ties: list[list[int]]) -> NDArray[np.int64]:
+    """Return for every candidate its place among those that `drop_ties` kept, (c,) int64."""
+    kept = np.ones(n_candidates, dtype=bool)
+    for group in ties:
+        kept[group[1:]] = False
+    place = np.cumsum(kept) - 1
+    for group in ties:
+        place[group] = place[group[0]]
+    return place

@@ -1,0 +1,1 @@
+"""Where summing runs; every engine returns Counts."""

@@ -1,0 +1,184 @@
+"""Reports at rest: one Parquet layout, written in batches and summed in bounded memory.
+
+Columns: metric and params (text; params is the fingerprint), day (date), cohort (integer) and
+bits (fixed-size binary of ceil(k/8) bytes). Other columns are left alone.
+
+A file that is aggregated holds one metric under one parameter set. Rows of another one are
+refused, not skipped: what a query should leave out, it leaves out before it gets here.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rappor.counts.bit_sums import sum_bits
+from rappor.counts.counts import Counts
+from rappor.counts.tables import load_pyarrow
+from rappor.errors import FileError, ReportError
+from rappor.files import replacing
+from rappor.protocol.params import Params
+
+_BATCH: Final = 1 << 18
+"""Reports that are read at a time."""
+
+_COLUMNS: Final = ("metric", "params", "cohort", "bits")
+"""What is read of a row: its day is for the query that chose the file."""
+
+
+def write_parquet(
+    path: str | os.PathLike[str],
+    batches: Iterable[tuple[NDArray[np.uint8], NDArray[np.integer[Any]]]],
+    *,
+    params: Params,
+    metric: str,
+    day: datetime.date,
+) -> int:
+    """Write packed reports of one metric and day, whole or not at all.
+
+    Parameters
+    ----------
+    batches : pairs of packed, (n, ceil(k/8)) uint8, and cohorts, (n,) of any integer dtype.
+
+    Returns
+    -------
+    The number of reports written.
+
+    Raises
+    ------
+    MissingExtraError
+        The extra 'arrow' is not installed.
+    """
+    pa, parquet = load_pyarrow(), load_pyarrow("pyarrow.parquet")
+    text = pa.dictionary(pa.int32(), pa.string())
+    schema = pa.schema(
+        {
+            "metric": text,
+            "params": text,
+            "day": pa.date32(),
+            "cohort": pa.int32(),
+            "bits": pa.binary(params.n_bytes),
+        }
+    )
+    labels = (metric, params.fingerprint, day)
+    n_reports = 0
+    with (
+        replacing(path) as file,
+        parquet.ParquetWriter(file, schema, use_dictionary=["metric", "params"]) as writer,
+    ):
+        for packed, cohorts in batches:
+            columns = [*(_repeat(label, len(packed)) for label in labels), cohorts, _bits(packed)]
+            arrays = [pa.array(c).cast(t) for c, t in zip(columns, schema.types, strict=True)]
+            writer.write_batch(pa.record_batch(arrays, schema=schema))
+            n_reports += len(packed)
+    return n_reports
+
+
+def _repeat(label: object, n: int) -> Any:
+    return load_pyarrow().repeat(label, n)
+
+
+def _bits(packed: NDArray[np.uint8]) -> Any:
+    """View packed reports, (n, n_bytes) uint8, as an Arrow array without a copy."""
+    pa = load_pyarrow()
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(packed))]
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(packed.shape[1]), len(packed), buffers)
+
+
+def aggregate_parquet(path: str | os.PathLike[str], *, params: Params, metric: str) -> Counts:
+    """Sum the reports of one Parquet file, holding one batch of rows at a time.
+
+    Raises
+    ------
+    FileError
+        The file cannot be read, a column is missing or of another type, or a row is of
+        another metric or other parameters, or is no report; the row (from 0) is told.
+    MissingExtraError
+        The extra 'arrow' is not installed.
+    """
+    pa, parquet = load_pyarrow(), load_pyarrow("pyarrow.parquet")
+    total = Counts.zero(params, metric)
+    row = 0
+    try:
+        with Path(path).open("rb") as source:
+            file = parquet.ParquetFile(source)
+            _check_columns(file.schema_arrow.names)
+            for batch in file.iter_batches(_BATCH, columns=list(_COLUMNS)):
+                total += count_batch(batch, params=params, metric=metric, first_row=row)
+                row += batch.num_rows
+    except (OSError, ReportError, pa.ArrowException) as error:
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        raise FileError(path, reason) from None
+    return total
+
+
+def count_batch(batch: Any, *, params: Params, metric: str, first_row: int = 0) -> Counts:
+    """Count one pyarrow.RecordBatch of reports.
+
+    `bits` of a fixed size are viewed, not copied; bits of a free size are copied.
+
+    Parameters
+    ----------
+    batch : columns metric, params, cohort and bits, in any order among others.
+    first_row : the number of the batch's first row, for messages.
+
+    Raises
+    ------
+    ReportError
+        A column is missing or of another type, or a row is of another metric or other
+        parameters, or is no report; the row is told.
+    """
+    _check_columns(batch.schema.names)
+    _check_label(batch, "metric", metric, first_row)
+    _check_label(batch, "params", params.fingerprint, first_row)
+    packed, cohorts = _view_bits(batch.column("bits"), params.n_bytes), _cohorts(batch)
+    sums = sum_bits(packed, cohorts, k=params.k, m=params.m, first_row=first_row)
+    return Counts(params, *sums, metric)
+
+
+def _check_columns(names: list[str]) -> None:
+    for name in _COLUMNS:
+        if names.count(name) != 1:
+            raise ReportError(f"column {name} must be there once, got columns {names}")
+
+
+def _check_label(batch: Any, name: str, expected: str, first_row: int) -> None:
+    """Check that a text column says the same in every row."""
+    for label in batch.column(name).unique().to_pylist():
+        if label != expected:
+            last_row = first_row + batch.num_rows - 1
+            raise ReportError(
+                f"{name} must be {expected!r} in every row, "
+                f"got {label!r} in rows {first_row} to {last_row}"
+            )
+
+
+def _cohorts(batch: Any) -> NDArray[np.integer[Any]]:
+    column = batch.column("cohort")
+    if not load_pyarrow().types.is_integer(column.type) or column.null_count:
+        raise ReportError(f"cohort must be integers without nulls, got {column.type}")
+    return np.asarray(column.to_numpy(zero_copy_only=True))
+
+
+def _view_bits(column: Any, n_bytes: int) -> NDArray[np.uint8]:
+    """Return the column as (n, n_bytes) uint8."""
+    pa = load_pyarrow()
+    if column.null_count:
+        raise ReportError("bits must be without nulls")
+    try:
+        fixed = column.cast(pa.binary(n_bytes))
+    except pa.ArrowException:
+        raise ReportError(
+            f"bits must be binary of {n_bytes} bytes in every row, got {column.type}"
+        ) from None
+    data = fixed.buffers()[1]
+    if not len(fixed):
+        return np.empty((0, n_bytes), dtype=np.uint8)
+    rows = np.frombuffer(data, dtype=np.uint8, count=n_bytes * (fixed.offset + len(fixed)))
+    return rows.reshape(-1, n_bytes)[fixed.offset :]

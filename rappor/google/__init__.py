@@ -1,0 +1,1 @@
+"""The files and the clients of the reference implementation, google/rappor."""

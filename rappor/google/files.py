@@ -1,0 +1,258 @@
+"""The files of google/rappor: read what its clients and tools wrote, write what they read.
+
+Its hash layout has a name of its own (`google_layout`), so its counts never mix with ours.
+Its bit numbers run as ours; only its text form is written from bit k - 1 down to bit 0.
+What its own readers let pass is refused here: probabilities out of range or swapped, more
+ones than reports, cohorts that do not exist, rows of another width.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rappor.candidates.candidates import Candidates
+from rappor.candidates.google_hashing import LAYOUT
+from rappor.counts.counts import Counts
+from rappor.decoding.estimates import Estimates
+from rappor.errors import FileError, ParamsError, ReportError
+from rappor.files import read_text, replacing
+from rappor.google.effective_noise import Client, effective_f
+from rappor.protocol.params import Params
+
+PathLike = str | os.PathLike[str]
+
+_PARAMS_HEADER = ["k", "h", "m", "p", "q", "f"]
+_RESULTS_HEADER = [
+    "string",
+    "estimate",
+    "std_error",
+    "proportion",
+    "prop_std_error",
+    "prop_low_95",
+    "prop_high_95",
+]
+_REPORT_COLUMNS = 5
+
+
+class MappedCandidates(Candidates):
+    """Candidates whose bits a map.csv tells, whatever layout they were hashed by."""
+
+    __slots__ = ("_cells", "_shape")
+
+    def __init__(
+        self,
+        strings: tuple[str, ...],
+        cells: NDArray[np.int32],
+        *,
+        shape: tuple[int, int, int],
+        n_duplicates: int = 0,
+    ) -> None:
+        """Keep (n, m * h) cells, -1 for none, and k, h, m that they are numbered by."""
+        super().__init__(strings, normalize="none", n_blank=0, n_duplicates=n_duplicates)
+        self._cells = cells
+        self._shape = shape
+
+    def cells(self, params: Params, start: int, stop: int) -> NDArray[np.int32]:
+        """Return the map's cells of the candidates start to stop - 1."""
+        if (params.k, params.h, params.m) != self._shape:
+            raise ParamsError(f"k, h, m must be the map's {self._shape}")
+        return self._cells[start:stop]
+
+    def subset(self, chosen: Sequence[int]) -> MappedCandidates:
+        """Return the chosen candidates with their cells."""
+        strings = tuple(self.strings[i] for i in chosen)
+        return MappedCandidates(strings, self._cells[list(chosen)], shape=self._shape)
+
+
+def read_params(path: PathLike, *, client: Client | None = None) -> Params:
+    """Read params.csv: the header k,h,m,p,q,f and one row.
+
+    Their clients round f to 1/128, each in its own way: name the one that sent the reports
+    and its effective f is taken ("python", "cpp" or "java"), otherwise f is as written.
+
+    Raises
+    ------
+    FileError: it is not such a file.
+    ParamsError: a parameter is outside its range.
+    """
+    rows = list(_rows(path))
+    if not rows or [cell.strip() for cell in rows[0][1]] != _PARAMS_HEADER:
+        raise FileError(path, f"the header must be {','.join(_PARAMS_HEADER)}", line=1)
+    if len(rows) != 2:
+        raise FileError(path, f"there must be one row of parameters, got {len(rows) - 1}")
+    line, row = rows[1]
+    try:
+        k, h, m = (int(cell) for cell in row[:3])
+        p, q, f = (float(cell) for cell in row[3:])
+    except ValueError:
+        raise FileError(path, "k, h, m must be integers and p, q, f numbers", line=line) from None
+    if client is not None:
+        f = effective_f(f, client)
+    return Params(k=k, h=h, m=m, f=f, p=p, q=q, layout=LAYOUT)
+
+
+def write_params(path: PathLike, params: Params) -> None:
+    """Write params.csv; probabilities as the effective ones, to 10 digits."""
+    row = [params.k, params.h, params.m, *(f"{x:.10g}" for x in (params.p, params.q, params.f))]
+    _write(path, [_PARAMS_HEADER, row])
+
+
+def read_counts(path: PathLike, params: Params) -> Counts:
+    """Read counts.csv: for each cohort its reports, then the ones of bit 0 to k - 1.
+
+    Raises
+    ------
+    FileError: a row has another width, a cell is no count, rows are missing or too many, or
+        a bit has more ones than its cohort has reports.
+    """
+    table = []
+    for line, row in _rows(path):
+        if len(row) != params.k + 1:
+            wanted = params.k + 1
+            raise FileError(path, f"a row must have {wanted} cells, got {len(row)}", line=line)
+        try:
+            table.append([int(cell) for cell in row])
+        except ValueError:
+            raise FileError(path, "every cell must be a whole number", line=line) from None
+    if len(table) != params.m:
+        raise FileError(
+            path, f"there must be a row for each of {params.m} cohorts, got {len(table)}"
+        )
+    try:
+        cells = np.array(table, dtype=np.int64)
+        return Counts(params, cells[:, 1:], cells[:, 0])
+    except (ReportError, OverflowError) as error:
+        raise FileError(path, str(error)) from None
+
+
+def write_counts(path: PathLike, counts: Counts) -> None:
+    """Write counts.csv; the hash layout must be theirs.
+
+    Raises
+    ------
+    ParamsError: the counts are of another layout, which their decoder would misread.
+    """
+    _check_layout(counts.params)
+    _write(path, np.column_stack([counts.reports, counts.ones]).tolist())
+
+
+def read_reports(path: PathLike, params: Params) -> Counts:
+    """Sum a reports CSV: client, cohort, bloom, prr, irr; the last one is what was sent.
+
+    The first row is a header. irr has k characters, bit k - 1 first.
+
+    Raises
+    ------
+    FileError: a row has another width, its cohort does not exist, or its irr is malformed.
+    """
+    cohorts, packed = [], []
+    for line, row in itertools.islice(_rows(path), 1, None):
+        if len(row) != _REPORT_COLUMNS:
+            raise FileError(
+                path, f"a row must have {_REPORT_COLUMNS} cells, got {len(row)}", line=line
+            )
+        if not row[1].isdecimal() or int(row[1]) >= params.m:
+            raise FileError(path, f"cohort must be in [0, {params.m - 1}]", line=line)
+        if len(row[4]) != params.k or set(row[4]) - {"0", "1"}:
+            raise FileError(path, f"irr must be {params.k} characters 0 or 1", line=line)
+        cohorts.append(int(row[1]))
+        packed.append(int(row[4], 2).to_bytes(params.n_bytes, "little"))
+    bits = np.frombuffer(b"".join(packed), dtype=np.uint8).reshape(-1, params.n_bytes)
+    return Counts.from_packed(bits, np.array(cohorts, dtype=np.int64), params)
+
+
+def read_candidates(path: PathLike) -> Candidates:
+    """Read candidates.txt as their hash_candidates does: stripped, a blank line is ""."""
+    lines = read_text(path).splitlines()
+    return Candidates.from_list(line.strip() for line in lines)
+
+
+def read_map(path: PathLike, params: Params) -> MappedCandidates:
+    """Read map.csv in place of candidates: strings with the cells that they set.
+
+    The order of a row's cells is free, NA and repeated cells count for none, and "Empty" is
+    the empty string. Strings stay text, leading zeros included. Of a string that stands
+    twice the first is kept and the others are counted.
+
+    Raises
+    ------
+    FileError: a cell is no whole number from 1 to m k, or a row has none or more than m h.
+    """
+    width = params.m * params.h
+    rows: dict[str, list[int]] = {}
+    n_duplicates = 0
+    for line, row in _rows(path):
+        text = "" if row[0] == "Empty" else row[0]
+        try:
+            cells = sorted({int(cell) - 1 for cell in row[1:] if cell != "NA"})
+        except ValueError:
+            raise FileError(path, "every cell must be a whole number", line=line) from None
+        if not 1 <= len(cells) <= width:
+            raise FileError(path, f"a string must have 1 to {width} cells", line=line)
+        if cells[0] < 0 or cells[-1] >= params.m * params.k:
+            raise FileError(path, f"a cell must be in [1, {params.m * params.k}]", line=line)
+        n_duplicates += text in rows
+        rows.setdefault(text, cells)
+    table = np.full((len(rows), width), -1, dtype=np.int32)
+    for place, cells in zip(table, rows.values(), strict=True):
+        place[: len(cells)] = cells
+    shape = (params.k, params.h, params.m)
+    return MappedCandidates(tuple(rows), table, shape=shape, n_duplicates=n_duplicates)
+
+
+def write_map(path: PathLike, candidates: Candidates, params: Params) -> None:
+    """Write map.csv: a string, then cohort * k + bit + 1 of each hash in each cohort.
+
+    Where two hashes of a cohort set the same bit the number stands once.
+    """
+    _check_layout(params)
+    cells = candidates.cells(params, 0, len(candidates))
+    rows: Iterator[Sequence[object]] = (
+        [text or "Empty", *(row[row >= 0] + 1).tolist()]
+        for text, row in zip(candidates.strings, cells, strict=True)
+    )
+    _write(path, rows)
+
+
+def write_results(path: PathLike, estimates: Estimates) -> None:
+    """Write results.csv: the detected strings, estimates floored, intervals cut to [0, 1]."""
+    rows: list[Sequence[object]] = [_RESULTS_HEADER]
+    for row in estimates.rows(detected_only=True):
+        share, error = row["proportion"], row["std_error"] / estimates.reports
+        low, high = max(0.0, share - 1.96 * error), min(1.0, share + 1.96 * error)
+        whole = [int(row["count"] // 1), int(row["std_error"] // 1)]
+        rows.append([row["candidate"], *whole, share, error, low, high])
+    _write(path, rows)
+
+
+def _check_layout(params: Params) -> None:
+    if params.layout != LAYOUT:
+        raise ParamsError(
+            f"layout must be {LAYOUT} to be written for google/rappor, got {params.layout}"
+        )
+
+
+def _rows(path: PathLike) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line number and the cells of each row that is not empty."""
+    reader = csv.reader(io.StringIO(read_text(path), newline=""))
+    try:
+        for row in reader:
+            if row:
+                yield reader.line_num, row
+    except csv.Error as error:
+        raise FileError(path, f"it is not CSV: {error}", line=reader.line_num) from None
+
+
+def _write(path: PathLike, rows: Iterator[Sequence[object]] | Sequence[Sequence[object]]) -> None:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    with replacing(Path(path)) as file:
+        file.write(text.getvalue().encode())

@@ -1,0 +1,63 @@
+"""The door of a package: public names whose modules are imported when they are first touched.
+
+A package that uses it lists its public names once, in the stub `__init__.pyi` that type checkers
+read too. So a device pays for no array library, and a collector never loads the randomizer.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from rappor.errors import MissingExtraError
+
+_ANALYSIS: Final = frozenset(
+    {"numpy", "scipy", "sklearn", "threadpoolctl", "cryptography", "numba", "llvmlite"}
+)
+"""Libraries of the extra `analysis`, by the names that they are imported by."""
+
+
+def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the functions `__getattr__` and `__dir__` of a package with a stub.
+
+    `__all__` is answered too. A name whose module needs an extra that is not installed raises
+    MissingExtraError; a name that the stub does not list, AttributeError.
+    """
+    homes = functools.cache(lambda: read_stub(package))
+
+    def get(name: str) -> Any:
+        if name == "__all__":
+            return sorted(homes())
+        if name.startswith("__") or name not in homes():
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(_import(homes()[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return get, lambda: sorted(homes())
+
+
+def read_stub(package: str) -> dict[str, str]:
+    """Return the public names of a package, each with the module that defines it."""
+    import ast  # noqa: PLC0415  # a device touches no public name and pays for neither
+    import pkgutil  # noqa: PLC0415
+
+    stub = pkgutil.get_data(package, "__init__.pyi")
+    return {
+        alias.name: str(node.module)
+        for node in ast.parse(stub or b"").body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def _import(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in _ANALYSIS:
+            raise MissingExtraError("analysis") from None
+        raise

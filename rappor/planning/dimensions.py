@@ -1,0 +1,130 @@
+"""Choose the shape: how many bits, hash functions and cohorts.
+
+Theory of operation
+-------------------
+More bits and more cohorts cost no accuracy and no privacy of a report's content; they cost
+bytes (k), time to decode (m k) and log2 m bits by which a device's reports are linked. So the
+smallest powers of two are taken beyond which little is gained:
+
+- k, until the level that other people's strings lend to every bit adds less than `NEGLIGIBLE` to
+  the variance of a rare string, or the report is as long as it may be;
+- m, until collisions add less than `NEGLIGIBLE`: those with strings that the selection does not
+  explain and those of candidates among themselves both fall as 1 / m. Not so many that a cohort has
+  fewer than 100 reports, and not so few that two candidates may have all their bits in common.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from rappor.errors import ParamsError
+from rappor.planning.detection_limit import rare_variance
+from rappor.planning.noise import choose_noise
+from rappor.planning.power import Question, lone_error, predict
+from rappor.protocol.params import MAX_HASHES, Params
+
+NEGLIGIBLE: Final = 0.04
+"""Part of a rare string's variance that k, and again m, may add."""
+
+_LEAST_BITS, _MOST_BITS = 8, 1024
+_LEAST_COHORTS, _MOST_COHORTS = 16, 4096
+_REPORTS_A_COHORT: Final = 100
+_TIED: Final = 0.01
+"""Expected pairs of candidates with the same bits in every cohort."""
+
+_HASHES: Final = range(1, 5)
+
+
+def choose_params(
+    epsilon: float,
+    lifetime: float,
+    *,
+    n_reports: int,
+    question: Question,
+    max_bytes: int | None = None,
+    hashes: int | None = None,
+    symmetric: bool = False,
+) -> Params:
+    """Return the best parameters for so many reports; see the theory above.
+
+    Parameters
+    ----------
+    max_bytes : bytes that the bits of a report may take; no limit if None.
+    hashes : the h to use; the best if None.
+    symmetric : whether q = 1 - p.
+
+    Raises
+    ------
+    ParamsError
+        A number is outside its range, or the report cannot hold the hash functions.
+    """
+    most_bits = _most_bits(max_bytes, 1 if hashes is None else hashes)
+
+    def shaped(h: int, k: int, m: int, *, crowded: bool = False) -> Params:
+        return choose_noise(epsilon, lifetime, k=k, h=h, m=m, symmetric=symmetric, crowded=crowded)
+
+    h = hashes or min(_HASHES, key=lambda h: rare_variance(shaped(h, _MOST_BITS, 1)))
+    k, crowded = _choose_bits(
+        lambda k: shaped(h, k, 1), most_bits, n_reports=n_reports, question=question
+    )
+    m = _choose_cohorts(
+        lambda m: shaped(h, k, m, crowded=crowded), n_reports=n_reports, question=question
+    )
+    return shaped(h, k, m, crowded=crowded)
+
+
+def least_cohorts(k: int, n_candidates: int) -> float:
+    """Return the cohorts at which candidates with all bits in common are unlikely.
+
+    With one hash a pair is tied with chance k^-m; with more hashes, less often.
+    """
+    pairs = n_candidates * (n_candidates - 1) / 2
+    return max(math.log(pairs / _TIED) / math.log(k), 1.0) if pairs else 1.0
+
+
+def _most_bits(max_bytes: int | None, hashes: int) -> int:
+    """Return the largest k that is allowed."""
+    whole = isinstance(hashes, int) and not isinstance(hashes, bool)
+    if not whole or not 1 <= hashes <= MAX_HASHES:
+        raise ParamsError(f"h must be an integer in [1, {MAX_HASHES}], got {hashes!r}")
+    if max_bytes is None:
+        return _MOST_BITS
+    if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or max_bytes < 1:
+        raise ParamsError(f"max_bytes must be an integer of at least 1, got {max_bytes!r}")
+    most = 8 * max_bytes
+    if most < 4 * hashes:
+        raise ParamsError(
+            f"max_bytes must be at least {math.ceil(hashes / 2)} for h = {hashes}, got {max_bytes}"
+        )
+    return min(most, _MOST_BITS)
+
+
+def _choose_bits(
+    with_bits: Callable[[int], Params], most: int, *, n_reports: int, question: Question
+) -> tuple[int, bool]:
+    """Return k, and whether the limit stopped it while others' strings still fill the report."""
+    k = _LEAST_BITS
+    while True:
+        params = with_bits(k)
+        ideal = rare_variance(params) / n_reports
+        if lone_error(params, n_reports, question.crowd) ** 2 <= (1 + NEGLIGIBLE) * ideal:
+            return k, False
+        if k == most:
+            return k, most < _MOST_BITS
+        k = min(2 * k, most)
+
+
+def _choose_cohorts(
+    with_cohorts: Callable[[int], Params], *, n_reports: int, question: Question
+) -> int:
+    """Return m; what collisions add at the most cohorts tells what they add at fewer."""
+    params = with_cohorts(_MOST_COHORTS)
+    lone = lone_error(params, n_reports, question.crowd)
+    added = (predict(params, n_reports, question).rare_error / lone) ** 2 - 1
+    wanted = added * _MOST_COHORTS / NEGLIGIBLE
+    enough = n_reports / _REPORTS_A_COHORT
+    least = least_cohorts(params.k, question.crowd.n_candidates)
+    m = max(least, _LEAST_COHORTS, min(wanted, enough))
+    return min(1 << math.ceil(math.log2(m)), _MOST_COHORTS)

@@ -1,0 +1,65 @@
+"""What one person's device loses over a whole registry, in nats.
+
+Losses add over metrics, over the distinct values of a metric and over its epochs
+(sequential composition); who counts all of a group of people as one adds theirs up. People
+who share nothing are each bounded by their own total. Nothing that is done with the reports
+later adds to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rappor.errors import ParamsError
+from rappor.privacy.loss import epsilon_inf, epsilon_n
+from rappor.registry.metric import Metric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One metric's part: its loss by each value (each epoch's value), and by all of them."""
+
+    metric: str
+    epoch: str | None
+    each: float
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A person's loss, metric by metric."""
+
+    items: tuple[Item, ...]
+
+    @property
+    def epsilon(self) -> float:
+        """The loss over all metrics: their sum."""
+        return sum(item.epsilon for item in self.items)
+
+    def of_group(self, n_people: int) -> float:
+        """Return the loss of n people whose devices report the same: n times as much."""
+        _check_count("n_people", n_people)
+        return n_people * self.epsilon
+
+
+def account(metrics: Iterable[Metric], *, values: int = 1, reports: int | None = None) -> Account:
+    """Add up what a device loses that reports so many distinct values for each metric.
+
+    Each value is reported `reports` times, or without limit if that is None. For a metric
+    with epochs `values` counts the epochs.
+    """
+    _check_count("values", values)
+    if reports is not None:
+        _check_count("reports", reports)
+    items = []
+    for metric in metrics:
+        ever = epsilon_inf(metric.params)
+        each = ever if reports is None else epsilon_n(metric.params, reports)
+        items.append(Item(metric=metric.name, epoch=metric.epoch, each=each, epsilon=values * each))
+    return Account(items=tuple(items))
+
+
+def _check_count(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ParamsError(f"{name} must be an integer of at least 1, got {value!r}")

@@ -1,0 +1,39 @@
+"""Changing the parameters of a live metric: its cost to a device, and its effect on estimates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rappor.privacy.loss import epsilon_inf, epsilon_n, epsilon_reports, permanent_part
+from rappor.protocol.params import Params
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a device loses, in nats, by reports of one value before and after a change.
+
+    `kept` tells that the permanent response stays. `ever` is the loss by any number of reports.
+    """
+
+    kept: bool
+    epsilon: float
+    ever: float
+
+
+def change_cost(
+    old: Params, new: Params, *, before: int, after: int, for_life: bool = True
+) -> Cost:
+    """Account for so many reports of one value before and after the change.
+
+    A change of p and q alone keeps the permanent response, and so the loss for ever. Any
+    other one draws a new permanent response, and the losses add. So they do with epochs
+    (`for_life` is false): there a change waits for the next one.
+    """
+    if for_life and permanent_part(old) == permanent_part(new):
+        reports = {old: before + after} if old == new else {old: before, new: after}
+        return Cost(kept=True, epsilon=epsilon_reports(reports), ever=epsilon_inf(old))
+    return Cost(
+        kept=False,
+        epsilon=epsilon_n(old, before) + epsilon_n(new, after),
+        ever=epsilon_inf(old) + epsilon_inf(new),
+    )

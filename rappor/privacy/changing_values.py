@@ -1,0 +1,166 @@
+"""The exact loss between two histories of values, as one device reports them.
+
+Reports of one pattern of true bits share a permanent response; another pattern draws another
+one, for all its bits. Bits are independent of each other, so losses add over them, and for
+one bit only the number of ones among the reports of the same patterns matters.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rappor.errors import ParamsError
+from rappor.privacy.loss import epsilon_n
+from rappor.protocol.params import Params
+
+_Truths = tuple[int, int, int]
+"""A bit's truth in the history that stays, and in the other one before and after its change."""
+
+_TRUTHS: Final = tuple(itertools.product((0, 1), repeat=3))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visibility:
+    """How well reports tell that a value changed, in nats, for the worst values.
+
+    `claim` is the sum of losses of the two values, what an account shows. `worst` is the
+    largest log-likelihood ratio between a value that changed and one that stayed, which some
+    reports reach; `mean` is its mean over the reports of a device whose value changed.
+    """
+
+    claim: float
+    worst: float
+    mean: float
+
+
+def history_loss(params: Params, one: Sequence[int], other: Sequence[int]) -> float:
+    """Return the largest log-likelihood ratio by which reports speak for the first history.
+
+    A history is the true bits behind each report, in the order of time, as integers whose bit
+    i is bit i. The work grows with the product over reports that are alike in both histories.
+    """
+    if not one or len(one) != len(other):
+        raise ParamsError(f"histories must be of one length, got {len(one)} and {len(other)}")
+    times: dict[tuple[int, int], int] = {}
+    for pair in zip(one, other, strict=True):
+        times[pair] = times.get(pair, 0) + 1
+    evidence = functools.cache(functools.partial(_evidence, params, tuple(times.items())))
+    bits = (
+        tuple((first >> i & 1, second >> i & 1) for first, second in times) for i in range(params.k)
+    )
+    return sum(evidence(truths)[0] for truths in bits)
+
+
+def change_visibility(params: Params, before: int, after: int) -> Visibility:
+    """Compare a value that stays with one that changes after `before` of the reports.
+
+    Without epochs nothing bounds it: it grows with every report.
+    """
+    claim = epsilon_n(params, before) + epsilon_n(params, after)
+    stayed, changed, mean = {}, {}, {}
+    for kept, first, second in _TRUTHS:
+        truths = kept, first, second
+        stayed[truths], _ = _evidence(
+            params, (((0, 1), before), ((0, 2), after)), ((kept, first), (kept, second))
+        )
+        changed[truths], mean[truths] = _evidence(
+            params, (((1, 0), before), ((2, 0), after)), ((first, kept), (second, kept))
+        )
+    return Visibility(
+        claim=claim,
+        worst=max(_worst_values(params, stayed), _worst_values(params, changed)),
+        mean=_worst_values(params, mean),
+    )
+
+
+def _evidence(
+    params: Params,
+    times: tuple[tuple[tuple[int, int], int], ...],
+    truths: tuple[tuple[int, int], ...],
+) -> tuple[float, float]:
+    """Return the largest log-likelihood ratio of one bit's reports, and its mean under the first.
+
+    `times` names for each group of reports its pattern in either history and its size,
+    `truths` the bit's truth in either.
+    """
+    sizes = [n for _, n in times]
+    first, second = (
+        ([pair[side] for pair, _ in times], [pair[side] for pair in truths]) for side in (0, 1)
+    )
+    worst, mean = -math.inf, 0.0
+    for ones in itertools.product(*(range(n + 1) for n in sizes)):
+        chance = _log_chance(params, *first, sizes, ones)
+        if chance > -math.inf:
+            ratio = chance - _log_chance(params, *second, sizes, ones)
+            orders = math.prod(map(math.comb, sizes, ones))
+            worst = max(worst, ratio)
+            mean += math.exp(chance + math.log(orders)) * ratio
+    return worst, mean
+
+
+def _log_chance(
+    params: Params,
+    patterns: Sequence[int],
+    truths: Sequence[int],
+    sizes: Sequence[int],
+    ones: Sequence[int],
+) -> float:
+    """Return the log of the chance that one bit shows these ones: each pattern's, added up."""
+    groups: dict[int, list[int]] = {}
+    for pattern, truth, n, shown in zip(patterns, truths, sizes, ones, strict=True):
+        group = groups.setdefault(pattern, [truth, 0, 0])
+        group[1] += n
+        group[2] += shown
+    return sum(_log_mixture(params, *group) for group in groups.values())
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _log_mixture(params: Params, truth: int, n: int, ones: int) -> float:
+    """Return the log of the chance of n reports under one permanent response, in their order."""
+    a = params.f / 2
+    of_one = _log(1 - a if truth else a) + _log_run(params.q, n, ones)
+    of_zero = _log(a if truth else 1 - a) + _log_run(params.p, n, ones)
+    high, low = max(of_one, of_zero), min(of_one, of_zero)
+    return high if low == -math.inf else high + math.log1p(math.exp(low - high))
+
+
+def _log_run(chance: float, n: int, ones: int) -> float:
+    hits = ones * _log(chance) if ones else 0.0
+    return hits + ((n - ones) * _log(1 - chance) if n > ones else 0.0)
+
+
+def _log(x: float) -> float:
+    return math.log(x) if x > 0 else -math.inf
+
+
+def _worst_values(params: Params, losses: Mapping[_Truths, float]) -> float:
+    """Return the largest sum of the bits' losses over the values that an encoding admits."""
+    if params.encoding in ("boolean", "flags"):  # any bits, as long as something changes
+        changed = max(loss for (_, u, v), loss in losses.items() if u != v)
+        return changed + sum([max(losses.values())] * (params.k - 1))  # no 0 * infinity
+    if losses[0, 0, 0] == math.inf:  # reports that show the permanent response itself
+        return math.inf
+    most = min(params.h, params.k) if params.encoding == "bloom" else 1
+    return params.k * losses[0, 0, 0] + _worst_gain(params.k, most, losses)
+
+
+def _worst_gain(k: int, most: int, losses: Mapping[_Truths, float]) -> float:
+    """Return what the bits that some value sets add: 1 to `most` of each of the three values."""
+    best: dict[tuple[int, int, int, bool], float] = {(0, 0, 0, False): 0.0}
+    newest = best
+    for _ in range(min(k, 3 * most)):  # one more bit each time, after what the last one improved
+        better: dict[tuple[int, int, int, bool], float] = {}
+        for (a, b, c, changed), gain in newest.items():
+            for kept, first, second in _TRUTHS[1:]:
+                state = (a + kept, b + first, c + second, changed or first != second)
+                total = gain + losses[kept, first, second] - losses[0, 0, 0]
+                least = max(best.get(state, -math.inf), better.get(state, -math.inf))
+                if max(state[:3]) <= most and total > least:
+                    better[state] = total
+        best, newest = best | better, better
+    return max(gain for state, gain in best.items() if min(state[:3]) >= 1 and state[3])

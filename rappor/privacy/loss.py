@@ -1,0 +1,114 @@
+"""Privacy loss, in nats, of what one device sends about one metric.
+
+All of it follows from two numbers for a single bit: `up`, the largest log-likelihood ratio by
+which ones in the reports speak for a true 1, and `down`, the one by which zeros speak for a
+true 0. An encoding only says in how many bits, and in which direction, two values can differ.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+
+from rappor.errors import ParamsError
+from rappor.protocol.params import Params
+
+
+def epsilon_one(params: Params) -> float:
+    """Return the loss of one report ([EPK14] Theorem 2); infinite if a bit can be certain."""
+    return epsilon_n(params, 1)
+
+
+def epsilon_n(params: Params, n: int) -> float:
+    """Return the loss of n reports of one value under one permanent response.
+
+    The paper leaves it open; n = 1 gives its Theorem 2, n to infinity its Theorem 1.
+    """
+    return epsilon_reports({params: n})
+
+
+def epsilon_reports(reports: Mapping[Params, int]) -> float:
+    """Return the loss of reports of one value under one permanent response.
+
+    `reports` counts them by their parameters, which may differ in p and q only: those who
+    change them in the life of a metric keep the permanent responses. The reports are
+    independent given the permanent response, so the log-likelihoods of its two states add.
+    """
+    if not reports:
+        raise ParamsError("reports must count at least one parameter set, got none")
+    for n in reports.values():
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+            raise ParamsError(f"n must be an integer of at least 1, got {n!r}")
+    if len({permanent_part(params) for params in reports}) > 1:
+        raise ParamsError("reports must share a permanent response: only p and q may differ")
+    params = next(iter(reports))
+    up = sum(n * _log_ratio(each.p, each.q) for each, n in reports.items())
+    down = sum(n * _log_ratio(1 - each.q, 1 - each.p) for each, n in reports.items())
+    return _pattern_loss(params, _bit_loss(params.f / 2, up), _bit_loss(params.f / 2, down))
+
+
+@functools.lru_cache(maxsize=256)
+def permanent_part(params: Params) -> Params:
+    """Return the parameters without instantaneous noise: what a permanent response depends on."""
+    return dataclasses.replace(params, p=0.0, q=1.0, insecure=True)
+
+
+def epsilon_inf(params: Params) -> float:
+    """Return the loss of any number of reports of one value ([EPK14] Theorem 1)."""
+    bit = _bit_loss(params.f / 2, -math.inf)  # the permanent response itself, without noise
+    return _pattern_loss(params, bit, bit)
+
+
+def belief_bound(epsilon: float, prior: float) -> tuple[float, float]:
+    """Return the lowest and the highest belief that a loss of epsilon nats can make of a prior."""
+    if not epsilon >= 0:  # a NaN is not
+        raise ParamsError(f"epsilon must be a number in [0, infinity], got {epsilon!r}")
+    if not 0 <= prior <= 1:
+        raise ParamsError(f"prior must be a number in [0, 1], got {prior!r}")
+    if prior in (0, 1):
+        return prior, prior
+    doubt, odds = 1 - prior, math.exp(-epsilon)  # Bayes, with the likelihood ratio at its limits
+    return prior * odds / (prior * odds + doubt), prior / (prior + doubt * odds)
+
+
+def _log_ratio(low: float, high: float) -> float:
+    """Return ln(low / high) of the chances of an answer, without cancelling where they are near."""
+    return math.log1p((low - high) / high) if low > 0 else -math.inf
+
+
+def _bit_loss(a: float, log_r: float) -> float:
+    """Return ln of the likelihood ratio of one bit's two truths after the most telling answers.
+
+    a = f/2; log_r is the log-likelihood of the answers if the permanent bit is the other one,
+    less that if it is the one they speak for. With r = exp(log_r) the ratio is
+    (1-a + a r) / (a + (1-a) r), here written as 1 + (1-2a)(1-r) / (a + (1-a) r) so that
+    nothing cancels.
+    """
+    if a == 0:
+        return -log_r
+    return math.log1p((1 - 2 * a) * -math.expm1(log_r) / (a + (1 - a) * math.exp(log_r)))
+
+
+def _pattern_loss(params: Params, up: float, down: float) -> float:
+    """Return the loss between the two values whose bits differ in the worst way."""
+    match params.encoding:
+        case "bloom":
+            return _bloom_loss(params.k, params.h, up, down)
+        case "boolean":
+            return max(up, down)
+        case "flags":
+            return params.k * max(up, down)
+        case _:  # one-hot and buckets: one bit falls, another rises
+            return up + down
+
+
+def _bloom_loss(k: int, h: int, up: float, down: float) -> float:
+    """Return the loss between two Bloom filters, each of 1 to h bits.
+
+    It is h (up + down) whenever k >= 2h, the paper's case; fewer bits leave less to differ in.
+    """
+    more = min(h, k - 1)  # the other filter is not empty
+    fewer = min(h, k - more)
+    return max(more * up + fewer * down, fewer * up + more * down)

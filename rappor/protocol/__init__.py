@@ -1,0 +1,1 @@
+"""What a device and a collector must agree on, to the last bit."""

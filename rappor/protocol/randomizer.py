@@ -1,0 +1,89 @@
+"""The device's two randomized responses and what decides them: coins and one secret.
+
+A coin is a uniform 32-bit integer u; a chance with threshold t comes true when u < t. No
+floating-point number takes part. The coins of the permanent response are a function of the
+secret and the true bits, so that it is the same for ever without being stored; those of the
+instantaneous response come fresh from the system.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import struct
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rappor.errors import ParamsError
+from rappor.protocol.params import Params
+
+Coins = Callable[[int], Sequence[int]]
+"""n -> n uniform 32-bit integers."""
+
+SECRET_BYTES: Final = 32
+_HASH_BYTES: Final = 32
+
+
+def system_coins(n: int) -> Sequence[int]:
+    """Draw n coins from the operating system's generator."""
+    return _coins_from(os.urandom(4 * n))
+
+
+def expand(secret: bytes, info: bytes, n: int) -> bytes:
+    """Return n bytes of HKDF-Expand-SHA256 (RFC 5869 section 2.3) with the secret as PRK."""
+    if not isinstance(secret, bytes) or len(secret) != SECRET_BYTES:
+        raise ParamsError(f"secret must be exactly {SECRET_BYTES} bytes")
+    if not 0 <= n <= 255 * _HASH_BYTES:
+        raise ParamsError(f"n must be an integer in [0, {255 * _HASH_BYTES}], got {n!r}")
+    block = output = b""
+    for counter in range(1, -(-n // _HASH_BYTES) + 1):
+        block = hmac.digest(secret, block + info + bytes([counter]), "sha256")
+        output += block
+    return output[:n]
+
+
+def cohort(secret: bytes, metric_name: str, m: int) -> int:
+    """Return the device's cohort for a metric; it never changes and links no two metrics."""
+    (u,) = _coins_from(expand(secret, b"rappor/1/cohort\0" + metric_name.encode(), 4))
+    return u * m >> 32
+
+
+def permanent(secret: bytes, metric_name: str, epoch: str, params: Params, bits: bytes) -> bytes:
+    """Return the permanent response to packed true bits, always the same for the same input."""
+    coins = permanent_coins(secret, metric_name, epoch, params, bits)
+    return permanent_response(bits, params, lambda n: coins[:n])
+
+
+def permanent_coins(
+    secret: bytes, metric_name: str, epoch: str, params: Params, bits: bytes
+) -> Sequence[int]:
+    """Return the k coins that decide the permanent response to packed true bits."""
+    head = f"rappor/1/permanent\0{metric_name}\0{epoch}\0{params.t_f}\0"
+    return _coins_from(expand(secret, head.encode() + bits, 4 * params.k))
+
+
+def permanent_response(bits: bytes, params: Params, coins: Coins) -> bytes:
+    """Replace each bit by 1 with chance f/2 and by 0 with f/2 ([EPK14] section 2)."""
+    always, never = params.t_f, 2 * params.t_f
+    truth = int.from_bytes(bits, "little")
+    answer = 0
+    for i, u in zip(range(params.k), coins(params.k), strict=True):
+        bit = 1 if u < always else 0 if u < never else truth >> i & 1
+        answer |= bit << i
+    return answer.to_bytes(params.n_bytes, "little")
+
+
+def instantaneous_response(permanent: bytes, params: Params, coins: Coins = system_coins) -> bytes:
+    """Show each bit as 1 with chance q where it is 1, with chance p where it is 0 ([EPK14] 2)."""
+    chances = params.t_p, params.t_q
+    memoised = int.from_bytes(permanent, "little")
+    answer = 0
+    for i, u in zip(range(params.k), coins(params.k), strict=True):
+        bit = u < chances[memoised >> i & 1]
+        answer |= bit << i
+    return answer.to_bytes(params.n_bytes, "little")
+
+
+def _coins_from(data: bytes) -> Sequence[int]:
+    """Read bytes as little-endian 32-bit integers."""
+    return struct.unpack(f"<{len(data) // 4}I", data)

@@ -1,0 +1,1 @@
+"""What is collected, by whom, until when and under which parameters."""

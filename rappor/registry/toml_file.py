@@ -1,0 +1,186 @@
+"""Reads a registry's TOML: one table for each metric, checked key by key.
+
+[metrics."page.home"]
+description = "Which home page people set"
+owner = "browser-team@example.com"
+expires = 2027-06-30            # the last day; a text in ISO form will do
+encoding = "bloom"              # or onehot, boolean, flags, buckets
+profile = "balanced"            # or k h m f p q; f p q where the encoding implies the rest
+normalize = "host"              # categories = [...] for onehot and flags, edges for buckets
+epoch = "quarter"               # absent: permanent responses last for life
+interval = "day"                # hour, day, week: at most one report in each; absent: no limit
+candidates = "pages.txt"        # beside this file
+min_reports = 1000
+keep_reports = false
+insecure = false
+"""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import math
+import re
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+from rappor.errors import FileError, MetricError, ParamsError
+from rappor.protocol.params import ENCODINGS, Params, edge_text
+
+_Entry = Mapping[str, Any]
+
+_LETTERS: Final = ("k", "h", "m", "f", "p", "q")
+_REQUIRED: Final = ("description", "owner", "expires", "encoding")
+_OPTIONAL: Final = ("epoch", "interval", "candidates", "min_reports", "keep_reports")
+_KEYS: Final = (
+    *_REQUIRED,
+    *_LETTERS,
+    "profile",
+    "categories",
+    "edges",
+    "normalize",
+    "insecure",
+    *_OPTIONAL,
+)
+_NAMES_KEY: Final = {"onehot": "categories", "flags": "categories", "buckets": "edges"}
+
+
+def read_entries(text: str, path: str) -> Iterator[dict[str, Any]]:
+    """Yield the fields of each Metric that the text declares; `path` is for messages."""
+    document = _read_toml(text, path)
+    for key in document:
+        check_known(key, ("metrics",), f"{path}: a key")
+    tables = document.get("metrics")
+    if not isinstance(tables, dict) or not tables:
+        raise MetricError(f"{path}: metrics must be at least one table [metrics.NAME]")
+    for name, entry in tables.items():
+        yield _read_entry(name, entry)
+
+
+def check_known(name: str, known: Collection[str], what: str) -> None:
+    """Raise MetricError, with the names that come close, unless the name is a known one."""
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=3) or known
+        raise MetricError(f"{what} must be one of {', '.join(close)}, got {name!r}")
+
+
+def fault(name: str, key: str, constraint: str, got: object) -> MetricError:
+    """Return the error that says what is wrong with one key of one metric."""
+    shown = "nothing" if got is None else repr(got)
+    return MetricError(f"metric {name!r}: {key} must be {constraint}, got {shown}")
+
+
+def _read_toml(text: str, path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        reason, _, place = str(error).partition(" (at ")
+    except RecursionError:
+        raise FileError(path, "it must be TOML of reasonable depth") from None
+    found = re.match(r"line (\d+)", place)
+    line = int(found[1]) if found else text.count("\n") + 1  # else "end of document"
+    twice = re.fullmatch(r"Cannot declare \('metrics', ('.*')\) twice", reason)
+    if twice:
+        raise MetricError(f"{path}, line {line}: metric {twice[1]} must be declared once")
+    raise FileError(path, f"it is not TOML: {reason}", line=line)
+
+
+def _read_entry(name: str, entry: object) -> dict[str, Any]:
+    if not isinstance(entry, dict):
+        raise MetricError(f"metric {name!r} must be a table [metrics.NAME], got {entry!r}")
+    _check_keys(name, entry)
+    try:
+        params = _read_params(name, entry)
+    except ParamsError as error:
+        raise MetricError(f"metric {name!r}: {error}") from None
+    fields = {"name": name, "params": params, "expires": _read_date(entry["expires"])}
+    return fields | {
+        key: entry[key] for key in ("description", "owner", *_OPTIONAL) if key in entry
+    }
+
+
+def _check_keys(name: str, entry: _Entry) -> None:
+    for key, value in entry.items():
+        if isinstance(value, dict) and key not in _KEYS:
+            raise MetricError(
+                f"metric {name!r}: {key} must not be a table; a name with a dot is quoted, "
+                f'as in [metrics."{name}.{key}"]'
+            )
+        check_known(key, _KEYS, f"metric {name!r}: a key")
+    for key in _REQUIRED:
+        if key not in entry:
+            raise MetricError(f"metric {name!r}: {key} must be given")
+
+
+def _read_date(value: object) -> object:
+    """Return an ISO text as the date that it is; Metric refuses whatever else."""
+    try:
+        return datetime.date.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _read_params(name: str, entry: _Entry) -> Params:
+    if entry["encoding"] not in ENCODINGS:
+        raise fault(name, "encoding", f"one of {', '.join(ENCODINGS)}", entry["encoding"])
+    if not isinstance(insecure := entry.get("insecure", False), bool):
+        raise fault(name, "insecure", "true or false", insecure)
+    categories = _read_categories(name, entry)
+    return Params(
+        **_read_letters(name, entry, categories),
+        encoding=entry["encoding"],
+        categories=categories,
+        normalize=entry.get("normalize", "none"),
+        insecure=insecure,
+    )
+
+
+def _read_letters(name: str, entry: _Entry, categories: tuple[str, ...]) -> dict[str, Any]:
+    """Return k h m f p q as given, from a profile, or as the encoding implies them."""
+    bloom = entry["encoding"] == "bloom"
+    letters = {key: entry[key] for key in _LETTERS if key in entry}
+    if "profile" in entry:
+        profile = Params.profile(entry["profile"])
+        for key in _LETTERS if bloom else ("f", "p", "q"):
+            if key in letters:
+                raise MetricError(f"metric {name!r}: {key} must be absent beside a profile")
+            letters[key] = getattr(profile, key)
+    if not bloom:
+        # Params compares an explicit k with what the categories need.
+        letters.setdefault("k", len(categories) + (entry["encoding"] in ("boolean", "buckets")))
+    for key in ("k", "f", "p", "q"):
+        if key not in letters:
+            raise MetricError(f"metric {name!r}: {key} must be given, or a profile instead")
+    return letters
+
+
+def _read_categories(name: str, entry: _Entry) -> tuple[str, ...]:
+    """Return what Params calls categories, from the key where the encoding has them."""
+    own = _NAMES_KEY.get(entry["encoding"])
+    for key in ("categories", "edges"):
+        if key != own and key in entry:
+            raise MetricError(
+                f"metric {name!r}: {key} must be absent for encoding {entry['encoding']}"
+            )
+    if own is None:
+        return ()
+    if not isinstance(items := entry.get(own), list):
+        raise fault(name, own, "a list", items)
+    read = _read_edge if own == "edges" else _read_category
+    return tuple(read(name, item) for item in items)
+
+
+def _read_category(name: str, category: object) -> str:
+    if not isinstance(category, str):
+        raise fault(name, "categories", "a list of texts", category)
+    return category
+
+
+def _read_edge(name: str, edge: object) -> str:
+    try:
+        if isinstance(edge, int | float) and not isinstance(edge, bool) and math.isfinite(edge):
+            return edge_text(edge)
+    except OverflowError:  # an integer beyond binary64
+        pass
+    raise fault(name, "edges", "a list of finite numbers", edge)

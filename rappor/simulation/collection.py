@@ -1,0 +1,254 @@
+"""Simulated collections: the counts alone, however many devices, or every device's report.
+
+Noise falls on each bit of each device alone. So given T_ij devices of cohort j whose true
+bit i is 1, out of N_j, the ones that arrive are exactly
+Binomial(T_ij, q*) + Binomial(N_j - T_ij, p*) ([EPK14] Lemma 1), and a billion devices cost no
+more than a thousand.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rappor.candidates.hashing import bloom_cells, digest_strings
+from rappor.counts.counts import Counts
+from rappor.errors import ParamsError
+from rappor.protocol.encodings import encoder
+from rappor.protocol.normalizers import normalize
+from rappor.protocol.params import LAYOUT, Params
+from rappor.simulation.kernels import add_cells, respond, set_bits
+from rappor.simulation.keystream import Keystream
+from rappor.simulation.population import Population
+
+_VALUES_AT_ONCE: Final = 4096
+"""Values whose devices are spread over the cohorts at a time: bounds the memory."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Simulation:
+    """A simulated collection and the truth behind it.
+
+    `held` is (n_values,) int64: the devices that hold each value of the population.
+    """
+
+    counts: Counts
+    held: NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReportBlock:
+    """Reports of n simulated devices, and the truth behind them.
+
+    `packed` is (n, ceil(k/8)) uint8; `cohorts` (n,) uint16; `values` (n,) int64, the index
+    of each device's value in the population.
+    """
+
+    packed: NDArray[np.uint8]
+    cohorts: NDArray[np.uint16]
+    values: NDArray[np.int64]
+
+
+def simulate(
+    population: Population,
+    params: Params,
+    *,
+    n_reports: int,
+    seed: int | None = None,
+    metric: str = "",
+) -> Simulation:
+    """Draw the counts of one report from each of `n_reports` devices, and the truth.
+
+    Values and cohorts are multinomial, cohorts uniform. Without a seed every call differs.
+
+    Raises
+    ------
+    ParamsError
+        n_reports is negative, or the hash layout is foreign.
+    ReportError
+        A value of the population is none of this encoding.
+    """
+    _check_n_reports(n_reports)
+    truth = _true_bits(population, params)
+    chance = Keystream(seed).generator()
+    held = _multinomial(chance, n_reports, population.weights)
+    devices = np.zeros(params.m, dtype=np.int64)
+    true_ones = np.zeros((params.m, params.k), dtype=np.int64)
+    for start in range(0, len(held), _VALUES_AT_ONCE):
+        block = slice(start, start + _VALUES_AT_ONCE)
+        spread = chance.multinomial(held[block], np.full(params.m, 1 / params.m))
+        devices += spread.sum(axis=0)
+        truth.add_ones(true_ones, block, spread)
+    ones = chance.binomial(true_ones, params.q_star)
+    ones += chance.binomial(devices[:, None] - true_ones, params.p_star)
+    return Simulation(counts=Counts(params, ones, devices, metric), held=held)
+
+
+def simulate_counts(
+    population: Population,
+    params: Params,
+    *,
+    n_reports: int,
+    seed: int | None = None,
+    metric: str = "",
+) -> Counts:
+    """Draw the counts of one report from each of `n_reports` devices; see `simulate`."""
+    return simulate(population, params, n_reports=n_reports, seed=seed, metric=metric).counts
+
+
+def simulate_reports(
+    population: Population,
+    params: Params,
+    *,
+    n_reports: int | None = None,
+    seed: int | None = None,
+    block: int = 1 << 16,
+    values: NDArray[np.int64] | None = None,
+) -> Iterator[ReportBlock]:
+    """Draw one whole report from each of many devices, a block at a time.
+
+    The reports depend on the seed, not on the size of the blocks.
+
+    Parameters
+    ----------
+    n_reports : devices whose values are drawn from the population; or else
+    values : (n,) int64, the index of each device's value in the population.
+
+    Raises
+    ------
+    ParamsError
+        n_reports is negative, block is not positive, or the hash layout is foreign.
+    ReportError
+        A value of the population is none of this encoding.
+    """
+    if block < 1:
+        raise ParamsError(f"block must be at least 1, got {block}")
+    keystream = Keystream(seed)
+    if values is None:
+        _check_n_reports(n_reports)
+        picks = _draw_values(population.weights, keystream.spawn(0), n_reports or 0, block)
+    else:
+        picks = (values[start : start + block] for start in range(0, len(values), block))
+    return _draw_reports(_true_bits(population, params), picks, params, keystream)
+
+
+def _draw_values(
+    weights: NDArray[np.float64], stream: Keystream, n_reports: int, block: int
+) -> Iterator[NDArray[np.int64]]:
+    steps = np.cumsum(weights)
+    steps /= steps[-1]
+    for start in range(0, n_reports, block):
+        uniform = _uniform(stream, min(block, n_reports - start))
+        yield np.searchsorted(steps, uniform, side="right")
+
+
+def _draw_reports(
+    truth: _TrueBits,
+    picks: Iterable[NDArray[np.int64]],
+    params: Params,
+    keystream: Keystream,
+) -> Iterator[ReportBlock]:
+    to_cohort, permanent, instantaneous = (keystream.spawn(role) for role in (1, 2, 3))
+    for values in picks:
+        n = len(values)
+        cohorts = (to_cohort.coins(n) * np.uint64(params.m) >> np.uint64(32)).astype(np.uint16)
+        packed = respond(
+            truth.of_devices(values, cohorts),
+            permanent.coins((n, params.k)),
+            instantaneous.coins((n, params.k)),
+            params,
+        )
+        yield ReportBlock(packed=packed, cohorts=cohorts, values=values)
+
+
+def _uniform(stream: Keystream, n: int) -> NDArray[np.float64]:
+    """Draw (n,) float64, uniform on the multiples of 2^-53 in [0, 1)."""
+    draws = stream.coins((n, 2)).view(np.uint64).ravel() >> np.uint64(11)
+    uniform = draws.astype(np.float64)
+    uniform *= 2.0**-53
+    return uniform
+
+
+def _multinomial(
+    chance: np.random.Generator, n: int, weights: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Draw (n_values,) int64; a value of weight 0, above all the last, gets no rounding error."""
+    held = np.zeros(len(weights), dtype=np.int64)
+    possible = np.flatnonzero(weights)
+    held[possible] = chance.multinomial(n, weights[possible])
+    return held
+
+
+def _check_n_reports(n_reports: int | None) -> None:
+    if not isinstance(n_reports, int) or not 0 <= n_reports < 1 << 62:
+        raise ParamsError(f"n_reports must be an integer in [0, 2^62), got {n_reports!r}")
+
+
+class _TrueBits(Protocol):
+    """The bits that a population's values set, before any noise."""
+
+    def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:
+        """Add to ones, (m, k), those of the devices, (values, m), that hold these values."""
+
+    def of_devices(
+        self, values: NDArray[np.int64], cohorts: NDArray[np.uint16]
+    ) -> NDArray[np.uint8]:
+        """Return (n, ceil(k/8)) packed true bits of n devices."""
+
+
+def _true_bits(population: Population, params: Params) -> _TrueBits:
+    if params.encoding == "bloom":
+        return _BloomBits(population, params)
+    return _TableBits(population, params)
+
+
+class _BloomBits:
+    """Strings: their bits differ from cohort to cohort."""
+
+    def __init__(self, population: Population, params: Params) -> None:
+        if params.layout != LAYOUT:
+            raise ParamsError(f"layout must be {LAYOUT} to simulate, got {params.layout!r}")
+        texts = (normalize(params.normalize, value) for value in population.values)
+        self._digests = digest_strings(text.encode() for text in texts)
+        self._params = params
+
+    def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:
+        add_cells(bloom_cells(self._digests[values], self._params), devices, ones)
+
+    def of_devices(
+        self, values: NDArray[np.int64], cohorts: NDArray[np.uint16]
+    ) -> NDArray[np.uint8]:
+        """Hash each device in its own cohort only.
+
+        Hash l of cohort c mixes a + (c h + l + 1) (b | 1), so moving a by c h (b | 1) makes
+        cohort c the first and only one.
+        """
+        digests = self._digests[values]
+        hops = cohorts.astype(np.uint64) * np.uint64(self._params.h)
+        digests[:, 0] += hops * (digests[:, 1] | np.uint64(1))
+        first = dataclasses.replace(self._params, m=1, insecure=True)
+        return set_bits(bloom_cells(digests, first), self._params.k)
+
+
+class _TableBits:
+    """Every other encoding: one cohort, so the bits of each value are one row of a table."""
+
+    def __init__(self, population: Population, params: Params) -> None:
+        encode = encoder(params)
+        rows = b"".join(encode.encode(encode.parse_value(v), 0) for v in population.values)
+        self._table = np.frombuffer(rows, dtype=np.uint8).reshape(-1, params.n_bytes)
+
+    def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:
+        bits = np.unpackbits(self._table[values], axis=1, count=ones.shape[1], bitorder="little")
+        ones += devices.T @ bits
+
+    def of_devices(
+        self,
+        values: NDArray[np.int64],
+        cohorts: NDArray[np.uint16],  # noqa: ARG002  (one cohort)
+    ) -> NDArray[np.uint8]:
+        return self._table[values]

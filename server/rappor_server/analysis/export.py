@@ -1,0 +1,76 @@
+"""Raw reports of metrics that keep them, as Parquet files for any lake."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import func, select
+
+from rappor.protocol.params import Params
+from rappor_server.storage import schema
+from rappor_server.storage.database import failing_as_store_error
+from rappor_server.storage.store import Store
+
+_BATCH: Final = 1 << 16
+
+
+def export(
+    store: Store, folder: Path, *, metric: str, first: datetime.date, last: datetime.date
+) -> list[Path]:
+    """Write one file for each day and parameter set, whole or not at all, and return them.
+
+    The rows' order tells nothing of their coming. Raises MissingExtraError without the extra
+    'arrow', StoreError where the database does not answer.
+    """
+    from rappor.engines.parquet import write_parquet  # noqa: PLC0415 - pyarrow is an extra
+
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for day, params in _parts(store, metric, first, last):
+        path = folder / f"{metric}-{day}-{params.fingerprint}.parquet"
+        batches = _batches(store, metric, day, params)
+        write_parquet(path, batches, params=params, metric=metric, day=day)
+        written.append(path)
+    return written
+
+
+def _parts(
+    store: Store, metric: str, first: datetime.date, last: datetime.date
+) -> list[tuple[datetime.date, Params]]:
+    columns = schema.kept.c
+    query = (
+        select(columns.day, schema.params.c.document)
+        .join(schema.params, schema.params.c.fingerprint == columns.params)
+        .where(columns.metric == metric, columns.day >= first, columns.day <= last)
+        .distinct()
+        .order_by(columns.day, schema.params.c.document)
+    )
+    with failing_as_store_error(), store.engine.connect() as db:
+        return [(day, Params.from_json(document)) for day, document in db.execute(query)]
+
+
+def _batches(
+    store: Store, metric: str, day: datetime.date, params: Params
+) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.integer[Any]]]]:
+    """Yield packed reports, (n, n_bytes) uint8, and cohorts, (n,) int32, in random order."""
+    columns = schema.kept.c
+    query = (
+        select(columns.cohort, columns.bits)
+        .where(
+            columns.metric == metric,
+            columns.day == day,
+            columns.params == params.fingerprint,
+        )
+        .order_by(func.random())
+    )
+    with failing_as_store_error(), store.engine.connect() as db:
+        result = db.execution_options(yield_per=_BATCH).execute(query)
+        for rows in result.partitions():
+            packed = np.frombuffer(b"".join(bytes(row.bits) for row in rows), dtype=np.uint8)
+            cohorts = np.array([row.cohort for row in rows], dtype=np.int32)
+            yield packed.reshape(len(rows), params.n_bytes), cohorts

@@ -1,0 +1,89 @@
+"""Connections whose senders take their time: the head of a request must arrive within a limit.
+
+uvicorn waits for a head as long as it takes, and keeps as much of it as comes; a thousand
+half-sent ones would hold a thousand connections. A body is bounded where it is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from http import HTTPStatus
+from typing import Any, Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from rappor_server.problems import Problem, render
+from rappor_server.settings import Settings
+
+ENVIRONMENT: Final = "RAPPOR_SERVER_SETTINGS"
+"""Where a worker process finds the settings of its parent, as JSON."""
+
+_MAX_HEAD_BYTES: Final = 65_536
+
+
+class PunctualProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with a timer from the first byte, or the connection, to the head's end."""
+
+    _timer: asyncio.TimerHandle | None = None
+    _is_in_head: bool = False
+    _n_head_bytes: int = 0
+
+    def connection_made(self, transport: Any) -> None:
+        """Start the timer."""
+        super().connection_made(transport)
+        self._start_timer()
+
+    def data_received(self, data: bytes) -> None:
+        """Start the timer with the first bytes of another request."""
+        if self._timer is None and (self.cycle is None or self.cycle.response_complete):
+            self._start_timer()
+        super().data_received(data)
+        if self._is_in_head:
+            self._n_head_bytes += len(data)
+            if self._n_head_bytes > _MAX_HEAD_BYTES:
+                self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        """Count the bytes of a head from here on, not those of a body that nobody reads."""
+        self._is_in_head, self._n_head_bytes = True, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Stop the timer."""
+        self._is_in_head = False
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timer."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - it may repeat what was sent
+        """Answer what is no HTTP with a problem too, and end the connection."""
+        problem = render(Problem(HTTPStatus.BAD_REQUEST, "the request must be HTTP/1.1"))
+        head = [b"HTTP/1.1 400 Bad Request"]
+        head += [name + b": " + value for name, value in problem.raw_headers]
+        head += [b"connection: close", b"", b""]
+        self.transport.write(b"\r\n".join(head) + bytes(problem.body))
+        self.transport.close()
+
+    def _start_timer(self) -> None:
+        self._timer = self.loop.call_later(_head_seconds(), self._hang_up)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _hang_up(self) -> None:
+        self._timer = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+@functools.cache
+def _head_seconds() -> float:
+    return Settings.from_json(os.environ[ENVIRONMENT]).body_seconds

@@ -1,0 +1,75 @@
+"""The devices' endpoints: uploads, and the registry."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rappor.errors import RapporError, ReportError
+from rappor_server.collector import Collector
+from rappor_server.ingest.validate import Submission
+from rappor_server.problems import Problem, problem_of, render
+from rappor_server.request_limits import decompress, read_body
+
+_JSON: Final = "application/json"
+
+
+async def upload(request: Request) -> Response:
+    """POST /v1/reports: answer once the upload is on the disk."""
+    collector: Collector = request.app.state.collector
+    try:
+        submission = await _receive(request, collector)
+        answer = await collector.store_upload(submission)
+    except (Problem, RapporError) as error:
+        return _refuse(collector, error)
+    return Response(answer, media_type=_JSON)
+
+
+def _refuse(collector: Collector, error: Problem | RapporError) -> Response:
+    """Answer an error; its traceback, which holds the body, is let go of at once.
+
+    Kept in a variable of the frame that it came through, it would wait there, body and all,
+    for the garbage collector: a flood of refused uploads costs a hundred megabytes.
+    """
+    problem = error if isinstance(error, Problem) else problem_of(error)
+    collector.metrics.uploads.labels(problem.status.value).inc()
+    return render(problem)
+
+
+async def registry(request: Request) -> Response:
+    """GET /v1/registry: the text that clients compare with the one that they ship."""
+    collector: Collector = request.app.state.collector
+    return Response(collector.known.text, media_type="application/toml")
+
+
+async def _receive(request: Request, collector: Collector) -> Submission:
+    """Read an upload within all limits."""
+    if not collector.may_send(request.headers.get("authorization", "")):
+        collector.refuse("no-key")
+        raise Problem(
+            HTTPStatus.UNAUTHORIZED,
+            "sending needs the key of this collector",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+    try:
+        collector.rate.check(request.client.host if request.client else "")
+        return collector.read(await _body(request, collector))
+    except ReportError as error:
+        collector.refuse(error.code)
+        raise
+    except Problem as problem:
+        collector.refuse(problem.status.name.lower().replace("_", "-"))
+        raise
+
+
+async def _body(request: Request, collector: Collector) -> bytes:
+    settings = collector.settings
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != _JSON:
+        raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type must be {_JSON}")
+    body = await read_body(request, max_body=settings.max_body, seconds=settings.body_seconds)
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    return decompress(body, encoding, max_bytes=settings.max_decompressed)

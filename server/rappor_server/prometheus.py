@@ -1,0 +1,111 @@
+"""What an operator watches, for Prometheus, without a word about devices.
+
+Of several workers whichever is asked answers for all: their counters lie in files of one
+folder, which prometheus-client finds by an environment variable when it is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections import Counter as Tally
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+    multiprocess,
+)
+
+from rappor_server.ingest.validate import Submission
+
+_OK: Final = 200
+_SHARED: Final = "PROMETHEUS_MULTIPROC_DIR"
+
+
+@contextlib.contextmanager
+def shared_by_workers() -> Iterator[None]:
+    """Let the processes that are started meanwhile count together."""
+    with tempfile.TemporaryDirectory(prefix="rappor-server-") as folder:
+        os.environ[_SHARED] = folder
+        try:
+            yield
+        finally:
+            del os.environ[_SHARED]
+
+
+class Metrics:
+    """Counters of one application."""
+
+    def __init__(self, queue_length: Callable[[], int]) -> None:
+        """Make them in a registry of their own."""
+        self._registry = CollectorRegistry()
+        self.uploads = Counter(
+            "rappor_uploads", "Uploads by HTTP status", ["status"], registry=self._registry
+        )
+        self.reports = Counter(
+            "rappor_reports", "Reports accepted", ["metric"], registry=self._registry
+        )
+        self.refusals = Counter(
+            "rappor_refusals", "Refused, by reason", ["reason"], registry=self._registry
+        )
+        self.commit_seconds = Histogram(
+            "rappor_commit_seconds",
+            "Time of a group commit",
+            buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5),
+            registry=self._registry,
+        )
+        self.commit_uploads = Histogram(
+            "rappor_commit_uploads",
+            "Uploads in a group commit",
+            buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
+            registry=self._registry,
+        )
+        self._queue_length = queue_length
+        self._queue = Gauge(
+            "rappor_queue_uploads",
+            "Uploads that wait for a commit",
+            registry=self._registry,
+            multiprocess_mode="livesum",
+        )
+
+    def observe_group(self, seconds: float, submissions: Sequence[Submission]) -> None:
+        """Note a group commit and the uploads in it, once for all of them."""
+        self.commit_seconds.observe(seconds)
+        self.commit_uploads.observe(len(submissions))
+        self._queue.set(self._queue_length())
+        self.uploads.labels(_OK).inc(len(submissions))
+        accepted = Tally(report.metric for each in submissions for report in each.accepted)
+        for metric, n in accepted.items():
+            self.reports.labels(metric).inc(n)
+        refused: Tally[str] = Tally()
+        for each in submissions:
+            for (_, reason), n in each.refusals.items():
+                refused[reason] += n
+        for reason, n in refused.items():
+            self.refusals.labels(reason).inc(n)
+
+    def render(self) -> bytes:
+        """Write them in Prometheus' text format, those of all workers added."""
+        self._queue.set(self._queue_length())
+        if _SHARED not in os.environ:
+            return generate_latest(self._registry)
+        _forget_dead(Path(os.environ[_SHARED]))
+        everyone = CollectorRegistry()
+        multiprocess.MultiProcessCollector(everyone)  # type: ignore[no-untyped-call]
+        return generate_latest(everyone)
+
+
+def _forget_dead(folder: Path) -> None:
+    """Take away the gauges of workers that are gone; what they have counted stays."""
+    for path in folder.glob("gauge_live*_*.db"):
+        try:
+            os.kill(int(path.stem.rpartition("_")[2]), 0)
+        except ProcessLookupError:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,188 @@
+"""Settings: flags, then environment (RAPPOR_SERVER_...), then a TOML file, then defaults.
+
+Secrets come from files or from the environment, never from a flag: the key for sending lies in
+the file that `upload_key_file` names, and a database's address with a password belongs into
+RAPPOR_SERVER_DATABASE.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Self, get_type_hints
+
+from rappor.files import read_text
+from rappor_server.errors import ConfigError
+from rappor_server.ingest.validate import Suspicion
+from rappor_server.storage.database import parse_url, sqlite_url
+
+_PREFIX: Final = "RAPPOR_SERVER_"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a collector runs; sizes in bytes, times in seconds.
+
+    registry : the registry's file.
+    older : registries whose parameters are still taken, for clients that lag behind.
+    database : sqlite:///FILE or postgresql://...; a file beside the registry by default.
+    host, port, workers : where it listens, and in how many processes.
+    upload_key_file : holds the key that uploads must carry; none: everyone may send.
+    max_body, max_decompressed, max_reports : limits of one upload.
+    body_seconds : how long a body may take to arrive.
+    rate : uploads a minute from one source; 0: no limit.
+    origins : where browsers may send from; * is everywhere.
+    suspicious : refuse, apart or accept reports with popcounts that no honest device shows.
+    report_days : how long raw reports are kept, where a metric keeps them.
+    decode_seconds : the most that an estimate may take.
+    max_candidates : the most that an estimate may be asked about.
+    commit_seconds : how long an upload waits for its commit before it is told to come again.
+    max_queue : uploads that wait for their commit before others are turned away.
+    tls_certificate, tls_key : files, to serve HTTPS directly.
+    proxies : addresses of proxies whose word about a source is taken.
+    """
+
+    registry: str
+    older: tuple[str, ...] = ()
+    database: str = ""
+    host: str = "127.0.0.1"
+    port: int = 8080
+    workers: int = 1
+    upload_key_file: str = ""
+    max_body: int = 1_000_000
+    max_decompressed: int = 4_000_000
+    max_reports: int = 1000
+    body_seconds: float = 15.0
+    rate: int = 0
+    origins: tuple[str, ...] = ()
+    suspicious: str = "refuse"
+    report_days: int = 90
+    decode_seconds: float = 60.0
+    max_candidates: int = 1_000_000
+    commit_seconds: float = 15.0
+    max_queue: int = 10_000
+    tls_certificate: str = ""
+    tls_key: str = ""
+    proxies: str = "127.0.0.1"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work together."""
+        if not self.registry:
+            raise ConfigError("registry must be the path of a registry's file, got nothing")
+        if not self.database:
+            object.__setattr__(self, "database", beside(self.registry))
+        _check_numbers(self)
+        _check_combinations(self)
+
+    def to_json(self) -> str:
+        """Write the settings for another process of this machine."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote."""
+        document = json.loads(text)
+        for name in ("older", "origins"):
+            document[name] = tuple(document[name])
+        return cls(**document)
+
+    def upload_key(self) -> str | None:
+        """Return the key that uploads must carry, None if there is none."""
+        return read_text(self.upload_key_file).strip() if self.upload_key_file else None
+
+
+def _check_numbers(settings: Settings) -> None:
+    for name in ("max_body", "max_decompressed", "max_reports", "workers", "max_queue"):
+        if getattr(settings, name) < 1:
+            raise ConfigError(f"{name} must be at least 1, got {getattr(settings, name)}")
+    for name in ("body_seconds", "commit_seconds", "decode_seconds"):
+        if not 0 < getattr(settings, name) < math.inf:
+            raise ConfigError(f"{name} must be above 0 seconds, got {getattr(settings, name)}")
+    if settings.rate < 0 or not 0 <= settings.port < 1 << 16:
+        raise ConfigError("rate must be at least 0, and port in [0, 65535]")
+
+
+def _check_combinations(settings: Settings) -> None:
+    if settings.suspicious not in {choice.value for choice in Suspicion}:
+        raise ConfigError(
+            f"suspicious must be refuse, apart or accept, got {settings.suspicious!r}"
+        )
+    if bool(settings.tls_certificate) != bool(settings.tls_key):
+        raise ConfigError("tls_certificate and tls_key must be given together")
+    if settings.workers > 1 and settings.database.startswith("sqlite"):
+        raise ConfigError(
+            f"workers must be 1 on SQLite, got {settings.workers}: several workers need "
+            "PostgreSQL (--database postgresql://...)"
+        )
+
+
+def beside(registry: str) -> str:
+    """Return the address of the SQLite file beside a registry."""
+    return sqlite_url(Path(registry).with_suffix(".sqlite3"))
+
+
+def load(
+    flags: Mapping[str, Any],
+    *,
+    environment: Mapping[str, str] = os.environ,
+    file: str | None = None,
+) -> Settings:
+    """Return the settings; flags that are None were not given.
+
+    Raises ConfigError for a setting that is unknown or of another kind, FileError for the file.
+    """
+    kinds = get_type_hints(Settings)
+    chosen = _from_file(file, kinds) if file else {}
+    chosen |= _from_environment(environment, kinds)
+    given = {name: value for name, value in flags.items() if value not in (None, ())}
+    if "database" in given and parse_url(given["database"]).password:
+        raise ConfigError(
+            "database must have no password in a flag, which everyone on the machine can read: "
+            f"put the address into {_PREFIX}DATABASE"
+        )
+    return Settings(**chosen | given)
+
+
+def _from_environment(environment: Mapping[str, str], kinds: Mapping[str, Any]) -> dict[str, Any]:
+    chosen = {}
+    for key, text in environment.items():
+        name = key.removeprefix(_PREFIX).lower()
+        if not key.startswith(_PREFIX) or name == "settings":
+            continue
+        if name not in kinds:
+            raise ConfigError(f"{key} must name a setting: {', '.join(kinds)}")
+        chosen[name] = _read(key, text, kinds[name])
+    return chosen
+
+
+def _read(name: str, text: str, kind: Any) -> Any:
+    """Read a setting's text; lists are separated by commas."""
+    if kind not in (int, float, str):
+        return tuple(filter(None, text.split(",")))
+    try:
+        return kind(text)
+    except ValueError:
+        raise ConfigError(f"{name} must be a number, got {text!r}") from None
+
+
+def _from_file(path: str, kinds: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        document = tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} must be TOML: {error}") from None
+    chosen = {}
+    for name, value in document.items():
+        if name not in kinds:
+            raise ConfigError(f"{path}: {name} must name a setting: {', '.join(kinds)}")
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            chosen[name] = tuple(value)
+        elif type(value) is kinds[name] or (kinds[name] is float and type(value) is int):
+            chosen[name] = value
+        else:
+            raise ConfigError(f"{path}: {name} must be of type {kinds[name]}, got {value!r}")
+    return chosen

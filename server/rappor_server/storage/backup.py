@@ -1,0 +1,92 @@
+"""A copy of the whole database, and the way back: one file, the same for every database.
+
+An SQLite database is copied while collectors write to it; a PostgreSQL database is read in one
+snapshot. Either can be restored into the other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Connection, Engine, insert, select, text
+
+from rappor_server.errors import StoreError
+from rappor_server.storage import schema
+from rappor_server.storage.database import (
+    check_schema,
+    copy_sqlite,
+    failing_as_store_error,
+    is_empty,
+    migrate,
+    open_engine,
+    parse_url,
+    sqlite_url,
+    writing,
+)
+
+_ROWS: Final = 1000
+
+
+def backup(database: str, path: Path) -> None:
+    """Write a backup to a path that must be free."""
+    _check_free(path)
+    engine = open_engine(database)
+    try:
+        check_schema(engine)
+        if engine.dialect.name == "sqlite":
+            copy_sqlite(Path(str(parse_url(database).database)), path)
+        else:
+            _copy_tables(engine, sqlite_url(path))
+    finally:
+        engine.dispose()
+
+
+def restore(path: Path, database: str) -> None:
+    """Fill a database that must be empty from a backup."""
+    if not path.exists():
+        raise StoreError(f"{path} must be a backup, got no file", retryable=False)
+    source = open_engine(sqlite_url(path))
+    try:
+        check_schema(source)
+        target = open_engine(database)
+        is_free = is_empty(target)
+        target.dispose()
+        if not is_free:
+            raise StoreError("a backup is restored into an empty database", retryable=False)
+        _copy_tables(source, database)
+    finally:
+        source.dispose()
+
+
+def _check_free(path: Path) -> None:
+    if path.exists():
+        raise StoreError(f"{path} must be free for the backup, got a file", retryable=False)
+
+
+def _copy_tables(source: Engine, target: str) -> None:
+    """Copy every row of every table into a new schema."""
+    migrate(target)
+    engine = open_engine(target)
+    try:
+        with failing_as_store_error(), source.connect() as old, writing(engine) as new:
+            if source.dialect.name == "postgresql":
+                old.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+            for table in schema.metadata.sorted_tables:
+                result = old.execution_options(yield_per=_ROWS).execute(select(table))
+                for rows in result.mappings().partitions():
+                    new.execute(insert(table), [dict(row) for row in rows])
+            _continue_shards(new)
+    finally:
+        engine.dispose()
+
+
+def _continue_shards(db: Connection) -> None:
+    """Let PostgreSQL number new shards after those that were copied."""
+    if db.dialect.name == "postgresql":
+        db.execute(
+            text(
+                "SELECT setval(pg_get_serial_sequence('shard', 'id'), "
+                "(SELECT COALESCE(MAX(id), 0) + 1 FROM shard), false)"
+            )
+        )

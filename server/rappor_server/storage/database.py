@@ -1,0 +1,253 @@
+"""The database itself: opening it, its schema's version, and the way from one to the next."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import sqlite3
+import time
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, create_engine, event, func, inspect, select
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from rappor_server.errors import ConfigError, SchemaError, StoreError
+
+_WAIT_SECONDS: Final = 5.0
+"""How long a locked database, table or row is waited for."""
+_GONE_SECONDS: Final = 10.0
+"""How long a silent PostgreSQL is waited for before its connection counts as broken."""
+_MORE_CONNECTIONS: Final = 40
+"""Above the threads that may read at once, so that the writer never waits for a reader."""
+_MAINTENANCE: Final = 0x524150504F52
+"""The lock of those who change the schema or fold counters on PostgreSQL."""
+_PRAGMAS: Final = (
+    "page_size = 2048",  # of a new file; ids are random, so a commit touches a page for each
+    "synchronous = FULL",
+    "secure_delete = ON",
+    "cache_size = -65536",  # KB: ids are random, so every page of their tree is met again
+    "wal_autocheckpoint = 8000",  # pages: the fewer checkpoints, the fewer pages written twice
+)
+_SETTINGS: Final = (
+    f"SET lock_timeout = '{_WAIT_SECONDS:g}s'",
+    "SELECT set_config('synchronous_commit', 'on', false)"
+    " WHERE current_setting('synchronous_commit') = 'off'",
+)
+_WRITES: Final = "rappor_writes"
+
+
+def sqlite_url(path: Path) -> str:
+    """Return the address of an SQLite file."""
+    return URL.create("sqlite", database=str(path)).render_as_string()
+
+
+def parse_url(text: str) -> URL:
+    """Read a database's address: sqlite:///FILE or postgresql://...; ConfigError for others."""
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        raise ConfigError("database must be sqlite:///FILE or postgresql://...") from None
+    if url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
+        return url.set(drivername="postgresql+psycopg")
+    if url.drivername == "sqlite" and url.database:
+        return url
+    raise ConfigError(f"database must be sqlite:///FILE or postgresql://..., got {url.drivername}:")
+
+
+def open_engine(text: str) -> Engine:
+    """Return an engine; nothing is connected yet."""
+    url = parse_url(text)
+    if url.drivername == "sqlite":
+        engine = create_engine(
+            url, max_overflow=_MORE_CONNECTIONS, connect_args={"timeout": _WAIT_SECONDS}
+        )
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    try:
+        engine = create_engine(
+            url,
+            max_overflow=_MORE_CONNECTIONS,
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": 5, "tcp_user_timeout": int(_GONE_SECONDS * 1000)},
+        )
+    except ModuleNotFoundError:
+        raise ConfigError(
+            "PostgreSQL needs the extra 'postgres'; install it with: pip install 'rappor[postgres]'"
+        ) from None
+    event.listen(engine, "connect", _prepare_postgresql)
+    return engine
+
+
+@contextlib.contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """Open a transaction that writes; what the database refuses is a StoreError.
+
+    On SQLite it waits for its turn at its beginning: one that read first and wrote later would
+    fail if another wrote in between.
+    """
+    with failing_as_store_error(), open_to_write(engine) as connection, connection.begin():
+        yield connection
+
+
+def open_to_write(engine: Engine) -> Connection:
+    """Return a connection whose transactions write; see `writing`."""
+    return engine.connect().execution_options(**{_WRITES: True})
+
+
+def wait_alone(connection: Connection) -> None:
+    """Let this be the only transaction that changes the schema or folds counters.
+
+    On SQLite whoever writes is alone.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(_MAINTENANCE)))
+
+
+@contextlib.contextmanager
+def failing_as_store_error() -> Iterator[None]:
+    """Turn what the database refuses into StoreError; its messages stay inside."""
+    try:
+        yield
+    except DBAPIError as error:
+        kind = type(error.orig).__name__
+        raise StoreError(f"the database cannot answer: {kind}") from None
+    except sqlite3.Error as error:
+        raise StoreError(f"the database cannot answer: {type(error).__name__}") from None
+    except PoolTimeoutError:
+        raise StoreError("the database cannot answer: all connections are in use") from None
+
+
+def check_schema(engine: Engine) -> None:
+    """Raise SchemaError unless the schema is the one of this program."""
+    with failing_as_store_error(), engine.connect() as connection:
+        have, want = _revision(connection), _head()
+    if have == want:
+        return
+    if have is None or have < want:
+        raise SchemaError(
+            f"the database must have schema {want}, got {have or 'none'}: run rappor-server migrate"
+        )
+    raise SchemaError(
+        f"the database must have schema {want}, got {have}: it belongs to a newer version"
+    )
+
+
+def is_empty(engine: Engine) -> bool:
+    """Tell whether a database has no tables yet."""
+    with failing_as_store_error():
+        return not inspect(engine).get_table_names()
+
+
+def migrate(text: str) -> Path | None:
+    """Bring a database to this program's schema; return the backup of an SQLite file, if made.
+
+    Raises SchemaError for a database of a newer version, and StoreError where it cannot answer.
+    """
+    engine = open_engine(text)
+    try:
+        with writing(engine) as connection:
+            wait_alone(connection)
+            have, want = _revision(connection), _head()
+            if have is not None and have > want:
+                check_schema(engine)
+            backup = _back_up(engine, have) if have not in (None, want) else None
+            config = _config()
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+        return backup
+    finally:
+        engine.dispose()
+
+
+def erase_traces(engine: Engine) -> None:
+    """Empty SQLite's log, where deleted rows are still; in the file itself they are overwritten.
+
+    Readers under way keep it for the next time.
+    """
+    if engine.dialect.name == "sqlite":
+        path = str(engine.url.database)
+        with (
+            failing_as_store_error(),
+            contextlib.closing(sqlite3.connect(path, timeout=_WAIT_SECONDS)) as db,
+        ):
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def copy_sqlite(source: Path, target: Path) -> None:
+    """Copy by SQLite's own online backup: one state, whatever is written meanwhile."""
+    with (
+        failing_as_store_error(),
+        contextlib.closing(sqlite3.connect(source)) as old,
+        contextlib.closing(sqlite3.connect(target)) as new,
+    ):
+        old.backup(new)
+
+
+def _prepare_sqlite(connection: Any, _: object) -> None:
+    """Let SQLAlchemy's own transactions be the only ones, each on the disk when it ends."""
+    connection.isolation_level = None
+    for pragma in _PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}").close()
+    _switch_to_wal(connection)
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    """Let readers and the writer go side by side; SQLite does not wait for this lock by itself."""
+    until = time.monotonic() + _WAIT_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").close()
+        except sqlite3.OperationalError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writes = connection.get_execution_options().get(_WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _prepare_postgresql(connection: Any, _: object) -> None:
+    """Bound the wait for others, and let a commit be on the disk whatever the server's default."""
+    for statement in _SETTINGS:
+        connection.execute(statement)
+    connection.commit()
+
+
+def _config() -> Config:
+    config = Config()
+    folder = resources.files("rappor_server.storage") / "migrations"
+    config.set_main_option("script_location", str(folder).replace("%", "%%"))
+    return config
+
+
+def _head() -> str:
+    return str(ScriptDirectory.from_config(_config()).get_current_head())
+
+
+def _revision(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _back_up(engine: Engine, revision: str | None) -> Path | None:
+    """Copy an SQLite file beside itself before its schema changes."""
+    if engine.dialect.name != "sqlite":
+        return None
+    path = Path(str(engine.url.database))
+    day = datetime.datetime.now(datetime.UTC).date()
+    backup = path.with_name(f"{path.name}.schema-{revision}.{day}.bak")
+    copy_sqlite(path, backup)
+    return backup

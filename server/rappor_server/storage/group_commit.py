@@ -1,0 +1,150 @@
+"""The one writer of a collector: concurrent uploads share a commit.
+
+A thread takes what waits, up to a number and after a moment for others to join, stores it in
+one transaction and hands the results on. Nothing is answered before it is on the disk.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, TypeVar
+
+from rappor_server import logs
+from rappor_server.errors import ConflictError, StoreError
+from rappor_server.ingest.validate import Submission
+from rappor_server.storage.store import Refusals, Store
+
+Ticket = TypeVar("Ticket")
+Result = bytes | ConflictError | StoreError
+Day = Callable[[], datetime.date]
+"""() -> today (UTC)."""
+
+_IDLE_SECONDS: Final = 1.0
+
+
+class Writer(Generic[Ticket]):
+    """A bounded queue before one store.
+
+    `deliver` is called from the writer's thread with the tickets and results of a group;
+    `observe` with the seconds of a commit and its uploads.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        deliver: Callable[[Sequence[tuple[Ticket, Result]]], None],
+        today: Day,
+        observe: Callable[[float, Sequence[Submission]], None] = lambda *_: None,
+        max_batch: int = 256,
+        linger: float = 0.0,
+        max_queue: int = 10_000,
+    ) -> None:
+        """Start the thread; `linger` in seconds."""
+        self._store = store
+        self._deliver = deliver
+        self._today = today
+        self._observe = observe
+        self._max_batch = max_batch
+        self._linger = linger
+        self._max_queue = max_queue
+        self._queue: deque[tuple[Submission, Ticket]] = deque()
+        self._refusals: Counter[tuple[str, str]] = Counter()
+        self._wake = threading.Condition()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name="rappor-writer")
+        self._thread.start()
+
+    def __len__(self) -> int:
+        """Return how many uploads wait."""
+        return len(self._queue)
+
+    def submit(self, uploads: Sequence[tuple[Submission, Ticket]]) -> None:
+        """Queue uploads; each ticket is delivered with the result of its commit.
+
+        Raises StoreError, to be tried again later, if the queue has no room for all of them or
+        is closed.
+        """
+        with self._wake:
+            if self._is_closed or len(self._queue) + len(uploads) > self._max_queue:
+                raise StoreError("the queue of uploads is full")
+            self._queue.extend(uploads)
+            self._wake.notify()
+
+    def refuse(self, metric: str, reason: str) -> None:
+        """Count an upload that was sunk whole; it is written with the next group."""
+        with self._wake:
+            self._refusals[metric, reason] += 1
+
+    def close(self) -> None:
+        """Store or fail everything that was queued, then end."""
+        with self._wake:
+            self._is_closed = True
+            self._wake.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            group, refusals = self._take()
+            if group or refusals:
+                self._commit(group, refusals)
+            elif self._is_closed:
+                return
+
+    def _take(self) -> tuple[list[tuple[Submission, Ticket]], Refusals]:
+        """Wait for uploads, a moment longer for others, and take a group."""
+        with self._wake:
+            if not self._queue and not self._is_closed:
+                self._wake.wait(_IDLE_SECONDS)
+            self._gather()
+            n = min(len(self._queue), self._max_batch)
+            group = [self._queue.popleft() for _ in range(n)]
+            refusals, self._refusals = self._refusals, Counter()
+            return group, refusals
+
+    def _gather(self) -> None:
+        """Wait a moment for others to join those who wait, if there is room in the group."""
+        until = time.monotonic() + self._linger
+        while self._queue and len(self._queue) < self._max_batch and not self._is_closed:
+            if (left := until - time.monotonic()) <= 0:
+                return
+            self._wake.wait(left)
+
+    def _commit(self, group: list[tuple[Submission, Ticket]], refusals: Refusals) -> None:
+        start = time.perf_counter()
+        submissions = [submission for submission, _ in group]
+        results: Sequence[Result]
+        try:
+            results = self._try(submissions, refusals)
+        except StoreError as error:
+            results = [error] * len(group)
+            self._put_back(refusals)
+        else:
+            self._observe(time.perf_counter() - start, submissions)
+        tickets = [ticket for _, ticket in group]
+        self._deliver(list(zip(tickets, results, strict=True)))
+
+    def _try(self, submissions: Sequence[Submission], refusals: Refusals) -> Sequence[Result]:
+        """Commit a group; whatever goes wrong is a StoreError, as there is no other writer."""
+        try:
+            return self._store.commit(submissions, refusals, today=self._today())
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the thread must live
+            kind = type(error).__name__
+            logs.event("commit failed", level=logging.ERROR, kind=kind)
+            raise StoreError(f"the store failed: {kind}") from None
+
+    def _put_back(self, refusals: Refusals) -> None:
+        """Keep counts of refusals for a later commit; wait a little if nothing else does."""
+        with self._wake:
+            self._refusals.update(refusals)
+            if not self._queue and not self._is_closed:
+                self._wake.wait(_IDLE_SECONDS)
+            elif self._is_closed:
+                self._refusals.clear()

@@ -1,0 +1,119 @@
+"""What is deleted when its time is over, and what is folded together.
+
+All of it goes in short transactions, one after another: collectors write between them.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Delete,
+    Engine,
+    Result,
+    delete,
+    literal_column,
+    select,
+)
+
+from rappor_server.storage import schema
+from rappor_server.storage.bulk import BulkInsert
+from rappor_server.storage.database import erase_traces, failing_as_store_error, wait_alone, writing
+from rappor_server.storage.store import Store
+from rappor_server.storage.tallies import Tally
+
+ID_DAYS: Final = 14
+"""How long upload ids are known; a device gives an upload up after 7 days."""
+_FOLDED: Final = 0
+_CHUNK: Final = 10_000
+_ROW: Final = {"sqlite": "rowid", "postgresql": "ctid"}
+_KEYS: Final = ("metric", "params", "day", "apart", "cohort")
+_TALLIES: Final = BulkInsert(schema.tally, keys=(*_KEYS, "shard"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """How many rows went: upload ids, raw reports, and counters folded into others."""
+
+    ids: int
+    reports: int
+    counters: int
+
+
+def prune(store: Store, *, today: datetime.date, report_days: int) -> Pruned:
+    """Delete ids after 14 days and raw reports after `report_days`; fold shards of past days."""
+    ids = sum(_delete_ids(store.engine, today - datetime.timedelta(days=ID_DAYS)))
+    reports = sum(_delete_reports(store.engine, today - datetime.timedelta(days=report_days)))
+    # A collector may still be writing yesterday's last group.
+    counters = sum(_fold_all(store.engine, before=today - datetime.timedelta(days=1)))
+    erase_traces(store.engine)
+    return Pruned(ids=ids, reports=reports, counters=counters)
+
+
+def _delete_ids(engine: Engine, oldest: datetime.date) -> Iterator[int]:
+    """Delete by the first byte of the ids, which are random; yield how many each time."""
+    columns = schema.upload.c
+    old = delete(schema.upload).where(columns.day < oldest)
+    for byte in range(256):
+        part = old.where(columns.id >= bytes([byte]))
+        if byte < 255:
+            part = part.where(columns.id < bytes([byte + 1]))
+        yield _run(engine, part)
+
+
+def _delete_reports(engine: Engine, oldest: datetime.date) -> Iterator[int]:
+    """Delete so many rows at a time until none is left; yield how many each time."""
+    row: ColumnElement[Any] = literal_column(_ROW[engine.dialect.name])
+    old = select(row).select_from(schema.kept).where(schema.kept.c.day < oldest).limit(_CHUNK)
+    while n := _run(engine, delete(schema.kept).where(row.in_(old))):
+        yield n
+
+
+def _run(engine: Engine, statement: Delete) -> int:
+    with writing(engine) as db:
+        return db.execute(statement).rowcount
+
+
+def _fold_all(engine: Engine, *, before: datetime.date) -> Iterator[int]:
+    """Fold every shard of every day that is over; yield the rows that each saves."""
+    columns = schema.tally.c
+    over = select(columns.day, columns.shard).distinct()
+    with failing_as_store_error(), engine.connect() as db:
+        found = db.execute(over.where(columns.day < before, columns.shard != _FOLDED)).all()
+    for day, shard in found:
+        with writing(engine) as db:
+            wait_alone(db)
+            yield _fold(db, day, shard)
+
+
+def _fold(db: Connection, day: datetime.date, shard: int) -> int:
+    """Add a shard's counters of a day to those that are folded already; return the rows saved.
+
+    What is added is what was deleted, in one statement: a collector whose clock lags and who
+    still writes them either comes before, and is in it, or finds its counters gone.
+    """
+    columns = schema.tally.c
+    gone = delete(schema.tally).where(columns.day == day, columns.shard == shard)
+    added = _tallies(db.execute(gone.returning(*columns)))
+    kept = select(schema.tally).where(columns.day == day, columns.shard == _FOLDED)
+    known = _tallies(db.execute(kept))
+    rows = []
+    for key, tally in added.items():
+        total = known[key] + tally if key in known else tally
+        rows.append((*key, _FOLDED, total.reports, total.to_bytes()))
+    _TALLIES.run(db, rows)
+    return len(added.keys() & known.keys())
+
+
+def _tallies(rows: Result[Any]) -> dict[tuple[Any, ...], Tally]:
+    return {
+        (row.metric, row.params, row.day, row.apart, row.cohort): Tally.from_bytes(
+            row.reports, bytes(row.ones)
+        )
+        for row in rows
+    }

@@ -1,0 +1,111 @@
+"""Analysts' tokens: shown once, hashed at rest, with an expiry and the metrics they may read.
+
+A token is 256 random bits, so one SHA-256 hides it: there is nothing to guess by trying.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import hmac
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Row, select, update
+
+from rappor_server.storage import schema
+from rappor_server.storage.database import failing_as_store_error, writing
+from rappor_server.storage.store import Store
+
+_PREFIX: Final = "rappor"
+_ID_BYTES: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """What is known of a token, the token itself not; `metrics` None allows all."""
+
+    id: str
+    metrics: tuple[str, ...] | None
+    expires: datetime.date | None
+    revoked: datetime.date | None
+
+    def allows(self, metric: str) -> bool:
+        """Tell whether it may read a metric."""
+        return self.metrics is None or metric in self.metrics
+
+    def is_valid(self, today: datetime.date) -> bool:
+        """Tell whether it is neither expired nor revoked; its last day counts."""
+        return self.revoked is None and (self.expires is None or today <= self.expires)
+
+
+def create(
+    store: Store,
+    *,
+    metrics: Sequence[str] | None,
+    expires: datetime.date | None,
+    today: datetime.date,
+) -> str:
+    """Make a token and return it; it cannot be shown again."""
+    token_id, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(32)
+    token = f"{_PREFIX}.{token_id}.{secret}"
+    row = {
+        "id": token_id,
+        "digest": _digest(token),
+        "metrics": json.dumps(None if metrics is None else list(metrics)),
+        "expires": expires,
+        "made": today,
+    }
+    with writing(store.engine) as db:
+        db.execute(schema.token.insert(), row)
+    return token
+
+
+def verify(store: Store, token: str, *, today: datetime.date) -> Token | None:
+    """Return what a token may do, None if it is unknown, expired or revoked.
+
+    The comparison takes the same time wherever two tokens differ.
+    """
+    digest = _digest(token)
+    token_id = token.split(".")[1] if token.count(".") == 2 else ""
+    with failing_as_store_error(), store.engine.connect() as db:
+        row = db.execute(select(schema.token).where(schema.token.c.id == token_id)).first()
+    stored = bytes(row.digest) if row is not None else bytes(len(digest))
+    if not hmac.compare_digest(stored, digest) or row is None:
+        return None
+    found = _token(row)
+    return found if found.is_valid(today) else None
+
+
+def list_all(store: Store) -> list[Token]:
+    """Return all tokens, revoked ones too."""
+    with failing_as_store_error(), store.engine.connect() as db:
+        rows = db.execute(select(schema.token).order_by(schema.token.c.made, schema.token.c.id))
+        return [_token(row) for row in rows]
+
+
+def revoke(store: Store, token_id: str, *, today: datetime.date) -> bool:
+    """End a token by its public name; False if there is none."""
+    columns = schema.token.c
+    with writing(store.engine) as db:
+        result = db.execute(
+            update(schema.token).where(columns.id == token_id).values(revoked=today)
+        )
+        return bool(result.rowcount)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+def _token(row: Row[tuple[object, ...]]) -> Token:
+    metrics = json.loads(row.metrics)
+    return Token(
+        id=row.id,
+        metrics=None if metrics is None else tuple(metrics),
+        expires=row.expires,
+        revoked=row.revoked,
+    )

@@ -1,0 +1,199 @@
+"""The ledger: exact, capped, and holding no value."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+from devices import BALANCED, BOOLEAN, Opener, metric_of
+from hypothesis import given
+from hypothesis import strategies as st
+from rappor_client import Caps, Outcome
+from rappor_client.testing import FixedClock
+
+from rappor import Params, belief_bound, epsilon_inf, epsilon_n
+from rappor.errors import ParamsError
+from rappor.privacy.loss import epsilon_reports
+
+QUIETER = Params(k=128, h=1, m=1, f=BALANCED.f, p=0.4, q=0.6)
+OTHER_F = Params(k=128, h=1, m=1, f=0.4, p=BALANCED.p, q=BALANCED.q)
+
+
+def test_loss_is_the_sum_over_patterns_of_epsilon_n(open_client: Opener) -> None:
+    """Three reports of one value and one of another, in two metrics."""
+    client = open_client(metric_of(), metric_of("sound", BOOLEAN))
+    for value in ("x", "x", "y", "x"):
+        client.record("page", value)
+    client.record("sound", True)
+    spent = client.spent()
+    page = epsilon_n(BALANCED, 3) + epsilon_n(BALANCED, 1)
+    assert spent.metrics["page"].nats == pytest.approx(page, rel=1e-12)
+    assert (spent.metrics["page"].patterns, spent.metrics["page"].reports) == (2, 4)
+    assert spent.nats == pytest.approx(page + epsilon_n(BOOLEAN, 1), rel=1e-12)
+    assert spent.belief(0.5) == belief_bound(spent.nats, 0.5)
+
+
+def test_many_reports_of_a_value_never_pass_epsilon_inf(open_client: Opener) -> None:
+    """The sum for one value approaches the lifetime loss from below."""
+    client = open_client(metric_of("sound", BOOLEAN))
+    for _ in range(200):
+        client.record("sound", False)
+    assert client.spent().nats <= epsilon_inf(BOOLEAN)
+    assert client.spent().nats == pytest.approx(epsilon_inf(BOOLEAN), rel=1e-6)
+
+
+def test_change_of_p_and_q_goes_on_under_the_same_response(open_client: Opener) -> None:
+    """The reports of both settings share one pattern, and its loss is the joint one."""
+    first = open_client(metric_of())
+    first.record("page", "x")
+    first.close()
+    second = open_client(metric_of(params=QUIETER))
+    second.record("page", "x")
+    spent = second.spent()
+    joint = epsilon_reports({BALANCED: 1, QUIETER: 1})
+    assert spent.metrics["page"].patterns == 1
+    assert spent.nats == pytest.approx(joint, rel=1e-12)
+    assert joint < epsilon_n(BALANCED, 1) + epsilon_n(QUIETER, 1)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        OTHER_F,
+        Params(k=64, m=1, f=BALANCED.f, p=BALANCED.p, q=BALANCED.q),
+        Params(k=128, h=2, m=1, f=BALANCED.f, p=BALANCED.p, q=BALANCED.q),
+        Params(k=128, m=64, f=BALANCED.f, p=BALANCED.p, q=BALANCED.q),
+        dataclasses.replace(BALANCED, normalize="casefold"),
+    ],
+    ids=["f", "k", "h", "m", "normalizer"],
+)
+def test_other_changes_are_charged_anew(changed: Params, open_client: Opener) -> None:
+    """f, k, h, m and the normalizer make new permanent responses, whose losses add."""
+    first = open_client(metric_of())
+    first.record("page", "x")
+    first.close()
+    second = open_client(metric_of(params=changed))
+    second.record("page", "x")
+    spent = second.spent()
+    assert spent.metrics["page"].patterns == 2
+    assert spent.nats == pytest.approx(epsilon_n(BALANCED, 1) + epsilon_n(changed, 1), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("caps", "accepted"),
+    [
+        (Caps(patterns=2, epsilon=math.inf, lifetime=math.inf), "aab"),
+        (Caps(patterns=math.inf, epsilon=4.001, lifetime=math.inf), "ab"),
+        (Caps(patterns=math.inf, epsilon=math.inf, lifetime=4.001), "ab"),
+        (Caps(patterns=0, epsilon=math.inf, lifetime=math.inf), ""),
+        (Caps(patterns=math.inf, epsilon=1.999, lifetime=math.inf), ""),
+    ],
+)
+def test_report_past_a_cap_is_not_made(caps: Caps, accepted: str, open_client: Opener) -> None:
+    """record() says so, a counter does, and what was already paid for goes on where it may."""
+    client = open_client(caps=caps)
+    outcomes = [(value, client.record("page", value)) for value in "abcab"]
+    if caps.patterns == 2:
+        assert [value for value, outcome in outcomes if outcome] == ["a", "b", "a", "b"]
+    else:
+        assert [value for value, outcome in outcomes if outcome] == list(accepted)
+    refused = [outcome for _, outcome in outcomes if not outcome]
+    assert set(refused) <= {Outcome.OVER_BUDGET}
+    assert client.counters().get("over_budget", 0) == len(refused)
+    assert client.waiting() == 5 - len(refused)
+    spent = client.spent()
+    assert spent.nats <= min(caps.epsilon, caps.lifetime)
+    assert sum(metric.patterns for metric in spent.metrics.values()) <= caps.patterns
+
+
+def test_lifetime_cap_is_over_all_metrics(open_client: Opener) -> None:
+    """Two metrics share the device's life."""
+    caps = Caps(patterns=8, epsilon=16, lifetime=3.0)
+    client = open_client(metric_of("one"), metric_of("two"), caps=caps)
+    assert client.record("one", "x") is Outcome.RECORDED
+    assert client.record("two", "x") is Outcome.OVER_BUDGET
+
+
+@pytest.mark.parametrize("wrong", [-1, math.nan, True, "8", None])
+@pytest.mark.parametrize("name", ["patterns", "epsilon", "lifetime"])
+def test_caps_are_numbers(name: str, wrong: object) -> None:
+    """NaN would be no cap at all."""
+    with pytest.raises(ParamsError, match=f"{name} must be a number in"):
+        Caps(**{name: wrong})  # type: ignore[arg-type]
+
+
+def test_parameters_that_promise_nothing_cost_everything(open_client: Opener) -> None:
+    """An infinite loss passes no finite cap."""
+    open_noise = Params(k=1, encoding="boolean", f=0.0, p=0.0, q=1.0, insecure=True)
+    metric = metric_of("sound", open_noise)
+    assert open_client(metric, caps=Caps()).record("sound", True) is Outcome.OVER_BUDGET
+    uncapped = open_client(metric)
+    assert uncapped.record("sound", True) is Outcome.RECORDED
+    assert uncapped.record("sound", True) is Outcome.RECORDED
+    assert uncapped.spent().nats == math.inf
+    assert uncapped.spent().belief() == (0.0, 1.0)
+
+
+def test_spent_says_which_promise_each_metric_has(open_client: Opener, clock: FixedClock) -> None:
+    """Printed, it holds the nats, the belief and the two promises in words."""
+    client = open_client(metric_of("page"), metric_of("theme", epoch="month"))
+    client.record("page", "x")
+    client.record("theme", "x")
+    clock.advance(days=20)
+    client.record("theme", "x")
+    text = str(client.spent())
+    assert text.startswith("6.000 nats spent: a suspicion of 50 % can become at most 99.8 %.")
+    assert "page: 2.000 nats by 1 reports of 1 distinct patterns" in text
+    assert "theme: 4.000 nats by 2 reports of 2 distinct patterns" in text
+    assert text.count("is not hidden by it") == 1
+    assert text.count("for the first value only") == 1
+
+
+def test_ledger_survives_restarts(open_client: Opener) -> None:
+    """The next process goes on where this one ended."""
+    first = open_client()
+    first.record("page", "x")
+    first.close()
+    second = open_client()
+    second.record("page", "x")
+    assert second.spent().nats == pytest.approx(epsilon_n(BALANCED, 2), rel=1e-12)
+
+
+@given(
+    reports=st.lists(st.tuples(st.sampled_from([0.1, 0.25, 0.4]), st.integers(1, 5)), min_size=1)
+)
+def test_joint_loss_lies_between_the_largest_and_the_sum(
+    reports: list[tuple[float, int]],
+) -> None:
+    """Mixed p and q under one permanent response lose no less than any part, no more than all."""
+    mixed: dict[Params, int] = {}
+    for p, n in reports:
+        params = Params(k=4, f=0.3, p=p, q=1 - p)
+        mixed[params] = mixed.get(params, 0) + n
+    parts = [epsilon_n(params, n) for params, n in mixed.items()]
+    joint = epsilon_reports(mixed)
+    assert max(parts) - 1e-12 <= joint <= sum(parts) + 1e-12
+    assert joint <= epsilon_inf(next(iter(mixed)))
+
+
+def test_joint_loss_needs_one_permanent_response() -> None:
+    """Parameters that draw another response are not mixed."""
+    with pytest.raises(ParamsError, match="only p and q may differ"):
+        epsilon_reports({BALANCED: 1, OTHER_F: 1})
+    with pytest.raises(ParamsError, match="at least one parameter set"):
+        epsilon_reports({})
+
+
+def test_database_holds_keyed_names_only(open_client: Opener, tmp_path: Path) -> None:
+    """Two devices name the same value's pattern differently."""
+    names = []
+    for folder in ("one", "two"):
+        client = open_client(folder=folder)
+        client.record("page", "x")
+        with client._store.reading() as db:
+            names.append(db.execute("SELECT key FROM pattern").fetchall())
+    assert names[0] != names[1]
+    assert len(names[0]) == len(names[1]) == 1
+    assert tmp_path.exists()

@@ -1,0 +1,54 @@
+"""Days, intervals and epochs, against a slow walk through the calendar."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+from devices import metric_of
+from hypothesis import given
+from hypothesis import strategies as st
+from rappor_client.periods import day_of, epoch_end, interval_end
+from rappor_client.testing import FixedClock
+
+DAYS = st.dates(datetime.date(1970, 1, 5), datetime.date(2100, 1, 1))
+MOMENTS = st.integers(0, 4_000_000_000)
+
+
+@given(MOMENTS)
+def test_intervals_end_after_the_moment_and_begin_no_later(now: int) -> None:
+    """Hours and days are UTC's, weeks begin on Monday."""
+    for interval, span in (("hour", 3600), ("day", 86400), ("week", 604800)):
+        ends = interval_end(interval, now)
+        assert ends - span <= now < ends
+        assert interval_end(interval, ends) == ends + span
+        moment = datetime.datetime.fromtimestamp(ends, datetime.UTC)
+        assert (moment.minute, moment.second) == (0, 0)
+        assert interval == "hour" or moment.hour == 0
+        assert interval != "week" or moment.isoweekday() == 1
+
+
+@pytest.mark.parametrize("epoch", ["year", "quarter", "month"])
+@given(day=DAYS)
+def test_epoch_ends_on_its_last_day(epoch: str, day: datetime.date) -> None:
+    """The day after it is in another epoch, and no day between is."""
+    metric = metric_of(epoch=epoch)
+    end = epoch_end(epoch, day)
+    assert day <= end
+    assert metric.epoch_at(day) == metric.epoch_at(end)
+    assert metric.epoch_at(end + datetime.timedelta(days=1)) != metric.epoch_at(end)
+
+
+def test_time_ends_with_the_calendar() -> None:
+    """The last epoch that Python can write ends on its last day."""
+    assert epoch_end("year", datetime.date(9999, 5, 1)) == datetime.date.max
+
+
+def test_clock_of_the_tests_moves_as_told() -> None:
+    """It starts at a moment in UTC, advances and jumps."""
+    clock = FixedClock("2026-11-18T12:00:00")
+    assert day_of(clock()) == datetime.date(2026, 11, 18)
+    clock.advance(hours=-13)
+    assert day_of(clock()) == datetime.date(2026, 11, 17)
+    clock.set("2027-01-01T00:00:00+01:00")
+    assert day_of(clock()) == datetime.date(2026, 12, 31)

@@ -1,0 +1,214 @@
+"""What memoisation promises, checked over all pairs of short histories.
+
+The real client is led through every history of up to four reports; what it charged, and which
+permanent response it used for which report, is read from its ledger. The law of the reports is
+then enumerated, all coins of both responses, in binary fractions that float64 holds exactly.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from devices import UNCAPPED, metric_of
+from enumeration import histories_of
+from rappor_client import Client, Outcome
+from rappor_client.prepared import make_report
+from rappor_client.testing import FixedClock
+
+from rappor import Metric, Params, Registry, epsilon_n
+from rappor.protocol.encodings import encoder
+from rappor.protocol.randomizer import cohort, system_coins
+
+NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
+ONEHOT = Params(k=2, encoding="onehot", categories=("a", "b"), **NOISE)
+BOOLEAN = Params(k=1, encoding="boolean", **NOISE)
+BUCKETS = Params(k=3, encoding="buckets", categories=("0", "1"), **NOISE)
+FLAGS = Params(k=2, encoding="flags", categories=("a", "b"), **NOISE)
+BLOOM = Params(k=2, h=1, m=1, **NOISE)
+
+DOMAINS: dict[str, tuple[Params, tuple[object, ...]]] = {
+    "onehot": (ONEHOT, ("a", "b")),
+    "boolean": (BOOLEAN, (False, True)),
+    "buckets": (BUCKETS, (-1, 0, 1)),
+    "flags": (FLAGS, ((), ("a",), ("a", "b"))),
+    "bloom": (BLOOM, ("a", "b", "c")),  # a and b collide
+}
+ONE_DAY = ["2026-11-18"]
+Step = tuple[str, bytes]
+"""One report: the epoch and the true bits behind its permanent response."""
+
+
+class Led:
+    """A history that the real client was led through: its reports' steps, and its ledger."""
+
+    def __init__(self, steps: Sequence[Step], nats: float) -> None:
+        """Keep both, and the shape of repetition."""
+        self.steps = tuple(steps)
+        self.nats = nats
+        self.shape = tuple(self.steps.index(step) for step in self.steps)
+
+
+def lead(folder: Path, metric: Metric, values: Sequence[object], days: Sequence[str]) -> Led:
+    """Record values on the days given and find out whose permanent response each report shows."""
+    clock = FixedClock(f"{days[0]}T12:00:00")
+    client = Client.open(folder, registry=Registry([metric]), clock=clock, caps=UNCAPPED)
+    secret = client._device.secret()
+    steps: list[Step] = []
+    charged: dict[bytes, int] = {}
+    for value, day in zip(values, days, strict=True):
+        clock.set(f"{day}T12:00:00")
+        assert client.record(metric.name, value) is Outcome.RECORDED
+        with client._store.reading() as db:
+            now = dict(db.execute("SELECT key, reports FROM pattern").fetchall())
+        (key,) = [key for key, n in now.items() if n != charged.get(key, 0)]
+        charged = now
+        steps.append(step_of(key, secret, metric, values, days))
+    nats = client.spent().nats
+    client.close()
+    return Led(steps, nats)
+
+
+def step_of(
+    key: bytes, secret: bytes, metric: Metric, values: Sequence[object], days: Sequence[str]
+) -> Step:
+    """Find the epoch and the true bits that a pattern's key stands for."""
+    epochs = {metric.epoch_at(datetime.date.fromisoformat(day)) for day in days}
+    own_cohort = cohort(secret, metric.name, metric.params.m)
+    found = {
+        (epoch, encoder(metric.params).encode(value, own_cohort))
+        for epoch in epochs
+        for value in values
+        if make_report(secret, metric, value, epoch=epoch, coins=system_coins).pattern == key
+    }
+    (step,) = found
+    return step
+
+
+@functools.cache
+def law_of_one(bits: bytes, params: Params, n: int) -> np.ndarray:
+    """Return the law of n reports of one permanent response: shape (2^k,) * n."""
+    law = np.zeros((2**params.k,) * n)
+    for reports, chance in histories_of(bits, params, n).items():
+        exact = float(chance)
+        assert chance == exact  # halves and quarters: no rounding
+        law[tuple(reports)] = exact
+    return law
+
+
+def law_of(led: Led, params: Params) -> np.ndarray:
+    """Return the law of a whole history's reports, flat."""
+    n = len(led.steps)
+    law = np.ones((1,) * n)
+    for step in set(led.steps):
+        places = [i for i, other in enumerate(led.steps) if other == step]
+        one = law_of_one(step[1], params, len(places))
+        law = law * one.reshape([one.shape[0] if i in places else 1 for i in range(n)])
+    return law.ravel()
+
+
+def worst(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the largest log-likelihood ratio by which reports speak for the first."""
+    return float(np.log(np.max(one / other)))
+
+
+def led_histories(
+    tmp_path: Path, metric: Metric, domain: Sequence[object], days: Sequence[str]
+) -> list[Led]:
+    """Lead the client through every history over the domain on these days."""
+    histories = itertools.product(domain, repeat=len(days))
+    return [
+        lead(tmp_path / f"{len(days)}-{i}", metric, values, days)
+        for i, values in enumerate(histories)
+    ]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize("encoding", DOMAINS)
+def test_for_life_the_ledger_bounds_histories_that_repeat_alike(
+    encoding: str, n: int, tmp_path: Path
+) -> None:
+    """Over all such pairs the loss is at most the ledger's sum, and some pair reaches it."""
+    params, domain = DOMAINS[encoding]
+    if 2 ** (params.k * n) > 512 and len(domain) > 2:
+        domain = (domain[0], domain[-1])  # all pairs of the two that differ most
+    led = led_histories(tmp_path, metric_of(params=params), domain, ONE_DAY * n)
+    laws = [law_of(one, params) for one in led]
+    reached = 0.0
+    for (one, its_law), (other, other_law) in itertools.permutations(
+        zip(led, laws, strict=True), 2
+    ):
+        if one.shape == other.shape:
+            loss = worst(its_law, other_law)
+            assert one.nats == pytest.approx(other.nats, rel=1e-12)
+            assert loss <= one.nats + 1e-9
+            reached = max(reached, loss / one.nats)
+    assert reached == pytest.approx(1, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("n", "claim", "shown"),
+    [
+        (2, 2 * epsilon_n(ONEHOT, 1), 2.38),  # a value that changed, against one that did not
+        (4, epsilon_n(ONEHOT, 1) + epsilon_n(ONEHOT, 3), 4.55),  # it came back, or it did not
+    ],
+)
+def test_for_life_a_change_of_value_is_not_hidden_by_the_sum(
+    n: int, claim: float, shown: float, tmp_path: Path
+) -> None:
+    """The figures by which the protocol warns: 2.38 against 2.04, 4.55 against 3.03."""
+    params = Params(k=3, encoding="onehot", categories=("a", "b", "c"), **NOISE)
+    led = led_histories(tmp_path, metric_of(params=params), "abc", ONE_DAY * n)
+    laws = [(law_of(one, params), one.nats) for one in led if one.nats < claim + 1e-9]
+    losses = [
+        worst(one, other)
+        for (one, nats), (other, others) in itertools.permutations(laws, 2)
+        if max(nats, others) == pytest.approx(claim)
+    ]
+    assert max(losses) == pytest.approx(shown, abs=0.005)
+
+
+EPOCHS = [
+    ["2026-11-18"] * 4,
+    ["2026-11-18", "2026-11-30", "2026-12-01", "2026-12-31"],
+    ["2026-11-18", "2026-12-01", "2026-12-02", "2026-12-03"],
+    ["2026-11-18", "2026-12-01", "2027-01-01", "2027-01-02"],
+    ["2026-12-01", "2026-11-18", "2026-12-02", "2026-11-01"],  # the clock is set back
+]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize("days", EPOCHS, ids=" ".join)
+@pytest.mark.parametrize("encoding", ["onehot", "boolean", "flags"])
+def test_by_epoch_the_ledger_bounds_all_histories(
+    encoding: str, days: list[str], n: int, tmp_path: Path
+) -> None:
+    """Whatever the values do, the loss is at most the sum over epochs, and some pair reaches it."""
+    params, domain = DOMAINS[encoding]
+    if n == 4:
+        domain = (domain[0], domain[-1])
+    metric = metric_of(params=params, epoch="month")
+    led = led_histories(tmp_path, metric, domain, days[:n])
+    assert len({one.nats for one in led}) == 1
+    laws = [law_of(one, params) for one in led]
+    losses = [worst(one, other) for one, other in itertools.permutations(laws, 2)]
+    assert max(losses) <= led[0].nats + 1e-9
+    assert max(losses) == pytest.approx(led[0].nats, abs=1e-9)
+
+
+def test_by_epoch_the_first_value_answers(tmp_path: Path) -> None:
+    """Steps of one epoch are all alike; a clock that goes back does not bring back an epoch."""
+    metric = metric_of(params=ONEHOT, epoch="month")
+    led = lead(tmp_path / "on", metric, "abab", EPOCHS[1])
+    assert led.shape == (0, 0, 2, 2)
+    back = lead(tmp_path / "back", metric, "aabb", EPOCHS[-1])
+    assert back.shape == (0, 0, 0, 0)
+    assert {epoch for epoch, _ in back.steps} == {"2026-12"}
+    assert math.isclose(back.nats, epsilon_n(ONEHOT, 4))

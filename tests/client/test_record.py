@@ -1,0 +1,511 @@
+"""record(): what it takes, what it refuses, and when."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devices import BALANCED, BOOLEAN, Opener, metric_of
+from rappor_client import Caps, Client, Outcome, SpoolLimits
+from rappor_client.testing import FixedClock, FixedCoins, MemoryTransport, constant_coins
+
+from rappor import Params, Registry
+from rappor.errors import FileError, MetricError, ParamsError, ReportError
+from rappor.protocol.encodings import encoder
+from rappor.protocol.randomizer import cohort, permanent
+
+NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
+CLEAR: dict[str, Any] = {"f": 0.5, "p": 0.0, "q": 1.0}
+"""Reports that show the permanent response itself."""
+ONEHOT = Params(k=3, encoding="onehot", categories=("a", "b", "c"), **NOISE)
+FLAGS = Params(k=2, encoding="flags", categories=("a", "b"), **NOISE)
+BUCKETS = Params(k=3, encoding="buckets", categories=("0", "1"), **NOISE)
+TOML = """
+[metrics.page]
+description = "a"
+owner = "b"
+expires = 2030-12-31
+encoding = "bloom"
+profile = "balanced"
+interval = "day"
+"""
+
+
+@pytest.mark.parametrize(
+    ("params", "value"),
+    [
+        (BALANCED, "duckduckgo"),
+        (BALANCED, ""),
+        (BALANCED, "ü" * 10_000_000),
+        (ONEHOT, "b"),
+        (BOOLEAN, False),
+        (FLAGS, []),
+        (FLAGS, {"a", "b"}),
+        (BUCKETS, 0.5),
+        (BUCKETS, math.inf),
+        (BUCKETS, -3),
+    ],
+    ids=range(10),
+)
+def test_values_of_every_kind_are_recorded(
+    params: Params, value: object, open_client: Opener
+) -> None:
+    """Strings, categories, booleans, flags and numbers."""
+    transport = MemoryTransport()
+    client = open_client(metric_of(params=params), transport=transport)
+    assert client.record("page", value) is Outcome.RECORDED
+    assert client.flush()
+    (report,) = transport.reports
+    assert report.params == params.fingerprint
+    assert len(report.bits) == params.n_bytes
+
+
+@pytest.mark.parametrize(
+    ("params", "value"),
+    [
+        (BALANCED, b"bytes"),
+        (BALANCED, "\ud800"),
+        (BALANCED, True),
+        (BALANCED, None),
+        (BALANCED, 3),
+        (ONEHOT, "d"),
+        (ONEHOT, ["a"]),
+        (BOOLEAN, "yes"),
+        (BOOLEAN, 1),
+        (FLAGS, "a"),
+        (FLAGS, ["z"]),
+        (BUCKETS, math.nan),
+        (BUCKETS, True),
+        (BUCKETS, "1"),
+    ],
+    ids=range(14),
+)
+def test_wrong_values_are_errors_at_the_call(
+    params: Params, value: object, open_client: Opener
+) -> None:
+    """The host has a bug: it hears of it, and nothing is kept or charged."""
+    client = open_client(metric_of(params=params))
+    with pytest.raises(ReportError):
+        client.record("page", value)
+    assert client.waiting() == 0
+    assert client.spent().nats == 0
+
+
+def test_unknown_metric_is_an_error_at_the_call(open_client: Opener) -> None:
+    """Names that come close are told."""
+    with pytest.raises(MetricError, match="must be one of page, got 'pgae'"):
+        open_client().record("pgae", "x")
+
+
+def test_registry_is_read_from_its_file(tmp_path: Path, clock: FixedClock) -> None:
+    """The path of a TOML file will do, and an interval may stand in it."""
+    path = tmp_path / "metrics.toml"
+    path.write_text(TOML)
+    with Client.open(tmp_path / "d", registry=path, clock=clock) as client:
+        assert client.record("page", "x") is Outcome.HELD
+    with pytest.raises(FileError):
+        Client.open(tmp_path / "d", registry=tmp_path / "absent.toml")
+
+
+def test_interval_must_be_a_known_one() -> None:
+    """A registry with another is refused."""
+    with pytest.raises(MetricError, match="interval must be absent or one of hour, day, week"):
+        Registry.loads(TOML.replace('"day"', '"minute"'))
+
+
+def test_expired_metric_is_not_recorded(open_client: Opener, clock: FixedClock) -> None:
+    """Its last day counts, the day after does not."""
+    client = open_client(metric_of(expires=datetime.date(2026, 11, 18)))
+    assert client.record("page", "x") is Outcome.RECORDED
+    clock.set("2026-11-18T23:59:59")
+    assert client.record("page", "x") is Outcome.RECORDED
+    clock.set("2026-11-19T00:00:00")
+    assert client.record("page", "x") is Outcome.EXPIRED
+    assert client.waiting() == 2
+
+
+def test_outcomes_are_true_where_the_value_counts() -> None:
+    """`if client.record(...)` reads as it should."""
+    assert [outcome for outcome in Outcome if outcome] == [Outcome.RECORDED, Outcome.HELD]
+
+
+@pytest.mark.parametrize("params", [BALANCED, ONEHOT, BOOLEAN, FLAGS, BUCKETS], ids=range(5))
+def test_reports_are_those_of_the_protocol(
+    params: Params, open_client: Opener, tmp_path: Path
+) -> None:
+    """With f > 0, p = 0 and q = 1 a report is the permanent response, in the device's cohort."""
+    clear = Params(
+        k=params.k,
+        h=params.h,
+        m=params.m,
+        encoding=params.encoding,
+        categories=params.categories,
+        **CLEAR,
+    )
+    value: object = {"bloom": "x", "onehot": "b", "boolean": True, "flags": ("a",), "buckets": 0.5}[
+        params.encoding
+    ]
+    transport = MemoryTransport()
+    client = open_client(metric_of(params=clear), transport=transport)
+    for _ in range(2):
+        client.record("page", value)
+    client.close()
+    again = open_client(metric_of(params=clear), transport=transport)
+    again.record("page", value)
+    assert again.flush()
+    secret = again._device.secret()
+    own = cohort(secret, "page", clear.m)
+    expected = permanent(secret, "page", "", clear, encoder(clear).encode(value, own))
+    assert [report.bits for report in transport.reports] == [expected] * 3
+    assert {report.cohort for report in transport.reports} == {own}
+    assert tmp_path.exists()
+
+
+def test_hundred_threads_record_at_once(open_client: Opener) -> None:
+    """Every value is kept once and charged once."""
+    client = open_client(limits=SpoolLimits(reports=10_000))
+    outcomes: list[Outcome] = []
+    start = threading.Barrier(100)
+
+    def work(i: int) -> None:
+        start.wait()
+        outcomes.extend(client.record("page", f"v{i % 7}") for _ in range(5))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert Counter(outcomes) == {Outcome.RECORDED: 500}
+    assert client.waiting() == 500
+    spent = client.spent().metrics["page"]
+    assert (spent.patterns, spent.reports) == (7, 500)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_fork_shares_no_handle_no_thread_and_no_randomness(open_client: Opener) -> None:
+    """Parent and child go on recording; their instantaneous coins differ, their secret does not."""
+    transport = MemoryTransport()
+    client = open_client(metric_of(params=BALANCED), transport=transport, max_delay=3600.0)
+    client.record("page", "x")
+    before = client._current
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            fresh = client._store._open is None and client._sending() is not before
+            kept = [client.record("page", "x") for _ in range(20)]
+            code = 0 if fresh and all(kept) else 2
+        finally:
+            os._exit(code)
+    for _ in range(20):
+        assert client.record("page", "x")
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert client.waiting() == 41
+    assert client.spent().metrics["page"].patterns == 1
+    with client._store.reading() as db:
+        bits = [row[0] for row in db.execute("SELECT bits FROM report")]
+    assert len(set(bits)) == 41  # 128 fresh coins each: equal ones have chance 2^-60
+
+
+# Intervals
+
+
+def held_client(open_client: Opener, interval: str, **settings: object) -> Client:
+    """Open a client whose one metric has an interval."""
+    return open_client(metric_of(interval=interval), **settings)
+
+
+@pytest.mark.parametrize(
+    ("interval", "within", "after"),
+    [
+        ("hour", "2026-11-18T12:59:59", "2026-11-18T13:00:00"),
+        ("day", "2026-11-18T23:59:59", "2026-11-19T00:00:00"),
+        ("week", "2026-11-22T23:59:59", "2026-11-23T00:00:00"),
+    ],
+)
+def test_one_report_leaves_an_interval(
+    interval: str, within: str, after: str, open_client: Opener, clock: FixedClock
+) -> None:
+    """However many events: one report, charged and sent once the interval is over."""
+    transport = MemoryTransport()
+    client = held_client(open_client, interval, transport=transport)
+    for value in "abcde":
+        assert client.record("page", value) is Outcome.HELD
+    clock.set(within)
+    assert client.record("page", "f") is Outcome.HELD
+    assert client.flush()
+    assert transport.reports == []
+    assert client.spent().nats == 0
+    client.close()
+    clock.set(after)
+    again = held_client(open_client, interval, transport=transport)  # after a restart
+    assert again.flush()
+    assert len(transport.reports) == 1
+    spent = again.spent().metrics["page"]
+    assert (spent.patterns, spent.reports) == (1, 1)
+    assert again.flush()
+    assert len(transport.reports) == 1
+
+
+def test_next_event_releases_the_interval_before(open_client: Opener, clock: FixedClock) -> None:
+    """Without a sender, the report of the last interval is spooled when the next one begins."""
+    client = held_client(open_client, "day")
+    client.record("page", "a")
+    clock.advance(days=1)
+    client.record("page", "b")
+    assert client.waiting() == 1
+    assert client.spent().metrics["page"].reports == 1
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_choice_within_an_interval_is_uniform_by_its_coins(n: int, open_client: Opener) -> None:
+    """The i-th event replaces the held one just when its coin is below 2^32/i: exactly 1/n each."""
+    clear = Params(k=8, encoding="buckets", categories=tuple("1234567"), **CLEAR)
+    thresholds = [math.ceil(2**32 / i) for i in range(1, n + 1)]
+    for i in range(2, n + 1):
+        for coin, replaces in ((thresholds[i - 1] - 1, True), (thresholds[i - 1], False)):
+            client = open_client(
+                metric_of(params=clear, interval="day"),
+                folder=f"{n}-{i}-{coin}",
+                coins=constant_coins(2**32 - 1),  # no event replaces the first
+            )
+            for value in range(i - 1):
+                client.record("page", value)
+            with client._store.reading() as db:
+                (first,) = db.execute("SELECT pattern FROM held").fetchone()
+            client._coins = constant_coins(coin)
+            client.record("page", 7)
+            with client._store.reading() as db:
+                ((held, events),) = db.execute("SELECT pattern, events FROM held").fetchall()
+            assert (held != first) is replaces
+            assert events == i
+
+
+def test_only_what_survives_is_charged_and_capped(open_client: Opener, clock: FixedClock) -> None:
+    """A cap met meanwhile is met at the interval's end, and counted."""
+    metrics = (metric_of(interval="day"), metric_of("other"))
+    client = open_client(*metrics, caps=Caps(patterns=8, epsilon=16, lifetime=3.0))
+    assert client.record("page", "x") is Outcome.HELD
+    assert client.record("other", "x") is Outcome.RECORDED
+    assert client.record("page", "x") is Outcome.OVER_BUDGET
+    clock.advance(days=1)
+    assert client.record("page", "x") is Outcome.OVER_BUDGET
+    assert client.counters()["over_budget"] == 3
+    assert client.waiting() == 1
+    assert client.spent().nats == pytest.approx(2, abs=1e-4)
+
+
+def test_clock_set_back_enters_no_interval_twice(open_client: Opener, clock: FixedClock) -> None:
+    """Back in an interval that had its report nothing is made; in one that is held, it counts."""
+    transport = MemoryTransport()
+    client = held_client(open_client, "day", transport=transport)
+    client.record("page", "a")
+    clock.advance(days=1)
+    assert client.flush()
+    assert len(transport.reports) == 1
+    clock.advance(days=-1)
+    assert client.record("page", "b") is Outcome.INTERVAL_OVER
+    clock.advance(days=10)
+    assert client.record("page", "c") is Outcome.HELD
+    clock.advance(days=-9)
+    assert client.record("page", "d") is Outcome.HELD  # into the held interval of the 28th
+    assert client.flush()
+    assert len(transport.reports) == 1
+    clock.advance(days=10)
+    assert client.flush()
+    assert len(transport.reports) == 2
+
+
+# Epochs
+
+
+def clear_report(client: Client, transport: MemoryTransport, value: str) -> bytes:
+    """Record and send a value; return the bits that arrived."""
+    assert client.record("page", value) is Outcome.RECORDED
+    assert client.flush()
+    return transport.reports[-1].bits
+
+
+def test_first_value_of_an_epoch_answers_for_it(open_client: Opener, clock: FixedClock) -> None:
+    """Over restarts, other values and a clock that is set back; the next epoch draws anew."""
+    clear = Params(k=128, m=128, **CLEAR)
+    metric = metric_of(params=clear, epoch="quarter")
+    transport = MemoryTransport()
+    client = open_client(metric, transport=transport)
+    first = clear_report(client, transport, "a")
+    assert clear_report(client, transport, "b") == first
+    client.close()
+    client = open_client(metric, transport=transport)
+    assert clear_report(client, transport, "c") == first
+    clock.set("2027-01-01T00:00:00")
+    second = clear_report(client, transport, "c")
+    assert second != first
+    secret = client._device.secret()
+    own = cohort(secret, "page", 128)
+    for epoch, value, bits in (("2026-Q4", "a", first), ("2027-Q1", "c", second)):
+        truth = encoder(clear).encode(value, own)
+        assert permanent(secret, "page", epoch, clear, truth) == bits
+    clock.set("2026-12-01T00:00:00")
+    assert clear_report(client, transport, "a") == second  # never back into an earlier epoch
+    clock.set("2026-01-01T00:00:00")
+    assert clear_report(client, transport, "a") == second
+
+
+def test_changed_parameters_wait_for_the_next_epoch(open_client: Opener, clock: FixedClock) -> None:
+    """Noise, size, and even the length of epochs: the latch holds until its epoch is over."""
+    transport = MemoryTransport()
+    old, new = Params(k=128, m=128, **NOISE), Params(k=64, m=32, f=0.4, p=0.25, q=0.75)
+    client = open_client(metric_of(params=old, epoch="quarter"), transport=transport)
+    clear_report(client, transport, "a")
+    client.close()
+    client = open_client(metric_of(params=new, epoch="month"), transport=transport)
+    clock.set("2026-12-31T23:00:00")
+    clear_report(client, transport, "b")
+    assert transport.reports[-1].params == old.fingerprint
+    clock.set("2027-01-01T01:00:00")
+    clear_report(client, transport, "b")
+    assert transport.reports[-1].params == new.fingerprint
+    assert client.spent().metrics["page"].patterns == 2
+
+
+def test_refused_value_latches_nothing(open_client: Opener) -> None:
+    """A report that passes a cap is not made and leaves no trace of the epoch."""
+    client = open_client(metric_of(epoch="month"), caps=Caps(lifetime=1.0))
+    assert client.record("page", "a") is Outcome.OVER_BUDGET
+    with client._store.reading() as db:
+        assert db.execute("SELECT COUNT(*) FROM latch").fetchone() == (0,)
+
+
+# Consent
+
+
+def files_of(folder: Path) -> bytes:
+    """Return all bytes of a folder."""
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+def test_without_consent_nothing_is_computed_stored_or_sent(
+    open_client: Opener, tmp_path: Path
+) -> None:
+    """Not even the folder is made, and a value of the wrong kind is not looked at."""
+    transport = MemoryTransport()
+    client = open_client(consent=False, transport=transport)
+    assert client.record("page", object()) is Outcome.NO_CONSENT
+    assert client.flush()
+    assert client.spent().nats == 0
+    assert client.log() == []
+    assert client.counters() == {}
+    assert transport.bodies == []
+    assert not (tmp_path / "device").exists()
+
+
+@pytest.mark.parametrize("how", ["withdraw", "open"])
+def test_withdrawing_consent_erases_all_but_one_number(
+    how: str, open_client: Opener, tmp_path: Path
+) -> None:
+    """No secret, ledger, spool or log; consenting again goes on with the nats already spent."""
+    caps = Caps(patterns=8, epsilon=16, lifetime=7.0)
+    client = open_client(caps=caps, transport=MemoryTransport())
+    client.record("page", "a")
+    client.flush()
+    client.record("page", "b")
+    with client._store.reading() as db:
+        traces = [row[0] for row in db.execute("SELECT key FROM pattern")]
+        traces += [row[0] for row in db.execute("SELECT bits FROM report")]
+        traces += [row[0].encode() for row in db.execute("SELECT id FROM upload")]
+    traces.append(client._device.secret())
+    client.close()
+    assert all(trace in files_of(tmp_path / "device") for trace in traces)
+    if how == "withdraw":
+        client.withdraw()
+        assert client.record("page", "a") is Outcome.NO_CONSENT
+    else:
+        open_client(consent=False).close()
+    client.close()
+    left = files_of(tmp_path / "device")
+    assert not any(trace in left for trace in traces)
+    assert not (tmp_path / "device" / "identity").exists()
+    again = open_client(caps=caps)
+    spent = again.spent()
+    assert spent.nats == spent.carried == pytest.approx(4, abs=1e-4)
+    assert "before consent was withdrawn: 4.000 nats" in str(spent)
+    assert again.record("page", "a") is Outcome.RECORDED
+    assert again.record("page", "b") is Outcome.OVER_BUDGET
+
+
+def test_withdrawal_in_one_process_is_noticed_in_another(open_client: Opener) -> None:
+    """A client that was opened before stores nothing more under the erased secret."""
+    running, other = open_client(), open_client()
+    running.record("page", "a")
+    other.withdraw()
+    assert running.record("page", "a") is Outcome.NO_CONSENT
+    assert running.waiting() == 0
+    assert running.spent().metrics == {}
+
+
+def test_opting_out_of_a_metric_drops_what_waits_of_it(
+    open_client: Opener, clock: FixedClock
+) -> None:
+    """Spooled, held and pending reports of it go; the other metric's stay."""
+    metrics = (metric_of("one"), metric_of("two"), metric_of("three", interval="day"))
+    transport = MemoryTransport([None])
+    client = open_client(*metrics, transport=transport, coins=constant_coins(2**32 - 1))
+    client.record("one", "x")
+    assert not client.flush(timeout=0.01)  # an upload with it is pending now
+    for name in ("one", "two", "three"):
+        client.record(name, "x")
+    client.opt_out("one")
+    client.opt_out("three")
+    assert client.record("one", "x") is Outcome.OPTED_OUT
+    assert client.record("three", "x") is Outcome.OPTED_OUT
+    assert client.waiting() == 1
+    clock.advance(days=2)
+    assert client.flush()
+    assert [report.metric for report in transport.reports] == ["two"]
+    assert client.counters()["opted_out"] == 2
+    with pytest.raises(MetricError):
+        client.opt_out("four")
+
+
+def test_opting_out_at_opening(open_client: Opener) -> None:
+    """The host keeps the choice and says it each time."""
+    client = open_client(metric_of("one"), metric_of("two"), opted_out={"one"})
+    assert client.record("one", "x") is Outcome.OPTED_OUT
+    assert client.record("two", "x") is Outcome.RECORDED
+    with pytest.raises(MetricError):
+        open_client(opted_out={"three"})
+
+
+# Surroundings
+
+
+def test_settings_are_checked(open_client: Opener) -> None:
+    """A delay is a number of seconds; a spool holds something."""
+    for wrong in (-1.0, math.nan, math.inf):
+        with pytest.raises(ParamsError, match="max_delay must be"):
+            open_client(max_delay=wrong)
+    with pytest.raises(ParamsError, match="reports must be an integer of at least 1"):
+        SpoolLimits(reports=0)
+    with pytest.raises(ParamsError, match="collector must be absent beside a transport"):
+        open_client(collector="https://example.org", transport=MemoryTransport())
+
+
+def test_fixed_coins_make_the_same_reports(open_client: Opener, tmp_path: Path) -> None:
+    """Of one device: the host's own tests can compare bit for bit."""
+    seen = []
+    for _ in range(2):
+        client = open_client(coins=FixedCoins(seed=5))
+        client.record("page", "x")
+        with client._store.reading() as db:
+            seen.append(db.execute("SELECT bits FROM report ORDER BY seq DESC").fetchone())
+        client.close()
+    assert seen[0] == seen[1]
+    assert tmp_path.exists()

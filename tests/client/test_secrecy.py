@@ -1,0 +1,145 @@
+"""Nothing true leaves, and nothing true is written: files, logs, exceptions, representations."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import sqlite3
+import traceback
+from pathlib import Path
+
+import mmh3
+import pytest
+from devices import UNCAPPED, Opener, metric_of
+from rappor_client import BudgetError, Caps, Client, IdentityError, Outcome
+from rappor_client.prepared import make_report
+from rappor_client.testing import FixedClock, MemoryTransport
+
+from rappor import Metric, Params, RapporError
+from rappor.protocol.encodings import encoder
+from rappor.protocol.randomizer import cohort, system_coins
+
+VALUES = ("telltale-value-one", "Telltale Ünicode Zwei", "x" * 5 + "telltale-three")
+WIDE = Params(k=256, h=16, m=8, f=0.3, p=0.2, q=0.7)
+"""Many bits set, so that a Bloom filter is not to be met by chance."""
+METRICS = (
+    metric_of("plain", WIDE),
+    metric_of("held", WIDE, interval="day"),
+    metric_of("latched", WIDE, epoch="month"),
+    metric_of("folded", Params(k=256, h=16, m=8, f=0.3, p=0.2, q=0.7, normalize="casefold")),
+)
+
+
+def spellings(data: bytes) -> list[bytes]:
+    """Return the ways in which bytes are commonly written."""
+    return [
+        data,
+        data.hex().encode(),
+        data.hex().upper().encode(),
+        base64.b64encode(data).rstrip(b"="),
+        base64.urlsafe_b64encode(data).rstrip(b"="),
+    ]
+
+
+def true_things(secret: bytes) -> list[bytes]:
+    """Return the values, their unkeyed hashes, their Bloom filters and the secret, spelled out."""
+    things = [secret]
+    for value in VALUES:
+        for text in (value, value.casefold()):
+            data = text.encode()
+            digests = [hashlib.new(name, data).digest() for name in ("md5", "sha1", "sha256")]
+            murmur = mmh3.mmh3_x64_128_digest(data)
+            things += [data, *digests, murmur, murmur[:8], murmur[8:]]
+            things += [mmh3.hash_bytes(data)]
+        for metric in METRICS:
+            own = cohort(secret, metric.name, metric.params.m)
+            things.append(encoder(metric.params).encode(value, own))
+    return [spelled for thing in things for spelled in spellings(thing)]
+
+
+def everything_written(folder: Path) -> bytes:
+    """Return all bytes of all files but the identity."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "identity"]
+    assert any(path.suffix == ".sqlite3" for path in files)
+    return b"\0".join(path.read_bytes() for path in files)
+
+
+def lead_through_everything(open_client: Opener, clock: FixedClock) -> tuple[list[str], Client]:
+    """Record, send, fail, refuse, restart; return what exceptions and representations said."""
+    said: list[str] = []
+    transport = MemoryTransport([None])
+    for caps in (UNCAPPED, Caps(epsilon=0.1)):
+        client = open_client(*METRICS, transport=transport, caps=caps)
+        for value in VALUES:
+            said += [repr(client.record(metric.name, value)) for metric in METRICS]
+            for wrong in (value.encode(), [value], {value: value}, value + "\ud800"):
+                with pytest.raises(RapporError) as caught:
+                    client.record("plain", wrong)
+                said += [str(caught.value), repr(caught.value)]
+        client.flush(timeout=0.0)
+        clock.advance(days=40)
+        client.flush()
+        said += [repr(client), str(client.spent()), repr(client.spent()), repr(client.counters())]
+        said += [repr(client.log()), repr(client._device), str(vars(client._device).keys())]
+        made = make_report(
+            client._device.secret(), METRICS[0], VALUES[0], epoch="", coins=system_coins
+        )
+        said += [repr(made), repr(made.report)]
+        client.close()
+    return said, client
+
+
+def test_nothing_true_is_written_or_said(
+    open_client: Opener, clock: FixedClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not in the database, its log, a message, a representation or a log line."""
+    caplog.set_level(logging.DEBUG)
+    said, client = lead_through_everything(open_client, clock)
+    written = everything_written(tmp_path / "device")
+    spoken = "\n".join([*said, caplog.text]).encode()
+    for thing in true_things(client._device.secret()):
+        assert thing not in written
+        assert thing not in spoken
+
+
+def test_the_search_finds_what_is_there(open_client: Opener, tmp_path: Path) -> None:
+    """The secret in its own file and a value put into the database by hand are found."""
+    client = open_client(*METRICS)
+    client.record("plain", VALUES[0])
+    secret = client._device.secret()
+    assert any(thing in (tmp_path / "device" / "identity").read_bytes() for thing in [secret])
+    own = cohort(secret, "plain", WIDE.m)
+    bits = encoder(WIDE).encode(VALUES[0], own)
+    with client._store.transaction() as db:
+        db.execute("INSERT INTO fact VALUES ('planted', ?)", (bits.hex(),))
+    written = everything_written(tmp_path / "device")
+    assert any(thing in written for thing in true_things(secret))
+
+
+def test_tracebacks_of_a_failing_disk_show_no_value(open_client: Opener) -> None:
+    """Nor do the errors that are caught inside."""
+    client = open_client(*METRICS)
+    client.record("plain", VALUES[0])
+    with client._store._lock:
+        client._store._connection().execute("PRAGMA query_only = ON")
+    assert client.record("plain", VALUES[0]) is Outcome.FAILED
+    try:
+        with client._store.transaction() as db:
+            db.execute("DELETE FROM report")
+    except sqlite3.Error as error:
+        shown = "".join(traceback.format_exception(error))
+    assert VALUES[0] not in shown
+    assert client._device.secret().hex() not in shown
+
+
+@pytest.mark.parametrize("kind", [BudgetError, IdentityError])
+def test_errors_are_of_the_one_tree(kind: type[RapporError]) -> None:
+    """Everything raised on purpose is a RapporError."""
+    assert issubclass(kind, RapporError)
+
+
+def test_metrics_of_this_test_differ() -> None:
+    """Each has its own way to the disk."""
+    assert len({(metric.interval, metric.epoch, metric.params) for metric in METRICS}) == 4
+    assert all(isinstance(metric, Metric) for metric in METRICS)

@@ -1,0 +1,456 @@
+"""Spool and delivery: bounded, idempotent, patient, and honest about what was dropped."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from typing import Any
+
+import pytest
+from devices import Opener, metric_of
+from rappor_client import Answer, Client, Outcome, SpoolLimits, UploadError
+from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
+
+from rappor.protocol.wire import Report, parse_upload
+
+DAY = 86400.0
+LATE = constant_coins(2**32 - 1)
+EARLY = constant_coins(0)
+
+
+def ids_of(transport: MemoryTransport) -> list[str]:
+    """Return the upload ids in the order of their coming."""
+    return [json.loads(body)["id"] for body in transport.bodies]
+
+
+def put_by(open_client: Opener, *values: str) -> None:
+    """Record values by a client that has no sender."""
+    client = open_client()
+    for value in values:
+        assert client.record("page", value) is Outcome.RECORDED
+    client.close()
+
+
+def retry_at(client: Client) -> float:
+    """Return when the pending upload is due."""
+    with client._store.reading() as db:
+        return float(db.execute("SELECT retry_at FROM upload WHERE NOT settled").fetchone()[0])
+
+
+def test_upload_holds_at_most_one_report_of_each_metric(open_client: Opener) -> None:
+    """Oldest first; what is over waits for the next upload, under another id."""
+    transport = MemoryTransport()
+    client = open_client(metric_of("one"), metric_of("two"), transport=transport)
+    for _ in range(3):
+        client.record("one", "x")
+    client.record("two", "x")
+    assert client.waiting() == 4
+    assert client.flush()
+    uploads = [json.loads(body)["reports"] for body in transport.bodies]
+    assert [[report["metric"] for report in reports] for reports in uploads] == [
+        ["one", "two"],
+        ["one"],
+        ["one"],
+    ]
+    assert len(set(ids_of(transport))) == 3
+
+
+def test_uploads_are_those_of_the_protocol(open_client: Opener) -> None:
+    """The strict reader takes what left the device, bit for bit what was spooled."""
+    transport = MemoryTransport()
+    metric = metric_of()
+    client = open_client(metric, transport=transport)
+    client.record("page", "x")
+    with client._store.reading() as db:
+        (bits,) = db.execute("SELECT bits FROM report").fetchone()
+    assert client.flush()
+    upload_id, reports = parse_upload(transport.bodies[0], client.registry.lookup)
+    assert upload_id == ids_of(transport)[0]
+    assert [report.bits for report in reports if isinstance(report, Report)] == [bits]
+
+
+def test_retry_repeats_the_same_bytes(open_client: Opener) -> None:
+    """Over failures, restarts and newer reports: one id, one body, one report accepted."""
+    transport = MemoryTransport([None, Answer(status=500), None])
+    put_by(open_client, "x")
+    client = open_client(transport=transport, coins=EARLY)
+    assert not client.flush(timeout=0.0)
+    client.close()
+    put_by(open_client, "y")
+    again = open_client(transport=transport, coins=EARLY)
+    assert again.flush()
+    assert len(set(transport.bodies[:4])) == 1
+    assert len(transport.bodies) == 5
+    assert len(transport.reports) == 2
+
+
+@pytest.mark.parametrize("status", [400, 409, 413, 415, 422])
+def test_statuses_that_no_repetition_changes_drop(status: int, open_client: Opener) -> None:
+    """The upload is dropped with its reason counted, and the next one goes."""
+    transport = MemoryTransport([Answer(status=status)])
+    client = open_client(transport=transport)
+    client.record("page", "x")
+    client.record("page", "y")
+    assert client.flush()
+    assert client.counters() == {f"refused: status {status}": 1, "accepted": 1, "recorded": 2}
+    assert client.log()[0].reports[0].status == f"refused: status {status}"
+
+
+@pytest.mark.parametrize("status", [301, 401, 403, 404, 408, 425, 429, 500, 502, 503, 504])
+def test_other_statuses_wait(status: int, open_client: Opener, clock: FixedClock) -> None:
+    """The upload stays, backs off, and is accepted when its time has come."""
+    transport = MemoryTransport([Answer(status=status)])
+    client = open_client(transport=transport, coins=LATE)
+    client.record("page", "x")
+    assert not client.flush(timeout=0.0)
+    assert client.waiting() == 1
+    assert not client.flush(timeout=0.0)  # not due yet
+    assert len(transport.bodies) == 1
+    clock.advance(seconds=5.1)
+    assert client.flush()
+    assert ids_of(transport)[0] == ids_of(transport)[1]
+
+
+def test_backoff_doubles_up_to_an_hour_and_jitters_fully(
+    open_client: Opener, clock: FixedClock
+) -> None:
+    """Uniform between nothing and 5 seconds times 2^(attempts - 1), an hour at most."""
+    transport = MemoryTransport([None] * 40)
+    client = open_client(transport=transport, coins=LATE)
+    client.record("page", "x")
+    waits = []
+    for _ in range(14):
+        client.flush(timeout=0.0)
+        waits.append(retry_at(client) - clock())
+        clock.now = retry_at(client)
+    expected = [min(5.0 * 2**i, 3600.0) for i in range(14)]
+    assert waits == pytest.approx(expected, rel=1e-6)
+    client.close()
+    early = open_client(transport=transport, coins=EARLY)
+    assert not early.flush(timeout=0.0)
+    assert len(transport.bodies) == 15
+    assert retry_at(early) == clock()
+
+
+def test_retry_after_is_honoured(open_client: Opener, clock: FixedClock) -> None:
+    """Not a moment before; and no collector can silence a device for longer than a day."""
+    script = [Answer(status=503, retry_after=120.0), Answer(status=429, retry_after=1e9)]
+    transport = MemoryTransport(script)
+    put_by(open_client, "x")
+    client = open_client(transport=transport, coins=EARLY)
+    assert not client.flush(timeout=0.05)
+    clock.advance(seconds=119)
+    assert not client.flush(timeout=0.05)
+    assert len(transport.bodies) == 1
+    clock.advance(seconds=1)
+    assert not client.flush(timeout=0.05)
+    assert len(transport.bodies) == 2
+    assert retry_at(client) - clock() <= DAY
+    clock.advance(days=1)
+    assert client.flush()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b'{"reports":[]}', b'{"reports":[{}]}', b"[]", b'{"reports":[1]}', b"\xff"],
+)
+def test_answer_that_is_not_whole_is_asked_for_again(body: bytes, open_client: Opener) -> None:
+    """The same upload goes again; the collector knows its id."""
+    transport = MemoryTransport([Answer(status=200, body=body)])
+    put_by(open_client, "x")
+    client = open_client(transport=transport, coins=EARLY)
+    assert client.flush()
+    assert ids_of(transport) == [ids_of(transport)[0]] * 2
+    assert client.counters() == {"accepted": 1, "recorded": 1}
+
+
+def test_each_report_has_a_status_of_its_own(open_client: Opener) -> None:
+    """A refused one is counted by the collector's reason and not sent again."""
+    statuses = [
+        {"status": "accepted"},
+        {"status": "refused", "reason": "unknown metric"},
+        {"status": "refused", "reason": "<script>" * 100},
+    ]
+    answer = Answer(status=200, body=json.dumps({"reports": statuses}).encode())
+    transport = MemoryTransport([answer])
+    client = open_client(*(metric_of(name) for name in "abc"), transport=transport)
+    for name in "abc":
+        client.record(name, "x")
+    assert client.flush()
+    assert [report.status for report in client.log()[0].reports] == [
+        "accepted",
+        "refused: unknown metric",
+        "refused: no reason given",
+    ]
+    assert client.counters() == {
+        "accepted": 1,
+        "recorded": 3,
+        "refused: no reason given": 1,
+        "refused: unknown metric": 1,
+    }
+
+
+def test_upload_is_given_up_seven_days_after_its_first_attempt(
+    open_client: Opener, clock: FixedClock
+) -> None:
+    """Counted; waiting before the first attempt does not count."""
+    transport = MemoryTransport([None, None])
+    put_by(open_client, "x")
+    client = open_client(transport=transport, coins=EARLY)
+    clock.advance(days=30)
+    assert not client.flush(timeout=0.0)
+    clock.advance(days=7)
+    assert not client.flush(timeout=0.0)
+    assert client.waiting() == 1
+    clock.advance(seconds=1)
+    put_by(open_client, "y")
+    assert client.flush()
+    assert client.counters()["given_up"] == 1
+    assert client.counters()["accepted"] == 1
+    assert len(set(ids_of(transport))) == 2
+
+
+def test_clock_set_back_does_not_stop_the_sender(open_client: Opener, clock: FixedClock) -> None:
+    """A waiting time of years is taken for what it is."""
+    transport = MemoryTransport([None])
+    client = open_client(transport=transport, coins=LATE)
+    client.record("page", "x")
+    assert not client.flush(timeout=0.0)
+    clock.advance(days=-400)
+    assert client.flush()
+
+
+def test_spool_is_bounded_in_number(open_client: Opener) -> None:
+    """The oldest go first and are counted."""
+    client = open_client(limits=SpoolLimits(reports=5))
+    for _ in range(12):
+        assert client.record("page", "x") is Outcome.RECORDED
+    assert client.waiting() == 5
+    assert client.counters()["dropped_full"] == 7
+    with client._store.reading() as db:
+        assert [row[0] for row in db.execute("SELECT seq FROM report")] == [8, 9, 10, 11, 12]
+
+
+def test_spool_is_bounded_in_bytes(open_client: Opener) -> None:
+    """16 bytes of bits, and 128 for the rest of a row."""
+    client = open_client(limits=SpoolLimits(n_bytes=144 * 3 + 1))
+    for _ in range(12):
+        client.record("page", "x")
+    assert client.waiting() == 3
+    assert client.counters()["dropped_full"] == 9
+
+
+def test_log_is_what_left_the_device(open_client: Opener, clock: FixedClock) -> None:
+    """Day, bytes, parameters and loss; unanswered attempts too, what never left not."""
+    transport = MemoryTransport([None])
+    metric = metric_of()
+    put_by(open_client, "x")
+    client = open_client(metric, transport=transport, coins=EARLY)
+    assert client.log() == []
+    assert not client.flush(timeout=0.0)
+    (sent,) = client.log()
+    assert (sent.day, sent.attempts) == ("2026-11-18", 1)
+    assert sent.reports[0].status == "unanswered"
+    clock.advance(days=1)
+    assert client.flush()
+    (sent,) = client.log()
+    assert (sent.day, sent.attempts) == ("2026-11-18", 2)
+    assert sent.body == transport.bodies[0]
+    (report,) = sent.reports
+    assert report.params == metric.params
+    assert report.nats == pytest.approx(client.spent().nats)
+    assert report.bits == transport.reports[0].bits
+    assert report.status == "accepted"
+
+
+def test_log_forgets_the_oldest(open_client: Opener) -> None:
+    """Settled uploads beyond the limit go; what waits is not touched."""
+    client = open_client(transport=MemoryTransport(), limits=SpoolLimits(log=3))
+    for _ in range(7):
+        client.record("page", "x")
+    assert client.flush()
+    client.record("page", "x")
+    assert client.flush()
+    assert len(client.log()) <= 4
+
+
+def test_transport_of_the_host_may_raise_anything(open_client: Opener) -> None:
+    """It is taken for a network that failed; nothing reaches the host."""
+
+    class Broken(MemoryTransport):
+        def send(self, *_: object, **__: object) -> Answer:
+            raise RuntimeError("a bug")
+
+    client = open_client(transport=Broken())
+    client.record("page", "x")
+    assert not client.flush(timeout=0.0)
+    assert client.waiting() == 1
+
+
+def test_without_a_collector_reports_wait(open_client: Opener) -> None:
+    """flush() says that they do."""
+    client = open_client()
+    assert client.flush()
+    client.record("page", "x")
+    assert not client.flush()
+
+
+def test_two_clients_do_not_send_an_upload_at_once(open_client: Opener, clock: FixedClock) -> None:
+    """A claim keeps the other process away until it is old."""
+
+    class Slow(MemoryTransport):
+        def send(self, body: bytes, *, timeout: float) -> Answer:
+            if len(self.bodies) == 0:
+                assert not other.flush(timeout=0.0)
+            return super().send(body, timeout=timeout)
+
+    transport = Slow()
+    other_transport = MemoryTransport()
+    client = open_client(transport=transport)
+    other = open_client(transport=other_transport)
+    client.record("page", "x")
+    assert client.flush()
+    assert other_transport.bodies == []
+    assert clock.now > 0
+
+
+# The background sender
+
+
+def wait_until(condition: Any, seconds: float = 20.0) -> None:
+    """Poll a condition; fail if it does not come true."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.005)
+
+
+def senders() -> list[threading.Thread]:
+    """Return the sender threads that are alive."""
+    return [thread for thread in threading.enumerate() if thread.name == "rappor-sender"]
+
+
+def test_no_thread_until_something_is_recorded(open_client: Opener) -> None:
+    """Opening, looking and refusing start none; closing ends it."""
+    before = len(senders())
+    client = open_client(transport=MemoryTransport(), opted_out={"page"})
+    client.record("page", "x")
+    client.flush()
+    client.spent()
+    assert len(senders()) == before
+    client.close()
+    client = open_client(transport=MemoryTransport())
+    client.record("page", "x")
+    assert len(senders()) == before + 1
+    client.record("page", "x")
+    assert len(senders()) == before + 1
+    client.close()
+    assert len(senders()) == before
+
+
+def test_background_sender_delivers(open_client: Opener) -> None:
+    """Everything, one upload after the other, without flush()."""
+    transport = MemoryTransport([None, Answer(status=500)])
+    client = open_client(transport=transport, max_delay=0.0, coins=EARLY)
+    for _ in range(5):
+        client.record("page", "x")
+    wait_until(lambda: client.waiting() == 0)
+    client.record("page", "x")
+    wait_until(lambda: client.waiting() == 0)
+    assert len(transport.reports) == 6
+
+
+def test_background_sender_waits_a_random_time_first(open_client: Opener) -> None:
+    """With the largest coin and an hour of delay nothing leaves; with the smallest all does."""
+    late = MemoryTransport()
+    client = open_client(transport=late, max_delay=3600.0, coins=LATE, folder="late")
+    client.record("page", "x")
+    early = MemoryTransport()
+    other = open_client(transport=early, max_delay=3600.0, coins=EARLY, folder="early")
+    other.record("page", "x")
+    wait_until(lambda: other.waiting() == 0)
+    assert late.bodies == []
+
+
+def test_background_sender_releases_held_reports(open_client: Opener, clock: FixedClock) -> None:
+    """When the interval is over, without another event."""
+    transport = MemoryTransport()
+    client = open_client(
+        metric_of("held", interval="day"), metric_of(), transport=transport, max_delay=0.0
+    )
+    client.record("held", "x")
+    client.record("page", "x")
+    wait_until(lambda: len(transport.reports) == 1)
+    clock.advance(days=1)
+    client.record("page", "x")  # wakes the sender: the clock of this test does not tick
+    wait_until(lambda: len(transport.reports) == 3)
+    assert {report.metric for report in transport.reports} == {"held", "page"}
+
+
+# Disks that fail
+
+
+def break_store(client: Client, monkey: str) -> None:
+    """Make every further write of a client fail as a full or read-only disk does."""
+    client._store.close()
+    with client._store._lock:
+        connection = client._store._connection()
+        if monkey == "full":
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+            connection.execute(f"PRAGMA max_page_count = {pages}")
+        else:
+            connection.execute("PRAGMA query_only = ON")
+
+
+@pytest.mark.parametrize("failure", ["full", "read-only"])
+def test_failing_disk_does_not_reach_the_host(
+    failure: str, open_client: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A counter and a log line without a value; what was there stays; later it goes on."""
+    transport = MemoryTransport()
+    client = open_client(transport=transport)
+    client.record("page", "first")
+    break_store(client, failure)
+    outcomes = [client.record("page", f"telltale {i}") for i in range(400)]
+    assert outcomes[-1] is Outcome.FAILED
+    failed = outcomes.count(Outcome.FAILED)
+    assert client.counters()["storage_failures"] == failed
+    assert "telemetry could not be stored" in caplog.text
+    assert "telltale" not in caplog.text
+    client.close()
+    assert client.record("page", "x") is Outcome.RECORDED
+    assert client.waiting() == 402 - failed
+
+
+def test_folder_that_cannot_be_made_does_not_reach_the_host(
+    open_client: Opener, tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file is in the way: opening and recording fail quietly."""
+    (tmp_path / "device").write_text("in the way")
+    client = open_client(transport=MemoryTransport())
+    assert client.record("page", "x") is Outcome.FAILED
+    assert client.counters() == {"storage_failures": 2}
+    assert caplog.text.count("telemetry could not be stored") == 2
+    assert client.flush(timeout=0.0) is False
+
+
+def test_database_of_another_version_is_left_alone(
+    open_client: Opener, tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is recorded into it and nothing in it is changed."""
+    open_client().close()
+    path = tmp_path / "device" / "telemetry.sqlite3"
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    client = open_client()
+    assert client.record("page", "x") is Outcome.FAILED
+    assert "DatabaseError" in caplog.text
+
+
+def test_upload_error_carries_what_happened() -> None:
+    """Status, whether to try again, and when."""
+    error = UploadError("no", status=503, retry_after=2.0)
+    assert (error.status, error.retryable, error.retry_after) == (503, True, 2.0)

@@ -1,0 +1,71 @@
+"""The protocol's golden vectors, through the whole client: secret's file to upload."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import make_vectors
+import pytest
+from devices import UNCAPPED, metric_of
+from places import VECTORS
+from rappor_client import Client, Outcome
+from rappor_client.testing import FixedClock, MemoryTransport
+
+from rappor import Params, Registry
+
+ROWS = json.loads((VECTORS / "response.json").read_text())
+
+
+def write_identity(folder: Path, secret: bytes) -> None:
+    """Write the file as its format says: a line, the secret, 8 bytes of SHA-256 over both."""
+    head = b"rappor identity 1\n" + secret
+    folder.mkdir(mode=0o700)
+    (folder / "identity").write_bytes(head + hashlib.sha256(head).digest()[:8])
+
+
+def calendar_of(epoch: str) -> tuple[str | None, str]:
+    """Return the kind of an epoch and a day in it."""
+    if not epoch:
+        return None, "2026-11-18"
+    year, _, part = epoch.partition("-")
+    if not part:
+        return "year", f"{year}-06-01"
+    if part.startswith("Q"):
+        return "quarter", f"{year}-{3 * int(part[1:]):02}-01"
+    return "month", f"{epoch}-15"
+
+
+@pytest.mark.parametrize("number", range(len(ROWS)))
+def test_client_sends_what_the_vectors_say(number: int, tmp_path: Path) -> None:
+    """For the stated secret, metric, epoch, value and coins: cohort and report, bit for bit."""
+    row: dict[str, Any] = ROWS[number]
+    letters = {key: row[key] for key in ("k", "h", "m", "f", "p", "q")}
+    params = Params(**letters, encoding=row["encoding"], insecure=True)
+    epoch, day = calendar_of(row["epoch"])
+    write_identity(tmp_path / "device", bytes.fromhex(row["secret"]))
+    transport = MemoryTransport()
+    with Client.open(
+        tmp_path / "device",
+        registry=Registry([metric_of(row["metric"], params, epoch=epoch)]),
+        transport=transport,
+        caps=UNCAPPED,
+        max_delay=3600.0,
+        clock=FixedClock(day),
+        coins=partial(make_vectors.coins, bytes.fromhex(row["coins_seed"])),
+    ) as client:
+        assert client.record(row["metric"], row["value"]) is Outcome.RECORDED
+        assert client.flush()
+    (report,) = transport.reports
+    assert report.cohort == row["cohort"]
+    assert report.params == params.fingerprint
+    assert report.bits.hex() == row["report"]
+
+
+def test_vectors_reach_every_kind_of_epoch() -> None:
+    """The test above looks at something."""
+    assert {calendar_of(row["epoch"])[0] for row in ROWS} >= {None, "quarter"}
+    assert len(ROWS) >= 10

@@ -1,0 +1,236 @@
+"""The compiled loops: bits summed and reports made, against plain loops."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from rappor.candidates.hashing import bloom_cells
+from rappor.counts.bit_sums import sum_bits
+from rappor.errors import ReportError
+from rappor.protocol.params import ONE, Params
+from rappor.protocol.randomizer import Coins, instantaneous_response, permanent_response
+from rappor.simulation.kernels import add_cells, respond, set_bits
+
+WIDTHS = [1, 7, 8, 9, 64, 100, 128, 129, 2040]
+
+
+def pack(bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return np.packbits(bits, axis=1, bitorder="little")
+
+
+def random_bits(n: int, k: int) -> NDArray[np.uint8]:
+    return np.random.default_rng([n, k]).integers(0, 2, (n, k), dtype=np.uint8)
+
+
+def naive_sums(
+    bits: NDArray[np.uint8], cohorts: list[int], m: int
+) -> tuple[list[list[int]], list[int]]:
+    ones = [[0] * bits.shape[1] for _ in range(m)]
+    reports = [0] * m
+    for row, j in zip(bits.tolist(), cohorts, strict=True):
+        reports[j] += 1
+        ones[j] = [total + bit for total, bit in zip(ones[j], row, strict=True)]
+    return ones, reports
+
+
+@pytest.mark.parametrize("k", WIDTHS)
+def test_sums_are_those_of_a_plain_loop(k: int) -> None:
+    """Every bit of every width lands in its own cell."""
+    bits, m = random_bits(300, k), 3
+    cohorts = np.random.default_rng(k).integers(0, m, len(bits))
+    ones, reports = sum_bits(pack(bits), cohorts, k=k, m=m)
+    assert (ones.tolist(), reports.tolist()) == naive_sums(bits, cohorts.tolist(), m)
+    assert ones.dtype == reports.dtype == np.int64
+
+
+@pytest.mark.parametrize("n", [0, 1, 254, 255, 256, 509, 510, 511, 1021])
+def test_a_full_lane_is_emptied_in_time(n: int) -> None:
+    """All-ones reports of one cohort are counted exactly around each multiple of 255."""
+    packed = pack(np.ones((n, 9), dtype=np.uint8)) if n else np.empty((0, 2), dtype=np.uint8)
+    ones, reports = sum_bits(packed, np.ones(n, dtype=np.int32), k=9, m=2)
+    assert ones.tolist() == [[0] * 9, [n] * 9]
+    assert reports.tolist() == [0, n]
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
+def test_cohorts_of_any_integer_type_are_counted(dtype: str) -> None:
+    """The type of the cohorts' integers changes nothing."""
+    bits = random_bits(50, 12)
+    cohorts = np.arange(50) % 5
+    expected = sum_bits(pack(bits), cohorts, k=12, m=5)
+    ones, reports = sum_bits(pack(bits), cohorts.astype(dtype), k=12, m=5)
+    assert np.array_equal(ones, expected[0])
+    assert np.array_equal(reports, expected[1])
+
+
+def test_read_only_and_strided_reports_are_counted() -> None:
+    """Borrowed buffers and slices need no preparation."""
+    bits = random_bits(40, 16)
+    packed = np.frombuffer(pack(bits).tobytes(), dtype=np.uint8).reshape(40, 2)
+    ones, _ = sum_bits(packed[::2], np.zeros(40, dtype=np.int64)[::2], k=16, m=1)
+    assert ones.tolist() == [bits[::2].sum(axis=0).tolist()]
+
+
+def test_the_largest_number_of_cohorts_is_counted() -> None:
+    """The first and the last of 65,536 cohorts keep their own reports."""
+    packed = np.array([[1], [2], [3]], dtype=np.uint8)
+    ones, reports = sum_bits(packed, np.array([0, 65535, 65535], dtype=np.uint16), k=2, m=65536)
+    assert ones[[0, 65535]].tolist() == [[1, 0], [1, 2]]
+    assert (reports.sum(), ones.sum()) == (3, 4)
+
+
+@pytest.mark.parametrize("cohort", [-1, 4, 2**31, -(2**63), 2**63 - 1])
+def test_a_cohort_outside_the_range_is_refused_with_its_row(cohort: int) -> None:
+    """No report is counted into another cohort."""
+    cohorts = np.array([0, 3, cohort])
+    with pytest.raises(ReportError, match=rf"cohort must be in \[0, 3\], got {cohort} in row 12"):
+        sum_bits(np.zeros((3, 1), dtype=np.uint8), cohorts, k=8, m=4, first_row=10)
+
+
+def test_a_cohort_above_every_signed_integer_is_refused() -> None:
+    """An unsigned cohort does not wrap into the range."""
+    cohorts = np.array([2**64 - 1], dtype=np.uint64)
+    with pytest.raises(ReportError, match="got 18446744073709551615 in row 0"):
+        sum_bits(np.zeros((1, 1), dtype=np.uint8), cohorts, k=8, m=4)
+
+
+@pytest.mark.parametrize("k", [1, 7, 9, 100, 129])
+def test_every_unused_bit_must_be_zero(k: int) -> None:
+    """A 1 beyond bit k - 1 is refused with its row; a 1 at bit k - 1 is not."""
+    n_bytes = (k + 7) // 8
+    for i in range(k - 1, 8 * n_bytes):
+        packed = np.zeros((5, n_bytes), dtype=np.uint8)
+        packed[3, i // 8] = 1 << i % 8
+        if i < k:
+            sum_bits(packed, np.zeros(5, dtype=np.int64), k=k, m=1)
+        else:
+            with pytest.raises(ReportError, match=f"bits from {k} on must be 0, got a 1 in row 3"):
+                sum_bits(packed, np.zeros(5, dtype=np.int64), k=k, m=1)
+
+
+@pytest.mark.parametrize(
+    ("packed", "cohorts"),
+    [
+        (np.zeros((2, 3), np.uint8), np.zeros(2, np.int64)),
+        (np.zeros(2, np.uint8), np.zeros(2, np.int64)),
+        (np.zeros((2, 2), np.int64), np.zeros(2, np.int64)),
+        (np.zeros((2, 2), np.uint8), np.zeros(3, np.int64)),
+        (np.zeros((2, 2), np.uint8), np.zeros((2, 1), np.int64)),
+        (np.zeros((2, 2), np.uint8), np.zeros(2, np.float64)),
+        (np.zeros((2, 2), np.uint8), np.zeros(2, np.bool_)),
+    ],
+)
+def test_arrays_of_another_shape_or_type_are_refused(
+    packed: NDArray[np.uint8], cohorts: NDArray[np.int64]
+) -> None:
+    """Mismatched arrays raise instead of being read out of bounds."""
+    with pytest.raises(ReportError, match="must be"):
+        sum_bits(packed, cohorts, k=16, m=1)
+
+
+@pytest.mark.parametrize("k", WIDTHS)
+def test_listed_bits_are_set(k: int) -> None:
+    """Every bit number sets its own bit, twice is once, and -1 sets none."""
+    cells = np.array([[i, i] for i in range(k)] + [[0, k - 1], [-1, -1]], dtype=np.int32)
+    expected = np.vstack([np.eye(k), np.zeros((2, k))]).astype(np.uint8)
+    expected[k, [0, k - 1]] = 1
+    assert np.array_equal(set_bits(cells, k), pack(expected))
+
+
+def test_cells_gather_the_devices_that_set_them() -> None:
+    """Each device counts once at each distinct bit of its string in its cohort."""
+    params = Params(k=5, h=3, m=4, f=0.5, p=0.25, q=0.75)
+    digests = np.random.default_rng(2).integers(0, 2**63, (30, 2), dtype=np.uint64)
+    devices = np.random.default_rng(3).integers(0, 100, (30, 4))
+    expected = np.zeros((4, 5), dtype=np.int64)
+    cells = bloom_cells(digests, params)
+    for s, j in itertools.product(range(30), range(4)):
+        for cell in {int(c) for c in cells[s, 3 * j : 3 * j + 3]} - {-1}:
+            expected[j, cell - 5 * j] += devices[s, j]
+    ones = np.zeros((4, 5), dtype=np.int64)
+    add_cells(cells, devices, ones)
+    assert np.array_equal(ones, expected)
+
+
+def report_bit(bit: int, u: int, v: int, params: Params) -> int:
+    """Apply the protocol's rule to one bit, in Python's unbounded integers."""
+    if u < params.t_f:
+        permanent = 1
+    elif u < 2 * params.t_f:
+        permanent = 0
+    else:
+        permanent = bit
+    return int(v < (params.t_q if permanent else params.t_p))
+
+
+def boundary_coins(*thresholds: int) -> list[int]:
+    """List the coins at which an outcome may change: each threshold, and one to either side."""
+    near = {t + step for t in (0, *thresholds, ONE) for step in (-1, 0, 1)}
+    return sorted(u for u in near if 0 <= u < ONE)
+
+
+@pytest.mark.parametrize(
+    ("f", "p", "q"),
+    [
+        (0.5, 0.25, 0.75),
+        (0.0, 0.25, 0.75),
+        (0.5, 0.0, 1.0),
+        (0.0, 0.0, 1.0),
+        (2**-31, 2**-32, 1 - 2**-32),
+        (1 - 2**-31, 0.0, 2**-32),
+        (0.25, 1 - 2**-32, 1.0),
+    ],
+)
+@pytest.mark.parametrize("k", [2, 8, 13])
+def test_responses_follow_the_rule_at_every_boundary(f: float, p: float, q: float, k: int) -> None:
+    """Each pair of coins next to a threshold, at each bit position, gives the rule's bit."""
+    params = Params(k=k, f=f, p=p, q=q, insecure=True)
+    us = boundary_coins(params.t_f, 2 * params.t_f)
+    vs = boundary_coins(params.t_p, params.t_q)
+    cases = np.array([(b, u, v) for b in (0, 1) for u in us for v in vs])
+    turns = np.arange(len(cases))[:, None] + np.arange(k)  # each case at each position
+    bits, permanent, instantaneous = cases[turns % len(cases)].transpose(2, 0, 1)
+    got = respond(
+        pack(bits.astype(np.uint8)),
+        permanent.astype(np.uint32),
+        instantaneous.astype(np.uint32),
+        params,
+    )
+    rule = np.vectorize(lambda b, u, v: report_bit(b, u, v, params))
+    assert np.array_equal(got, pack(rule(bits, permanent, instantaneous).astype(np.uint8)))
+
+
+@pytest.mark.parametrize("k", WIDTHS)
+def test_responses_of_random_coins_follow_the_rule(k: int) -> None:
+    """Every width gives the rule's bits, and unused bits stay 0."""
+    params = Params(k=max(k, 2), f=0.5, p=0.25, q=0.75)
+    rng = np.random.default_rng(k)
+    permanent, instantaneous = rng.integers(0, ONE, (2, 40, params.k), dtype=np.uint32)
+    bits = random_bits(40, params.k)
+    rule = np.vectorize(lambda b, u, v: report_bit(b, u, v, params))
+    expected = rule(bits, permanent.astype(np.int64), instantaneous.astype(np.int64))
+    got = respond(pack(bits), permanent, instantaneous, params)
+    assert np.array_equal(got, pack(expected.astype(np.uint8)))
+
+
+@pytest.mark.parametrize("k", WIDTHS)
+def test_responses_are_those_of_the_device(k: int) -> None:
+    """The device's own two responses give the same report for the same coins."""
+    params = Params(k=max(k, 2), f=0.4, p=0.3, q=1.0)
+    rng = np.random.default_rng(k)
+    permanent, instantaneous = rng.integers(0, ONE, (2, 20, params.k), dtype=np.uint32)
+    packed = pack(random_bits(20, params.k))
+    reports = respond(packed, permanent, instantaneous, params)
+    for row in range(20):
+        memoised = permanent_response(packed[row].tobytes(), params, dealt(permanent[row]))
+        sent = instantaneous_response(memoised, params, dealt(instantaneous[row]))
+        assert sent == reports[row].tobytes()
+
+
+def dealt(coins: NDArray[np.uint32]) -> Coins:
+    """Return a coin that falls as told."""
+    return lambda n: coins[:n].tolist()

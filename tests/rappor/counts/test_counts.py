@@ -1,0 +1,491 @@
+"""Counts: a checked, additive record, and its file."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import pickle
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rappor.counts.counts import Counts
+from rappor.errors import FileError, MetricError, ParamsError, ReportError
+from rappor.protocol.params import Params
+from rappor.protocol.wire import Report
+
+PARAMS = Params(k=3, m=2, f=0.5, p=0.25, q=0.75)
+OTHER = Params(k=3, m=2, f=0.5, p=0.25, q=0.8)
+
+
+def small(metric: str = "page") -> Counts:
+    return Counts(PARAMS, [[1, 0, 5], [2, 2, 0]], [5, 2], metric)
+
+
+@st.composite
+def some_counts(draw: st.DrawFn, limit: int = 2**40) -> Counts:
+    reports = draw(st.lists(st.integers(0, limit), min_size=2, max_size=2))
+    ones = [[draw(st.integers(0, n)) for _ in range(3)] for n in reports]
+    return Counts(PARAMS, ones, reports, "page")
+
+
+@given(some_counts(), some_counts(), some_counts())
+def test_counts_form_a_commutative_monoid(a: Counts, b: Counts, c: Counts) -> None:
+    """Order and grouping do not matter, zero changes nothing, subtraction undoes."""
+    zero = Counts.zero(PARAMS, "page")
+    assert a + b == b + a
+    assert (a + b) + c == a + (b + c)
+    assert a + zero == a == zero + a
+    assert (a + b) - b == a
+    assert sum([a, b, c]) == a + b + c
+    assert (a + b).n_reports == a.n_reports + b.n_reports
+
+
+def test_values_are_compared_and_not_hashed() -> None:
+    """Equality looks at everything, and a mutable-looking record is no dictionary key."""
+    assert small() == small()
+    assert small() != small("other")
+    assert small() != Counts(OTHER, small().ones, small().reports, "page")
+    assert small() != Counts(PARAMS, small().ones, [5, 3], "page")
+    assert small() != Counts(PARAMS, [[1, 1, 5], [2, 2, 0]], [5, 2], "page")
+    assert small() != 5
+    with pytest.raises(TypeError):
+        hash(small())
+
+
+def test_counts_cannot_be_changed_from_outside() -> None:
+    """The tables are read-only copies."""
+    ones = np.array([[1, 0, 5], [2, 2, 0]])
+    counts = Counts(PARAMS, ones, [5, 2], "page")
+    ones[0, 0] = 4
+    assert counts == small()
+    with pytest.raises(ValueError, match="read-only"):
+        counts.ones[0, 0] = 4
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        counts.metric = "site"  # type: ignore[misc]
+
+
+def test_counts_travel_between_processes() -> None:
+    """A worker's counts survive pickling."""
+    assert pickle.loads(pickle.dumps(small())) == small()  # noqa: S301  (our own bytes)
+
+
+def test_the_repr_shows_no_counts() -> None:
+    """What it is and how many reports, not the table."""
+    fingerprint = PARAMS.fingerprint
+    expected = f"Counts(metric='page', params={fingerprint}, m=2, k=3, n_reports=7)"
+    assert repr(small()) == expected
+
+
+def test_another_collection_is_not_added() -> None:
+    """A sentence says both sides."""
+    theirs = Counts.zero(OTHER, "page")
+    pair = f"parameters {PARAMS.fingerprint} and under parameters {OTHER.fingerprint}"
+    with pytest.raises(ParamsError, match=f"{pair} cannot be added"):
+        small() + theirs
+    with pytest.raises(ParamsError, match=f"{pair} cannot be subtracted"):
+        small() - theirs
+    with pytest.raises(MetricError, match="metric 'page' and of metric 'site' cannot be added"):
+        small() + small("site")
+    with pytest.raises(TypeError):
+        small() + 1  # type: ignore[operator]
+    with pytest.raises(TypeError):
+        1 + small()
+
+
+def test_no_count_falls_below_zero() -> None:
+    """Subtracting what was never added is refused."""
+    with pytest.raises(ReportError, match=r"ones must be whole numbers .* got -1 at cohort 0, bit"):
+        small() - small() - Counts(PARAMS, [[1, 0, 0], [0, 0, 0]], [1, 0], "page")
+    with pytest.raises(ReportError, match="ones must be at most"):
+        small() - Counts(PARAMS, [[0, 0, 0], [0, 0, 0]], [1, 0], "page")
+
+
+def test_sums_beyond_64_bits_are_refused() -> None:
+    """An overflow does not wrap into a plausible count."""
+    huge = Counts(PARAMS, np.zeros((2, 3), int), [2**63 - 1, 0], "page")
+    assert (huge.n_reports, huge.reports.tolist()) == (2**63 - 1, [2**63 - 1, 0])
+    with pytest.raises(ReportError, match="reports must be whole numbers"):
+        huge + huge
+
+
+@pytest.mark.parametrize(
+    ("ones", "reports", "reason"),
+    [
+        (np.zeros((3, 2), int), [0, 0], r"ones must have shape \(2, 3\), got \(3, 2\)"),
+        (np.zeros((2, 3), int), [0], r"reports must have shape \(2,\), got \(1,\)"),
+        ([[0, 0, 0], [0, -1, 0]], [0, 0], "got -1 at cohort 1, bit 1"),
+        (np.zeros((2, 3), int), [0, -5], "got -5 at cohort 1"),
+        ([[0, 0, 0], [0, 4, 0]], [9, 3], "got 4 ones in 3 reports at cohort 1, bit 1"),
+        ([[0, 0, 0], [0, 0.5, 0]], [9, 3], "got 0.5 at cohort 1, bit 1"),
+        ([[0, 0, math.nan], [0, 0, 0]], [9, 3], "got nan at cohort 0, bit 2"),
+        ([[0, 0, math.inf], [0, 0, 0]], [9, 3], "got inf at cohort 0, bit 2"),
+        (np.zeros((2, 3)), [2.0**63, 0], "reports must be whole numbers"),
+        (np.zeros((2, 3)), np.array([2**63, 0], dtype=np.uint64), "reports must be whole numbers"),
+        (np.zeros((2, 3), bool), [0, 0], "ones must be integers, got bool"),
+        (np.zeros((2, 3), complex), [0, 0], "ones must be integers, got complex"),
+        ([["0"] * 3] * 2, [0, 0], "ones must be integers"),
+    ],
+)
+def test_impossible_tables_are_refused(ones: Any, reports: Any, reason: str) -> None:
+    """Shape, sign, wholeness and the bound by the reports are checked at the border."""
+    with pytest.raises(ReportError, match=reason):
+        Counts(PARAMS, ones, reports)
+
+
+def test_integral_floats_are_counts() -> None:
+    """A data frame that turned integers into floats has lost nothing."""
+    assert Counts(PARAMS, small().ones.astype(float), [5.0, 2.0], "page") == small()
+
+
+def test_the_metric_must_be_text() -> None:
+    """A misplaced argument is noticed."""
+    with pytest.raises(MetricError, match="metric must be a text, got int"):
+        Counts(PARAMS, small().ones, small().reports, 5)  # type: ignore[arg-type]
+
+
+def report(cohort: int, bits: int, *, metric: str = "page", params: Params = PARAMS) -> Report:
+    return Report(metric=metric, params=params.fingerprint, cohort=cohort, bits=bytes([bits]))
+
+
+def test_reports_are_counted() -> None:
+    """Each report adds one to its cohort and to each of its ones."""
+    reports = [report(0, 0b100)] * 4 + [report(0, 0b101)] + [report(1, 0b011)] * 2
+    assert Counts.from_reports(iter(reports), PARAMS, "page") == small()
+    assert Counts.from_reports([], PARAMS, "page") == Counts.zero(PARAMS, "page")
+
+
+def test_many_reports_are_counted_in_batches() -> None:
+    """More reports than are held at a time lose none."""
+    counts = Counts.from_reports((report(1, 0b010) for _ in range(70_000)), PARAMS, "page")
+    assert counts.ones.tolist() == [[0, 0, 0], [0, 70_000, 0]]
+    assert counts.reports.tolist() == [0, 70_000]
+
+
+def test_a_report_of_another_collection_is_not_counted() -> None:
+    """Fingerprint and metric of every report are compared."""
+    with pytest.raises(ReportError, match=f"params must be {PARAMS.fingerprint}, got a report"):
+        Counts.from_reports([report(0, 0, params=OTHER)], PARAMS, "page")
+    with pytest.raises(ReportError, match="metric must be 'page', got a report of 'site'"):
+        Counts.from_reports([report(0, 0, metric="site")], PARAMS, "page")
+
+
+def test_packed_reports_are_counted() -> None:
+    """Packed rows and loose reports give the same counts."""
+    packed = np.array([[4], [4], [4], [4], [5], [3], [3]], dtype=np.uint8)
+    cohorts = np.array([0, 0, 0, 0, 0, 1, 1], dtype=np.uint16)
+    assert Counts.from_packed(packed, cohorts, PARAMS, "page") == small()
+
+
+@given(counts=some_counts(limit=2**62))
+def test_a_saved_file_reads_back(tmp_path_factory: pytest.TempPathFactory, counts: Counts) -> None:
+    """Saving and loading is the identity."""
+    path = tmp_path_factory.mktemp("counts") / "c.counts"
+    counts.save(path)
+    assert Counts.load(path) == counts
+
+
+def test_large_and_named_counts_read_back(tmp_path: Path) -> None:
+    """Compressed integers, category names and other letters than ASCII survive."""
+    path = tmp_path / "c"
+    params = Params(
+        k=200,
+        f=0.5,
+        p=0.25,
+        q=0.75,
+        encoding="onehot",
+        categories=tuple(f"größe {i}" for i in range(200)),
+    )
+    counts = Counts(params, np.arange(200)[None], [10**12], "m")
+    counts.save(path)
+    assert Counts.load(path) == counts
+    assert Counts.load(path).params.categories == params.categories
+    Counts.zero(Params.profile("strict")).save(path)
+    assert path.stat().st_size < 1000
+
+
+def test_a_file_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
+    """Every shorter version of a file is an error."""
+    path = tmp_path / "c"
+    small().save(path)
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(FileError):
+            Counts.load(path)
+
+
+def test_a_longer_file_is_refused(tmp_path: Path) -> None:
+    """Nothing may follow the integers."""
+    path = tmp_path / "c"
+    small().save(path)
+    whole = path.read_bytes()
+    for tail in (b"\0", b"\n", whole):
+        path.write_bytes(whole + tail)
+        with pytest.raises(FileError):
+            Counts.load(path)
+
+
+def test_any_changed_byte_is_refused(tmp_path: Path) -> None:
+    """Every single-bit change of a file is an error."""
+    path = tmp_path / "c"
+    small().save(path)
+    whole = path.read_bytes()
+    for i in range(len(whole)):
+        for bit in range(8):
+            path.write_bytes(whole[:i] + bytes([whole[i] ^ 1 << bit]) + whole[i + 1 :])
+            with pytest.raises(FileError):
+                Counts.load(path)
+
+
+def test_the_payload_is_little_endian_and_documented(tmp_path: Path) -> None:
+    """A file built from the documentation alone loads."""
+    path = tmp_path / "c"
+    path.write_bytes(forged())
+    assert Counts.load(path) == small()
+
+
+def forged(integers: tuple[int, ...] = (5, 2, 1, 0, 5, 2, 2, 0), **header: Any) -> bytes:
+    """Build a file with a right digest around any header and integers."""
+    document = {
+        "metric": "page",
+        "packing": "raw",
+        "params": json.loads(PARAMS.to_json()),
+        "shape": [2, 3],
+    } | header
+    line = json.dumps({key: value for key, value in document.items() if value is not ...})
+    return sealed(line, packed(integers))
+
+
+def packed(integers: tuple[int, ...]) -> bytes:
+    return b"".join(n.to_bytes(8, "little", signed=True) for n in integers)
+
+
+def sealed(line: str, payload: bytes) -> bytes:
+    magic, head = b"RAPPOR COUNTS 1\n", line.encode() + b"\n"
+    digest = hashlib.sha256(magic + head + payload).hexdigest().encode() + b"\n"
+    return magic + head + digest + payload
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "it is not a counts file"),
+        (b"cohort,reports\n", "it is not a counts file"),
+        (forged().replace(b"COUNTS 1", b"COUNTS 2"), "another version"),
+        (forged(shape=[3, 2]), r"shape must be \[2, 3\]"),
+        (forged(metric=...), "its header is wrong"),
+        (forged(metric=7), "metric must be a text"),
+        (forged(params={}), "its header is wrong"),
+        (forged(params=[1]), "its header is wrong"),
+        (forged(packing="lzma"), "packing must be raw or zlib"),
+        (forged(packing="zlib"), "not a zlib stream"),
+        (forged((5, 2)), "it must hold 8 integers of 8 bytes, got 16 bytes"),
+        (forged((5, 2, 1, 0, 6, 2, 2, 0)), "got 6 ones in 5 reports at cohort 0, bit 2"),
+        (forged((5, -2, 1, 0, 5, 2, 2, 0)), "got -2 at cohort 1"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_its_reason(tmp_path: Path, data: bytes, reason: str) -> None:
+    """Foreign, of another version, or inconsistent although its digest is right."""
+    path = tmp_path / "c"
+    path.write_bytes(data)
+    with pytest.raises(FileError, match=reason) as caught:
+        Counts.load(path)
+    assert caught.value.path == str(path)
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (zlib.compress(packed((5, 2, 1, 0, 5, 2, 2, 0))) + b"\0", "cut off or too long"),
+        (zlib.compress(packed((5, 2, 1, 0, 5, 2, 2, 0)))[:-1], "cut off or too long"),
+        (zlib.compress(packed((5, 2, 1, 0, 5, 2, 2, 0, 0))), "cut off or too long"),
+        (zlib.compress(bytes(10**8)), "cut off or too long"),
+        (zlib.compress(packed((5, 2, 1, 0, 5, 2, 2))), "must hold 8 integers of 8 bytes, got 56"),
+    ],
+)
+def test_a_compressed_payload_of_another_length_is_refused(
+    tmp_path: Path, payload: bytes, reason: str
+) -> None:
+    """Exactly the integers that the shape asks for are unpacked."""
+    path = tmp_path / "c"
+    line = forged(packing="zlib").split(b"\n")[1].decode()
+    path.write_bytes(sealed(line, payload))
+    with pytest.raises(FileError, match=reason):
+        Counts.load(path)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    """The path and the system's reason are told."""
+    with pytest.raises(FileError, match="No such file"):
+        Counts.load(tmp_path / "nothing")
+
+
+def test_saving_replaces_a_file_whole(tmp_path: Path) -> None:
+    """The second save takes the place of the first, and leaves nothing else."""
+    path = tmp_path / "c"
+    small().save(path)
+    (small() + small()).save(path)
+    assert Counts.load(path).n_reports == 14
+    assert list(tmp_path.iterdir()) == [path]
+
+
+CSV = "cohort,reports,bit_0,bit_1,bit_2\n0,5,1,0,5\n1,2,2,2,0\n"
+
+
+def test_a_csv_table_is_plain(tmp_path: Path) -> None:
+    """Header, one line a cohort, nothing else; it reads back."""
+    path = tmp_path / "c.csv"
+    small().to_csv(path)
+    assert path.read_text() == CSV
+    assert Counts.from_csv(path, PARAMS, "page") == small()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cohort,reports,bit_0,bit_1,bit_2\n1,2,2,2,0\n0,5,1,0,5\n",
+        CSV.replace("\n", "\r\n"),
+        "\ufeff" + CSV,
+        CSV.rstrip(),
+        CSV.replace("5", "5.0"),
+        CSV.replace("5", '"5"'),
+    ],
+)
+def test_harmless_variants_of_a_table_are_read(tmp_path: Path, text: str) -> None:
+    """Row order, line endings, a byte-order mark, quotes and .0 carry no meaning."""
+    path = tmp_path / "c.csv"
+    path.write_bytes(text.encode())
+    assert Counts.from_csv(path, PARAMS, "page") == small()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (CSV, "", "line 1: columns must number 5, got 0"),
+        ("bit_2\n", "bit_2,bit_3\n", "line 1: columns must number 5, got 6"),
+        ("bit_1", "bit_2", "line 1: column must be bit_1, got 'bit_2'"),
+        ("2,2,2,0", "2,2,2", "line 3: fields must number 5, got 4"),
+        ("1,2,2,2,0\n", "\n", "line 3: fields must number 5, got 0"),
+        ("1,2,2,2,0\n", "", "cohorts must be 0 to 1, got no 1"),
+        ("1,2,2,2,0\n", "0,2,2,2,0\n", "line 3: cohort must come once, got 0 twice"),
+        ("1,2,2,2,0\n", "2,2,2,2,0\n", r"line 3: cohort must be in \[0, 1\], got 2"),
+        ("1,2,2,2,0\n", "-1,2,2,2,0\n", "line 3: cohort must be a whole number .* got '-1'"),
+        ("1,2,2,2,0\n", "1,2,2,,0\n", "line 3: bit_1 must be a whole number .* got ''"),
+        ("1,2,2,2,0\n", "1,2,2,nan,0\n", "line 3: bit_1 must be a whole number .* got 'nan'"),
+        ("1,2,2,2,0\n", "1,2,2,1.5,0\n", "line 3: bit_1 must be a whole number .* got '1.5'"),
+        ("1,2,2,2,0\n", "1,2,2,1_0,0\n", "line 3: bit_1 must be a whole number .* got '1_0'"),
+        ("1,2,2,2,0\n", "1,2,2,٢,0\n", "line 3: bit_1 must be a whole number .* got '٢'"),
+        ("1,2,2", "1,9999999999999999999,2", "line 3: reports must be a whole number"),
+        (
+            "1,2,2,2,0\n",
+            "1,2,2,3,0\n",
+            "line 3: bit_1 must be at most the reports, got 3 ones of 2",
+        ),
+        ("1,2,2", '1,"2,2', "line 3: "),
+    ],
+)
+def test_a_wrong_table_is_refused_with_its_line(
+    tmp_path: Path, old: str, new: str, reason: str
+) -> None:
+    """Gaps, doubles, other columns and impossible numbers are errors."""
+    path = tmp_path / "c.csv"
+    path.write_bytes(CSV.replace(old, new).encode())
+    with pytest.raises(FileError, match=reason):
+        Counts.from_csv(path, PARAMS)
+
+
+def test_arrow_and_parquet_read_back(tmp_path: Path) -> None:
+    """Metric and parameters travel in the metadata; the order of rows is free."""
+    table = small().to_arrow()
+    assert table.column_names == ["cohort", "reports", "ones"]
+    assert Counts.from_arrow(table) == small()
+    assert Counts.from_arrow(table.take([1, 0])) == small()
+    path = tmp_path / "c.parquet"
+    small().to_parquet(path)
+    assert Counts.from_parquet(path) == small()
+
+
+def changed(column: str, values: Any) -> Any:
+    """Return the table of `small()` with one column replaced."""
+    table = small().to_arrow()
+    return table.set_column(table.column_names.index(column), column, values)
+
+
+def wrong_tables() -> dict[str, Any]:
+    import pyarrow as pa  # noqa: PLC0415  (an extra)
+
+    lists = pa.list_(pa.int64(), 3)
+    return {
+        "metadata must name": small().to_arrow().replace_schema_metadata({}),
+        "columns must be cohort": small().to_arrow().drop_columns(["reports"]),
+        "cohort must hold 0 to 1, each once": changed("cohort", [[0, 0]]),
+        "cohort must be integers": changed("cohort", [[0.0, 1.0]]),
+        "reports must be integers without nulls": changed("reports", [[None, 2]]),
+        "reports must be whole numbers": changed("reports", [[-5, 2]]),
+        "ones must be at most": changed("reports", [[4, 2]]),
+        "reports must be below": changed("reports", pa.array([2**63, 2], pa.uint64())),
+        "ones must be lists of 3 int64": changed("ones", [[[1, 0], [2, 2]]]),
+        "ones must be lists without nulls": changed(
+            "ones", pa.array([[1, 0, None], [2, 2, 0]], lists)
+        ),
+        "ones must be lists of 3 int64 without nulls": changed(
+            "ones", pa.array([None, [2, 2, 0]], lists)
+        ),
+    }
+
+
+@pytest.mark.parametrize("reason", list(wrong_tables()))
+def test_a_wrong_arrow_table_is_refused(reason: str) -> None:
+    """Metadata, columns, types, nulls, cohorts and numbers are checked."""
+    with pytest.raises(FileError, match=f"Arrow table: .*{reason}"):
+        Counts.from_arrow(wrong_tables()[reason])
+
+
+def test_a_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:
+    """Truncated, foreign and missing files are one sentence each."""
+    path = tmp_path / "c.parquet"
+    small().to_parquet(path)
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(FileError, match="cannot be read as Parquet"):
+        Counts.from_parquet(path)
+    with pytest.raises(FileError, match="cannot be read as Parquet"):
+        Counts.from_parquet(tmp_path / "nothing")
+
+
+MISSING = """
+import sys
+sys.modules["pyarrow"] = None
+from rappor.counts.counts import Counts
+from rappor.errors import MissingExtraError
+from rappor.params import Params
+try:
+    Counts.zero(Params.profile("strict")).to_arrow()
+except MissingExtraError as error:
+    raise SystemExit(0 if error.extra == "arrow" else 1)
+"""
+
+
+def test_without_pyarrow_the_extra_is_named() -> None:
+    """Everything but Arrow works without the extra, and Arrow says what to install."""
+    script = MISSING + "raise SystemExit(2)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+@settings(deadline=None)
+@given(counts=some_counts())
+def test_tables_lose_nothing(tmp_path_factory: pytest.TempPathFactory, counts: Counts) -> None:
+    """CSV and Arrow give back the counts that went in."""
+    path = tmp_path_factory.mktemp("counts") / "c.csv"
+    counts.to_csv(path)
+    assert Counts.from_csv(path, PARAMS, "page") == counts
+    assert Counts.from_arrow(counts.to_arrow()) == counts

@@ -1,0 +1,85 @@
+"""The lasso that starts the selection, and the threads that it runs on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.linear_model import lars_path_gram
+from threadpoolctl import threadpool_info
+
+from rappor import Candidates, Params, Population, simulate_counts
+from rappor.decoding.debias import debias
+from rappor.decoding.decoder import decode
+from rappor.decoding.design import Design
+from rappor.decoding.fit import Fit, fit_rows
+from rappor.decoding.selection import LASSO_PENALTY, lasso
+from rappor.decoding.sparse_products import weighted_products
+
+PARAMS = Params(k=16, h=2, m=8, f=0.2, p=0.3, q=0.7)
+"""Few bits: columns overlap, so that strings hide others and are hidden."""
+
+
+def first_fit(seed: int, sharper: float) -> tuple[Design, Fit]:
+    """Return a collection's columns and the fit on its background alone, its weights raised."""
+    names = [f"{seed}/{i}" for i in range(150)]
+    population = Population(names[:41], [0.6, *[0.01] * 40])
+    counts = simulate_counts(population, PARAMS, n_reports=10_000_000, seed=seed)
+    design = Design(Candidates.from_list(names), [PARAMS])
+    none = design.columns(np.array([], dtype=np.int64))
+    fit = fit_rows(debias([counts]), none, taper=False)
+    return design, replace(fit, weight=fit.weight * sharper, inverse=fit.inverse / sharper)
+
+
+def whole_lasso(design: Design, fit: Fit) -> NDArray[np.bool_]:
+    """Solve the lasso over all columns at once."""
+    columns = design.columns(np.arange(design.n_candidates))
+    score, information = fit.scores(columns)
+    cross = weighted_products(columns, fit.weight, fit.basis)
+    gram = weighted_products(columns, fit.weight, columns.tocsr())
+    gram -= cross @ fit.inverse @ cross.T
+    scale = np.sqrt(information)
+    _, _, coefficients = lars_path_gram(
+        Xy=score / scale,
+        Gram=gram / np.outer(scale, scale),
+        n_samples=1,
+        alpha_min=LASSO_PENALTY,
+        method="lasso",
+        positive=True,
+        max_iter=2000,
+        return_path=False,
+    )
+    return np.asarray(coefficients > 0)
+
+
+@pytest.mark.parametrize(("sharper", "some", "late"), [(1, 1, 0), (1e2, 1, 0), (1e4, 40, 10)])
+@pytest.mark.parametrize("seed", range(5))
+def test_lasso_over_few_columns_is_the_lasso_over_all(
+    seed: int, sharper: float, some: int, late: int
+) -> None:
+    """Also where a heavy string keeps others below the penalty until it is explained."""
+    design, fit = first_fit(seed, sharper)
+    columns = design.columns(np.arange(design.n_candidates))
+    expected = whole_lasso(design, fit)
+    assert np.array_equal(lasso(columns, fit, np.zeros(design.n_candidates)), expected)
+    score, information = fit.scores(columns)
+    assert expected.sum() >= some
+    assert (expected & (score <= LASSO_PENALTY * np.sqrt(information))).sum() >= late
+
+
+def test_decoding_holds_the_matrix_library_to_one_thread() -> None:
+    """While it runs; before and after, the program's own number stands."""
+
+    def threads() -> list[int]:
+        return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+
+    before = threads()
+    during: list[list[int]] = []
+    population = Population(["a", "b"], [1, 1])
+    counts = simulate_counts(population, PARAMS, n_reports=1000, seed=1)
+    decode(counts, ["a", "b"], progress=lambda *_: during.append(threads()))
+    assert during
+    assert all(number == [1] * len(before) for number in during)
+    assert threads() == before

@@ -1,0 +1,152 @@
+"""P-values against enumeration, and error control against the definition."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import sparse
+
+from rappor.counts.counts import Counts
+from rappor.decoding.debias import Target, debias
+from rappor.decoding.fit import Fit, fit_rows
+from rappor.decoding.significance import null_tail, threshold
+from rappor.protocol.params import Params
+
+
+def fitted(*collections: Counts) -> tuple[Target, Fit]:
+    target = debias(collections)
+    nothing = sparse.csc_array((len(target), 0))
+    return target, fit_rows(target, nothing, taper=False)
+
+
+def random_counts(params: Params, seed: int, *, heavy: int = 0) -> Counts:
+    """Make counts of noise only; `heavy` adds ones to one bit of every cohort."""
+    chance = np.random.default_rng(seed)
+    reports = np.full(params.m, 100_000)
+    ones = chance.binomial(100_000, params.p_star, size=(params.m, params.k))
+    ones[np.arange(params.m), chance.integers(params.k, size=params.m)] += heavy
+    return Counts(params, ones, reports)
+
+
+def enumerate_scores(target: Target, fit: Fit) -> NDArray[np.float64]:
+    """Return the standardised score of a string for every way its hashes can fall."""
+    weighted = fit.weight * fit.residual
+    tables: list[NDArray[np.float64]] = []
+    for group, counts in enumerate(target.counts):
+        table = weighted[target.group == group].reshape(counts.params.m, counts.params.k)
+        tables.extend(row - row.mean() for row in table for _ in range(counts.params.h))
+    sums = np.array([sum(choice) for choice in itertools.product(*tables)])
+    return np.asarray(sums / sums.std())
+
+
+def log_error(target: Target, fit: Fit, *, smallest: float) -> float:
+    """Return the largest error of ln p over all scores whose true tail is above `smallest`.
+
+    The formula is for continuous scores; a discrete score's tail is taken at mid-step.
+    """
+    scores = enumerate_scores(target, fit)
+    values, times = np.unique(scores.round(9), return_counts=True)
+    tail = (times[::-1].cumsum()[::-1] - times / 2) / len(scores)
+    asked = (values > 0.5) & (tail > smallest)
+    found = null_tail(target, fit).p_values(values[asked])
+    return float(np.abs(np.log(found / tail[asked])).max())
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("k", "h", "m"), [(8, 1, 5), (16, 1, 4), (6, 2, 3), (4, 1, 8)], ids=str)
+def test_the_tail_is_that_of_enumeration(k: int, h: int, m: int, seed: int) -> None:
+    """Over all k^(m h) ways to hash, the formula is within 35 % of the share above a score."""
+    params = Params(k=k, h=h, m=m, f=0.5, p=0.25, q=0.75)
+    target, fit = fitted(random_counts(params, seed))
+    assert log_error(target, fit, smallest=0.005) < np.log(1.35)
+
+
+def test_the_tail_is_that_of_enumeration_over_two_collections() -> None:
+    """Collections of different k and h add their draws."""
+    first = random_counts(Params(k=8, h=1, m=3, f=0.5, p=0.25, q=0.75), 1)
+    second = random_counts(Params(k=5, h=2, m=2, f=0.2, p=0.25, q=0.75), 2)
+    assert log_error(*fitted(first, second), smallest=0.005) < np.log(1.35)
+
+
+def test_a_skewed_tail_is_heavier_than_the_normal_one() -> None:
+    """Unasked heavy strings in every cohort make high scores common; the tail knows it."""
+    params = Params(k=16, h=1, m=4, f=0.5, p=0.25, q=0.75)
+    target, fit = fitted(random_counts(params, 3, heavy=20_000))
+    scores = enumerate_scores(target, fit)
+    level = np.sort(scores)[-len(scores) // 200]
+    share = float((scores >= level).mean())
+    found = float(null_tail(target, fit).p_values(np.array([level]))[0])
+    assert found > share / 2
+    assert share > 2 * 0.0013499  # the normal tail at 3
+    assert level > 2.9
+
+
+def test_p_values_fall_as_scores_rise() -> None:
+    """Also beyond the last tabulated tilt, and always within [0, 1]."""
+    params = Params(k=16, h=1, m=4, f=0.5, p=0.25, q=0.75)
+    target, fit = fitted(random_counts(params, 4))
+    p_values = null_tail(target, fit).p_values(np.linspace(-30, 60, 2000))
+    assert p_values[0] == 1
+    assert (np.diff(p_values) <= 0).all()
+    assert 0 < p_values[-1] < 1e-9
+
+
+def test_no_residuals_are_no_error() -> None:
+    """Where every bit fits exactly, a score of zero is what chance gives."""
+    params = Params(k=4, h=1, m=2, f=0.5, p=0.25, q=0.75)
+    target, fit = fitted(Counts(params, np.full((2, 4), 500), [1000, 1000]))
+    assert null_tail(target, fit).p_values(np.array([-1.0, 0.0])).tolist() == [1.0, 1.0]
+
+
+def naive_bh(p_values: list[float], level: float, n_asked: int) -> set[int]:
+    """Reject as Benjamini and Hochberg (1995) define it."""
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    most = 0
+    for rank, i in enumerate(order, start=1):
+        if p_values[i] <= level * rank / n_asked:
+            most = rank
+    return {i for i in range(len(p_values)) if most and p_values[i] <= p_values[order[most - 1]]}
+
+
+LISTS = st.lists(
+    st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.001, 0.01, 0.05, 1.0])),
+    min_size=1,
+    max_size=30,
+)
+
+
+@given(LISTS, st.floats(0.001, 0.5), st.integers(0, 50))
+def test_bh_rejects_by_its_definition(p_values: list[float], level: float, more: int) -> None:
+    """The step-up rule over all that were asked about, those not shown counting as large."""
+    n_asked = len(p_values) + more
+    array = np.array(p_values)
+    cut = threshold(array, level=level, n_asked=n_asked, correction="bh")
+    rejected = set(np.flatnonzero(array <= cut).tolist())
+    expected = naive_bh(p_values, level, n_asked)
+    if cut == 0 and not expected:  # no detection; a p-value of exactly 0 would have been one
+        assert (array > 0).all()
+    else:
+        assert rejected == expected
+
+
+@given(LISTS, st.floats(0.001, 0.5), st.integers(0, 50))
+def test_bonferroni_divides_the_level(p_values: list[float], level: float, more: int) -> None:
+    """Each p-value alone is held to level / n."""
+    n_asked = len(p_values) + more
+    array = np.array(p_values)
+    cut = threshold(array, level=level, n_asked=n_asked, correction="bonferroni")
+    assert (array <= cut).tolist() == [p <= level / n_asked for p in p_values]
+
+
+def test_bh_detects_what_bonferroni_detects() -> None:
+    """Benjamini-Hochberg is the weaker promise: whatever Bonferroni finds, it finds."""
+    p_values = np.array([1e-9, 0.004, 0.012, 0.03, 0.9])
+    bh = threshold(p_values, level=0.05, n_asked=5, correction="bh")
+    bonferroni = threshold(p_values, level=0.05, n_asked=5, correction="bonferroni")
+    assert bh == 0.03
+    assert bonferroni == 0.01

@@ -1,0 +1,124 @@
+"""Streams of uploads to Counts."""
+
+from __future__ import annotations
+
+import json
+
+from rappor.counts.counts import Counts
+from rappor.engines.json_lines import Aggregation, Refusal, aggregate_jsonl
+from rappor.protocol.params import Params
+from rappor.protocol.wire import Report, Upload
+
+PARAMS = Params(k=12, m=4, f=0.5, p=0.25, q=0.75)
+OTHER = Params(k=12, m=4, f=0.5, p=0.25, q=0.8)
+KNOWN = {("page", p.fingerprint): p for p in (PARAMS, OTHER)} | {
+    ("site", PARAMS.fingerprint): PARAMS
+}
+
+
+def lookup(metric: str, fingerprint: str) -> Params | None:
+    return KNOWN.get((metric, fingerprint))
+
+
+def report(
+    cohort: int = 0,
+    bits: bytes = b"\x05\x08",
+    *,
+    metric: str = "page",
+    params: Params = PARAMS,
+) -> Report:
+    return Report(metric=metric, params=params.fingerprint, cohort=cohort, bits=bits)
+
+
+def line(number: int, *reports: Report) -> bytes:
+    upload_id = f"{number:021d}A"
+    return Upload(id=upload_id, reports=reports).to_json() + b"\n"
+
+
+def aggregate(*lines: bytes) -> Aggregation:
+    return aggregate_jsonl(iter(lines), lookup)
+
+
+def test_collections_are_summed_apart() -> None:
+    """One sum for each metric and fingerprint, over all lines."""
+    reports = [
+        report(0),
+        report(3, b"\x01\x00"),
+        report(1, metric="site"),
+        report(2, params=OTHER),
+        report(0),
+    ]
+    result = aggregate(line(1, *reports[:3]), line(2, reports[3]), line(3, reports[4]))
+    pages = [reports[0], reports[1], reports[4]]
+    assert result.counts == {
+        ("page", PARAMS.fingerprint): Counts.from_reports(pages, PARAMS, "page"),
+        ("site", PARAMS.fingerprint): Counts.from_reports(reports[2:3], PARAMS, "site"),
+        ("page", OTHER.fingerprint): Counts.from_reports(reports[3:4], OTHER, "page"),
+    }
+    assert (result.n_uploads, result.n_repeated, result.n_reports) == (3, 0, 5)
+    assert result.refused == {}
+
+
+def test_many_reports_are_summed_in_batches() -> None:
+    """Sums grow while reports are forgotten, and the rest is not lost at the end."""
+    result = aggregate(*(line(i, *[report(i % 4)] * 1000) for i in range(34)))
+    (counts,) = result.counts.values()
+    assert counts.reports.tolist() == [9000, 9000, 8000, 8000]
+    assert counts.ones.sum() == 3 * 34_000
+
+
+def test_nothing_is_nothing() -> None:
+    """No lines, and empty ones, are an empty aggregation."""
+    result = aggregate(b"\n", b"", b" \r\n")
+    assert (result.counts, result.refused, result.n_uploads) == ({}, {}, 0)
+
+
+def test_a_retry_is_counted_once() -> None:
+    """The same upload again adds nothing, wherever it stands."""
+    first = line(1, report())
+    result = aggregate(first, line(2, report()), first.rstrip(), first)
+    assert (result.n_uploads, result.n_repeated, result.n_reports) == (4, 2, 2)
+    assert result.refused == {}
+
+
+def test_a_known_id_with_another_body_is_refused() -> None:
+    """The first body stands."""
+    result = aggregate(line(1, report()), line(1, report(1)))
+    reason = "id must be fresh, got a known one with another body"
+    assert result.refused == {reason: Refusal(n=1, first_line=2)}
+    assert result.n_reports == 1
+
+
+def test_a_line_that_is_no_upload_stops_nothing() -> None:
+    """It is counted by its reason, with the line where that occurred first."""
+    result = aggregate(b"\n", b"{\n", line(1, report()), b"not json\n", b"[]\n", b"\xff\n")
+    assert result.n_reports == 1
+    assert result.n_uploads == 5
+    assert [(r.n, r.first_line) for r in result.refused.values()] == [(2, 2), (1, 5), (1, 6)]
+    assert "an upload must be JSON" in result.refused
+
+
+def test_a_bad_report_does_not_sink_the_others() -> None:
+    """Each refused report is counted by its reason; its neighbours enter the sums."""
+    bad = [
+        report(4),
+        report(bits=b"\x00\x10"),
+        report(bits=b"\x00"),
+        report(metric="unknown"),
+        report(params=Params.profile("strict")),
+    ]
+    result = aggregate(line(1, report()), line(2, bad[0], report(), *bad), line(3, bad[1]))
+    assert result.n_reports == 2
+    assert sum(refusal.n for refusal in result.refused.values()) == 7
+    assert {refusal.first_line for refusal in result.refused.values()} == {2}
+    assert result.refused["cohort must be an integer in [0, 3]"] == Refusal(n=2, first_line=2)
+    assert result.refused["bits must be 0 past bit k - 1"] == Refusal(n=2, first_line=2)
+
+
+def test_reasons_show_no_bits() -> None:
+    """What a device sent is not repeated in a reason."""
+    document = json.loads(line(1, report()))
+    document["reports"][0]["bits"] = "secret!!"
+    result = aggregate(json.dumps(document).encode())
+    assert len(result.refused) == 1
+    assert "secret" not in repr(result)

@@ -1,0 +1,173 @@
+"""Packed reports in Parquet: one layout, summed batch by batch."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+
+from rappor.counts.counts import Counts
+from rappor.engines.parquet import aggregate_parquet, count_batch, write_parquet
+from rappor.errors import FileError, ReportError
+from rappor.protocol.params import Params
+
+PARAMS = Params(k=12, m=4, f=0.5, p=0.25, q=0.75)
+OTHER = Params(k=12, m=4, f=0.5, p=0.25, q=0.8)
+DAY = datetime.date(2026, 11, 21)
+
+Batch = tuple[NDArray[np.uint8], NDArray[np.uint16]]
+
+
+def reports(n: int, seed: int) -> Batch:
+    chance = np.random.default_rng(seed)
+    bits = chance.integers(0, 2, (n, PARAMS.k), dtype=np.uint8)
+    cohorts = chance.integers(0, PARAMS.m, n).astype(np.uint16)
+    return np.packbits(bits, axis=1, bitorder="little"), cohorts
+
+
+def written(tmp_path: Path, *batches: Batch) -> Path:
+    path = tmp_path / "reports.parquet"
+    n_reports = write_parquet(path, batches, params=PARAMS, metric="page", day=DAY)
+    assert n_reports == sum(len(packed) for packed, _ in batches)
+    return path
+
+
+def aggregated(path: Path) -> Counts:
+    return aggregate_parquet(path, params=PARAMS, metric="page")
+
+
+def test_written_reports_are_summed(tmp_path: Path) -> None:
+    """What comes back is the sum over all batches, empty ones too."""
+    batches = [reports(100, 1), reports(0, 2), reports(33, 3)]
+    expected = sum(
+        (Counts.from_packed(packed, cohorts, PARAMS, "page") for packed, cohorts in batches),
+        Counts.zero(PARAMS, "page"),
+    )
+    assert aggregated(written(tmp_path, *batches)) == expected
+
+
+def test_more_reports_than_one_batch_are_summed(tmp_path: Path) -> None:
+    """Row groups and read batches need not agree."""
+    packed, cohorts = reports(300_001, 4)
+    path = written(tmp_path, (packed, cohorts))
+    assert aggregated(path) == Counts.from_packed(packed, cohorts, PARAMS, "page")
+
+
+def test_a_file_without_reports_is_zero(tmp_path: Path) -> None:
+    """An empty day is no error."""
+    assert aggregated(written(tmp_path)) == Counts.zero(PARAMS, "page")
+
+
+def test_the_layout_is_the_documented_one(tmp_path: Path) -> None:
+    """Names, types and values are what any other tool expects."""
+    packed, cohorts = reports(3, 5)
+    table = pq.read_table(written(tmp_path, (packed, cohorts)))
+    text = pa.dictionary(pa.int32(), pa.string())
+    assert table.schema.names == ["metric", "params", "day", "cohort", "bits"]
+    assert table.schema.types == [text, text, pa.date32(), pa.int32(), pa.binary(2)]
+    assert table.column("metric").to_pylist() == ["page"] * 3
+    assert table.column("params").to_pylist() == [PARAMS.fingerprint] * 3
+    assert table.column("day").to_pylist() == [DAY] * 3
+    assert table.column("cohort").to_pylist() == cohorts.tolist()
+    assert table.column("bits").to_pylist() == [row.tobytes() for row in packed]
+
+
+def batch_of(**changes: Any) -> Any:
+    """Return three valid reports as a RecordBatch, some columns changed or, by None, left out."""
+    columns = {
+        "bits": pa.array([b"\x01\x00", b"\x03\x08", b"\x00\x00"], pa.binary(2)),
+        "cohort": pa.array([0, 3, 3], pa.int64()),
+        "extra": pa.array([1, 2, 3]),
+        "metric": pa.array(["page"] * 3),
+        "params": pa.array([PARAMS.fingerprint] * 3),
+    } | changes
+    return pa.record_batch({name: column for name, column in columns.items() if column is not None})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"bits": pa.array([b"\x01\x00", b"\x03\x08", b"\x00\x00"])},
+        {"bits": pa.array([b"\x01\x00", b"\x03\x08", b"\x00\x00"], pa.large_binary())},
+        {"cohort": pa.array([0, 3, 3], pa.uint8())},
+        {"metric": pa.array(["page"] * 3).dictionary_encode(), "extra": None},
+    ],
+)
+def test_a_batch_of_any_equivalent_types_is_counted(changes: dict[str, Any]) -> None:
+    """Free-size binary, any integers, dictionaries and other columns make no difference."""
+    counts = count_batch(batch_of(**changes), params=PARAMS, metric="page")
+    assert counts.reports.tolist() == [1, 0, 0, 2]
+    assert np.argwhere(counts.ones).tolist() == [[0, 0], [3, 0], [3, 1], [3, 11]]
+
+
+def test_a_slice_of_a_batch_is_counted() -> None:
+    """The view starts where the slice does."""
+    counts = count_batch(batch_of().slice(1, 1), params=PARAMS, metric="page")
+    assert counts.reports.tolist() == [0, 0, 0, 1]
+    assert np.flatnonzero(counts.ones[3]).tolist() == [0, 1, 11]
+    assert count_batch(batch_of().slice(1, 0), params=PARAMS, metric="page").n_reports == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"metric": pa.array(["page", "site", "page"])}, "metric must be 'page' .* got 'site' in"),
+        ({"metric": pa.array(["page", None, "page"])}, "metric must be 'page' .* got None"),
+        ({"params": pa.array([OTHER.fingerprint] * 3)}, "params must be .* in rows 10 to 12"),
+        ({"params": None}, "column params must be there once"),
+        ({"bits": None}, "column bits must be there once"),
+        ({"cohort": pa.array([0.0, 3.0, 3.0])}, "cohort must be integers without nulls"),
+        ({"cohort": pa.array([0, None, 3])}, "cohort must be integers without nulls"),
+        ({"cohort": pa.array([0, 4, 3])}, r"cohort must be in \[0, 3\], got 4 in row 11"),
+        ({"cohort": pa.array([0, -1, 3])}, r"cohort must be in \[0, 3\], got -1 in row 11"),
+        ({"bits": pa.array([b"\x01\x00", None, b"\x01\x00"], pa.binary(2))}, "without nulls"),
+        ({"bits": pa.array([b"\x01\x00", b"\x01", b"\x01\x00"])}, "binary of 2 bytes in every row"),
+        ({"bits": pa.array([b"\x01"] * 3, pa.binary(1))}, "binary of 2 bytes in every row"),
+        ({"bits": pa.array([1, 2, 3])}, "binary of 2 bytes in every row"),
+        ({"bits": pa.array([b"\x01\x00", b"\x01\x10", b"\x01\x00"])}, "got a 1 in row 11"),
+    ],
+)
+def test_a_wrong_row_or_column_is_refused(changes: dict[str, Any], reason: str) -> None:
+    """Nothing is skipped in silence, and the row is told where there is one."""
+    with pytest.raises(ReportError, match=reason):
+        count_batch(batch_of(**changes), params=PARAMS, metric="page", first_row=10)
+
+
+def test_a_wrong_file_is_refused_with_its_path(tmp_path: Path) -> None:
+    """Another collection, a bad report, a foreign, cut or missing file: one sentence each."""
+    path = written(tmp_path, reports(3, 6))
+    with pytest.raises(FileError, match=r"reports.parquet: metric must be 'site'"):
+        aggregate_parquet(path, params=PARAMS, metric="site")
+    with pytest.raises(FileError, match=r"reports.parquet: params must be"):
+        aggregate_parquet(path, params=OTHER, metric="page")
+    path = written(tmp_path, reports(3, 6), (np.zeros((2, 2), np.uint8), np.array([0, 9])))
+    with pytest.raises(FileError, match="got 9 in row 4"):
+        aggregated(path)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(FileError):
+        aggregated(path)
+    with pytest.raises(FileError, match="No such file"):
+        aggregated(tmp_path / "nothing")
+
+
+def test_a_column_that_is_missing_is_named(tmp_path: Path) -> None:
+    """The columns are checked before any row is read."""
+    path = tmp_path / "reports.parquet"
+    pq.write_table(pa.table({"metric": ["page"], "cohort": [1]}), path)
+    with pytest.raises(FileError, match="column params must be there once, got columns"):
+        aggregated(path)
+
+
+def test_a_failed_write_leaves_no_file(tmp_path: Path) -> None:
+    """A generator that breaks half-way leaves nothing behind."""
+    batches = (reports(1 // n, 1) for n in (1, 0))
+    with pytest.raises(ZeroDivisionError):
+        write_parquet(tmp_path / "x", batches, params=PARAMS, metric="page", day=DAY)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,285 @@
+"""Data of google/rappor: its hash layout, its files, and its own collection decoded better."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rappor import Candidates, Counts, FileError, Params, ParamsError, decode, encoder
+from rappor.candidates.google_hashing import LAYOUT, google_cells
+from rappor.candidates.md5 import digest_strings
+from rappor.cli.app import run
+from rappor.google import files
+
+GOOGLE = Path(__file__).parent / "data"
+PAPER = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75, layout=LAYOUT)
+
+
+def read_csv(name: str) -> dict[str, dict[str, str]]:
+    """Read a table of the recorded collection by its string column."""
+    with (GOOGLE / name).open(newline="") as file:
+        return {row["string"]: row for row in csv.DictReader(file)}
+
+
+def test_bloom_bits_are_those_of_their_python_client() -> None:
+    """All 240 recorded filters come out, for 8 to 128 bits and any text."""
+    vectors = json.loads((GOOGLE / "vectors.json").read_text())["vectors"]
+    assert len(vectors) == 240
+    for row in vectors:
+        letters = {key: row[key] for key in ("k", "h", "m", "f", "p", "q")}
+        params = Params(**letters, layout=LAYOUT, insecure=True)
+        cells = google_cells([row["value"].encode()], params)[0].reshape(params.m, params.h)
+        own = [int(cell) - row["cohort"] * params.k for cell in cells[row["cohort"]] if cell >= 0]
+        bits = "".join("1" if i in own else "0" for i in reversed(range(params.k)))
+        assert bits == row["bloom"]
+
+
+def md5(cohort: int, value: bytes) -> bytes:
+    """Hash as their Python client does."""
+    return hashlib.md5(cohort.to_bytes(4, "big") + value, usedforsecurity=False).digest()
+
+
+def test_compiled_md5_is_md5() -> None:
+    """Strings of every length that fits one block, zero bytes at their end, many cohorts."""
+    values = [b"\xe9" * length + b"\0" * (length % 3) for length in range(50)] + [b"a" * 51]
+    digests = digest_strings(values, 300)
+    for value, rows in zip(values, digests, strict=True):
+        assert [row.tobytes() for row in rows] == [md5(cohort, value) for cohort in range(300)]
+
+
+@pytest.mark.parametrize("m", [3, 5000])
+def test_cells_are_those_of_md5(m: int) -> None:
+    """One by one and, of many, compiled: any length around the block's edge, repeats dropped."""
+    values = [b"\xe9" * length for length in range(120)]
+    params = Params(k=256, h=16, m=m, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
+    cells = google_cells(values, params).reshape(len(values), m, 16)
+    for value, rows in zip(values, cells, strict=True):
+        for cohort in (0, 1, m - 1):
+            digest = md5(cohort, value)
+            expected = [
+                -1 if byte in digest[:i] else cohort * 256 + byte for i, byte in enumerate(digest)
+            ]
+            assert rows[cohort].tolist() == expected
+
+
+def test_their_layout_is_not_offered_to_devices() -> None:
+    """A device refuses to encode under it, and its fingerprint differs from ours."""
+    with pytest.raises(ParamsError, match="layout"):
+        encoder(PAPER)
+    assert PAPER.fingerprint != Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75).fingerprint
+
+
+def test_unknown_layouts_are_refused() -> None:
+    """No layout is guessed for candidates."""
+    params = Params(k=8, f=0.5, p=0.25, q=0.75, layout="other")
+    with pytest.raises(ParamsError, match="layout must be rappor-1 or google"):
+        Candidates.from_list(["a"]).cells(params, 0, 1)
+
+
+def test_recorded_collection_is_decoded_with_fewer_false_strings_and_better_coverage() -> None:
+    """On its own data: fewer false strings, smaller total variation, intervals that cover more."""
+    params = files.read_params(GOOGLE / "params.csv")
+    assert params == PAPER
+    counts = files.read_counts(GOOGLE / "counts.csv", params)
+    found = decode(counts, files.read_candidates(GOOGLE / "candidates.txt"), distribution=True)
+    truth = {text: float(row["proportion"]) for text, row in read_csv("truth.csv").items()}
+    theirs = read_csv("reference_results.csv")
+    ours = {row["candidate"]: row for row in found.rows()}
+    assert sum(row["detected"] and text not in truth for text, row in ours.items()) < sum(
+        text not in truth for text in theirs
+    )
+
+    def variation(shares: dict[str, float]) -> float:
+        names = truth.keys() | shares.keys()
+        return sum(abs(truth.get(name, 0) - shares.get(name, 0)) for name in names) / 2
+
+    assert variation({text: row["share"] for text, row in ours.items()}) < variation(
+        {text: float(row["proportion"]) for text, row in theirs.items()}
+    )
+    covered = [row["ci_low"] <= truth.get(text, 0) <= row["ci_high"] for text, row in ours.items()]
+    their_covered = [
+        float(row["prop_low_95"]) <= truth.get(text, 0) <= float(row["prop_high_95"])
+        for text, row in theirs.items()
+    ]
+    assert np.mean(covered) > np.mean(their_covered)
+
+
+def test_counts_and_parameters_go_both_ways(tmp_path: Path) -> None:
+    """Written files hold the same numbers as those that were read."""
+    counts = files.read_counts(GOOGLE / "counts.csv", PAPER)
+    files.write_counts(tmp_path / "counts.csv", counts)
+    files.write_params(tmp_path / "params.csv", PAPER)
+    assert files.read_counts(tmp_path / "counts.csv", PAPER) == counts
+    assert files.read_params(tmp_path / "params.csv") == PAPER
+
+
+def test_our_own_layout_is_not_written_as_theirs(tmp_path: Path) -> None:
+    """Counts hashed by this protocol would be misread by their decoder."""
+    counts = Counts.zero(Params.profile("balanced"))
+    with pytest.raises(ParamsError, match="layout must be google"):
+        files.write_counts(tmp_path / "counts.csv", counts)
+
+
+def test_maps_number_cells_from_one(tmp_path: Path) -> None:
+    """A map's row names the string and its cells; the empty string is written Empty."""
+    candidates = Candidates.from_list(["v1", ""])
+    files.write_map(tmp_path / "map.csv", candidates, PAPER)
+    rows = [line.split(",") for line in (tmp_path / "map.csv").read_text().splitlines()]
+    cells = candidates.cells(PAPER, 0, 2)
+    assert [row[0] for row in rows] == ["v1", "Empty"]
+    assert [int(cell) - 1 for cell in rows[0][1:]] == [c for c in cells[0].tolist() if c >= 0]
+
+
+def test_a_map_decodes_as_the_candidates_that_it_was_made_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Written and read again, in any order of cells, it gives the same answer."""
+    candidates = files.read_candidates(GOOGLE / "candidates.txt")
+    counts = files.read_counts(GOOGLE / "counts.csv", PAPER)
+    path = tmp_path / "map.csv"
+    files.write_map(path, candidates, PAPER)
+    rows = [line.split(",") for line in path.read_text().splitlines()]
+    path.write_text("\n".join(",".join([row[0], *reversed(row[1:]), "NA"]) for row in rows))
+    mapped = files.read_map(path, PAPER)
+    assert mapped.strings == candidates.strings
+    listed, answer = decode(counts, candidates), decode(counts, mapped)
+    assert answer.candidates == listed.candidates
+    # The order of the cells is the order of the sums: the last digits differ.
+    assert answer.proportion == pytest.approx(listed.proportion, abs=1e-12)
+    assert answer.detected.tolist() == listed.detected.tolist()
+    words = ["--params", str(GOOGLE / "params.csv"), "--json", "--all"]
+    source = ["decode", str(GOOGLE / "counts.csv"), "--format", "google"]
+    assert run([*source, *words, "--map", str(path)]) == 0
+    assert json.loads(capsys.readouterr().out) == answer.to_dict()
+    both = ["--map", str(path), "--candidates", str(GOOGLE / "candidates.txt")]
+    assert run([*source, *words, *both]) == 2
+
+
+def test_a_repeated_string_of_a_map_is_kept_once(tmp_path: Path) -> None:
+    """The first row counts, and how many others there were is told."""
+    params = Params(k=4, h=1, m=2, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
+    (tmp_path / "map.csv").write_text("a,1,5\na,2,6\n")
+    mapped = files.read_map(tmp_path / "map.csv", params)
+    assert mapped.n_duplicates == 1
+    assert mapped.cells(params, 0, 1).tolist() == [[0, 4]]
+    with pytest.raises(ParamsError, match="the map's"):
+        mapped.cells(PAPER, 0, 1)
+
+
+@pytest.mark.parametrize("row", ["a", "a,0,5", "a,1,9", "a,1,2,3", "a,x,5", "a,NA"])
+def test_bad_maps_are_refused_with_their_line(tmp_path: Path, row: str) -> None:
+    """Cells outside the filter, too many, none or no numbers."""
+    params = Params(k=4, h=1, m=2, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
+    (tmp_path / "map.csv").write_text(f"b,1,5\n{row}\n")
+    with pytest.raises(FileError, match="line 2"):
+        files.read_map(tmp_path / "map.csv", params)
+
+
+def test_results_name_the_detected_with_intervals_inside_zero_and_one(tmp_path: Path) -> None:
+    """results.csv has their header, the detected strings in our order, and cut intervals."""
+    counts = files.read_counts(GOOGLE / "counts.csv", PAPER)
+    found = decode(counts, files.read_candidates(GOOGLE / "candidates.txt"))
+    files.write_results(tmp_path / "results.csv", found)
+    with (tmp_path / "results.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == list(next(iter(read_csv("reference_results.csv").values())))
+    assert [row["string"] for row in rows] == [
+        row["candidate"] for row in found.rows(detected_only=True)
+    ]
+    assert all(0 <= float(row["prop_low_95"]) <= float(row["prop_high_95"]) <= 1 for row in rows)
+
+
+def test_reports_are_summed_from_their_text_form(tmp_path: Path) -> None:
+    """The last column, irr, is read from bit k - 1 down to bit 0, into its cohort's row."""
+    params = Params(k=12, h=2, m=2, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
+    header = "client,cohort,bloom,prr,irr\n"
+    (tmp_path / "reports.csv").write_text(
+        header + "c1,0,,,000000000001\nc2,1,,,100000000000\nc3,1,,,100000000001\n"
+    )
+    counts = files.read_reports(tmp_path / "reports.csv", params)
+    assert counts.reports.tolist() == [1, 2]
+    assert counts.ones[0].tolist() == [1] + [0] * 11
+    assert counts.ones[1].tolist() == [1] + [0] * 10 + [2]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "header"),
+        ("k,h,m,f,p,q\n8,1,2,.5,.25,.75\n", "header"),
+        ("k,h,m,p,q,f\n", "one row"),
+        ("k,h,m,p,q,f\n8,1,2,.25,.75,.5\n8,1,2,.25,.75,.5\n", "one row"),
+        ("k,h,m,p,q,f\n8,1,two,.25,.75,.5\n", "integers"),
+        ("k,h,m,p,q,f\n8,1,2,.25,.75\n", "integers"),
+    ],
+)
+def test_bad_params_files(tmp_path: Path, text: str, reason: str) -> None:
+    """What is not params.csv is told with its line."""
+    (tmp_path / "params.csv").write_text(text)
+    with pytest.raises(FileError, match=reason):
+        files.read_params(tmp_path / "params.csv")
+
+
+@pytest.mark.parametrize(
+    "row", ["8,1,2,.75,.25,.5", "8,1,2,nan,.75,.5", "8,1,2,.25,2,.5", "0,1,2,.2,.7,.5"]
+)
+def test_parameters_that_their_tools_let_pass_are_refused(tmp_path: Path, row: str) -> None:
+    """Swapped p and q, NaN, a probability of 2 and no bits at all are errors."""
+    (tmp_path / "params.csv").write_text(f"k,h,m,p,q,f\n{row}\n")
+    with pytest.raises(ParamsError):
+        files.read_params(tmp_path / "params.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "2 cohorts"),
+        ("5,1,2\n", "2 cohorts"),
+        ("5,1,2\n5,1,2\n5,1,2\n", "2 cohorts"),
+        ("5,1\n5,1,2\n", "3 cells"),
+        ("5,1,x\n5,1,2\n", "whole number"),
+        ("5,1,6\n5,1,2\n", "ones"),
+        ("5,1,-1\n5,1,2\n", "bit"),
+    ],
+)
+def test_bad_counts_files(tmp_path: Path, text: str, reason: str) -> None:
+    """Rows of another width or number, junk, and more ones than reports are told."""
+    params = Params(k=2, m=2, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
+    (tmp_path / "counts.csv").write_text(text)
+    with pytest.raises(FileError, match=reason):
+        files.read_counts(tmp_path / "counts.csv", params)
+
+
+@pytest.mark.parametrize(
+    "row", ["c,-1,,,01", "c,2,,,01", "c,0,,,0", "c,0,,,02", "c,0,01", "c,x,,,01"]
+)
+def test_bad_reports_are_refused_with_their_line(tmp_path: Path, row: str) -> None:
+    """A cohort out of range is not counted into another one, and bits must be k of 0 and 1."""
+    params = Params(k=2, m=2, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
+    (tmp_path / "reports.csv").write_text(f"client,cohort,bloom,prr,irr\nc,0,,,01\n{row}\n")
+    with pytest.raises(FileError, match="line 3"):
+        files.read_reports(tmp_path / "reports.csv", params)
+
+
+def test_command_line_decodes_and_converts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --format google, decode answers as decode does; convert goes there and back."""
+    counts, params = str(GOOGLE / "counts.csv"), str(GOOGLE / "params.csv")
+    words = ["--format", "google", "--params", params]
+    words += ["--candidates", str(GOOGLE / "candidates.txt"), "--json"]
+    assert run(["decode", counts, *words]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert list(answer) == ["estimates", "reports", "unallocated", "diagnostics"]
+    assert answer["reports"] == 1_000_000
+    assert run(["decode", counts, "--format", "google"]) == 2
+    ours, back = str(tmp_path / "ours.counts"), str(tmp_path / "back.csv")
+    assert run(["convert", counts, "--params", params, "--out", ours]) == 0
+    again = str(tmp_path / "params.csv")
+    assert run(["convert", ours, "--params", again, "--out", back]) == 0
+    assert files.read_counts(back, files.read_params(again)) == Counts.load(ours)

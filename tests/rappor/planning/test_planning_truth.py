@@ -1,0 +1,124 @@
+"""Truth of the plans: nine of them are simulated, decoded and compared with what they said.
+
+The acceptance run has enough collections to see the bounds themselves. The default run does
+the same for three plans with few, its bounds widened by what so few can deviate.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from benchmark_modules import benchmark
+from scipy import stats
+
+from rappor.planning.noise import optimum
+
+if TYPE_CHECKING:
+    from benchmarks import plans
+else:
+    plans = benchmark("plans")
+
+FALSE_ALARM = 1e-9
+"""Chance that one check fails although the code is right and the bound is met in the limit."""
+
+SIGMAS = float(stats.norm.isf(FALSE_ALARM))
+
+MANY = 400
+QUICK = {"strict, 20,000 reports": 100, "privacy of [EPK14]": 16, "h = 2, symmetric": 16}
+"""Plans of the default run, and collections that a minute affords of each."""
+
+SEEN = 0.3
+"""Part of a mean that chance may hide at most: an error of twice as much would be seen."""
+
+each_plan = pytest.mark.parametrize(
+    ("name", "n_runs"),
+    [
+        *(pytest.param(name, few, id=f"{name}, few") for name, few in QUICK.items()),
+        *(
+            pytest.param(
+                name,
+                MANY,
+                id=f"{name}, many",
+                marks=[pytest.mark.acceptance, pytest.mark.timeout(7200)],
+            )
+            for name in plans.CASES
+        ),
+    ],
+)
+"""Three plans with few collections by default, all of them with many on request."""
+
+
+@functools.cache
+def observed(name: str, n_runs: int) -> list[plans.Observed]:
+    return [plans.observe(seed, name) for seed in range(n_runs)]
+
+
+def stray(values: list[float]) -> float:
+    """Return how far the mean of runs strays by chance, from their own spread."""
+    return SIGMAS * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+
+
+@each_plan
+def test_the_share_is_detected_as_often_as_planned(name: str, n_runs: int) -> None:
+    """Within 5 points of 80 %, and what the binomial count allows beside them."""
+    hits = sum(run.hit for run in observed(name, n_runs))
+    power = plans.case(name).plan.question.power
+    low = stats.binom.ppf(FALSE_ALARM, n_runs, power - 0.05)
+    high = stats.binom.isf(FALSE_ALARM, n_runs, min(power + 0.05, 1.0))
+    assert low <= hits <= high
+
+
+@each_plan
+def test_held_strings_are_detected_as_often_as_predicted(name: str, n_runs: int) -> None:
+    """Wherever the predicted chance lies: within 5 points in each bin of it, and overall."""
+    runs = observed(name, n_runs)
+    expected = plans.with_probe(name)[1]
+    bins = np.digitize(expected, plans.BINS)
+    assert (bins > 0).any()
+    for b in np.unique(bins):
+        rates = [float(run.detected[bins == b].mean()) for run in runs]
+        # Few runs may all be alike, so a spread is theirs or the binomial's, if larger.
+        rate = float(expected[bins == b].mean())
+        least = SIGMAS * math.sqrt(rate * (1 - rate) / n_runs / (bins == b).sum())
+        assert abs(np.mean(rates) - rate) <= 0.05 + max(stray(rates), least)
+
+
+@each_plan
+def test_as_many_strings_are_found_as_expected(name: str, n_runs: int) -> None:
+    """The mean number found, within 5 %."""
+    found = [float(run.detected.sum() + run.hit) for run in observed(name, n_runs)]
+    expected = plans.with_probe(name)[0]
+    sure = stray(found)
+    assert sure <= SEEN * expected
+    assert abs(np.mean(found) - expected) <= 0.05 * expected + sure
+
+
+@each_plan
+def test_intervals_are_as_wide_as_predicted(name: str, n_runs: int) -> None:
+    """Alone and in the list of the detected, both within 5 %."""
+    runs = observed(name, n_runs)
+    prediction = plans.case(name).plan.prediction
+    widths = [run.width for run in runs]
+    assert np.mean(widths) == pytest.approx(prediction.width, rel=0.05)
+    adjusted = [run.adjusted_width for run in runs if run.hit]
+    assert adjusted
+    assert np.mean(adjusted) == pytest.approx(prediction.adjusted_width, rel=0.05)
+
+
+@each_plan
+def test_rare_strings_have_the_variance_predicted(name: str, n_runs: int) -> None:
+    """Within 5 %, and where no limit binds at most 1.1 times the least that is known."""
+    runs = observed(name, n_runs)
+    it = plans.case(name)
+    best = optimum(it.plan.epsilon) / it.plan.reports
+    ratios = [run.rare / best for run in runs]
+    mean, sure = float(np.mean(ratios)), stray(ratios)
+    assert sure <= SEEN * it.plan.excess
+    assert abs(mean - it.plan.excess) <= 0.05 * it.plan.excess + sure
+    if not it.limited:
+        assert it.plan.excess <= 1.1
+        assert mean <= 1.1 + sure

@@ -1,0 +1,185 @@
+"""A person's total, and what a change of parameters costs: sums, enumerated where coins fall."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from enumeration import Distribution, instantaneous_of, permanent_of
+
+from rappor import Candidates, Population, decode, simulate_counts
+from rappor.errors import ParamsError
+from rappor.planning.changed_params import decode_together, joint_error
+from rappor.privacy.accountant import account
+from rappor.privacy.changing_params import change_cost
+from rappor.privacy.loss import epsilon_inf, epsilon_n
+from rappor.protocol.params import ONE, Params
+from rappor.registry.metric import Metric
+
+BALANCED, STRICT = Params.profile("balanced"), Params.profile("strict")
+OLD = Params(k=1, encoding="boolean", f=0.3, p=0.25, q=0.75)
+FAINTER = Params(k=1, encoding="boolean", f=0.3, p=0.375, q=0.5)
+REDRAWN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+
+
+def named(name: str, params: Params, epoch: str | None = None) -> Metric:
+    return Metric(
+        name=name,
+        params=params,
+        description="d",
+        owner="o",
+        expires=datetime.date(2999, 1, 1),
+        epoch=epoch,
+    )
+
+
+def test_losses_add_over_metrics_values_and_people() -> None:
+    """Each metric's loss by a value, times the values, summed, times the people."""
+    total = account([named("a", BALANCED), named("b", STRICT, "year")], values=3, reports=5)
+    each = [epsilon_n(BALANCED, 5), epsilon_n(STRICT, 5)]
+    assert [item.each for item in total.items] == each
+    assert [item.epsilon for item in total.items] == [3 * x for x in each]
+    assert [item.epoch for item in total.items] == [None, "year"]
+    assert total.epsilon == 3 * sum(each)
+    assert total.of_group(4) == 12 * sum(each)
+
+
+def test_without_a_number_of_reports_it_is_for_ever() -> None:
+    """Then each value costs its loss for ever, which may be infinite."""
+    assert account([named("a", BALANCED)]).epsilon == epsilon_inf(BALANCED)
+    endless = Params(k=4, f=0.0, p=0.25, q=0.75)
+    assert account([named("a", endless), named("b", STRICT)]).epsilon == math.inf
+    assert account([]).epsilon == 0
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.5, True, "1"])
+def test_counts_are_counts(bad: Any) -> None:
+    """Values, reports and people are positive integers."""
+    with pytest.raises(ParamsError, match="values must be an integer of at least 1, got"):
+        account([], values=bad)
+    with pytest.raises(ParamsError, match="reports must be an integer of at least 1, got"):
+        account([], reports=bad)
+    with pytest.raises(ParamsError, match="n_people must be an integer of at least 1, got"):
+        account([]).of_group(bad)
+
+
+def mixed_law(bit: bytes, reports: list[Params]) -> Distribution:
+    """Return the law of reports of one value and permanent response, each with its p and q."""
+    law: Distribution = {}
+    for memoised, chance in permanent_of(bit, reports[0]).items():
+        draws = [instantaneous_of(memoised, params).items() for params in reports]
+        for drawn in itertools.product(*draws):
+            key = b"".join(report for report, _ in drawn)
+            weight = math.prod((weight for _, weight in drawn), start=chance)
+            law[key] = law.get(key, Fraction(0)) + weight
+    return law
+
+
+def worst_of(laws: list[Distribution]) -> float:
+    """Return the largest log-likelihood ratio, either way."""
+    ratios = [one[key] / other[key] for one, other in itertools.permutations(laws) for key in one]
+    return math.log(max(ratios))
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 3), (4, 1)])
+def test_cost_is_the_randomizers_own(before: int, after: int) -> None:
+    """With p and q alone changed one permanent response serves both; else the losses add."""
+    values = (b"\0", b"\1")
+    kept = change_cost(OLD, FAINTER, before=before, after=after)
+    laws = [mixed_law(bit, [OLD] * before + [FAINTER] * after) for bit in values]
+    assert kept.kept
+    assert kept.epsilon == pytest.approx(worst_of(laws), rel=1e-9)
+    assert kept.ever == epsilon_inf(OLD)
+    redrawn = change_cost(OLD, REDRAWN, before=before, after=after)
+    parts = (mixed_law(bit, [OLD] * before) for bit in values)
+    others = (mixed_law(bit, [REDRAWN] * after) for bit in values)
+    assert not redrawn.kept
+    assert redrawn.epsilon == pytest.approx(worst_of(list(parts)) + worst_of(list(others)))
+    assert redrawn.ever == epsilon_inf(OLD) + epsilon_inf(REDRAWN)
+
+
+def test_no_change_costs_nothing_and_epochs_add() -> None:
+    """The same parameters go on as before; with epochs a change waits for the next one."""
+    same = change_cost(OLD, OLD, before=2, after=3)
+    assert (same.kept, same.epsilon) == (True, epsilon_n(OLD, 5))
+    waits = change_cost(OLD, FAINTER, before=2, after=3, for_life=False)
+    assert waits.epsilon == epsilon_n(OLD, 2) + epsilon_n(FAINTER, 3)
+
+
+@pytest.mark.parametrize("change", [{"k": 64}, {"h": 2}, {"m": 64}, {"normalize": "nfc"}])
+def test_other_bits_draw_other_responses(change: dict[str, Any]) -> None:
+    """Whatever changes the bits ends the permanent response."""
+    fields = {key: getattr(BALANCED, key) for key in ("k", "h", "m", "f", "p", "q")}
+    new = Params(**fields | change)
+    assert not change_cost(BALANCED, new, before=1, after=1).kept
+    assert decode_together(BALANCED, new) == ("normalize" not in change)
+
+
+def debiased(params: Params) -> dict[bytes, Fraction]:
+    """Return the estimate that each one-bit report stands for."""
+    a, p, q = (Fraction(t, ONE) for t in (params.t_f, params.t_p, params.t_q))
+    low, high = (1 - a) * p + a * q, a * p + (1 - a) * q
+    return {bytes([bit]): (bit - low) / (high - low) for bit in (0, 1)}
+
+
+def test_errors_together_are_exact() -> None:
+    """One device that reports twice, and two that report once, over all their coins."""
+    error = joint_error(OLD, FAINTER, before=1, after=1)
+    first, second = debiased(OLD), debiased(FAINTER)
+    weight = Fraction(error.after**2 / (error.before**2 + error.after**2))
+    law = mixed_law(b"\0", [OLD, FAINTER])
+    one = {bytes([x]): sum(c for key, c in law.items() if key[0] == x) for x in (0, 1)}
+    two = {bytes([x]): sum(c for key, c in law.items() if key[1] == x) for x in (0, 1)}
+    apart = {x + y: one[x] * two[y] for x in one for y in two}
+    for joint, expected in ((law, error.same_devices), (apart, error.together)):
+        estimates = {key: weight * first[key[:1]] + (1 - weight) * second[key[1:]] for key in joint}
+        mean = sum(chance * estimates[key] for key, chance in joint.items())
+        square = sum(chance * estimates[key] ** 2 for key, chance in joint.items())
+        assert mean == 0
+        assert expected == pytest.approx(math.sqrt(square), rel=1e-9)
+    assert error.together < min(error.before, error.after)
+    assert error.same_devices > error.together
+    assert joint_error(OLD, REDRAWN, before=9, after=4).same_devices == pytest.approx(
+        joint_error(OLD, REDRAWN, before=9, after=4).together
+    )
+
+
+def test_the_decoder_takes_counts_before_and_after() -> None:
+    """One regression over both finds what is held, with the standard error that is predicted."""
+    noisier = Params(k=128, m=128, f=BALANCED.f, p=0.2, q=0.5)
+    population = Population(["a", "b"], [3, 1])
+    sizes = {BALANCED: 300_000, noisier: 200_000}
+    counts = [
+        simulate_counts(population, params, n_reports=n, seed=seed)
+        for seed, (params, n) in enumerate(sizes.items())
+    ]
+    absent = [f"absent {i}" for i in range(50)]
+    found = decode(counts, Candidates.from_list(["a", "b", *absent]), correction="bonferroni")
+    error = joint_error(BALANCED, noisier, before=300_000, after=200_000)
+    rows = {row["candidate"]: row for row in found.rows()}
+    assert rows["a"]["detected"]
+    assert rows["b"]["detected"]
+    shown = np.median([rows[name]["std_error"] for name in absent]) / 500_000
+    assert shown == pytest.approx(error.together, rel=0.05)
+    assert shown < 0.97 * error.before
+
+
+def test_different_questions_are_not_decoded_together() -> None:
+    """One sentence where the counts do not go together."""
+    assert not decode_together(OLD, BALANCED)
+    with pytest.raises(ParamsError, match="parameters must agree in encoding"):
+        joint_error(OLD, BALANCED, before=1, after=1)
+
+
+def test_counts_without_noise_on_zeros_have_no_error_of_a_rare_string() -> None:
+    """With p* = 0 before and after there is nothing to weigh by."""
+    bare = Params(k=8, h=1, m=2, f=0, p=0, q=0.5, insecure=True)
+    surer = Params(k=8, h=1, m=2, f=0, p=0, q=0.75, insecure=True)
+    for pair in ((bare, surer), (bare, BALANCED), (BALANCED, bare)):
+        error = joint_error(*pair, before=9, after=4)
+        assert error.together == error.same_devices == 0

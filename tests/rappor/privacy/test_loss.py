@@ -1,0 +1,221 @@
+"""Privacy loss: the published figures, both limits, and numbers that do not drown."""
+
+from __future__ import annotations
+
+import decimal
+import math
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rappor.errors import ParamsError
+from rappor.privacy.loss import belief_bound, epsilon_inf, epsilon_n, epsilon_one
+from rappor.protocol.params import PROFILES, Params
+
+
+def bloom(f: float, p: float, q: float, **shape: int) -> Params:
+    fields: dict[str, Any] = {"k": 128, "h": 2} | shape
+    return Params(**fields, f=f, p=p, q=q)
+
+
+def coded(encoding: str, k: int, f: float, p: float, q: float) -> Params:
+    names = () if encoding == "boolean" else tuple(str(i) for i in range(k))
+    bits = k + (encoding == "buckets")
+    return Params(encoding=encoding, k=bits, categories=names, f=f, p=p, q=q)
+
+
+PAPER_52 = bloom(0.5, 0.5, 0.75)
+PAPER_54 = bloom(0.75, 0.5, 0.75)
+BROWSER = bloom(0.5, 0.25, 0.75)
+
+
+@pytest.mark.parametrize(
+    ("params", "n", "expected", "tolerance"),
+    [
+        (PAPER_52, 1, 1.0743, 5e-5),
+        (PAPER_52, 2, 2.017, 5e-4),
+        (PAPER_52, 3, 2.756, 5e-4),
+        (PAPER_52, 5, 3.656, 5e-4),
+        (PAPER_52, 10, 4.299, 5e-4),
+        (PAPER_52, 10**9, 4.3944, 5e-5),
+        (PAPER_54, 1, 0.5343, 5e-5),
+        (PAPER_54, 2, 0.990, 5e-4),
+        (PAPER_54, 3, 1.334, 5e-4),
+        (PAPER_54, 5, 1.734, 5e-4),
+        (PAPER_54, 10, 2.005, 5e-4),
+        (PAPER_54, 10**9, 2.0433, 5e-5),
+        (BROWSER, 1, 2.0433, 5e-5),
+        (BROWSER, 2, 3.389, 5e-4),
+        (BROWSER, 3, 4.022, 5e-4),
+        (BROWSER, 5, 4.351, 5e-4),
+        (BROWSER, 10, 4.394, 5e-4),
+        (BROWSER, 10**9, 4.3944, 5e-5),
+        (bloom(0.75, 0.45, 0.55, k=20, h=4), 1, 0.4001, 5e-5),
+        (bloom(0.95, 0, 1, h=4), 1, 0.8007, 5e-5),
+    ],
+)
+def test_known_figures(params: Params, n: int, expected: float, tolerance: float) -> None:
+    """The figures of [EPK14] and of audits, as far as they are printed."""
+    assert epsilon_n(params, n) == pytest.approx(expected, abs=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "ever"), [("strict", 1, 2), ("balanced", 2, 4), ("accurate", 4, 8)]
+)
+def test_profiles_keep_their_word(name: str, one: float, ever: float) -> None:
+    """The named noise levels lose what they are named for, to the printed digits."""
+    params = Params.profile(name)
+    assert epsilon_one(params) == pytest.approx(one, abs=2e-5)
+    assert epsilon_inf(params) == pytest.approx(ever, abs=5e-5)
+    assert set(PROFILES) == {"strict", "balanced", "accurate"}
+
+
+@pytest.mark.parametrize("params", [PAPER_52, PAPER_54, BROWSER])
+def test_one_and_infinity_are_the_papers_theorems(params: Params) -> None:
+    """Theorem 2 is n = 1, Theorem 1 the limit, and the loss grows in between."""
+    p, q, a = params.p_star, params.q_star, params.f / 2
+    assert epsilon_one(params) == pytest.approx(2 * math.log(q * (1 - p) / (p * (1 - q))))
+    assert epsilon_inf(params) == pytest.approx(4 * math.log((1 - a) / a))
+    losses = [epsilon_n(params, n) for n in range(1, 40)]
+    assert losses == sorted(losses)
+    assert losses[-1] <= epsilon_inf(params) * (1 + 1e-12)
+
+
+def test_encodings_differ_in_what_two_values_can_differ_in() -> None:
+    """One bit up and one down, the worse of them, or as many as there are flags."""
+    noise = (0.5, 0.5, 0.8)
+    params = coded("boolean", 1, *noise)
+    up = math.log(params.q_star / params.p_star)
+    down = math.log((1 - params.p_star) / (1 - params.q_star))
+    assert up < down
+    assert epsilon_one(params) == pytest.approx(down)
+    assert epsilon_one(coded("boolean", 1, 0.5, 0.2, 0.5)) == pytest.approx(down)
+    for encoding in ("onehot", "buckets"):
+        assert epsilon_one(coded(encoding, 5, *noise)) == pytest.approx(up + down)
+        assert epsilon_inf(coded(encoding, 5, *noise)) == pytest.approx(2 * math.log(3))
+    assert epsilon_one(coded("flags", 5, *noise)) == pytest.approx(5 * down)
+    assert epsilon_inf(coded("flags", 5, *noise)) == pytest.approx(5 * math.log(3))
+
+
+@pytest.mark.parametrize(
+    ("k", "h", "n_up", "n_down"),
+    [(128, 1, 1, 1), (4, 2, 2, 2), (3, 2, 1, 2), (2, 2, 1, 1), (2, 16, 1, 1), (5, 4, 1, 4)],
+)
+def test_few_bits_leave_less_to_differ_in(k: int, h: int, n_up: int, n_down: int) -> None:
+    """H (up + down) holds from k = 2h on; below, the worst two non-empty filters are smaller."""
+    noise = (0.5, 0.5, 0.8)
+    one = coded("boolean", 1, *noise)
+    up = math.log(one.q_star / one.p_star)
+    down = math.log((1 - one.p_star) / (1 - one.q_star))
+    expected = n_up * up + n_down * down
+    assert epsilon_one(bloom(*noise, k=k, h=h)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("encoding", ["bloom", "onehot", "boolean", "flags", "buckets"])
+def test_no_permanent_noise_is_no_bound(encoding: str) -> None:
+    """F = 0: losses add without limit, and with a certain bit at once."""
+    k = 1 if encoding == "boolean" else 4
+    noise: dict[str, Any] = {"f": 0.0, "p": 0.25, "q": 0.75}
+    names = () if encoding in ("boolean", "bloom") else tuple("0123"[: k - (encoding == "buckets")])
+    fields: dict[str, Any] = {"k": k, "encoding": encoding, "categories": names}
+    params = Params(**fields, **noise)
+    assert epsilon_inf(params) == math.inf
+    assert epsilon_n(params, 7) == pytest.approx(7 * epsilon_one(params))
+    assert epsilon_n(params, 10**9) == pytest.approx(10**9 * epsilon_one(params))
+    for certain in ({"p": 0.0}, {"q": 1.0}):
+        assert epsilon_one(Params(**fields, **noise | certain, insecure=True)) == math.inf
+
+
+def test_permanent_noise_bounds_even_certain_bits() -> None:
+    """With p = 0 and q = 1 the first report already shows the whole permanent response."""
+    params = bloom(0.5, 0, 1)
+    assert epsilon_one(params) == epsilon_n(params, 10**9) == epsilon_inf(params)
+
+
+def exact_up(params: Params, n: int) -> float:
+    """Return the loss of n ones about one bit, in 60 decimal digits."""
+    with decimal.localcontext(prec=60):
+        a, low, high = (Decimal(x) for x in (params.f / 2, params.p, params.q))
+        ratio = (low / high) ** n
+        return float(((1 - a + a * ratio) / (a + (1 - a) * ratio)).ln())
+
+
+@pytest.mark.parametrize("n", [1, 2, 1000, 10**9])
+@pytest.mark.parametrize(
+    ("f", "p", "q"),
+    [
+        (0.5, 0.5, 0.5 + 2**-32),
+        (0.5, 2**-32, 2**-31),
+        (2**-31, 2**-32, 0.5),
+        (1 - 2**-31, 0.01, 0.02),
+        (1 - 2**-31, 0.5, 0.5 + 2**-32),
+    ],
+)
+def test_nothing_cancels(n: int, f: float, p: float, q: float) -> None:
+    """The loss keeps ten digits where p and q, or truth and lie, are as near as can be."""
+    up = coded("boolean", 1, f, p, q)
+    down = coded("boolean", 1, f, 1 - q, 1 - p)
+    assert epsilon_n(up, n) >= exact_up(up, n) * (1 - 1e-10)
+    assert max(exact_up(up, n), exact_up(down, n)) == pytest.approx(epsilon_n(up, n), rel=1e-10)
+    assert epsilon_n(up, n) == epsilon_n(down, n)
+
+
+@given(
+    st.floats(0.001, 0.99),
+    st.floats(0, 0.7),
+    st.floats(0.01, 0.3),
+    st.sampled_from([1, 2, 17, 10**3, 10**9]),
+)
+def test_losses_are_ordered(f: float, p: float, gap: float, n: int) -> None:
+    """One report loses at most n reports do, and those at most what is lost for ever."""
+    params = bloom(f, p, p + gap)
+    one, many, ever = epsilon_one(params), epsilon_n(params, n), epsilon_inf(params)
+    assert 0 < one <= many * (1 + 1e-12)
+    assert many <= ever * (1 + 1e-12)
+    assert many <= n * one * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("n", [0, -1, 1.0, True, "1", math.nan])
+def test_n_is_a_count(n: Any) -> None:
+    """Nothing else is taken for one."""
+    with pytest.raises(ParamsError, match="n must be an integer of at least 1, got"):
+        epsilon_n(PAPER_52, n)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "prior", "low", "high"),
+    [
+        (math.log(3), 0.5, 0.25, 0.75),
+        (5, 0.1, 0.000748, 0.942826),
+        (0, 0.3, 0.3, 0.3),
+        (math.inf, 0.3, 0, 1),
+        (1e6, 0.3, 0, 1),
+        (math.inf, 0, 0, 0),
+        (1e6, 0, 0, 0),
+        (math.inf, 1, 1, 1),
+    ],
+)
+def test_beliefs(epsilon: float, prior: float, low: float, high: float) -> None:
+    """Bayes with the likelihood ratio at its limits; certainty is never moved."""
+    assert belief_bound(epsilon, prior) == pytest.approx((low, high), abs=1e-6)
+
+
+@given(st.floats(0, 50), st.floats(0, 1))
+def test_beliefs_are_ordered(epsilon: float, prior: float) -> None:
+    """A belief can stay what it was."""
+    low, high = belief_bound(epsilon, prior)
+    assert 0 <= low <= prior * (1 + 1e-12)
+    assert prior * (1 - 1e-12) <= high <= 1
+
+
+def test_no_belief_of_nonsense() -> None:
+    """Both arguments have a range, and a NaN is in none."""
+    for epsilon in (-0.1, math.nan):
+        with pytest.raises(ParamsError, match=r"epsilon must be a number in \[0, infinity\], got"):
+            belief_bound(epsilon, 0.5)
+    for prior in (-0.1, 1.1, math.nan):
+        with pytest.raises(ParamsError, match=r"prior must be a number in \[0, 1\], got"):
+            belief_bound(1, prior)

@@ -1,0 +1,119 @@
+"""What a metric collects, in words that a person can check."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import Any
+
+import pytest
+
+from rappor.privacy.notice import at_most, describe
+from rappor.protocol.params import Params
+from rappor.registry.metric import Metric
+
+DAY = datetime.date(2026, 11, 30)
+
+
+def make(params: Params, **changes: Any) -> Metric:
+    fields: dict[str, Any] = {
+        "name": "page",
+        "params": params,
+        "description": "Home pages",
+        "owner": "browser team",
+        "expires": DAY,
+    }
+    return Metric(**fields | changes)
+
+
+PAPER = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75, normalize="host")
+
+
+def test_a_description_for_life() -> None:
+    """The whole text for the paper's own parameters: 1.07 and 4.39 nats, rounded up."""
+    assert describe(make(PAPER)).splitlines() == [
+        "page: Home pages",
+        "Collected by browser team until 2026-11-30, that day included.",
+        "What is noted: a text (normalised by 'host'), hashed onto 2 of 128 bits in one of 16 "
+        "cohorts.",
+        "One report (epsilon 1.07): a suspicion of 50 % can become at most 74.6 % and "
+        "at least 25.4 %.",
+        "All reports of one value for ever (epsilon 4.39): a suspicion of 50 % can become at most "
+        "98.8 % and at least 1.2 %.",
+        "Promise, for life: the noise of a value is drawn once and kept. The losses of distinct "
+        "values add, and it is not hidden that a value changed or came back.",
+        "What the collector keeps: sums only, no single report.",
+    ]
+
+
+def test_epochs_have_the_other_promise() -> None:
+    """The loss is told for one epoch, and that the epochs add."""
+    text = describe(make(PAPER, epoch="quarter"))
+    assert "All reports of one value in one quarter (epsilon 4.39)" in text
+    assert "Promise, by epoch" in text
+    assert "the losses of each quarter add" in text
+    assert "for life" not in text
+
+
+@pytest.mark.parametrize(
+    ("params", "phrase"),
+    [
+        (
+            {"k": 3, "encoding": "onehot", "categories": tuple("abc")},
+            "one of 3 .*: a, b, c",
+        ),
+        ({"k": 2, "encoding": "flags", "categories": tuple("ab")}, "each of 2 flags: a, b"),
+        ({"k": 1, "encoding": "boolean"}, "What is noted: yes or no."),
+        ({"k": 3, "encoding": "buckets", "categories": ("0", "1.5")}, "3 ranges .* at 0, 1.5"),
+    ],
+)
+def test_every_encoding_says_what_it_notes(params: dict[str, Any], phrase: str) -> None:
+    """Categories and edges are public and listed."""
+    assert re.search(phrase, describe(make(Params(**params, f=0.5, p=0.25, q=0.75))))
+
+
+def test_an_expired_metric_is_called_expired() -> None:
+    """Only from the day after the last one, and only when today is told."""
+    metric = make(PAPER)
+    assert "expired" not in describe(metric)
+    assert "expired" not in describe(metric, today=DAY)
+    late = describe(metric, today=DAY + datetime.timedelta(days=1))
+    assert "until 2026-11-30; it has expired and nothing is collected any more." in late
+
+
+def test_no_bound_is_a_warning() -> None:
+    """Infinite losses are said as plainly as finite ones."""
+    lasting = describe(make(Params(k=8, f=0, p=0.25, q=0.75)))
+    assert lasting.count("WARNING") == 1
+    assert "WARNING: many reports together give the value away with certainty" in lasting
+    naked = describe(make(Params(k=8, f=0, p=0, q=1, insecure=True)))
+    assert naked.count("WARNING") == 2
+    assert "WARNING: one report can give the value away with certainty" in naked
+
+
+def test_a_weak_bound_is_not_shown_as_a_percentage() -> None:
+    """Rounded it would read as 100 %."""
+    text = describe(make(Params.profile("accurate")))
+    assert "(epsilon 8.00): a suspicion of 50 % can come near certainty, either way." in text
+    assert "100 %" not in text
+
+
+def test_what_the_collector_keeps() -> None:
+    """Whole reports and the least number that is shown."""
+    text = describe(make(PAPER, keep_reports=True, min_reports=500))
+    assert "What the collector keeps: each noisy report, shown from 500 reports on." in text
+
+
+@pytest.mark.parametrize(
+    ("belief", "text"),
+    [
+        (0.5, "50 %"),
+        (0.73106, "73.2 %"),
+        (0.88080, "88.1 %"),
+        (0.999665, "99.967 %"),
+        (1.0, "100 %"),
+    ],
+)
+def test_beliefs_are_rounded_up(belief: float, text: str) -> None:
+    """A bound that is said is never below the bound that holds."""
+    assert at_most(belief) == text

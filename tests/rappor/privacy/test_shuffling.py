@@ -1,0 +1,158 @@
+"""Shuffling: the published bounds against the exact loss of shuffled one-bit reports."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from rappor.errors import ParamsError
+from rappor.privacy.loss import epsilon_one
+from rappor.privacy.shuffling import likely_smallest_cohort, local_for, shuffle
+from rappor.protocol.params import Params
+
+DELTA = 1e-6
+
+
+def symmetric(epsilon: float) -> tuple[float, float]:
+    """Return the chances of a 1 for a true 0 and a true 1 under symmetric noise."""
+    return 1 / (math.exp(epsilon) + 1), math.exp(epsilon) / (math.exp(epsilon) + 1)
+
+
+def law_of(own: float, low: float, high: float, n_ones: int, n: int) -> NDArray[np.float64]:
+    """Return the law of the number of ones: all that a shuffled batch of one-bit reports shows."""
+    zeros = stats.binom.pmf(np.arange(n - n_ones), n - 1 - n_ones, low)
+    ones = stats.binom.pmf(np.arange(n_ones + 1), n_ones, high)
+    others = np.convolve(zeros, ones)
+    return np.asarray(np.convolve(others, [1 - own, own]), dtype=float)
+
+
+def exact_delta(epsilon: float, low: float, high: float, n: int) -> float:
+    """Return the least delta at which the batch keeps epsilon, over what the others may hold."""
+    worst = 0.0
+    for n_ones in (0, n // 2, n - 1):
+        zero, one = (law_of(own, low, high, n_ones, n) for own in (low, high))
+        for first, second in ((zero, one), (one, zero)):
+            worst = max(worst, float(np.maximum(first - math.exp(epsilon) * second, 0).sum()))
+    return worst
+
+
+@pytest.mark.parametrize("n", [1_000, 20_000])
+@pytest.mark.parametrize("local", [0.1, 0.5, 1.0, 1.4])
+def test_bounds_hold_for_symmetric_noise(local: float, n: int) -> None:
+    """At both bounds the exact delta is at most the one named, and the bounds are no mere e0."""
+    bound = shuffle(local, n, delta=DELTA)
+    for epsilon in (bound.bound_2021, bound.bound_2023):
+        assert epsilon is not None
+        assert exact_delta(epsilon, *symmetric(local), n) <= DELTA
+    assert bound.epsilon < 0.8 * local
+    assert exact_delta(bound.epsilon / 20, *symmetric(local), n) > DELTA  # the check can fail
+
+
+def test_bounds_hold_for_the_reports_of_a_metric() -> None:
+    """A boolean metric's one bit, unequal p and q, with its own effective probabilities."""
+    params = Params(k=1, encoding="boolean", f=0.3, p=0.2, q=0.6)
+    bound = shuffle(epsilon_one(params), 5_000, delta=DELTA)
+    assert bound.epsilon < epsilon_one(params) / 2
+    assert exact_delta(bound.epsilon, params.p_star, params.q_star, 5_000) <= DELTA
+
+
+def test_the_later_bound_is_the_better_one_and_admits_more() -> None:
+    """Where both hold; and up to a larger local loss."""
+    for local in (0.1, 1.0, 3.0, 5.0):
+        bound = shuffle(local, 1_000_000, delta=DELTA)
+        assert bound.bound_2021 is not None
+        assert bound.bound_2023 is not None
+        assert bound.epsilon == bound.bound_2023 < bound.bound_2021
+        assert bound.most_2023 > bound.most_2021
+
+
+def test_conditions_are_checked() -> None:
+    """Just past its condition a bound is not given, and what holds is the local loss."""
+    n = 1_000
+    most_2021 = math.log(n / (16 * math.log(2 / DELTA)))
+    most_2023 = math.log(n / (8 * math.log(2 / DELTA)) - 1)
+    at, past = (shuffle(most_2021 + shift, n, delta=DELTA) for shift in (-1e-9, 1e-9))
+    assert at.bound_2021 is not None
+    assert past.bound_2021 is None
+    assert past.bound_2023 is not None
+    at, past = (shuffle(most_2023 + shift, n, delta=DELTA) for shift in (-1e-9, 1e-9))
+    assert at.bound_2023 is not None
+    assert past.bound_2023 is None
+    assert past.epsilon == past.local
+    tiny = shuffle(1.0, 10, delta=DELTA)
+    assert (tiny.bound_2021, tiny.bound_2023, tiny.epsilon) == (None, None, 1.0)
+    assert shuffle(math.inf, 10**9, delta=DELTA).epsilon == math.inf
+
+
+def test_known_values() -> None:
+    """The formulas written out again, at one point: e0 = 1, n = 1000, delta = 1e-6."""
+    bound = shuffle(1.0, 1_000, delta=DELTA)
+    e, log = math.e, math.log(4e6)
+    first = 1 + (e - 1) / (e + 1) * (8 * math.sqrt(e * log) / math.sqrt(1000) + 8 * e / 1000)
+    second = 1 + (e - 1) * (4 * math.sqrt(2 * log) / math.sqrt((e + 1) * 1000) + 4 / 1000)
+    assert bound.bound_2021 == pytest.approx(math.log(first), rel=1e-12)
+    assert bound.bound_2023 == pytest.approx(math.log(second), rel=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 5.0])
+def test_local_loss_for_a_batch(epsilon: float) -> None:
+    """It is the largest that the bounds turn into epsilon; epsilon itself in a small batch."""
+    local = local_for(epsilon, 100_000, delta=DELTA)
+    assert shuffle(local, 100_000, delta=DELTA).epsilon <= epsilon
+    assert shuffle(local * (1 + 1e-9) + 1e-9, 100_000, delta=DELTA).epsilon > epsilon
+    assert local >= epsilon
+    assert local_for(epsilon, 10, delta=DELTA) == pytest.approx(epsilon)
+
+
+def test_the_least_delta_is_a_delta() -> None:
+    """Nothing overflows; nothing is promised either."""
+    least = math.ulp(0.0)
+    assert shuffle(1.0, 1_000, delta=least).epsilon == 1.0
+    assert shuffle(1.0, 10**6, delta=least).epsilon < 1.0
+    assert likely_smallest_cohort(1_000, 100, chance=least) == 0
+
+
+@pytest.mark.parametrize(("n", "m"), [(1_000, 8), (100_000, 128), (1_000_000, 1024), (50, 128)])
+@pytest.mark.parametrize("chance", [1e-3, 1e-9])
+def test_likely_smallest_cohort(n: int, m: int, chance: float) -> None:
+    """No cohort is below it but for the chance named, by the exact binomial law."""
+    size = likely_smallest_cohort(n, m, chance=chance)
+    assert m * stats.binom.cdf(size - 1, n, 1 / m) <= chance
+    spread = math.sqrt(n / m) * stats.norm.isf(chance / m)
+    assert size > n / m - 1.5 * spread - 1
+    assert likely_smallest_cohort(n, 1, chance=chance) == n
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((math.nan, 10, 0.1), r"local must be a number in \[0, infinity\], got nan"),
+        ((-0.1, 10, 0.1), "local must be"),
+        ((1.0, 0, 0.1), "n must be an integer of at least 1, got 0"),
+        ((1.0, 1.5, 0.1), "n must be"),
+        ((1.0, True, 0.1), "n must be"),
+        ((1.0, 10, 0.0), r"delta must be a number in \(0, 1\), got 0.0"),
+        ((1.0, 10, 1.0), "delta must be"),
+        ((1.0, 10, math.nan), "delta must be"),
+    ],
+)
+def test_nonsense_is_refused(arguments: tuple[Any, Any, float], message: str) -> None:
+    """One sentence each."""
+    local, n, delta = arguments
+    with pytest.raises(ParamsError, match=message):
+        shuffle(local, n, delta=delta)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "n", "delta"),
+    [(math.nan, 10, 0.1), (math.inf, 10, 0.1), (-1.0, 10, 0.1), (1.0, 0, 0.1), (1.0, 10, 0.0)],
+)
+def test_no_local_loss_for_nonsense(epsilon: float, n: int, delta: float) -> None:
+    """One sentence here too."""
+    with pytest.raises(ParamsError, match=r"(epsilon|n|delta) must be"):
+        local_for(epsilon, n, delta=delta)

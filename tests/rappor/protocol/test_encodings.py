@@ -1,0 +1,243 @@
+"""Encodings: each value sets the bits that the protocol says, and nothing else is a value."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from fractions import Fraction
+from typing import Any
+
+import mmh3
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rappor.candidates.hashing import bloom_cells, digest_strings
+from rappor.errors import ParamsError, ReportError
+from rappor.protocol.encodings import encoder, parse_value
+from rappor.protocol.params import Params
+
+NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
+BLOOM = Params(k=128, h=2, m=64, **NOISE)
+BOOLEAN = Params(k=1, encoding="boolean", **NOISE)
+
+
+def named(encoding: str, *names: str, normalize: str = "none") -> Params:
+    k = len(names) + (encoding == "buckets")
+    return Params(k=k, encoding=encoding, categories=names, normalize=normalize, **NOISE)
+
+
+ONEHOT = named("onehot", *"abcdefghi")
+FLAGS = named("flags", *"abcdefghi")
+BUCKETS = named("buckets", "-1", "0", "2.5")
+
+
+def ones(params: Params, value: object, cohort: int = 0) -> list[int]:
+    """Return which bits a value sets, read as the protocol numbers them."""
+    packed = encoder(params).encode(value, cohort)
+    assert len(packed) == params.n_bytes
+    return [i for i in range(8 * len(packed)) if packed[i // 8] >> i % 8 & 1]
+
+
+@given(st.text(), st.integers(0, 63))
+def test_a_string_sets_its_hashed_bits(text: str, cohort: int) -> None:
+    """The formula of the protocol, in Python's own integers."""
+    a, b = mmh3.mmh3_x64_128_utupledigest(text.encode())
+    expected = set()
+    for j in range(2):
+        x = (a + (cohort * 2 + j + 1) * (b | 1)) % 2**64
+        for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+            x = (x ^ x >> 33) * factor % 2**64
+        x ^= x >> 33
+        expected.add(((x >> 32) * 128) >> 32)
+    assert ones(BLOOM, text, cohort) == sorted(expected)
+
+
+@pytest.mark.parametrize(("k", "h", "m"), [(2, 1, 1), (100, 16, 3), (2040, 3, 65536)])
+def test_the_device_and_the_decoder_hash_alike(k: int, h: int, m: int) -> None:
+    """The compiled hash of many strings gives the same bits in the last cohort."""
+    params = Params(k=k, h=h, m=m, **NOISE)
+    values = ["", "a", "ä€😀", "x" * 1000]
+    cells = bloom_cells(digest_strings(value.encode() for value in values), params)
+    for value, row in zip(values, cells.astype(np.int64), strict=True):
+        last = row[(m - 1) * h :]
+        assert ones(params, value, m - 1) == sorted((last[last >= 0] - (m - 1) * k).tolist())
+
+
+def test_a_string_is_normalised_before_it_is_hashed() -> None:
+    """What the normalizer makes equal sets equal bits."""
+    folded = Params(k=128, h=2, m=64, normalize="casefold", **NOISE)
+    assert ones(folded, "STRASSE", 5) == ones(folded, "straße", 5) == ones(BLOOM, "strasse", 5)
+
+
+def test_another_hash_layout_is_not_for_devices() -> None:
+    """Bits of a foreign layout are never guessed."""
+    with pytest.raises(ParamsError, match="layout must be rappor-1 to encode, got 'other'"):
+        encoder(Params(k=8, layout="other", **NOISE))
+
+
+def test_categories_set_one_bit_each() -> None:
+    """In the order of their declaration, over the edge of a byte."""
+    assert [ones(ONEHOT, name) for name in "abcdefghi"] == [[i] for i in range(9)]
+    assert encoder(ONEHOT).encode("i", 0) == b"\x00\x01"
+
+
+def test_categories_are_compared_after_normalising_both() -> None:
+    """The declared names too: they may be written as people write them."""
+    params = named("onehot", "Straße", "Weg", normalize="casefold")
+    assert ones(params, "STRASSE") == [0]
+    assert ones(named("flags", "A", "b", normalize="casefold"), ["a", "B"]) == [0, 1]
+
+
+@pytest.mark.parametrize("encoding", ["onehot", "flags"])
+def test_categories_that_normalise_alike_are_refused(encoding: str) -> None:
+    """One value would be two."""
+    with pytest.raises(ParamsError, match="distinct after normalising by casefold, got 'A' again"):
+        encoder(named(encoding, "a", "b", "A", normalize="casefold"))
+
+
+def test_a_boolean_sets_its_bit_if_true() -> None:
+    """One bit."""
+    assert [ones(BOOLEAN, value) for value in (False, True)] == [[], [0]]
+
+
+@given(st.lists(st.sampled_from("abcdefghi")))
+def test_flags_set_the_bits_of_their_names(names: list[str]) -> None:
+    """In any order and from any iterable; again is once."""
+    expected = sorted({"abcdefghi".index(name) for name in names})
+    for value in (names, tuple(names), set(names), iter(names), dict.fromkeys(names)):
+        assert ones(FLAGS, value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "bucket"),
+    [
+        (-math.inf, 0),
+        (-1.0000000001, 0),
+        (-1, 1),
+        (-1.0, 1),
+        (-1e-300, 1),
+        (0, 2),
+        (-0.0, 2),
+        (2.4999999999999996, 2),
+        (2.5, 3),
+        (10**400, 3),
+        (-(10**400), 0),
+        (math.inf, 3),
+    ],
+)
+def test_a_bucket_holds_its_lower_edge(value: float, bucket: int) -> None:
+    """[e1, e2) and so on, and integers are compared exactly."""
+    assert ones(BUCKETS, value) == [bucket]
+
+
+TRUTH = "thetruthabc"
+
+
+@pytest.mark.parametrize(
+    ("params", "value", "reason"),
+    [
+        (BLOOM, 5, "a value must be a text, got int"),
+        (BLOOM, None, "a value must be a text, got NoneType"),
+        (BLOOM, TRUTH.encode(), "a value must be a text, got bytes"),
+        (BLOOM, TRUTH + "\udfff", "a value must be valid Unicode, got 12 characters with a lone"),
+        (ONEHOT, TRUTH, "a value must be one of a, b, .*, i, got a str of 11 characters"),
+        (ONEHOT, "", "a value must be one of a, b, .*, i, got a str of 0 characters"),
+        (ONEHOT, True, "a value must be a text, got bool"),
+        (ONEHOT, ["a"], "a value must be a text, got list"),
+        (BOOLEAN, 1, "a value must be True or False, got int"),
+        (BOOLEAN, TRUTH, "a value must be True or False, got a str of 11 characters"),
+        (BOOLEAN, None, "a value must be True or False, got NoneType"),
+        (FLAGS, TRUTH, "a value must be an iterable of names, got a str of 11 characters"),
+        (FLAGS, 5, "a value must be an iterable of names, got int"),
+        (FLAGS, ["a", TRUTH], "a value must be one of a, b, .*, got a str of 11 characters"),
+        (FLAGS, TRUTH.encode(), "a value must be a text, got int"),
+        (BUCKETS, math.nan, "a value must be a number, got NaN"),
+        (BUCKETS, True, "a value must be an int or a float, got bool"),
+        (BUCKETS, TRUTH, "a value must be an int or a float, got a str of 11 characters"),
+        (BUCKETS, Fraction(12345), "a value must be an int or a float, got Fraction"),
+    ],
+)
+def test_what_is_no_value_is_refused_unseen(params: Params, value: object, reason: str) -> None:
+    """The message tells type and length, never the value."""
+    with pytest.raises(ReportError, match=reason) as caught:
+        encoder(params).encode(value, 0)
+    assert TRUTH not in str(caught.value)
+    assert "12345" not in str(caught.value)
+
+
+@pytest.mark.parametrize("cohort", [-1, 64, True, 0.0, "0", None])
+def test_a_cohort_out_of_range_is_refused(cohort: Any) -> None:
+    """Cohorts are the integers 0 to m - 1."""
+    with pytest.raises(ReportError, match=r"cohort must be an integer in \[0, 63\], got"):
+        encoder(BLOOM).encode("a", cohort)
+
+
+@pytest.mark.parametrize("params", [ONEHOT, BOOLEAN, FLAGS, BUCKETS])
+def test_other_encodings_have_one_cohort(params: Params) -> None:
+    """Cohort 1 is already too many."""
+    with pytest.raises(ReportError, match=r"cohort must be an integer in \[0, 0\], got 1"):
+        encoder(params).encode(None, 1)
+
+
+@pytest.mark.parametrize(
+    ("params", "text", "value"),
+    [
+        (BLOOM, " Text, as it is ", " Text, as it is "),
+        (ONEHOT, "a", "a"),
+        (FLAGS, "", ()),
+        (FLAGS, "a,c", ("a", "c")),
+        (BUCKETS, "2.5", 2.5),
+        (BUCKETS, "-1e3", -1000.0),
+        (BOOLEAN, "true", True),
+        (BOOLEAN, "Yes", True),
+        (BOOLEAN, "1", True),
+        (BOOLEAN, "FALSE", False),
+        (BOOLEAN, "no", False),
+        (BOOLEAN, "0", False),
+    ],
+)
+def test_text_becomes_a_value(params: Params, text: str, value: object) -> None:
+    """As on a command line, and of the type that encodes."""
+    parsed = parse_value(params, text)
+    assert (parsed, type(parsed)) == (value, type(value))
+    encoder(params).encode(parsed, 0)
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        (BOOLEAN, "a value must be one of true, false, yes, no, 1, 0, got a str of 11 characters"),
+        (BUCKETS, "a value must be a number, got a str of 11 characters"),
+    ],
+)
+def test_text_that_is_no_value_is_refused_unseen(params: Params, reason: str) -> None:
+    """The length is told."""
+    with pytest.raises(ReportError, match=reason) as caught:
+        parse_value(params, TRUTH)
+    assert TRUTH not in str(caught.value)
+
+
+@pytest.mark.parametrize("params", [BLOOM, ONEHOT, BOOLEAN, FLAGS, BUCKETS])
+def test_an_encoder_knows_its_parameters(params: Params) -> None:
+    """One class for each encoding, and equal ones for equal parameters."""
+    assert encoder(params).params == params
+    assert encoder(params) == encoder(params)
+    assert type(encoder(params)).__name__.lower() == params.encoding
+
+
+def test_bits_are_even_over_strings_and_cohorts() -> None:
+    """No bit is left out or favoured: all 16 lie within bounds of a fair binomial.
+
+    A sound hash fails once in 1e9 (Hoeffding's inequality); a bit with 1.25 times its share
+    passes as rarely.
+    """
+    params = Params(k=16, h=1, m=40, **NOISE)
+    n = 40 * 5000
+    shown = Counter(
+        bit for i in range(5000) for cohort in range(40) for bit in ones(params, str(i), cohort)
+    )
+    bound = math.sqrt(n * math.log(2 * 16 / 1e-9) / 2)
+    assert 2 * bound < 0.25 * n / 16
+    assert all(abs(shown[i] - n / 16) < bound for i in range(16))

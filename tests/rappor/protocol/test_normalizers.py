@@ -1,0 +1,174 @@
+"""Normalizers: what is the same value, said twice the same."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rappor.errors import MissingExtraError, ParamsError, ReportError
+from rappor.protocol.normalizers import normalize
+from rappor.protocol.params import NORMALIZERS
+
+URL_PARTS = st.lists(
+    st.sampled_from([*"/\\:@[]%.。aBßéÉ\u0301-_?# \uff0f", "http:", "//", "::1", "xn--"])
+    | st.sampled_from(["80", "127.0.0.1", "co.uk", "example"])
+).map("".join)
+TEXTS = st.text() | URL_PARTS
+
+
+@pytest.mark.parametrize("name", NORMALIZERS)
+@given(text=TEXTS)
+def test_normalising_again_changes_nothing(name: str, text: str) -> None:
+    """Any text is taken, and what comes out is already normal."""
+    once = normalize(name, text)
+    assert normalize(name, once) == once
+
+
+def test_case_folds_to_a_fixed_point() -> None:
+    """Every character, alone and under a mark that composes, is normal after one step."""
+    changing = (chr(c) for c in range(sys.maxunicode + 1) if chr(c).casefold() != chr(c))
+    for text in [mark_after for c in changing for mark_after in (c, c + "\u0301", c + "\u0345")]:
+        once = normalize("casefold", text)
+        assert normalize("casefold", once) == once
+
+
+@given(st.text())
+def test_casefold_does_not_see_how_a_text_is_composed(text: str) -> None:
+    """Canonically equal texts are one value."""
+    parted = unicodedata.normalize("NFD", text)
+    assert normalize("casefold", parted) == normalize("casefold", text)
+    assert normalize("nfc", parted) == normalize("nfc", text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("none", " Ä\u0308\n", " Ä\u0308\n"),
+        ("nfc", "e\u0301 ", "é "),
+        ("casefold", "STRASSE Straße ΌΣΟΣ", "strasse strasse όσοσ"),
+        ("casefold", "\u03b1\u0345\u0301", "\u03ac\u03b9"),  # composed first, then folded
+        ("strip", "\t a b \u3000\n", "a b"),
+    ],
+)
+def test_texts(name: str, text: str, expected: str) -> None:
+    """Each does its own thing and no other."""
+    assert normalize(name, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("https://User:pa@ss@Example.COM:8080/path?x#y", "example.com"),
+        ("Example.COM:8080/path", "example.com"),
+        (" example.com. ", "example.com"),
+        ("example.com?q=http://other.org", "example.com"),
+        ("//cdn.example.com/x", "cdn.example.com"),
+        ("HTTP://EXAMPLE.com\\@evil.org", "example.com"),
+        ("http://münchen.de/", "xn--mnchen-3ya.de"),
+        ("http://MÜNCHEN.DE", "xn--mnchen-3ya.de"),
+        ("faß.de", "fass.de"),
+        ("bücher。example。", "xn--bcher-kva.example"),
+        ("_dmarc.example.com", "_dmarc.example.com"),
+        ("localhost:3000", "localhost"),
+        ("127.0.0.1:80", "127.0.0.1"),
+        ("http://[2001:DB8::1]:443/", "[2001:db8::1]"),
+        ("[::1]", "[::1]"),
+        ("a" * 63 + ".com", "a" * 63 + ".com"),
+    ],
+)
+def test_hosts(text: str, host: str) -> None:
+    """The host alone, in lower-case ASCII."""
+    assert normalize("host", text) == host
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "about:blank",
+        "mailto:someone@example.com",
+        "file:///etc/passwd",
+        "http://",
+        "two words",
+        "http://a b/",
+        "a..b",
+        ".",
+        "a" * 64 + ".com",
+        "\uff41\uff0f\uff42.com",
+        "user@example.com",
+        "[::1",
+        "[::1]x",
+        "[::g]",
+        "http://[fe80::1%25eth0]/",
+        "100%.com",
+        "C:\\Users",
+        "example.com:port",
+    ],
+)
+def test_no_host_is_the_empty_text(text: str) -> None:
+    """Everything without a host is one value."""
+    assert normalize("host", text) == ""
+    assert normalize("domain", text) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "domain"),
+    [
+        ("https://www.a.example.co.uk/x", "example.co.uk"),
+        ("example.com", "example.com"),
+        ("maps.someone.github.io", "someone.github.io"),
+        ("www.bücher.de", "xn--bcher-kva.de"),
+        ("co.uk", "co.uk"),
+        ("com", "com"),
+        ("localhost", "localhost"),
+        ("127.0.0.1", "127.0.0.1"),
+        ("http://[::1]/", "[::1]"),
+    ],
+)
+def test_domains(text: str, domain: str) -> None:
+    """What one may register; public suffixes and addresses stay whole."""
+    assert normalize("domain", text) == domain
+
+
+def test_a_missing_list_names_its_extra(tmp_path: Path) -> None:
+    """Without the public-suffix list one sentence says what to install."""
+    code = (
+        "import sys; sys.modules['publicsuffixlist'] = None\n"
+        "from rappor.errors import MissingExtraError\n"
+        "from rappor.protocol.normalizers import normalize\n"
+        "assert normalize('domain', '127.0.0.1') == '127.0.0.1'\n"
+        "try: normalize('domain', 'example.com')\n"
+        "except MissingExtraError as error: print(error)\n"
+    )
+    run = [sys.executable, "-c", code]
+    shown = subprocess.run(run, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert shown.stdout.strip() == str(MissingExtraError("domain"))
+
+
+@pytest.mark.parametrize("name", NORMALIZERS)
+def test_a_lone_surrogate_is_refused_unseen(name: str) -> None:
+    """The message tells the length only."""
+    with pytest.raises(ReportError, match="valid Unicode, got 8 characters") as caught:
+        normalize(name, "secret \ud800")
+    assert not re.search(r"secret|ud800", str(caught.value))
+
+
+def test_what_is_no_text_is_refused() -> None:
+    """Its type is told."""
+    with pytest.raises(ReportError, match="a value must be a text, got bytes"):
+        normalize("none", b"secret")
+
+
+def test_an_unknown_normalizer_is_refused() -> None:
+    """The known ones are told, and they are those of the parameters."""
+    allowed = ", ".join(NORMALIZERS)
+    with pytest.raises(ParamsError, match=f"normalize must be one of {allowed}, got 'upper'"):
+        normalize("upper", "a")

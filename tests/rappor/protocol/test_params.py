@@ -1,0 +1,347 @@
+"""Parameters: exact thresholds, refusals with their reason, fingerprints."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from rappor.errors import ParamsError
+from rappor.protocol.params import MAX_BITS, ONE, PROFILES, Params, edge_text, threshold
+
+
+def make(**changes: Any) -> Params:
+    fields: dict[str, Any] = {"k": 8, "h": 2, "m": 4, "f": 0.5, "p": 0.25, "q": 0.75}
+    return Params(**fields | changes)
+
+
+def named(encoding: str, *categories: str, **changes: Any) -> Params:
+    extra = encoding == "buckets"
+    fields = {"k": max(len(categories) + extra, 1), "h": 1, "m": 1}
+    return make(encoding=encoding, categories=categories, **fields | changes)
+
+
+@pytest.mark.parametrize(
+    ("probability", "expected"),
+    [(0, 0), (1, ONE), (0.5, 1 << 31), (2**-33, 1), (0.999 * 2**-33, 0), (1 - 2**-34, ONE)],
+)
+def test_a_threshold_is_rounded_half_up(probability: float, expected: int) -> None:
+    """floor(x * 2^32 + 0.5), in binary64."""
+    assert threshold(probability) == expected
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 0.999))
+def test_probabilities_read_back_as_what_happens(low: float, high: float, f: float) -> None:
+    """f, p and q are t / 2^32 and give the same thresholds again."""
+    if threshold(low) == threshold(high) or (threshold(f / 2) == 0 and f):
+        return
+    params = make(f=f, p=min(low, high), q=max(low, high), insecure=True)
+    assert Fraction(params.p) == Fraction(params.t_p, ONE)
+    assert Fraction(params.q) == Fraction(params.t_q, ONE)
+    assert Fraction(params.f) == Fraction(2 * params.t_f, ONE)
+    assert (params.t_p, params.t_q) == (threshold(min(low, high)), threshold(max(low, high)))
+    assert params.t_f == threshold(f / 2)
+
+
+def test_effective_probabilities_are_those_of_the_paper() -> None:
+    """p* and q* follow Lemma 1."""
+    params = make(f=0.5, p=0.5, q=0.75)
+    assert (params.p_star, params.q_star) == (0.5625, 0.6875)
+
+
+def test_sizes() -> None:
+    """Bytes are rounded up; density is the chance that a random string sets a bit."""
+    assert [make(k=k).n_bytes for k in (2, 8, 9, 2040)] == [1, 1, 2, 255]
+    assert make(k=4, h=2).density == pytest.approx(1 - (3 / 4) ** 2)
+    assert make(k=1, h=1, m=1, encoding="boolean").density == 1
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"encoding": "b"}, "encoding must be one of bloom, onehot, boolean, flags, buckets, got 'b'"),
+    ({"encoding": ["bloom"]}, "encoding must be one of .*, got \\['bloom'\\]"),
+    ({"normalize": "upper"}, "normalize must be one of none, nfc, .*, got 'upper'"),
+    ({"layout": ""}, "layout must be a non-empty name, got ''"),
+    ({"layout": "\ud800"}, "layout must be valid Unicode, got a lone surrogate"),
+    ({"layout": 3}, "layout must be a non-empty name, got 3"),
+    ({"k": 1}, r"k must be an integer in \[2, 2040\], got 1"),
+    ({"k": 2041}, r"k must be an integer in \[2, 2040\], got 2041"),
+    ({"k": 8.0}, r"k must be an integer in \[2, 2040\], got 8.0"),
+    ({"k": "8"}, r"k must be an integer in \[2, 2040\], got '8'"),
+    ({"h": 0}, r"h must be an integer in \[1, 16\], got 0"),
+    ({"h": 17}, r"h must be an integer in \[1, 16\], got 17"),
+    ({"h": True}, r"h must be an integer in \[1, 16\], got True"),
+    ({"m": 0}, r"m must be an integer in \[1, 65536\], got 0"),
+    ({"m": 65537}, r"m must be an integer in \[1, 65536\], got 65537"),
+    ({"f": 1}, r"f must be a number in \[0, 1\), got 1"),
+    ({"f": -0.1}, r"f must be a number in \[0, 1\), got -0.1"),
+    ({"f": math.nan}, r"f must be a number in \[0, 1\), got nan"),
+    ({"f": False}, r"f must be a number in \[0, 1\), got False"),
+    ({"f": "0.5"}, r"f must be a number in \[0, 1\), got '0.5'"),
+    ({"p": -1}, r"p must be a number in \[0, 1\], got -1"),
+    ({"p": math.nan}, r"p must be a number in \[0, 1\], got nan"),
+    ({"p": True}, r"p must be a number in \[0, 1\], got True"),
+    ({"q": 1.5}, r"q must be a number in \[0, 1\], got 1.5"),
+    ({"q": math.inf}, r"q must be a number in \[0, 1\], got inf"),
+    ({"q": None}, r"q must be a number in \[0, 1\], got None"),
+    ({"p": 0.75}, r"p must be less than q by at least 2\^-32, got p = 0.75 and q = 0.75"),
+    ({"p": 0.75 - 2**-40}, "p must be less than q"),
+    ({"f": 2**-34}, r"f must be 0 or at least 2\^-32"),
+    ({"f": 1 - 2**-33}, r"f must be less than 1 by at least 2\^-31"),
+    ({"f": 0, "p": 0}, "f must be greater than 0, or p .* got f = 0 with p = 0 and q = 0.75"),
+    ({"f": 0, "q": 1}, "f must be greater than 0, .*; say insecure to allow it"),
+    ({"categories": ("a",)}, "categories must be empty for encoding bloom"),
+    ({"encoding": "boolean"}, "h must be 1 for encoding boolean, got 2"),
+    ({"encoding": "boolean", "h": 1}, "m must be 1 for encoding boolean, got 4"),
+    ({"encoding": "boolean", "h": 1, "m": 1}, "k must be 1 for encoding boolean, got 8"),
+    (
+        {"encoding": "boolean", "h": 1, "m": 1, "k": 1, "normalize": "nfc"},
+        "normalize must be none for encoding boolean",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "reason"), REFUSED)
+def test_what_is_outside_its_range_is_refused(changes: dict[str, Any], reason: str) -> None:
+    """Each field has its own sentence with the constraint and what was got."""
+    with pytest.raises(ParamsError, match=reason):
+        make(**changes)
+
+
+NAMES_REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
+    ("onehot", ("a",), "categories must number at least 2, got 1"),
+    ("flags", (), "categories must number at least 1, got 0"),
+    ("onehot", ("a", ""), "categories must be non-empty and free of control characters, got ''"),
+    ("flags", ("a\n",), "categories must be non-empty and free of control characters"),
+    ("flags", ("\x85",), "categories must be non-empty and free of control characters"),
+    ("flags", ("\ud800",), "categories must be valid Unicode, got a lone surrogate"),
+    ("flags", ("a", "b", "a"), "categories must be distinct, got 'a' twice"),
+    ("flags", ("a", 1), "categories must be a tuple of texts"),
+    ("buckets", ("x",), "edges must be decimal numbers"),
+    ("buckets", ("1", "1"), "edges must be distinct, got '1' twice"),
+    ("buckets", ("2", "1"), "edges must increase"),
+    ("buckets", ("inf",), "edges must be finite"),
+    ("buckets", ("nan",), "edges must be finite"),
+    ("buckets", ("1.0",), "edges must be written as shortest decimals; use edge_text"),
+]
+
+
+@pytest.mark.parametrize(("encoding", "names", "reason"), NAMES_REFUSED)
+def test_wrong_names_are_refused(encoding: str, names: tuple[Any, ...], reason: str) -> None:
+    """Categories and edges are checked one by one."""
+    with pytest.raises(ParamsError, match=reason):
+        named(encoding, *names)
+
+
+def test_k_agrees_with_the_names() -> None:
+    """Each category needs a bit, and the edges one more than there are."""
+    with pytest.raises(ParamsError, match=r"k must be 2, .* that the categories need, got 3"):
+        named("onehot", "a", "b", k=3)
+    with pytest.raises(ParamsError, match=r"k must be 3, .* that the edges need, got 2"):
+        named("buckets", "1", "2", k=2)
+    with pytest.raises(ParamsError, match="categories must be a tuple of texts"):
+        make(encoding="flags", k=2, h=1, m=1, categories=["a", "b"])
+    with pytest.raises(ParamsError, match="normalize must be none for encoding buckets"):
+        named("buckets", "1", normalize="nfc")
+
+
+def test_insecure_parameters_are_made_on_request() -> None:
+    """Whoever asks for no noise at all gets it, and says so again to get it again."""
+    assert make(f=0, p=0, q=1, insecure=True).t_q == ONE
+    assert make(f=0).t_f == 0
+
+
+def test_the_limits_are_allowed() -> None:
+    """Both ends of every interval."""
+    assert make(k=2, h=1, m=1).k == 2
+    assert make(k=MAX_BITS, h=16, m=65536).m == 65536
+    assert make(f=2**-32).t_f == 1
+    assert make(f=1 - 2**-31).t_f == 2**31 - 1
+    assert make(p=0, q=1).t_q == ONE
+
+
+def identity(**fields: Any) -> str:
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+BASE: dict[str, Any] = {"v": 1, "f": 2**30, "p": 2**30, "q": 3 * 2**30}
+
+
+def test_the_fingerprint_is_that_of_the_protocol() -> None:
+    """Eight bytes of SHA-256 over the canonical JSON, whose keys depend on the encoding."""
+    plain = {"encoding": "bloom", "k": 8, "h": 2, "m": 4}
+    one = {"h": 1, "m": 1}
+    edges = hashlib.sha256(b"0.5\n10\n1e+21").hexdigest()
+    names = hashlib.sha256("ä\nb".encode()).hexdigest()
+    assert make().fingerprint == identity(**BASE, **plain)
+    assert make(normalize="host").fingerprint == identity(**BASE, **plain, normalize="host")
+    assert make(layout="x").fingerprint == identity(**BASE, **plain, layout="x")
+    assert named("buckets", "0.5", "10", "1e+21").fingerprint == identity(
+        **BASE, **one, encoding="buckets", k=4, categories=edges
+    )
+    assert named("flags", "ä", "b").fingerprint == identity(
+        **BASE, **one, encoding="flags", k=2, categories=names
+    )
+
+
+def test_every_field_enters_the_fingerprint() -> None:
+    """Two ends that differ anywhere notice."""
+    changes: list[dict[str, Any]] = [
+        {},
+        {"k": 9},
+        {"h": 3},
+        {"m": 5},
+        {"f": 0.25},
+        {"p": 0.5},
+        {"q": 0.5},
+        {"normalize": "nfc"},
+        {"layout": "other"},
+    ]
+    sets = [make(**change) for change in changes]
+    sets += [named("onehot", "a", "b"), named("flags", "a", "b"), named("flags", "b", "a")]
+    assert len({params.fingerprint for params in sets}) == len(sets)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        make(),
+        make(f=0, p=0, q=1, insecure=True),
+        make(normalize="host", layout="other"),
+        named("onehot", "ä", "b"),
+        named("buckets", "-1.5", "0", "1e+21"),
+    ],
+)
+def test_json_round_trip(params: Params) -> None:
+    """A set read back is equal, and written again the same."""
+    again = Params.from_json(params.to_json())
+    assert again == params
+    assert (again.to_json(), again.fingerprint) == (params.to_json(), params.fingerprint)
+
+
+TEXT = make().to_json()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "null",
+        "1",
+        "{}",
+        "[" * 100_000,
+        TEXT[:-1],
+        TEXT + "x",
+        TEXT.replace('"v":1', '"v":2'),
+        TEXT.replace('"v":1', '"v":true'),
+        TEXT.replace('"v":1', '"v":1.0'),
+        TEXT.replace('"k":8', '"k":8.0'),
+        TEXT.replace('"m":4', '"m":true'),
+        TEXT.replace('"h":2,', ""),
+        TEXT.replace('"k":8,', ""),
+        TEXT.replace('"f":1073741824', '"f":1073741824.25'),
+        TEXT.replace('"f":1073741824', '"f":"x"'),
+        TEXT.replace('"f":1073741824', f'"f":{10**400}'),
+        TEXT.replace('"f":1073741824', '"f":' + "9" * 5000),
+        TEXT.replace('"f":1073741824', '"f":NaN'),
+        TEXT.replace('"v":1', '"v":1,"x":1'),
+        TEXT.replace('"v":1', '"insecure":true,"v":1'),
+        named("flags", "a", "b").to_json().replace('["a","b"]', '"ab"'),
+    ],
+)
+def test_other_json_is_refused(text: str) -> None:
+    """Whatever to_json does not write is not read."""
+    with pytest.raises(ParamsError):
+        Params.from_json(text)
+
+
+def test_profiles() -> None:
+    """Names give noise, and 128 bits in 128 cohorts for strings."""
+    for name, noise in PROFILES.items():
+        params = Params.profile(name, normalize="host")
+        assert (params.k, params.h, params.m, params.normalize) == (128, 1, 128, "host")
+        assert params.t_f == threshold(noise["f"] / 2)
+    with pytest.raises(ParamsError, match=r"profile must be one of strict, .*, got 'lax'"):
+        Params.profile("lax")
+
+
+@pytest.mark.parametrize(
+    ("edge", "text"),
+    [
+        (10, "10"),
+        (0.5, "0.5"),
+        (-0.0, "0"),
+        (1e21, "1e+21"),
+        (1e20, "100000000000000000000"),
+        (123456789012345680000.0, "123456789012345680000"),
+        (1.5e300, "1.5e+300"),
+        (1e-6, "0.000001"),
+        (1e-7, "1e-7"),
+        (-1.25e-7, "-1.25e-7"),
+        (5e-324, "5e-324"),
+        (0.1 + 0.2, "0.30000000000000004"),
+        (1e16, "10000000000000000"),
+        (100.25, "100.25"),
+    ],
+)
+def test_edges_are_written_as_in_ecmascript(edge: float, text: str) -> None:
+    """RFC 8785 section 3.2.2.3."""
+    assert edge_text(edge) == text
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_edges_read_back(edge: float) -> None:
+    """The text names the same binary64, and no exponent hides in a short one."""
+    text = edge_text(edge)
+    assert float(text) == edge
+    assert edge_text(float(text)) == text
+    assert ("e" in text) == (edge != 0 and not 1e-6 <= abs(edge) < 1e21)
+
+
+probabilities = st.floats(0, 1) | st.integers(0, ONE).map(lambda t: t / ONE)
+shapes = st.sampled_from(
+    [
+        {"k": 2, "h": 16, "m": 65536, "normalize": "domain"},
+        {"k": MAX_BITS, "layout": "other"},
+        {"k": 1, "encoding": "boolean"},
+        {"k": 2, "encoding": "onehot", "categories": ("ä", "\U0001f388"), "normalize": "casefold"},
+        {"k": 1, "encoding": "flags", "categories": ('"\\',)},
+        {"k": 3, "encoding": "buckets", "categories": ("-1e-7", "1e+21")},
+    ]
+)
+
+
+@given(shapes, st.floats(0, 0.999), probabilities, probabilities)
+def test_any_set_is_a_fixed_point_of_its_fields_and_of_json(
+    shape: dict[str, Any], f: float, one: float, other: float
+) -> None:
+    """Made again from its own fields, or read back from JSON, a set is equal to the last bit."""
+    low, high = sorted((one, other))
+    assume(threshold(low) < threshold(high) and (f == 0 or threshold(f / 2) > 0))
+    params = Params(**shape, f=f, p=low, q=high, insecure=True)
+    fields = {field.name: getattr(params, field.name) for field in dataclasses.fields(params)}
+    for again in (Params(**fields, insecure=True), Params.from_json(params.to_json())):
+        assert again == params
+        assert (again.t_f, again.t_p, again.t_q) == (params.t_f, params.t_p, params.t_q)
+        assert (again.to_json(), again.fingerprint) == (params.to_json(), params.fingerprint)
+
+
+@pytest.mark.parametrize("code", [*range(0x20), *range(0x7F, 0xA0)])
+def test_every_control_character_is_refused(code: int) -> None:
+    """Both blocks of them, to their first and last one."""
+    with pytest.raises(ParamsError, match="free of control characters"):
+        named("flags", f"a{chr(code)}b")
+
+
+@pytest.mark.parametrize("code", [0x20, 0x7E, 0xA0])
+def test_neighbours_of_control_characters_are_allowed(code: int) -> None:
+    """Blank, tilde and the blank that does not break are no controls."""
+    assert named("flags", f"a{chr(code)}b").k == 1

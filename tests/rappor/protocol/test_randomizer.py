@@ -1,0 +1,273 @@
+"""The device's coins, its secret and the way of one value; exact chances are tested elsewhere."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import hmac
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rappor.encode import encode_value
+from rappor.errors import MetricError, ParamsError, ReportError
+from rappor.protocol.encodings import encoder
+from rappor.protocol.params import Params
+from rappor.protocol.randomizer import (
+    cohort,
+    expand,
+    instantaneous_response,
+    permanent,
+    permanent_response,
+    system_coins,
+)
+from rappor.registry.metric import Metric
+
+SECRET = bytes(range(32))
+PARAMS = Params(k=12, h=2, m=8, f=0.5, p=0.25, q=0.75)
+METRIC = Metric(
+    name="page",
+    params=PARAMS,
+    description="Home pages",
+    owner="team",
+    expires=datetime.date(2030, 1, 1),
+)
+
+
+@pytest.mark.parametrize(
+    ("key", "salt", "info", "n", "output"),
+    [
+        (
+            "0b" * 22,
+            "000102030405060708090a0b0c",
+            "f0f1f2f3f4f5f6f7f8f9",
+            42,
+            "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865",
+        ),
+        (
+            bytes(range(0x50)).hex(),
+            bytes(range(0x60, 0xB0)).hex(),
+            bytes(range(0xB0, 0x100)).hex(),
+            82,
+            "b11e398dc80327a1c8e7f78c596a49344f012eda2d4efad8a050cc4c19afa97c"
+            "59045a99cac7827271cb41c65e590e09da3275600c2f09b8367793a9aca3db71"
+            "cc30c58179ec3e87c14c01d5c1f3434f1d87",
+        ),
+        (
+            "0b" * 22,
+            "",
+            "",
+            42,
+            "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8",
+        ),
+    ],
+)
+def test_expand_is_that_of_rfc_5869(key: str, salt: str, info: str, n: int, output: str) -> None:
+    """Test cases 1 to 3 of its appendix A; extraction, which we never do, happens here."""
+    extracted = hmac.digest(bytes.fromhex(salt), bytes.fromhex(key), "sha256")
+    assert expand(extracted, bytes.fromhex(info), n).hex() == output
+
+
+def test_expand_yields_up_to_its_limit() -> None:
+    """Shorter outputs begin longer ones; 255 blocks are enough for 2040 bits."""
+    longest = expand(SECRET, b"info", 8160)
+    assert len(longest) == 8160
+    for n in (0, 1, 31, 32, 33, 64):
+        assert expand(SECRET, b"info", n) == longest[:n]
+    for n in (-1, 8161):
+        with pytest.raises(ParamsError, match=r"n must be an integer in \[0, 8160\], got"):
+            expand(SECRET, b"info", n)
+
+
+@pytest.mark.parametrize("secret", [b"", b"s" * 31, b"s" * 33, "s" * 32, bytearray(32), None])
+def test_a_secret_has_exactly_32_bytes(secret: Any) -> None:
+    """The refusal does not show it."""
+    with pytest.raises(ParamsError, match="secret must be exactly 32 bytes") as caught:
+        cohort(secret, "page", 8)
+    assert "sss" not in str(caught.value)
+    with pytest.raises(ParamsError, match="secret must be exactly 32 bytes"):
+        permanent(secret, "page", "", PARAMS, b"\0\0")
+
+
+@pytest.mark.parametrize("m", [1, 2, 100, 65536])
+def test_a_cohort_scales_four_bytes(m: int) -> None:
+    """Little-endian, times m, upper half; another metric has another one."""
+    info = b"rappor/1/cohort\0page\x01"
+    u = int.from_bytes(hmac.digest(SECRET, info, hashlib.sha256)[:4], "little")
+    assert cohort(SECRET, "page", m) == u * m // 2**32
+    assert cohort(SECRET, "page", 65536) != cohort(SECRET, "pages", 65536)
+
+
+def test_cohorts_are_even_over_devices() -> None:
+    """All 8 lie within bounds that fail once in 1e9 for even ones (Hoeffding's inequality).
+
+    A cohort that is 1.5 times too likely passes as rarely.
+    """
+    n = 20_000
+    drawn = [cohort(i.to_bytes(32), "page", 8) for i in range(n)]
+    bound = math.sqrt(n * math.log(2 * 8 / 1e-9) / 2)
+    assert 2 * bound < 0.5 * n / 8
+    assert all(abs(drawn.count(j) - n / 8) < bound for j in range(8))
+
+
+def falls(*coins: int) -> Any:
+    """Return coins that fall as told, and check that just as many are asked for."""
+
+    def coin(n: int) -> Sequence[int]:
+        assert n == len(coins)
+        return coins
+
+    return coin
+
+
+def test_the_permanent_rule() -> None:
+    """Below t(f/2) a 1, below twice that a 0, else the truth; for true 0 and true 1."""
+    params = Params(k=10, f=0.5, p=0.25, q=0.75)
+    t = params.t_f
+    coins = falls(*[0, t - 1, t, 2 * t - 1, 2 * t] * 2)
+    assert permanent_response(bytes([0b11100000, 0b11]), params, coins) == bytes([0b01100011, 0b10])
+
+
+def test_the_instantaneous_rule() -> None:
+    """Below t(p) for a 0, below t(q) for a 1; t(q) = 2^32 always hits."""
+    params = Params(k=8, f=0.5, p=0.25, q=0.75)
+    p, q = params.t_p, params.t_q
+    coins = falls(*[p - 1, p, q - 1, q] * 2)
+    assert instantaneous_response(bytes([0b11110000]), params, coins) == bytes([0b01110001])
+    certain = Params(k=2, f=0.5, p=0, q=1)
+    assert instantaneous_response(b"\x02", certain, falls(0, 2**32 - 1)) == b"\x02"
+
+
+@given(st.binary(min_size=2, max_size=2), st.integers(2, 16))
+def test_padding_stays_zero(bits: bytes, k: int) -> None:
+    """Whatever lies past the last bit goes no further."""
+    params = Params(k=k, f=0.5, p=0.25, q=0.75)
+    for response in (permanent_response, instantaneous_response):
+        answer = response(bits, params, lambda n: [0] * n)
+        assert len(answer) == params.n_bytes
+        assert int.from_bytes(answer, "little") == 2**k - 1
+
+
+@pytest.mark.parametrize("response", [permanent_response, instantaneous_response])
+def test_a_coin_too_few_is_an_error(response: Any) -> None:
+    """No bit is ever left as it was for want of a coin."""
+    with pytest.raises(ValueError, match="zip"):
+        response(b"\0\0", PARAMS, lambda n: [0] * (n - 1))
+
+
+def test_permanent_coins_come_from_all_that_they_depend_on() -> None:
+    """The info string of the protocol, four bytes a bit, little-endian."""
+    bits = b"\x21\x08"
+    info = b"rappor/1/permanent\0page\x002026-Q4\x001073741824\0" + bits
+    stream = expand(SECRET, info, 48)
+    coins = [int.from_bytes(stream[i : i + 4], "little") for i in range(0, 48, 4)]
+    expected = permanent_response(bits, PARAMS, falls(*coins))
+    assert permanent(SECRET, "page", "2026-Q4", PARAMS, bits) == expected
+
+
+LARGE: dict[str, Any] = {"k": 128, "h": 2, "m": 8, "f": 0.5, "p": 0.25, "q": 0.75}
+
+
+def test_a_permanent_response_is_permanent() -> None:
+    """The same for ever under other p and q, another one for anything else."""
+    params, bits = Params(**LARGE), bytes(16)
+    first = permanent(SECRET, "page", "", params, bits)
+    assert permanent(SECRET, "page", "", params, bits) == first
+    assert permanent(SECRET, "page", "", Params(**LARGE | {"p": 0.1, "q": 0.8}), bits) == first
+    others = [
+        permanent(bytes(32), "page", "", params, bits),
+        permanent(SECRET, "pages", "", params, bits),
+        permanent(SECRET, "page", "2026", params, bits),
+        permanent(SECRET, "page", "", Params(**LARGE | {"f": 0.5000001}), bits),
+        permanent(SECRET, "page", "", params, b"\1" + bytes(15)),
+    ]
+    assert len({first, *others}) == 6
+
+
+def test_system_coins_are_32_bit_and_fresh() -> None:
+    """Two draws of 256 bits are never equal; every bit of a coin shows both ways."""
+    assert list(system_coins(0)) == []
+    coins = system_coins(1000)
+    assert len(coins) == 1000
+    assert all(0 <= u < 2**32 for u in coins)
+    assert list(system_coins(8)) != list(system_coins(8))
+    either = [{u >> i & 1 for u in coins} for i in range(32)]
+    assert either == [{0, 1}] * 32
+
+
+def test_a_value_goes_the_whole_way() -> None:
+    """Cohort, bits, permanent response and report are those of the single steps."""
+    coins = falls(*range(0, 12 * 2**28, 2**28))
+    encoded = encode_value(SECRET, METRIC, "example.com", coins=coins)
+    own = cohort(SECRET, "page", 8)
+    bits = encoder(PARAMS).encode("example.com", own)
+    memoised = permanent(SECRET, "page", "", PARAMS, bits)
+    assert (encoded.cohort, encoded.bits, encoded.permanent) == (own, bits, memoised)
+    assert encoded.report.bits == instantaneous_response(memoised, PARAMS, coins)
+    assert (encoded.report.metric, encoded.report.params) == ("page", PARAMS.fingerprint)
+    assert encoded.report.cohort == own
+
+
+def test_only_the_report_is_drawn_anew() -> None:
+    """With 2^-128 chance of a false alarm."""
+    metric = Metric(
+        name="page",
+        params=Params(k=2000, f=0.5, p=0.4, q=0.6),
+        description="a",
+        owner="b",
+        expires=datetime.date(2030, 1, 1),
+    )
+    one, two = (encode_value(SECRET, metric, "a") for _ in range(2))
+    assert (one.bits, one.permanent) == (two.bits, two.permanent)
+    assert one.report.bits != two.report.bits
+
+
+def test_a_wrong_epoch_or_value_makes_no_report() -> None:
+    """The epoch has to be one of the metric's kind."""
+    with pytest.raises(MetricError, match="epoch must be empty, for life, got '2026'"):
+        encode_value(SECRET, METRIC, "a", epoch="2026")
+    with pytest.raises(ReportError, match="a value must be a text, got int"):
+        encode_value(SECRET, METRIC, 5)
+
+
+def test_nothing_true_is_shown() -> None:
+    """No value, true bits, permanent response, cohort or report in what a log would hold."""
+    encoded = encode_value(SECRET, METRIC, "example.com")
+    fingerprint = PARAMS.fingerprint
+    assert repr(encoded) == f"Encoded(metric='page', params='{fingerprint}')"
+    assert str(encoded) == repr(encoded)
+    assert "bits" not in repr(encoded.report)
+    for hidden in (encoded.bits, encoded.permanent, encoded.report.bits):
+        assert repr(hidden) not in repr(encoded.report)
+
+
+@pytest.mark.parametrize(
+    ("kind", "epoch"), [("year", "2026"), ("quarter", "2026-Q4"), ("month", "2026-11")]
+)
+def test_a_value_goes_the_whole_way_in_an_epoch(kind: str, epoch: str) -> None:
+    """The report names the device's own cohort, and the noise is that of the epoch.
+
+    Sixteen devices: that all lie in cohort 0 of 8 by design is ruled out by the first assertion.
+    """
+    params = Params(**LARGE)
+    metric = Metric(
+        name="page",
+        params=params,
+        description="a",
+        owner="b",
+        expires=datetime.date(2030, 1, 1),
+        epoch=kind,
+    )
+    secrets = [bytes([i]) * 32 for i in range(16)]
+    assert len({cohort(secret, "page", 8) for secret in secrets}) > 1
+    for secret in secrets:
+        encoded = encode_value(secret, metric, "example.com", epoch=epoch)
+        own = cohort(secret, "page", 8)
+        bits = encoder(params).encode("example.com", own)
+        assert (encoded.cohort, encoded.report.cohort, encoded.bits) == (own, own, bits)
+        assert encoded.permanent == permanent(secret, "page", epoch, params, bits)
+        assert encoded.permanent != permanent(secret, "page", "", params, bits)

@@ -1,0 +1,348 @@
+"""The real randomizer, run once for every way its coins can fall, in exact fractions.
+
+A coin is compared with thresholds only, so coins between two thresholds are one class: a
+representative stands for it, weighted by the class's width over 2^32. That the code compares
+a coin with nothing else is itself tested, by coins that remember every comparison.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any, TypedDict
+
+import pytest
+from enumeration import (
+    Distribution,
+    constant,
+    enumerate_coins,
+    histories_of,
+    instantaneous_of,
+    permanent_of,
+)
+
+from rappor.privacy.loss import epsilon_inf, epsilon_n, epsilon_one
+from rappor.protocol.encodings import encoder
+from rappor.protocol.params import ONE, Params
+from rappor.protocol.randomizer import instantaneous_response, permanent_response
+
+Channel = Callable[[bytes, Params], Distribution]
+
+
+class Noise(TypedDict):
+    """The letters of one parameter set's noise."""
+
+    f: float
+    p: float
+    q: float
+
+
+NOISES: list[Noise] = [
+    {"f": 0.5, "p": 0.5, "q": 0.75},
+    {"f": 0.3, "p": 0.1, "q": 0.9},
+    {"f": 0.25, "p": 0.0, "q": 1.0},
+    {"f": 0.0, "p": 0.2, "q": 0.7},
+    {"f": 0.9, "p": 0.013, "q": 0.55},
+]
+
+
+class Witness(int):
+    """A coin that remembers what it was compared with."""
+
+    seen: list[tuple[str, int]]
+
+    @classmethod
+    def watching(cls, value: int, seen: list[tuple[str, int]]) -> Witness:
+        """Make a coin that writes into `seen`."""
+        coin = cls(value)
+        coin.seen = seen
+        return coin
+
+    def __lt__(self, other: int) -> bool:
+        self.seen.append(("<", other))
+        return int(self) < other
+
+    def _unexpected(self, other: object) -> Any:
+        raise AssertionError(f"a coin was used for more than <: {other!r}")
+
+    __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _unexpected
+    __and__ = __rand__ = __or__ = __xor__ = __add__ = __radd__ = __sub__ = _unexpected
+    __mul__ = __rmul__ = __rshift__ = __lshift__ = __mod__ = __floordiv__ = _unexpected
+    __truediv__ = __float__ = __index__ = __bool__ = _unexpected  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]
+
+
+def reports_of(
+    bits: bytes,
+    params: Params,
+    *,
+    first: Channel = permanent_of,
+    second: Channel = instantaneous_of,
+) -> Distribution:
+    """Compose both stages into the distribution of one report."""
+    outcomes: Distribution = {}
+    for memoised, chance in first(bits, params).items():
+        for report, weight in second(memoised, params).items():
+            outcomes[report] = outcomes.get(report, Fraction(0)) + chance * weight
+    return outcomes
+
+
+def product_law(bits: bytes, one_if_zero: Fraction, one_if_one: Fraction, k: int) -> Distribution:
+    """Return the law of independent bits with the given chances of a 1."""
+    law: Distribution = {}
+    true = int.from_bytes(bits, "little")
+    for outcome in range(2**k):
+        weight = Fraction(1)
+        for i in range(k):
+            chance = one_if_one if true >> i & 1 else one_if_zero
+            weight *= chance if outcome >> i & 1 else 1 - chance
+        if weight:
+            law[outcome.to_bytes((k + 7) // 8, "little")] = weight
+    return law
+
+
+def stars(params: Params) -> tuple[Fraction, Fraction]:
+    """Return p* and q* from the thresholds ([EPK14] Lemma 1)."""
+    a, p, q = (Fraction(t, ONE) for t in (params.t_f, params.t_p, params.t_q))
+    return (1 - a) * p + a * q, a * p + (1 - a) * q
+
+
+def worst_ratio(laws: Sequence[Distribution]) -> float:
+    """Return the natural logarithm of the largest ratio of one outcome's chances."""
+    worst = 0.0
+    for outcome in set().union(*laws):
+        chances = [law.get(outcome, Fraction(0)) for law in laws]
+        if min(chances) == 0:
+            return math.inf
+        ratio = max(chances) / min(chances)
+        worst = max(worst, math.log(ratio.numerator) - math.log(ratio.denominator))
+    return worst
+
+
+def inputs_of(params: Params) -> list[bytes]:
+    """Return every pattern of bits that some value of the encoding can set."""
+    if params.encoding == "bloom":
+        most = min(params.h, params.k)
+        chosen = [c for n in range(1, most + 1) for c in itertools.combinations(range(params.k), n)]
+        masks = [sum(1 << i for i in c) for c in chosen]
+    elif params.encoding in ("onehot", "buckets"):
+        masks = [1 << i for i in range(params.k)]
+    else:
+        masks = list(range(2**params.k))
+    return [mask.to_bytes(params.n_bytes, "little") for mask in masks]
+
+
+def shapes(noise: Noise) -> list[Params]:
+    """Return small parameter sets of every encoding, Bloom with k below 2h among them."""
+    names = ("a", "b", "c")
+    bloom = [(2, 1), (3, 1), (3, 2), (4, 2), (2, 2), (4, 3)]
+    return [
+        *(Params(k=k, h=h, **noise, insecure=True) for k, h in bloom),
+        Params(k=3, encoding="onehot", categories=names, **noise, insecure=True),
+        Params(k=3, encoding="flags", categories=names, **noise, insecure=True),
+        Params(k=1, encoding="boolean", **noise, insecure=True),
+        Params(k=3, encoding="buckets", categories=("0", "1"), **noise, insecure=True),
+    ]
+
+
+every_noise = pytest.mark.parametrize("noise", NOISES, ids=str)
+
+
+@every_noise
+def test_coins_are_compared_with_the_thresholds_and_used_for_nothing_else(
+    noise: Noise,
+) -> None:
+    """The permanent rule asks for t(f/2) and 2 t(f/2), the instantaneous for t(p) or t(q)."""
+    params = Params(k=5, **noise, insecure=True)
+    for value in (0, params.t_f, 2 * params.t_f, params.t_p, ONE - 1):
+        seen: list[tuple[str, int]] = []
+
+        def coins(n: int, value: int = value, seen: list[tuple[str, int]] = seen) -> Sequence[int]:
+            return [Witness.watching(value, seen) for _ in range(n)]
+
+        permanent_response(bytes([0b01101]), params, coins)
+        assert set(seen) <= {("<", params.t_f), ("<", 2 * params.t_f)}
+        assert len(seen) >= params.k
+        seen.clear()
+        instantaneous_response(bytes([0b01101]), params, coins)
+        p, q = ("<", params.t_p), ("<", params.t_q)
+        assert seen == [q, p, q, q, p]
+
+
+@every_noise
+def test_permanent_response_is_the_product_of_its_bits(noise: Noise) -> None:
+    """Each bit, true 0 and true 1, is 1 with exactly f/2 or 1 - f/2, apart from all others."""
+    params = Params(k=3, h=3, **noise, insecure=True)
+    a = Fraction(params.t_f, ONE)
+    for mask in range(8):
+        bits = bytes([mask])
+        assert permanent_of(bits, params) == product_law(bits, a, 1 - a, 3)
+
+
+@every_noise
+def test_instantaneous_response_is_the_product_of_its_bits(noise: Noise) -> None:
+    """Each bit is 1 with exactly p or q by its permanent response, apart from all others."""
+    params = Params(k=3, h=3, **noise, insecure=True)
+    p, q = Fraction(params.t_p, ONE), Fraction(params.t_q, ONE)
+    for mask in range(8):
+        bits = bytes([mask])
+        assert instantaneous_of(bits, params) == product_law(bits, p, q, 3)
+
+
+def check_report_law(
+    params: Params, *, first: Channel = permanent_of, second: Channel = instantaneous_of
+) -> None:
+    """Assert that reports follow p* and q* exactly, for every pattern of true bits."""
+    p_star, q_star = stars(params)
+    assert float(p_star) == pytest.approx(params.p_star, rel=1e-14)
+    assert float(q_star) == pytest.approx(params.q_star, rel=1e-14)
+    for mask in range(2**params.k):
+        bits = bytes([mask])
+        law = product_law(bits, p_star, q_star, params.k)
+        assert reports_of(bits, params, first=first, second=second) == law
+
+
+@every_noise
+def test_report_is_the_product_of_p_star_and_q_star(noise: Noise) -> None:
+    """Composed, each bit is 1 with exactly p* or q*, at every position."""
+    check_report_law(Params(k=3, h=3, **noise, insecure=True))
+
+
+@every_noise
+def test_largest_ratio_of_one_report_is_epsilon_one(noise: Noise) -> None:
+    """Over any two inputs of every encoding, the worst outcome's ratio is exp(eps_1)."""
+    for params in shapes(noise):
+        laws = [reports_of(bits, params) for bits in inputs_of(params)]
+        assert worst_ratio(laws) == pytest.approx(epsilon_one(params), rel=1e-9)
+
+
+@every_noise
+def test_largest_ratio_of_the_permanent_response_is_epsilon_inf(noise: Noise) -> None:
+    """Over any two inputs of every encoding, the worst memoised outcome's ratio is exp(eps_inf)."""
+    for params in shapes(noise):
+        laws = [permanent_of(bits, params) for bits in inputs_of(params)]
+        assert worst_ratio(laws) == pytest.approx(epsilon_inf(params), rel=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize("noise", NOISES[:2], ids=str)
+def test_largest_ratio_of_n_reports_is_epsilon_n(n: int, noise: Noise) -> None:
+    """The worst history of n reports, by brute force, has the ratio exp(eps_n)."""
+    sets = [Params(k=2, h=1, **noise), Params(k=2, h=2, **noise)]
+    sets += [Params(k=1, encoding="boolean", **noise)]
+    sets += [Params(k=2, encoding="flags", categories=("a", "b"), **noise)]
+    sets += [Params(k=2, encoding="onehot", categories=("a", "b"), **noise)]
+    sets += [Params(k=2, encoding="buckets", categories=("0",), **noise)]
+    for params in sets:
+        laws = [histories_of(bits, params, n) for bits in inputs_of(params)]
+        assert worst_ratio(laws) == pytest.approx(epsilon_n(params, n), rel=1e-9)
+
+
+def never_cleared(bits: bytes, params: Params) -> Distribution:
+    """Permanent response of a randomizer that never clears a set bit."""
+    return enumerate_coins(
+        lambda coins: bytes([permanent_response(bits, params, coins)[0] | bits[0]]),
+        (params.t_f, 2 * params.t_f),
+        params.k,
+    )
+
+
+def last_skipped(bits: bytes, params: Params) -> Distribution:
+    """Permanent response of a randomizer that stops one bit early."""
+    last = 1 << (params.k - 1)
+    return enumerate_coins(
+        lambda coins: bytes([permanent_response(bits, params, coins)[0] & ~last | bits[0] & last]),
+        (params.t_f, 2 * params.t_f),
+        params.k,
+    )
+
+
+def p_for_q(memoised: bytes, params: Params) -> Distribution:
+    """Instantaneous response that draws every bit with p."""
+    return enumerate_coins(
+        lambda coins: instantaneous_response(bytes(len(memoised)), params, coins),
+        (params.t_p, params.t_q),
+        params.k,
+    )
+
+
+@pytest.mark.parametrize(
+    "fault", [{"first": never_cleared}, {"first": last_skipped}, {"second": p_for_q}]
+)
+def test_planted_faults_break_the_law(fault: dict[str, Channel]) -> None:
+    """The check of the law fails for each of the randomizers that were published wrong."""
+    params = Params(k=3, h=3, **NOISES[0])
+    with pytest.raises(AssertionError):
+        check_report_law(params, **fault)
+
+
+@pytest.mark.parametrize("fault", [never_cleared, last_skipped])
+def test_planted_faults_show_as_infinite_loss(fault: Channel) -> None:
+    """A bit that is never cleared, or never perturbed, makes some outcome prove its value."""
+    params = Params(k=3, h=1, **NOISES[0])
+    laws = [fault(bits, params) for bits in inputs_of(params)]
+    assert worst_ratio(laws) == math.inf
+
+
+def test_redrawn_permanent_response_exceeds_epsilon_inf() -> None:
+    """If each report drew a new permanent response, losses would add past the lifetime bound."""
+    params = Params(k=2, h=1, **NOISES[0])
+    n = math.ceil(epsilon_inf(params) / epsilon_one(params)) + 1
+    once = [reports_of(bits, params) for bits in inputs_of(params)]
+    assert n * worst_ratio(once) > epsilon_inf(params)
+    assert epsilon_n(params, n) < epsilon_inf(params)
+
+
+def test_unused_bits_stay_zero_whatever_the_coins() -> None:
+    """With k = 12 the last four bits of the second byte are 0 for all-hit and no-hit coins."""
+    params = Params(k=12, h=1, **NOISES[0])
+    for coin in (0, params.t_f, 2 * params.t_f - 1, 2 * params.t_f, ONE - 1):
+        memoised = permanent_response(bytes([0xFF, 0x0F]), params, constant(coin))
+        report = instantaneous_response(memoised, params, constant(coin))
+        assert memoised[1] < 16
+        assert report[1] < 16
+
+
+def test_encoder_and_randomizer_agree_on_the_order_of_bits() -> None:
+    """A category's bit is the one that the randomizer leaves alone when no coin hits."""
+    params = Params(k=3, encoding="onehot", categories=("a", "b", "c"), **NOISES[0])
+    for place, name in enumerate(params.categories):
+        bits = encoder(params).encode(name, 0)
+        kept = permanent_response(bits, params, constant(ONE - 1))
+        assert kept == bytes([1 << place])
+
+
+def redrawn_histories_of(bits: bytes, params: Params, n: int) -> Distribution:
+    """Return the law of n reports if each drew a permanent response of its own."""
+    law: Distribution = {b"": Fraction(1)}
+    once = reports_of(bits, params)
+    for _ in range(n):
+        law = {
+            past + report: chance * weight
+            for past, chance in law.items()
+            for report, weight in once.items()
+        }
+    return law
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_checker_of_histories_tells_a_redrawn_permanent_response(n: int) -> None:
+    """From two reports on the ratio is past exp(eps_n), from three on past exp(eps_inf)."""
+    params = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+    laws = [redrawn_histories_of(bits, params, n) for bits in inputs_of(params)]
+    honest = [histories_of(bits, params, n) for bits in inputs_of(params)]
+    assert worst_ratio(honest) == pytest.approx(epsilon_n(params, n), rel=1e-9)
+    assert (worst_ratio(laws) > epsilon_n(params, n) * 1.01) == (n > 1)
+    assert (worst_ratio(laws) > epsilon_inf(params)) == (n > 2)
+
+
+@every_noise
+def test_each_coin_is_compared_with_both_thresholds_until_one_hits(noise: Noise) -> None:
+    """A coin that hits nothing was asked for t(f/2), then 2 t(f/2), at every position."""
+    params = Params(k=5, **noise, insecure=True)
+    seen: list[tuple[str, int]] = []
+    coins = [Witness.watching(ONE - 1, seen) for _ in range(5)]
+    permanent_response(bytes([0b01101]), params, lambda n: coins[:n])
+    assert seen == [("<", params.t_f), ("<", 2 * params.t_f)] * 5

@@ -1,0 +1,173 @@
+"""The golden vectors: made anew they are the same, and production code agrees with each."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+import make_vectors
+import pytest
+import reference
+from places import VECTORS
+
+from rappor import Params, Report, ReportError, Upload, encoder, parse_upload
+from rappor.candidates.hashing import bloom_cells, digest_strings
+from rappor.protocol.encodings import parse_value
+from rappor.protocol.randomizer import cohort, instantaneous_response, permanent
+
+FOLDER = VECTORS
+
+
+def load(name: str) -> Any:
+    """Read one vector file."""
+    return json.loads((FOLDER / f"{name}.json").read_text(encoding="ascii"))
+
+
+def params_of(row: dict[str, Any], **more: Any) -> Params:
+    """Make the parameter set that a row states in letters."""
+    letters = {key: row[key] for key in ("k", "h", "m", "f", "p", "q")}
+    return Params(**letters, **more, insecure=True)
+
+
+def params_of_document(document: dict[str, Any], categories: list[str] | None = None) -> Params:
+    """Make the parameter set that a fingerprint's document states in thresholds."""
+    fields = {key: value for key, value in document.items() if key != "v"}
+    fields |= {"f": 2 * fields["f"] / 2**32, "p": fields["p"] / 2**32, "q": fields["q"] / 2**32}
+    return Params(**fields, categories=tuple(categories or ()), insecure=True)
+
+
+def lookup_of(documents: list[dict[str, Any]]) -> Any:
+    """Know the stated parameter sets under the vectors' metric."""
+    known = {reference.fingerprint(d): params_of_document(d) for d in documents}
+    return lambda metric, fingerprint: (
+        known.get(fingerprint) if metric == make_vectors.METRIC else None
+    )
+
+
+def test_files_are_what_the_script_writes() -> None:
+    """Regenerated vectors equal the stored ones byte for byte, and no file is left over."""
+    rendered = make_vectors.render()
+    stored = {path.name: path.read_text(encoding="ascii") for path in FOLDER.iterdir()}
+    assert stored == rendered
+
+
+def test_reference_hash_knows_published_digests() -> None:
+    """The second implementation's MurmurHash3 gives the digests of mmh3's own documentation."""
+    assert reference.murmur3_x64_128(b"") == (0, 0)
+    # mmh3.hash64("foo"), printed there as signed integers.
+    assert reference.murmur3_x64_128(b"foo") == (-2129773440516405919 % 2**64, 9128664383759220103)
+
+
+def test_bloom_bits_on_the_device() -> None:
+    """Every value sets the stated bits in every stated cohort."""
+    for row in load("hashing"):
+        params = Params(k=row["k"], h=row["h"], m=row["m"], f=0.5, p=0.25, q=0.75)
+        assert encoder(params).encode(row["value"], row["cohort"]).hex() == row["bits"]
+
+
+def test_bloom_bits_in_bulk() -> None:
+    """The compiled hash sets the same bits as the device."""
+    for row in load("hashing"):
+        params = Params(k=row["k"], h=row["h"], m=row["m"], f=0.5, p=0.25, q=0.75)
+        cells = bloom_cells(digest_strings([row["value"].encode()]), params)
+        own = cells[0].reshape(params.m, params.h)[row["cohort"]]
+        bits = reference.unpack(bytes.fromhex(row["bits"]), params.k)
+        expected = {row["cohort"] * params.k + i for i, bit in enumerate(bits) if bit}
+        assert {int(cell) for cell in own if cell >= 0} == expected
+        assert (own >= 0).sum() == len(expected)
+
+
+def test_cohorts() -> None:
+    """Every secret falls into the stated cohort of every metric."""
+    for row in load("cohort"):
+        assert cohort(bytes.fromhex(row["secret"]), row["metric"], row["m"]) == row["cohort"]
+
+
+def test_permanent_responses_and_reports() -> None:
+    """Bits, permanent response and the report for the stated coins agree, row by row."""
+    for row in load("response"):
+        params = params_of(row, encoding=row["encoding"])
+        secret = bytes.fromhex(row["secret"])
+        assert cohort(secret, row["metric"], params.m) == row["cohort"]
+        bits = encoder(params).encode(row["value"], row["cohort"])
+        assert bits.hex() == row["bits"]
+        memoised = permanent(secret, row["metric"], row["epoch"], params, bits)
+        assert memoised.hex() == row["permanent"]
+        seed = bytes.fromhex(row["coins_seed"])
+        report = instantaneous_response(memoised, params, partial(make_vectors.coins, seed))
+        assert report.hex() == row["report"]
+
+
+def test_fingerprints() -> None:
+    """Every parameter set has the stated fingerprint."""
+    for row in load("fingerprint"):
+        params = params_of_document(row["document"], row["categories"])
+        assert params.fingerprint == row["fingerprint"]
+
+
+def test_bucket_edges_are_written_as_the_vectors_name_them() -> None:
+    """Numbers turn into the shortest decimals that the fingerprint hashes."""
+    from rappor.protocol.params import edge_text  # noqa: PLC0415
+
+    assert [edge_text(edge) for edge in (0.5, 10, 1e21)] == ["0.5", "10", "1e+21"]
+
+
+def test_uploads_are_read_and_written_back() -> None:
+    """A good upload is read whole, and writing it gives the same bytes."""
+    for row in load("upload"):
+        body = row["body"].encode()
+        upload_id, reports = parse_upload(body, lookup_of(row["params"]))
+        assert all(isinstance(report, Report) for report in reports)
+        good = tuple(report for report in reports if isinstance(report, Report))
+        assert Upload(id=upload_id, reports=good).to_json() == body
+
+
+def bad_report_ids() -> list[str]:
+    """Name the bad reports."""
+    return [row["reason"] for row in load("bad_report")["bad"]]
+
+
+@pytest.mark.parametrize("number", range(len(bad_report_ids())), ids=bad_report_ids())
+def test_bad_reports_are_refused_and_sink_no_other(number: int) -> None:
+    """The fault is found, and the good reports on both sides of it stand."""
+    vectors = load("bad_report")
+    reports = [vectors["good"], vectors["bad"][number]["report"], vectors["good"]]
+    body = json.dumps({"v": 1, "id": "A" * 22, "reports": reports}).encode()
+    _, parsed = parse_upload(body, lookup_of([vectors["params"]]))
+    assert [type(report) for report in parsed] == [Report, ReportError, Report]
+
+
+@pytest.mark.parametrize("row", load("bad_upload"), ids=lambda row: row["reason"])
+def test_bad_uploads_are_refused_whole(row: dict[str, Any]) -> None:
+    """The body is refused with one sentence."""
+    body = bytes.fromhex(row["body"]) * int(row.get("repeat", 1))
+    document = load("bad_report")["params"]
+    with pytest.raises(ReportError) as refusal:
+        parse_upload(body, lookup_of([document]))
+    assert len(str(refusal.value).splitlines()) == 1
+
+
+def test_bits_of_every_other_encoding() -> None:
+    """Every value of a boolean, category, set of flags or number sets the stated bits."""
+    for row in load("encoding"):
+        params = Params(
+            k=row["k"],
+            f=0.5,
+            p=0.25,
+            q=0.75,
+            encoding=row["encoding"],
+            categories=tuple(row["categories"]),
+        )
+        assert encoder(params).encode(row["value"], 0).hex() == row["bits"]
+
+
+def test_values_of_flags_and_buckets_take_their_bits() -> None:
+    """Other encodings set the bits that their names and edges say."""
+    flags = Params(k=2, f=0.5, p=0.25, q=0.75, encoding="flags", categories=("a", "b c"))
+    assert encoder(flags).encode(parse_value(flags, "b c"), 0) == bytes([2])
+    buckets = Params(
+        k=4, f=0.5, p=0.25, q=0.75, encoding="buckets", categories=("0.5", "10", "1e+21")
+    )
+    for text, bit in (("-1", 0), ("0.5", 1), ("9.99", 1), ("10", 2), ("1e21", 3)):
+        assert encoder(buckets).encode(parse_value(buckets, text), 0) == bytes([1 << bit])

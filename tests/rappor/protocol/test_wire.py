@@ -1,0 +1,153 @@
+"""Reports and uploads beyond the vectors: properties, isolation, and silence about contents."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rappor import Params, Report, ReportError, Upload, parse_upload
+from rappor.protocol.wire import decode_base64url, encode_base64url
+
+PARAMS = Params(k=12, h=1, m=4, f=0.5, p=0.25, q=0.75)
+
+
+def lookup(metric: str, fingerprint: str) -> Params | None:
+    """Know one metric under one parameter set."""
+    return PARAMS if (metric, fingerprint) == ("page", PARAMS.fingerprint) else None
+
+
+def report(cohort: int = 0, bits: bytes = b"\x01\x02") -> Report:
+    """Make a report of the known metric."""
+    return Report(metric="page", params=PARAMS.fingerprint, cohort=cohort, bits=bits)
+
+
+reports = st.builds(
+    report,
+    cohort=st.integers(0, 3),
+    bits=st.integers(0, 2**12 - 1).map(lambda n: n.to_bytes(2, "little")),
+)
+ids = st.binary(min_size=16, max_size=16).map(encode_base64url)
+uploads = st.builds(Upload, id=ids, reports=st.lists(reports, min_size=1, max_size=5).map(tuple))
+
+
+@given(uploads)
+def test_what_is_written_is_read(upload: Upload) -> None:
+    """Any upload comes back as it was."""
+    upload_id, parsed = parse_upload(upload.to_json(), lookup)
+    assert (upload_id, tuple(parsed)) == (upload.id, upload.reports)
+
+
+@given(uploads, st.data())
+def test_cut_uploads_are_refused(upload: Upload, data: st.DataObject) -> None:
+    """No proper beginning of an upload is an upload."""
+    body = upload.to_json()
+    cut = data.draw(st.integers(0, len(body) - 1))
+    with pytest.raises(ReportError):
+        parse_upload(body[:cut], lookup)
+
+
+def test_a_small_upload_cut_anywhere_is_refused() -> None:
+    """Every single truncation of one upload is refused."""
+    body = Upload(id="A" * 22, reports=(report(),)).to_json()
+    for length in range(len(body)):
+        with pytest.raises(ReportError):
+            parse_upload(body[:length], lookup)
+
+
+@given(uploads, st.binary(min_size=1, max_size=5).filter(lambda tail: tail.strip(b" \t\n\r")))
+def test_extended_uploads_are_refused(upload: Upload, tail: bytes) -> None:
+    """Nothing but JSON's own white space may follow."""
+    with pytest.raises(ReportError):
+        parse_upload(upload.to_json() + tail, lookup)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_an_upload_or_one_error(body: bytes) -> None:
+    """Arbitrary bytes never raise anything else."""
+    with pytest.raises(ReportError):
+        parse_upload(body, lookup)
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=8,
+)
+
+
+@given(st.lists(json_values, min_size=1, max_size=4))
+def test_any_json_in_place_of_a_report_is_one_error_each(entries: list[object]) -> None:
+    """Whatever stands in the list of reports is refused in its place."""
+    body = json.dumps({"v": 1, "id": "A" * 22, "reports": entries}).encode()
+    _, parsed = parse_upload(body, lookup)
+    assert [type(entry) for entry in parsed] == [ReportError] * len(entries)
+
+
+@given(st.binary(max_size=50))
+def test_base64url_has_one_spelling(data: bytes) -> None:
+    """Bytes come back, and no other last character spells them."""
+    text = encode_base64url(data)
+    assert decode_base64url("bits", text) == data
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    for last in alphabet if text else "":
+        other = text[:-1] + last
+        if other != text:
+            try:
+                assert decode_base64url("bits", other) != data
+            except ReportError:
+                continue
+
+
+def test_fresh_ids_are_canonical_and_differ() -> None:
+    """Ids are 22 characters that parse; a thousand of them are distinct (miss: 2^-108)."""
+    fresh = {Upload.new_id() for _ in range(1000)}
+    assert len(fresh) == 1000
+    for upload_id in fresh:
+        body = Upload(id=upload_id, reports=(report(),)).to_json()
+        assert parse_upload(body, lookup)[0] == upload_id
+
+
+def test_nothing_of_a_report_shows_in_repr_or_errors() -> None:
+    """Bits, and whatever stood in a refused report, are in no representation and no message."""
+    own = report(bits=b"\xab\x0c")
+    shown = repr(own) + repr(Upload(id="A" * 22, reports=(own,)))
+    assert encode_base64url(own.bits) not in shown
+    assert "\\xab" not in shown
+    fields = {"metric": "page", "params": PARAMS.fingerprint, "cohort": 0, "bits": "qww"}
+    for key, value in (
+        ("metric", "telltale"),
+        ("params", "telltale"),
+        ("cohort", "telltale"),
+        ("bits", "telltale"),
+        ("telltale", 1),
+    ):
+        entries = [fields | {key: value}]
+        body = json.dumps({"v": 1, "id": "A" * 22, "reports": entries}).encode()
+        ((_, (error,)),) = [parse_upload(body, lookup)]
+        assert isinstance(error, ReportError)
+        assert "telltale" not in str(error)
+
+
+@pytest.mark.parametrize("tail", ["", "\n", " ", "x" * 64, "Ä", "\0"])
+@pytest.mark.parametrize("key", ["metric", "params"])
+def test_names_are_checked_before_anyone_is_asked_for_them(key: str, tail: str) -> None:
+    """A lookup that knows everything is asked for well-formed names only."""
+    entry = {"metric": "page", "params": PARAMS.fingerprint, "cohort": 0, "bits": "qww"}
+    entry[key] = f"{entry[key]}{tail}"
+    body = json.dumps({"v": 1, "id": "A" * 22, "reports": [entry]}).encode()
+    asked: list[tuple[str, str]] = []
+
+    def know_all(metric: str, fingerprint: str) -> Params:
+        asked.append((metric, fingerprint))
+        return PARAMS
+
+    _, (parsed,) = parse_upload(body, know_all)
+    assert type(parsed) is (ReportError if tail else Report)
+    assert asked == ([] if tail else [("page", PARAMS.fingerprint)])

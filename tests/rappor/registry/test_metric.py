@@ -1,0 +1,350 @@
+"""Metrics and their registry: what is declared, and every way to declare it wrongly."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rappor.errors import FileError, MetricError
+from rappor.protocol.params import Params
+from rappor.registry.metric import Metric, Registry
+
+DAY = datetime.date(2026, 11, 30)
+PARAMS = Params(k=8, h=2, m=4, f=0.5, p=0.25, q=0.75)
+
+HEAD = 'description = "What it is"\nowner = "team"\nexpires = 2026-11-30\n'
+NOISE = "f = 0.5\np = 0.25\nq = 0.75\n"
+BLOOM = f'{HEAD}encoding = "bloom"\nk = 8\nh = 2\nm = 4\n{NOISE}'
+
+
+def make(**changes: Any) -> Metric:
+    fields: dict[str, Any] = {
+        "name": "page",
+        "params": PARAMS,
+        "description": "What it is",
+        "owner": "team",
+        "expires": DAY,
+    }
+    return Metric(**fields | changes)
+
+
+def one(body: str, name: str = "page") -> Metric:
+    """Read a registry of one metric."""
+    return Registry.loads(f"[metrics.{name}]\n{body}").metric(name.strip('"'))
+
+
+def test_an_entry_of_explicit_letters() -> None:
+    """Every key lands in its field; what is left out has its default."""
+    metric = one(BLOOM)
+    assert metric == make()
+    assert (metric.epoch, metric.candidates, metric.min_reports) == (None, None, 0)
+    assert metric.keep_reports is False
+    assert metric.fingerprint == PARAMS.fingerprint
+
+
+def test_an_entry_with_everything() -> None:
+    """The optional keys."""
+    body = BLOOM.replace("2026-11-30", '"2026-11-30"') + (
+        'epoch = "quarter"\nnormalize = "host"\ncandidates = "pages.txt"\n'
+        "min_reports = 1000\nkeep_reports = true\ninsecure = true\n"
+    )
+    assert one(body.replace("f = 0.5", "f = 0").replace("p = 0.25", "p = 0")) == make(
+        params=Params(k=8, h=2, m=4, f=0, p=0, q=0.75, normalize="host", insecure=True),
+        epoch="quarter",
+        candidates="pages.txt",
+        min_reports=1000,
+        keep_reports=True,
+    )
+
+
+def test_hash_functions_and_cohorts_may_be_left_at_one() -> None:
+    """As for Params."""
+    assert one(BLOOM.replace("h = 2\nm = 4\n", "")).params.m == 1
+
+
+def test_a_profile_stands_for_the_letters() -> None:
+    """All six for strings."""
+    params = one(f'{HEAD}encoding = "bloom"\nprofile = "strict"').params
+    assert params == Params.profile("strict")
+
+
+@pytest.mark.parametrize(
+    ("entry", "k", "names"),
+    [
+        ('encoding = "onehot"\ncategories = ["a", "b", "c"]', 3, ("a", "b", "c")),
+        ('encoding = "flags"\ncategories = ["a"]', 1, ("a",)),
+        ('encoding = "buckets"\nedges = [-0.5, 10, 1e21]', 4, ("-0.5", "10", "1e+21")),
+        ('encoding = "boolean"', 1, ()),
+    ],
+)
+@pytest.mark.parametrize("noise", [NOISE, 'profile = "balanced"\n'])
+@pytest.mark.parametrize("said", [False, True])
+def test_other_encodings_imply_k(
+    entry: str, k: int, names: tuple[str, ...], noise: str, said: bool
+) -> None:
+    """An explicit k has to agree, also beside a profile, which gives f, p and q."""
+    params = one(f"{HEAD}{entry}\n{noise}" + (f"k = {k}\n" if said else "")).params
+    assert (params.k, params.h, params.m, params.categories) == (k, 1, 1, names)
+    expected = PARAMS if noise == NOISE else Params.profile("balanced")
+    assert (params.t_f, params.t_p, params.t_q) == (expected.t_f, expected.t_p, expected.t_q)
+    with pytest.raises(MetricError, match=rf"metric 'page': k must be {k}.*, got {k + 1}"):
+        one(f"{HEAD}{entry}\n{noise}k = {k + 1}\n")
+
+
+ONEHOT = f'{HEAD}encoding = "onehot"\nprofile = "strict"\n'
+BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        *(
+            (BLOOM.replace(f"{key} =", "#"), rf"{key} must be given")
+            for key in ("description", "owner", "expires", "encoding", "k", "f", "p", "q")
+        ),
+        (BLOOM.replace('"What it is"', '" "'), "description must be a non-empty text, got ' '"),
+        (BLOOM.replace('"What it is"', "3"), "description must be a non-empty text, got 3"),
+        (BLOOM.replace('"team"', '""'), "owner must be a non-empty text, got ''"),
+        (BLOOM.replace('"team"', '["a"]'), r"owner must be a non-empty text, got \['a'\]"),
+        (BLOOM.replace("2026-11-30", '"soon"'), "expires must be a date as 2026-11-30, got 'soon'"),
+        (BLOOM.replace("2026-11-30", "2026"), "expires must be a date as 2026-11-30, got 2026"),
+        (
+            BLOOM.replace("2026-11-30", "2026-11-30T00:00:00Z"),
+            "expires must be a date as 2026-11-30, got datetime",
+        ),
+        (BLOOM.replace('"bloom"', '"b"'), "encoding must be one of bloom, onehot, .*, got 'b'"),
+        (BLOOM.replace('"bloom"', "1"), "encoding must be one of bloom, onehot, .*, got 1"),
+        (BLOOM.replace('"bloom"', '["a"]'), r"encoding must be one of .*, got \['a'\]"),
+        (BLOOM.replace("k = 8", "k = 8.0"), r"k must be an integer in \[2, 2040\], got 8.0"),
+        (BLOOM.replace("k = 8", "k = true"), r"k must be an integer in \[2, 2040\], got True"),
+        (BLOOM.replace("h = 2", "h = 0"), r"h must be an integer in \[1, 16\], got 0"),
+        (BLOOM.replace("m = 4", 'm = "4"'), r"m must be an integer in \[1, 65536\], got '4'"),
+        (BLOOM.replace("f = 0.5", "f = nan"), r"f must be a number in \[0, 1\), got nan"),
+        (BLOOM.replace("f = 0.5", "f = true"), r"f must be a number in \[0, 1\), got True"),
+        (BLOOM.replace("q = 0.75", "q = inf"), r"q must be a number in \[0, 1\], got inf"),
+        (BLOOM.replace("p = 0.25", "p = 0.8"), "p must be less than q"),
+        (
+            BLOOM.replace("f = 0.5", "f = 0").replace("p = 0.25", "p = 0"),
+            "f must be greater than 0.*; say insecure",
+        ),
+        (BLOOM + "insecure = 1", "insecure must be true or false, got 1"),
+        (BLOOM + 'profile = "strict"', "k must be absent beside a profile"),
+        (ONEHOT + 'categories = ["a", "b"]\nq = 0.5', "q must be absent beside a profile"),
+        (ONEHOT + 'categories = ["a", "b"]\nm = 2', "m must be 1 for encoding onehot, got 2"),
+        (f'{HEAD}encoding = "bloom"\nprofile = "lax"', "profile must be one of strict.*got 'lax'"),
+        (f'{HEAD}encoding = "bloom"\nprofile = 3', "profile must be one of strict.*got 3"),
+        (BLOOM + 'normalize = "upper"', "normalize must be one of none.*got 'upper'"),
+        (BLOOM + "normalize = []", r"normalize must be one of none.*got \[\]"),
+        (BLOOM + 'categories = ["a"]', "categories must be absent for encoding bloom"),
+        (BLOOM + "edges = [1]", "edges must be absent for encoding bloom"),
+        (ONEHOT, "categories must be a list, got nothing"),
+        (ONEHOT + 'categories = "ab"', "categories must be a list, got 'ab'"),
+        (ONEHOT + 'categories = ["a", 1]', "categories must be a list of texts, got 1"),
+        (ONEHOT + 'categories = ["a", "a"]', "categories must be distinct, got 'a' twice"),
+        (ONEHOT + 'categories = ["a"]', "categories must number at least 2, got 1"),
+        (ONEHOT + 'categories = ["a", ""]', "categories must be non-empty"),
+        (ONEHOT + "edges = [1]", "edges must be absent for encoding onehot"),
+        (BUCKETS, "edges must be a list, got nothing"),
+        (BUCKETS + 'edges = ["1"]', "edges must be a list of finite numbers, got '1'"),
+        (BUCKETS + "edges = [true]", "edges must be a list of finite numbers, got True"),
+        (BUCKETS + "edges = [inf]", "edges must be a list of finite numbers, got inf"),
+        (BUCKETS + "edges = [nan]", "edges must be a list of finite numbers, got nan"),
+        (BUCKETS + f"edges = [1{'0' * 400}]", "edges must be a list of finite numbers, got 10"),
+        (BUCKETS + "edges = [2, 1]", "edges must increase"),
+        (BUCKETS + "edges = [1, 1.0]", "edges must be distinct, got '1' twice"),
+        (BUCKETS + "edges = []", "edges must number at least 1, got 0"),
+        (BLOOM + 'epoch = "week"', "epoch must be absent or one of year, quarter, month, got 'we"),
+        (BLOOM + "epoch = 1", "epoch must be absent or one of year, quarter, month, got 1"),
+        (BLOOM + "epoch = []", "epoch must be absent or one of year, quarter, month, got"),
+        (BLOOM + "candidates = 3", "candidates must be a non-empty text, got 3"),
+        (BLOOM + 'candidates = ""', "candidates must be a non-empty text, got ''"),
+        (BLOOM + "min_reports = -1", "min_reports must be an integer of at least 0, got -1"),
+        (BLOOM + "min_reports = true", "min_reports must be an integer of at least 0, got True"),
+        (BLOOM + "min_reports = 1.5", "min_reports must be an integer of at least 0, got 1.5"),
+        (BLOOM + "keep_reports = 1", "keep_reports must be true or false, got 1"),
+        (BLOOM + 'epoc = "year"', "a key must be one of epoch, got 'epoc'"),
+        (BLOOM + "zzz = 1", "a key must be one of description, owner, .*, got 'zzz'"),
+    ],
+)
+def test_a_wrong_entry_is_refused_with_its_reason(body: str, reason: str) -> None:
+    """Metric, key, constraint and what was got, in one sentence."""
+    with pytest.raises(MetricError, match=f"^metric 'page': {reason}") as caught:
+        one(body)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a", "a.b", "a-b_c.9", "a" + "b" * 63])
+def test_names(name: str) -> None:
+    """Dots belong to a name that is quoted."""
+    assert one(BLOOM, name=f'"{name}"').name == name
+
+
+@pytest.mark.parametrize("name", ["", "A", "1a", ".a", "a b", "ä", "a\\n", "a" * 65])
+def test_bad_names_are_refused(name: str) -> None:
+    """The whole name must match."""
+    with pytest.raises(MetricError, match=r"a metric's name must match \[a-z\].*, got"):
+        one(BLOOM, name=f'"{name}"')
+
+
+def test_a_name_with_a_bare_dot_is_explained() -> None:
+    """TOML takes it for a table in a table."""
+    with pytest.raises(MetricError, match=r"metric 'a': b must not .* \[metrics.\"a.b\"\]"):
+        Registry.loads(f"[metrics.a.b]\n{BLOOM}")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", r"r.toml: metrics must be at least one table \[metrics.NAME\]"),
+        ("[metrics]", "r.toml: metrics must be at least one table"),
+        ("metrics = 3", "r.toml: metrics must be at least one table"),
+        ("[metrics]\na = 3", r"metric 'a' must be a table \[metrics.NAME\], got 3"),
+        ("[metric.a]\nx = 1", "r.toml: a key must be one of metrics, got 'metric'"),
+        (f"[metrics.a]\n{BLOOM}[other]", "r.toml: a key must be one of metrics, got 'other'"),
+        ("[metrics.a]\n\n[metrics.a]\n", "r.toml, line 3: metric 'a' must be declared once"),
+        ('[metrics."a.b"]\n[metrics."a.b"]', "r.toml, line 2: metric 'a.b' must be declared once"),
+    ],
+)
+def test_a_wrong_registry_is_refused(text: str, reason: str) -> None:
+    """The file and, where there is one, the line are told."""
+    with pytest.raises(MetricError, match=f"^{reason}"):
+        Registry.loads(text, path="r.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a = 1\nb = \n", 2),
+        ("\n\n]", 3),
+        ("[metrics.a]\nk = 1\nk = 2\n", 3),
+        ("[metrics.a]\nk = ", 2),
+        ("a = 1\nb = '''\n\n", 4),
+    ],
+)
+def test_what_is_not_toml_is_refused_with_its_line(text: str, line: int) -> None:
+    """Also where TOML's reader only says that the document has ended."""
+    with pytest.raises(FileError, match=f"^r.toml, line {line}: it is not TOML: ") as caught:
+        Registry.loads(text, path="r.toml")
+    assert (caught.value.path, caught.value.line) == ("r.toml", line)
+
+
+def test_a_bottomless_file_is_refused() -> None:
+    """Nesting ends in a sentence, not in a crash."""
+    with pytest.raises(FileError, match=r"r.toml: it must be TOML of reasonable depth"):
+        Registry.loads("a = " + "[" * 100_000, path="r.toml")
+
+
+def test_a_registry_is_read_from_its_file(tmp_path: Path) -> None:
+    """In the file's order."""
+    path = tmp_path / "r.toml"
+    path.write_text(f"[metrics.b]\r\n{BLOOM}\r\n[metrics.a]\r\n{BLOOM}", encoding="utf-8")
+    registry = Registry.load(path)
+    assert list(registry) == ["b", "a"]
+    assert registry["a"] == make(name="a")
+    assert len(registry) == 2
+    assert repr(registry) == "Registry(['b', 'a'])"
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    """Path and reason, and the line where it is not UTF-8."""
+    with pytest.raises(FileError, match="nothing: No such file"):
+        Registry.load(tmp_path / "nothing")
+    with pytest.raises(FileError, match="Is a directory"):
+        Registry.load(tmp_path)
+    path = tmp_path / "r.toml"
+    path.write_bytes(b"[metrics.a]\n# M\xfcller\n")
+    with pytest.raises(FileError, match=r"r.toml, line 2: it is not UTF-8"):
+        Registry.load(path)
+    path.write_bytes(b"\nx = ")
+    with pytest.raises(FileError, match=r"r.toml, line 2: it is not TOML"):
+        Registry.load(path)
+
+
+def test_an_unknown_metric_is_refused_with_its_neighbours() -> None:
+    """What is spelt nearly so is told, or else all there is."""
+    registry = Registry([make(name="home.page"), make(name="search")])
+    assert registry.metric("search").name == "search"
+    with pytest.raises(MetricError, match=r"a metric must be one of home.page, got 'home_page'"):
+        registry.metric("home_page")
+    with pytest.raises(MetricError, match=r"must be one of home.page, search, got 'zzz'"):
+        registry.metric("zzz")
+
+
+def test_a_registry_holds_each_name_once() -> None:
+    """Also when it is made from metrics."""
+    with pytest.raises(MetricError, match="metric 'page' must be declared once"):
+        Registry([make(), make()])
+
+
+def test_lookup_wants_metric_and_fingerprint() -> None:
+    """What a collector asks before it reads a report."""
+    registry = Registry([make()])
+    assert registry.lookup("page", PARAMS.fingerprint) == PARAMS
+    assert registry.lookup("page", "0" * 16) is None
+    assert registry.lookup("pages", PARAMS.fingerprint) is None
+
+
+def test_the_last_day_is_a_day() -> None:
+    """Collection ends after it."""
+    make().check_active(DAY)
+    with pytest.raises(MetricError, match="metric 'page' expired on 2026-11-30"):
+        make().check_active(DAY + datetime.timedelta(days=1))
+
+
+def test_the_fields_are_checked_without_a_registry_too() -> None:
+    """A metric that exists is right."""
+    with pytest.raises(MetricError, match="metric 'page': params must be Params, got nothing"):
+        make(params=None)
+    with pytest.raises(MetricError, match=r"a metric's name must match .*, got 3"):
+        make(name=3)
+    with pytest.raises(MetricError, match="metric 'page': expires must be a date"):
+        make(expires=datetime.datetime(2026, 11, 30, tzinfo=datetime.UTC))
+
+
+@pytest.mark.parametrize(
+    ("epoch", "day", "text"),
+    [
+        (None, DAY, ""),
+        ("year", DAY, "2026"),
+        ("year", datetime.date(7, 1, 1), "0007"),
+        ("month", DAY, "2026-11"),
+        ("month", datetime.date(2026, 1, 31), "2026-01"),
+        *(
+            ("quarter", datetime.date(2026, month, 1), f"2026-Q{quarter}")
+            for month, quarter in zip(
+                range(1, 13), [1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4], strict=True
+            )
+        ),
+    ],
+)
+def test_epochs_of_days(epoch: str | None, day: datetime.date, text: str) -> None:
+    """Each day has one epoch, written as the metric accepts it."""
+    metric = make(epoch=epoch)
+    assert metric.epoch_at(day) == text
+    metric.check_epoch(text)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "text", "form"),
+    [
+        (None, "2026", "empty, for life"),
+        ("year", "", "a year as 2026"),
+        ("year", "2026-Q1", "a year as 2026"),
+        ("year", "26", "a year as 2026"),
+        ("year", "2026\n", "a year as 2026"),
+        ("quarter", "2026-Q5", "a quarter as 2026-Q4"),
+        ("quarter", "2026-Q0", "a quarter as 2026-Q4"),
+        ("quarter", "2026-q1", "a quarter as 2026-Q4"),
+        ("month", "2026-13", "a month as 2026-11"),
+        ("month", "2026-00", "a month as 2026-11"),
+        ("month", "2026-1", "a month as 2026-11"),
+        ("month", "\u0662026-01", "a month as 2026-11"),
+    ],
+)
+def test_other_epochs_are_refused(epoch: str | None, text: str, form: str) -> None:
+    """An epoch in another form would be another permanent response."""
+    with pytest.raises(MetricError, match=f"metric 'page': epoch must be {form}, got "):
+        make(epoch=epoch).check_epoch(text)

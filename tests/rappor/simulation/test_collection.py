@@ -1,0 +1,234 @@
+"""Simulated collections: repeatable, exact without noise, and distributed as derived.
+
+One device lands in cohort j with chance 1/m and shows a 1 at bit i with chance q* or p*, so
+every cell of the counts is exactly Binomial(n, r_ij) with
+r_ij = sum over values of weight (q* if the value sets bit i in cohort j, else p*) / m.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from rappor.counts.counts import Counts
+from rappor.errors import ParamsError
+from rappor.protocol.encodings import encoder
+from rappor.protocol.params import Params
+from rappor.simulation.collection import ReportBlock, simulate, simulate_counts, simulate_reports
+from rappor.simulation.population import Population
+
+FALSE_ALARM = 1e-9
+"""Chance that a statistical check below fails although the code is right."""
+
+PARAMS = Params(k=11, h=2, m=3, f=0.25, p=0.2, q=0.7)
+NOISELESS = Params(k=11, h=2, m=3, f=0.0, p=0.0, q=1.0, insecure=True)
+POPULATION = Population(["a", "b", "never", "c"], [5, 3, 0, 2])
+
+Simulate = Callable[[int, int], Counts]
+"""Simulate so many devices from a seed."""
+
+
+def by_counts(n: int, seed: int) -> Counts:
+    return simulate_counts(POPULATION, PARAMS, n_reports=n, seed=seed)
+
+
+def by_reports(n: int, seed: int) -> Counts:
+    return total(simulate_reports(POPULATION, PARAMS, n_reports=n, seed=seed), PARAMS)
+
+
+def total(blocks: Iterator[ReportBlock], params: Params) -> Counts:
+    counts = (Counts.from_packed(block.packed, block.cohorts, params) for block in blocks)
+    return sum(counts, Counts.zero(params))
+
+
+def true_bits(value: str, cohort: int, params: Params) -> NDArray[np.uint8]:
+    packed = np.frombuffer(encoder(params).encode(value, cohort), dtype=np.uint8)
+    return np.unpackbits(packed, count=params.k, bitorder="little")
+
+
+def cell_chances() -> NDArray[np.float64]:
+    """Return the (m, k) chances r_ij that a device adds a one to a cell."""
+    chances = np.zeros((PARAMS.m, PARAMS.k))
+    for value, weight in zip(POPULATION.values, POPULATION.weights, strict=True):
+        for j in range(PARAMS.m):
+            shown = np.where(true_bits(value, j, PARAMS), PARAMS.q_star, PARAMS.p_star)
+            chances[j] += weight * shown / PARAMS.m
+    return chances
+
+
+def assert_binomial(
+    counts: NDArray[np.int64], n: int, chances: NDArray[np.float64], *, detect: float
+) -> None:
+    """Check every count against Binomial(n, chance), and that a shift by `detect` would show."""
+    low, high = stats.binom.interval(1 - FALSE_ALARM / counts.size, n, chances)
+    assert ((low <= counts) & (counts <= high)).all()
+    assert np.all(stats.binom.cdf(high, n, chances + detect) < 1e-3)
+    assert np.all(stats.binom.sf(low - 1, n, chances - detect) < 1e-3)
+
+
+@pytest.mark.parametrize("collect", [by_counts, by_reports])
+def test_every_cell_has_its_binomial(collect: Simulate) -> None:
+    """Ones at each bit of each cohort, and reports of each cohort, have the derived chance."""
+    n = 400_000
+    counts = collect(n, 1)
+    assert counts.n_reports == n
+    assert_binomial(counts.ones, n, cell_chances(), detect=0.01)
+    assert_binomial(counts.reports, n, np.full(PARAMS.m, 1 / PARAMS.m), detect=0.01)
+
+
+@pytest.mark.parametrize("collect", [by_counts, by_reports])
+def test_every_cell_has_its_variance(collect: Simulate) -> None:
+    """Squared errors over many seeds are chi-squared; a variance of a half or twice would show.
+
+    The normal approximation of these binomials, n r (1-r) > 100, moves the bounds by far less
+    than the margin that Bonferroni over the cells leaves.
+    """
+    n, runs, chances = 2000, 500, cell_chances()
+    ones = np.array([collect(n, seed).ones for seed in range(runs)])
+    spread = (((ones - n * chances) ** 2) / (n * chances * (1 - chances))).sum(axis=0)
+    low, high = stats.chi2.interval(1 - FALSE_ALARM / spread.size, runs)
+    assert ((low <= spread) & (spread <= high)).all()
+    assert stats.chi2.cdf(high / 2, runs) < 1e-3
+    assert stats.chi2.sf(low * 2, runs) < 1e-3
+
+
+def test_the_truth_is_multinomial_and_complete() -> None:
+    """Devices of each value are counted, and a value of weight 0 has none."""
+    n = 1_000_000
+    held = simulate(POPULATION, PARAMS, n_reports=n, seed=4).held
+    assert held.sum() == n
+    assert held[2] == 0
+    possible = np.flatnonzero(POPULATION.weights)
+    assert_binomial(held[possible], n, POPULATION.weights[possible], detect=0.005)
+
+
+def test_the_values_of_reports_are_drawn_by_weight() -> None:
+    """Each device's value follows the weights, and one of weight 0 is never drawn."""
+    n = 300_000
+    blocks = simulate_reports(POPULATION, PARAMS, n_reports=n, seed=4)
+    held = sum((np.bincount(block.values, minlength=4) for block in blocks), np.zeros(4, int))
+    assert held[2] == 0
+    possible = np.flatnonzero(POPULATION.weights)
+    assert_binomial(held[possible], n, POPULATION.weights[possible], detect=0.01)
+
+
+def test_without_noise_a_report_is_the_devices_own_encoding() -> None:
+    """Every simulated report equals what the device's encoder makes of value and cohort."""
+    seen = set()
+    for block in simulate_reports(POPULATION, NOISELESS, n_reports=300, seed=1, block=64):
+        for row, j, v in zip(block.packed, block.cohorts, block.values, strict=True):
+            expected = encoder(NOISELESS).encode(POPULATION.values[v], int(j))
+            assert row.tobytes() == expected
+            seen.add((int(j), int(v)))
+    assert len(seen) == 9
+
+
+def test_without_noise_counts_are_the_truth() -> None:
+    """One string alone sets its bits in every report of a cohort and no other bit."""
+    for value in ("a", "ä", ""):
+        counts = simulate_counts(Population([value], [1]), NOISELESS, n_reports=10_000, seed=2)
+        for j in range(NOISELESS.m):
+            expected = true_bits(value, j, NOISELESS) * counts.reports[j]
+            assert counts.ones[j].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "k", "categories", "values"),
+    [
+        ("onehot", 3, ("x", "y", "z"), ["z", "x", "y"]),
+        ("boolean", 1, (), ["true", "no"]),
+        ("flags", 9, tuple("abcdefghi"), ["a,i", "", "b"]),
+        ("buckets", 3, ("0", "10"), ["-1", "3.5", "1e9"]),
+    ],
+)
+def test_without_noise_every_encoding_gives_the_truth(
+    encoding: str, k: int, categories: tuple[str, ...], values: list[str]
+) -> None:
+    """Counts and reports set the bits that the device's encoder sets for each value."""
+    params = Params(
+        k=k, f=0.0, p=0.0, q=1.0, encoding=encoding, categories=categories, insecure=True
+    )
+    encode = encoder(params)
+    bits = {v: encode.encode(encode.parse_value(v), 0) for v in values}
+    population = Population(values, np.ones(len(values)))
+    result = simulate(population, params, n_reports=1000, seed=1)
+    table = np.frombuffer(b"".join(bits.values()), np.uint8).reshape(len(values), -1)
+    unpacked = np.unpackbits(table, axis=1, count=k, bitorder="little").astype(int)
+    assert result.counts.ones.tolist() == [(result.held @ unpacked).tolist()]
+    (block,) = simulate_reports(population, params, n_reports=1000, seed=1)
+    assert np.array_equal(block.packed, table[block.values])
+    assert set(block.cohorts.tolist()) == {0}
+
+
+def test_values_are_normalised_as_on_a_device() -> None:
+    """Two spellings that a device sends alike set the same bits."""
+    params = Params(k=32, m=2, f=0.0, p=0.0, q=1.0, normalize="casefold", insecure=True)
+    mixed = Population(["Abc", "ABC"], [1, 1])
+    plain = Population(["abc"], [1])
+    counts = simulate_counts(mixed, params, n_reports=1000, seed=3)
+    assert np.count_nonzero(counts.ones) == 2
+    reports = total(simulate_reports(mixed, params, n_reports=1000, seed=3), params)
+    assert reports == total(simulate_reports(plain, params, n_reports=1000, seed=3), params)
+
+
+def test_a_seed_repeats_a_simulation() -> None:
+    """Equal seeds give equal results, others and none do not."""
+    for collect in (by_counts, by_reports):
+        assert collect(5000, 7) == collect(5000, 7)
+        assert collect(5000, 7) != collect(5000, 8)
+    free = [simulate_counts(POPULATION, PARAMS, n_reports=5000) for _ in range(2)]
+    assert free[0] != free[1]
+
+
+@pytest.mark.parametrize("block", [1, 7, 99, 100, 101])
+def test_reports_do_not_depend_on_the_blocks(block: int) -> None:
+    """The same devices send the same reports, however many are made at a time."""
+    whole = next(simulate_reports(POPULATION, PARAMS, n_reports=100, seed=5))
+    parts = list(simulate_reports(POPULATION, PARAMS, n_reports=100, seed=5, block=block))
+    assert all(len(part.packed) <= block for part in parts)
+    for name in ("packed", "cohorts", "values"):
+        joined = np.concatenate([getattr(part, name) for part in parts])
+        assert np.array_equal(joined, getattr(whole, name))
+
+
+def test_no_devices_make_no_reports() -> None:
+    """Zero is a number of devices."""
+    assert by_counts(0, 1) == by_reports(0, 1) == Counts.zero(PARAMS)
+
+
+def test_a_billion_devices_are_simulated() -> None:
+    """The number of devices costs nothing, and none is lost."""
+    result = simulate(POPULATION, PARAMS, n_reports=10**9, seed=1, metric="page")
+    assert result.counts.n_reports == result.held.sum() == 10**9
+    assert result.counts.metric == "page"
+    assert_binomial(result.counts.ones, 10**9, cell_chances(), detect=0.001)
+
+
+def test_more_values_than_one_block_are_simulated() -> None:
+    """Every value of a long population reaches the counts."""
+    many = Population([f"v{i}" for i in range(10_000)], np.ones(10_000))
+    result = simulate(many, NOISELESS, n_reports=50_000, seed=1)
+    singles = Params(k=11, h=1, m=3, f=0.0, p=0.0, q=1.0, insecure=True)
+    assert simulate_counts(many, singles, n_reports=50_000, seed=1).ones.sum() == 50_000
+    assert result.counts.n_reports == result.held.sum() == 50_000
+
+
+@pytest.mark.parametrize("n", [-1, 2**62, 1e6, "5"])
+def test_the_number_of_devices_is_checked(n: int) -> None:
+    """At the call, not at the first block."""
+    for run in (simulate, simulate_counts, simulate_reports):
+        with pytest.raises(ParamsError, match="n_reports must be an integer in"):
+            run(POPULATION, PARAMS, n_reports=n, seed=1)
+
+
+def test_blocks_and_layouts_are_checked() -> None:
+    """An empty block and a foreign hash layout are refused."""
+    with pytest.raises(ParamsError, match="block must be at least 1, got 0"):
+        simulate_reports(POPULATION, PARAMS, n_reports=1, block=0)
+    foreign = Params(k=16, f=0.5, p=0.25, q=0.75, layout="other")
+    with pytest.raises(ParamsError, match="layout must be rappor-1 to simulate, got 'other'"):
+        simulate_counts(POPULATION, foreign, n_reports=1)

@@ -1,0 +1,113 @@
+"""The bulk coins: repeatable, separate, uniform."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from scipy import stats
+
+from rappor.errors import ParamsError
+from rappor.simulation.keystream import Keystream
+
+FALSE_ALARM = 1e-9
+"""Chance that a statistical check below fails although the code is right."""
+
+
+def test_coins_are_the_ciphers_keystream() -> None:
+    """The first coins of seed 10 are AES-256-CTR of zeros under the documented key."""
+    key = hashlib.sha256(b"rappor/1/keystream\0a").digest()
+    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(400))
+    assert Keystream(10).coins(100).tobytes() == stream
+
+
+def test_the_same_seed_gives_the_same_coins() -> None:
+    """A simulation can be repeated, and another seed or substream gives other coins."""
+    streams = [Keystream(7), Keystream(8), Keystream(-7), Keystream(7).spawn(0)]
+    streams += [Keystream(7).spawn(1), Keystream(8).spawn(0), Keystream(7).spawn(0).spawn(0)]
+    draws = [stream.coins(8).tobytes() for stream in streams]
+    assert len(set(draws)) == len(draws)
+    assert Keystream(7).coins(8).tobytes() == draws[0]
+    assert Keystream(7).spawn(1).coins(8).tobytes() == draws[4]
+
+
+def test_a_substream_does_not_depend_on_what_was_drawn() -> None:
+    """Workers get the same substreams whenever they are spawned."""
+    stream = Keystream(3)
+    before = stream.spawn(2).coins(5)
+    stream.coins(1000)
+    assert np.array_equal(stream.spawn(2).coins(5), before)
+
+
+def test_without_a_seed_every_stream_differs() -> None:
+    """The system's generator supplies the key."""
+    assert not np.array_equal(Keystream().coins(8), Keystream().coins(8))
+
+
+@pytest.mark.parametrize("cut", [0, 1, 3, 65535, 65536, 65537, 130000])
+def test_coins_do_not_depend_on_how_they_are_drawn(cut: int) -> None:
+    """Two draws join to one, also across the pieces that are encrypted at a time."""
+    whole = Keystream(1).coins(131073)
+    stream = Keystream(1)
+    assert np.array_equal(np.concatenate([stream.coins(cut), stream.coins(131073 - cut)]), whole)
+
+
+def test_coins_have_the_asked_shape_and_can_be_changed() -> None:
+    """A draw is an ordinary array of its own."""
+    coins = Keystream(1).coins((3, 4, 5))
+    assert coins.shape == (3, 4, 5)
+    assert coins.dtype == np.uint32
+    assert Keystream(1).coins((0, 7)).shape == (0, 7)
+    coins[:] = 0
+
+
+@pytest.mark.parametrize("seed", [1.5, "1", True, b"1"])
+def test_a_seed_must_be_an_integer(seed: object) -> None:
+    """Anything else is refused in one sentence."""
+    with pytest.raises(ParamsError, match="seed must be an integer or None, got"):
+        Keystream(seed)  # type: ignore[arg-type]
+
+
+FORK = """
+import os
+from rappor.errors import RapporError
+from rappor.simulation.keystream import Keystream
+
+stream = Keystream(5)
+child = os.fork()
+if child:
+    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+try:
+    stream.coins(1)
+except RapporError:
+    raise SystemExit(0 if stream.spawn(1).coins(4).size == 4 else 2)
+raise SystemExit(1)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_cannot_draw_its_parents_coins() -> None:
+    """In a forked process drawing is refused, and a substream works."""
+    assert subprocess.run([sys.executable, "-c", FORK], check=False).returncode == 0
+
+
+def test_every_bit_of_a_coin_is_fair() -> None:
+    """Ones at each of 32 positions are Binomial(n, 1/2); a chance of .505 would show."""
+    n = 1_000_000
+    coins = Keystream(11).coins(n)
+    ones = np.array([int(((coins >> np.uint32(i)) & np.uint32(1)).sum()) for i in range(32)])
+    low, high = stats.binom.interval(1 - FALSE_ALARM / 32, n, 0.5)
+    assert ((low <= ones) & (ones <= high)).all()
+    assert stats.binom.cdf(high, n, 0.505) < 1e-3  # power
+
+
+def test_the_generator_is_repeatable() -> None:
+    """The seeded generator continues from the stream: equal seeds, equal draws."""
+    first, second = Keystream(2).generator(), Keystream(2).generator()
+    assert first.integers(0, 2**62) == second.integers(0, 2**62)
+    assert Keystream(3).generator().integers(0, 2**62) != first.integers(0, 2**62)

@@ -1,0 +1,80 @@
+"""Several workers look like one collector to those who watch it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from collectors import Running, serving, upload_of
+from prometheus_client.parser import text_string_to_metric_families
+from rappor_server.problems import Problem
+from rappor_server.request_limits import RateLimit
+
+SCRAPES = 12
+"""Connections, so many that it would be odd if one worker took them all."""
+
+
+def figure(running: Running, name: str, **labels: str) -> float:
+    """Return one number of /metrics."""
+    for family in text_string_to_metric_families(running.get("/metrics").text):
+        for sample in family.samples:
+            if sample.name == name and labels.items() <= sample.labels.items():
+                return sample.value
+    return 0.0
+
+
+def workers_of(running: Running) -> list[int]:
+    """Return the processes that the collector's own one has started to serve."""
+    command = ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(running.process.pid)]
+    lines = subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
+    return [int(line.split()[0]) for line in lines if "multiprocessing-fork" in line]
+
+
+def wait_for_another(running: Running, known: list[int]) -> None:
+    """Wait until there are as many workers as before, and not the same ones."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        now = workers_of(running)
+        if len(now) == len(known) and now != known:
+            return
+        time.sleep(0.1)
+    raise AssertionError(running.log.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_whichever_worker_is_asked_counts_for_all(tmp_path: Path, database: str) -> None:
+    """Totals never jump between scrapes, and outlive a worker that is killed."""
+    with serving(tmp_path, database, "--suspicious", "accept", "--workers", "2") as running:
+        for _ in range(40):
+            assert running.post(upload_of()).status_code == 200
+        seen = {figure(running, "rappor_uploads_total", status="200") for _ in range(SCRAPES)}
+        assert seen == {40.0}
+        assert figure(running, "rappor_reports_total", metric="page") == 40
+        assert figure(running, "rappor_commit_seconds_count") > 0
+        before = workers_of(running)
+        os.kill(before[0], signal.SIGKILL)
+        wait_for_another(running, before)
+        assert running.post(upload_of()).status_code == 200
+        seen = {figure(running, "rappor_uploads_total", status="200") for _ in range(SCRAPES)}
+        assert seen == {41.0}
+        assert figure(running, "rappor_queue_uploads") == 0
+
+
+def test_memory_for_sources_is_bounded() -> None:
+    """Sources beyond those that there is room for share one count."""
+    limit = RateLimit(2, clock=lambda: 0.0, max_sources=10)
+    passed = sum(is_taken(limit, f"192.0.2.{i}") for i in range(50))
+    assert passed == 10 + 2
+
+
+def is_taken(limit: RateLimit, address: str) -> bool:
+    """Tell whether an upload of a source passes."""
+    try:
+        limit.check(address)
+    except Problem:
+        return False
+    return True

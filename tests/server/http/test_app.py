@@ -1,0 +1,632 @@
+"""The running collector: real processes, real sockets, both databases."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import gzip
+import io
+import json
+import os
+import signal
+import socket
+import sqlite3
+import ssl
+import subprocess
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+from collectors import (
+    KNOWN,
+    REGISTRY,
+    Running,
+    command,
+    free_port,
+    make_token,
+    report_of,
+    run_command,
+    serving,
+    start,
+    total_reports,
+    upload_of,
+    wait_until_ready,
+)
+from rappor_server.storage.backup import backup
+from rappor_server.storage.database import open_engine
+from sockets import certificate
+from sqlalchemy import create_engine, text
+
+from rappor import Counts, Params
+from rappor.protocol.wire import Upload
+
+DAY = time.strftime("%Y-%m-%d", time.gmtime())
+
+
+@pytest.fixture
+def collector(tmp_path: Path, database: str) -> Iterator[Running]:
+    """A running collector that takes every popcount."""
+    with serving(tmp_path, database, "--suspicious", "accept") as running:
+        yield running
+
+
+@pytest.fixture
+def token(collector: Running, database: str) -> str:
+    """A token for everything."""
+    return make_token(collector.folder, database)
+
+
+def check_problem(answer: httpx.Response, status: int) -> dict[str, Any]:
+    """Check the one shape of errors."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = answer.json()
+    assert set(document) == {"type", "title", "status", "detail"}
+    assert document["status"] == status
+    assert document["title"]
+    assert document["detail"]
+    return document
+
+
+def test_upload_and_read(collector: Running, token: str) -> None:
+    """The contract: statuses, metrics, counts, estimates."""
+    bodies = [upload_of(report_of(bits=i, cohort=i % 4), report_of("sound")) for i in range(40)]
+    for body in bodies:
+        answer = collector.post(body)
+        assert answer.status_code == 200
+        assert answer.json() == {"reports": [{"status": "accepted"}, {"status": "accepted"}]}
+    refused = collector.post(upload_of(report_of("old"), report_of()))
+    assert refused.json() == {
+        "reports": [{"status": "refused", "reason": "expired"}, {"status": "accepted"}]
+    }
+    counts = collector.get(f"/v1/metrics/page/counts?from={DAY}&to={DAY}", token).json()
+    assert total_reports(counts) == counts["reports"] == 41
+    assert counts["days"] == [{"day": DAY, "reports": 41}]
+    metrics = collector.get("/v1/metrics", token).json()
+    named = {metric["name"]: metric for metric in metrics["metrics"]}
+    assert set(named) == {"page", "sound", "small", "old"}
+    assert named["sound"]["days"] == [{"day": DAY, "reports": 40}]
+    assert metrics["refusals"] == [{"day": DAY, "metric": "old", "reason": "expired", "number": 1}]
+    asked = httpx.post(
+        f"{collector.url}/v1/metrics/page/estimates",
+        json={"candidates": ["a", "b"], "from": DAY, "to": DAY, "level": 0.05, "all": True},
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=90,
+    )
+    assert asked.status_code == 200, asked.text
+    estimates = asked.json()
+    assert set(estimates) == {"estimates", "reports", "unallocated", "diagnostics"}
+    assert {row["candidate"] for row in estimates["estimates"]} == {"a", "b"}
+    assert estimates["reports"] == 41
+
+
+def test_replay_and_conflict(collector: Running, token: str) -> None:
+    """The same answer, nothing twice; another body under the id is 409."""
+    upload_id = Upload.new_id()
+    body = upload_of(report_of(), upload_id=upload_id)
+    answers = [collector.post(body) for _ in range(3)]
+    assert len({answer.content for answer in answers}) == 1
+    check_problem(collector.post(upload_of(report_of(cohort=2), upload_id=upload_id)), 409)
+    counts = collector.get("/v1/metrics/page/counts", token).json()
+    assert counts["reports"] == 1
+
+
+def test_restart_keeps_everything(tmp_path: Path, database: str) -> None:
+    """Counts, ids and tokens; SIGTERM drains and ends with 0."""
+    with serving(tmp_path, database, "--suspicious", "accept") as running:
+        body = upload_of()
+        first = running.post(body).content
+        token = make_token(tmp_path, database)
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(30) in (0, -signal.SIGTERM)
+        assert "collector stopped" in running.log.read_text()
+    with serving(tmp_path, database, "--suspicious", "accept") as running:
+        assert running.post(body).content == first
+        assert running.get("/v1/metrics/page/counts", token).json()["reports"] == 1
+
+
+# What is sent
+
+
+def test_bad_bodies_are_problems(collector: Running, token: str) -> None:
+    """One shape, and each is counted by its reason."""
+    check_problem(collector.post(b"{}"), 400)
+    check_problem(collector.post(b"\xff"), 400)
+    check_problem(collector.post(upload_of(*[report_of()] * 1001)), 400)
+    check_problem(collector.post(b"x" * 1_000_001), 413)
+    check_problem(collector.post(upload_of(), Content_Type="text/plain"), 415)
+    check_problem(collector.post(upload_of(), Content_Encoding="br"), 415)
+    check_problem(collector.post(upload_of(), Content_Encoding="gzip"), 400)
+    check_problem(httpx.get(f"{collector.url}/v1/reports"), 405)
+    check_problem(httpx.get(f"{collector.url}/nothing"), 404)
+    check_problem(httpx.get(f"{collector.url}/v1/metrics/"), 404)
+    garbled = raw(collector, b"nonsense\r\n\r\n")
+    assert garbled.startswith(b"HTTP/1.1 400")
+    assert b"application/problem+json" in garbled
+    assert json.loads(garbled.partition(b"\r\n\r\n")[2])["status"] == 400
+    end = time.monotonic() + 20
+    while True:
+        refusals = collector.get("/v1/metrics", token).json()["refusals"]
+        counted = {row["reason"]: row["number"] for row in refusals}
+        if len(counted) == 5 or time.monotonic() > end:
+            break
+        time.sleep(0.1)
+    assert counted == {
+        "bad-request": 1,
+        "malformed": 2,
+        "too-many": 1,
+        "request-entity-too-large": 1,
+        "unsupported-media-type": 2,
+    }
+
+
+def test_gzip_is_taken_and_bombs_are_not(collector: Running) -> None:
+    """A body that grows a thousandfold costs no more than the limit."""
+    body = upload_of()
+    packed = gzip.compress(body)
+    assert collector.post(packed, Content_Encoding="gzip").status_code == 200
+    bomb = gzip.compress(b"[" * 500_000_000, 9)
+    assert len(bomb) < 1_000_000
+    before = memory_of(collector)
+    for _ in range(5):
+        check_problem(collector.post(bomb, Content_Encoding="gzip"), 413)
+    assert memory_of(collector) - before < 30_000_000
+    check_problem(collector.post(packed + packed, Content_Encoding="gzip"), 400)
+    check_problem(collector.post(packed[:-4], Content_Encoding="gzip"), 400)
+    check_problem(collector.post(zlib.compress(body), Content_Encoding="gzip"), 400)
+
+
+def memory_of(running: Running) -> int:
+    """Return the resident bytes of a collector."""
+    pages = int(Path(f"/proc/{running.process.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def raw(running: Running, *parts: bytes, pause: float = 0.0) -> bytes:
+    """Send bytes as they are and return all that comes back."""
+    with socket.create_connection(("127.0.0.1", running.port), 30) as connection:
+        with contextlib.suppress(OSError):  # who is turned away may find the door shut
+            for part in parts:
+                connection.sendall(part)
+                time.sleep(pause)
+        received = b""
+        with contextlib.suppress(ConnectionResetError):
+            while data := connection.recv(65536):
+                received += data
+        return received
+
+
+HEAD = b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+def test_slow_and_oversized_bodies_are_bounded(tmp_path: Path) -> None:
+    """A body that trickles is 408, one that does not end is 413, whatever it said."""
+    database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
+    with serving(tmp_path, database, "--body-seconds", "0.5", "--max-body", "10000") as running:
+        slow = raw(running, HEAD + b"Content-Length: 100\r\n\r\n", b"{", b'"', pause=0.4)
+        assert slow.startswith(b"HTTP/1.1 408")
+        chunk = b"1000\r\n" + b"x" * 0x1000 + b"\r\n"
+        endless = raw(running, HEAD + b"Transfer-Encoding: chunked\r\n\r\n", *[chunk] * 10)
+        assert endless.startswith(b"HTTP/1.1 413")
+        claimed = raw(running, HEAD + b"Content-Length: 99999999999\r\n\r\n")
+        assert claimed.startswith(b"HTTP/1.1 413")
+        assert running.post(upload_of()).status_code == 200
+
+
+def test_slow_heads_are_hung_up_on(tmp_path: Path) -> None:
+    """On a new connection, and on one that has been answered before."""
+    database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
+    with serving(tmp_path, database, "--body-seconds", "0.5") as running:
+        assert raw(running, b"POST /v1/re") == b""
+        assert raw(running) == b""
+        again = raw(running, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /hea", pause=0.2)
+        assert again.endswith(b"alive\n")
+        assert running.post(upload_of()).status_code == 200
+
+
+def test_many_slow_senders_do_not_stop_the_others(tmp_path: Path) -> None:
+    """Two hundred half-sent requests, and one that is answered at once."""
+    database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
+    with serving(tmp_path, database) as running, contextlib.ExitStack() as stack:
+        for _ in range(200):
+            connection = stack.enter_context(
+                socket.create_connection(("127.0.0.1", running.port), 30)
+            )
+            connection.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
+        assert running.post(upload_of()).status_code == 200
+
+
+def test_key_for_sending(tmp_path: Path) -> None:
+    """Without it, or with another, 401; it comes from a file."""
+    database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
+    (tmp_path / "key").write_text("sesame\n")
+    with serving(tmp_path, database, "--upload-key-file", str(tmp_path / "key")) as running:
+        check_problem(running.post(upload_of()), 401)
+        check_problem(running.post(upload_of(), Authorization="Bearer other"), 401)
+        assert running.post(upload_of(), Authorization="Bearer sesame").status_code == 200
+        assert "sesame" not in running.log.read_text()
+
+
+def test_rate_of_one_source(tmp_path: Path) -> None:
+    """Beyond it 429 with Retry-After; behind a trusted proxy, sources are told apart."""
+    database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
+    with serving(tmp_path, database, "--rate", "3") as running:
+        answers = [running.post(upload_of()) for _ in range(5)]
+        assert [answer.status_code for answer in answers] == [200] * 3 + [429] * 2
+        check_problem(answers[-1], 429)
+        assert 0 < int(answers[-1].headers["retry-after"]) <= 60
+        assert running.post(upload_of(), X_Forwarded_For="203.0.113.9").status_code == 200
+
+
+def test_browsers_may_send_where_it_is_allowed(tmp_path: Path) -> None:
+    """CORS for the named origin, none for others."""
+    database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
+    with serving(tmp_path, database, "--origins", "https://app.example.org") as running:
+        asked = {"Access-Control-Request-Method": "POST"}
+        asked["Access-Control-Request-Headers"] = "content-type"
+        for origin, status in (("https://app.example.org", 200), ("https://evil.example", 400)):
+            answer = httpx.options(f"{running.url}/v1/reports", headers=asked | {"Origin": origin})
+            assert answer.status_code == status
+        sent = running.post(upload_of(), Origin="https://app.example.org")
+        assert sent.headers["access-control-allow-origin"] == "https://app.example.org"
+
+
+# What is read
+
+
+def test_reading_needs_a_token_that_allows_it(
+    collector: Running, database: str, token: str
+) -> None:
+    """None, nonsense, revoked: 401; another metric's: 403."""
+    paths = ["/v1/metrics", "/v1/metrics/page/counts"]
+    for path in paths:
+        for wrong in ("", "nonsense", token + "x"):
+            answer = collector.get(path, wrong)
+            check_problem(answer, 401)
+            assert answer.headers["www-authenticate"] == "Bearer"
+    own = make_token(collector.folder, database, "--metric", "sound")
+    check_problem(collector.get("/v1/metrics/page/counts", own), 403)
+    assert collector.get("/v1/metrics/sound/counts", own).status_code == 200
+    assert [m["name"] for m in collector.get("/v1/metrics", own).json()["metrics"]] == ["sound"]
+    registry = str(collector.folder / "metrics.toml")
+    options = ["--registry", registry, "--database", database]
+    assert own.split(".")[1] in run_command("token", "list", *options).stdout
+    assert run_command("token", "revoke", own.split(".")[1], *options).returncode == 0
+    check_problem(collector.get("/v1/metrics/sound/counts", own), 401)
+    assert run_command("token", "revoke", "nothing", *options).returncode == 1
+    late = make_token(collector.folder, database, "--expires", "2020-01-01")
+    check_problem(collector.get("/v1/metrics", late), 401)
+
+
+def test_questions_that_do_not_fit_are_problems(collector: Running, token: str) -> None:
+    """Ranges, metrics, bodies, media types."""
+    collector.post(upload_of())
+    for query in ("from=2026", "to=yesterday", "from=2026-02-01&to=2026-01-01", "from=20261121"):
+        check_problem(collector.get(f"/v1/metrics/page/counts?{query}", token), 422)
+    check_problem(collector.get("/v1/metrics/nothing/counts", token), 404)
+    check_problem(collector.get("/v1/metrics/page/counts?freeze=nothing", token), 404)
+    check_problem(collector.get("/v1/metrics/page/counts", token, Accept="image/png"), 406)
+    url = f"{collector.url}/v1/metrics/page/estimates"
+    headers = {"Authorization": f"Bearer {token}"}
+    for body, status in (
+        (b"{", 400),
+        (b"[]", 422),
+        (b'{"candidate":[]}', 422),
+        (b'{"candidates":[1]}', 422),
+        (b'{"candidates":["a"],"level":2}', 422),
+        (b'{"candidates":["a"],"correction":"none"}', 422),
+        (b'{"candidates":[]}', 422),
+        (b'{"candidates":["a"],"from":"2001-01-01","to":"2001-01-01"}', 422),
+    ):
+        named = headers | {"Content-Type": "application/json"}
+        check_problem(httpx.post(url, content=body, headers=named, timeout=90), status)
+    sound = f"{collector.url}/v1/metrics/sound/estimates"
+    check_problem(httpx.post(sound, json={"candidates": ["a"]}, headers=headers), 422)
+    check_problem(httpx.post(url, content=b"a", headers=headers | {"Content-Type": "x/y"}), 415)
+
+
+def test_answers_as_csv_and_arrow(collector: Running, token: str, tmp_path: Path) -> None:
+    """Counts that `Counts` reads, estimates as rows; candidates from body, list and file."""
+    for i in range(50):
+        collector.post(upload_of(report_of(bits=i * 31, cohort=i % 4)))
+    params = KNOWN.registry["page"].params
+    as_csv = collector.get("/v1/metrics/page/counts", token, Accept="text/csv")
+    (tmp_path / "counts.csv").write_bytes(as_csv.content)
+    counts = Counts.from_csv(tmp_path / "counts.csv", params)
+    arrow = "application/vnd.apache.arrow.stream"
+    as_arrow = collector.get("/v1/metrics/page/counts", token, Accept=arrow)
+    table = pa.ipc.open_stream(io.BytesIO(as_arrow.content)).read_all()
+    assert Counts.from_arrow(table).ones.tolist() == counts.ones.tolist()
+    document = collector.get("/v1/metrics/page/counts", token).json()
+    assert document["collections"][0]["ones"] == counts.ones.tolist()
+    url = f"{collector.url}/v1/metrics/page/estimates"
+    headers = {"Authorization": f"Bearer {token}"}
+    by_body = httpx.post(url, json={"candidates": ["a", "b"], "all": True}, headers=headers)
+    by_file = httpx.post(url, json={"all": True}, headers=headers)
+    by_list = httpx.post(
+        f"{url}?all=true", content="a\r\nb\n", headers=headers | {"Content-Type": "text/plain"}
+    )
+    assert by_body.json() == by_file.json() == by_list.json()
+    rows = httpx.post(url, json={"all": True}, headers=headers | {"Accept": "text/csv"}).text
+    assert rows.splitlines()[0].startswith("candidate,count,std_error")
+    assert len(rows.splitlines()) == 3
+    columns = httpx.post(url, json={"all": True}, headers=headers | {"Accept": arrow}).content
+    table = pa.ipc.open_stream(io.BytesIO(columns)).read_all()
+    assert sorted(table.column("candidate").to_pylist()) == ["a", "b"]
+
+
+def test_minimum_and_freeze(collector: Running, token: str) -> None:
+    """Below five nothing shows; a frozen range stays as it was."""
+    for _ in range(4):
+        collector.post(upload_of(report_of("small")))
+    path = "/v1/metrics/small/counts"
+    shown = collector.get(path, token).json()
+    assert (shown["reports"], shown["withheld"]) == (0, [DAY])
+    collector.post(upload_of(report_of("small")))
+    assert collector.get(path, token).json()["reports"] == 5
+    frozen = httpx.post(
+        f"{collector.url}/v1/metrics/small/freezes",
+        json={"from": DAY, "to": DAY},
+        headers={"Authorization": f"Bearer {token}"},
+    )
+    assert frozen.status_code == 201
+    for _ in range(10):
+        collector.post(upload_of(report_of("small")))
+    assert collector.get(path, token).json()["reports"] == 15
+    kept = collector.get(f"{path}?freeze={frozen.json()['id']}", token).json()
+    assert kept["reports"] == frozen.json()["reports"] == 5
+    check_problem(collector.get(f"{path}?freeze={frozen.json()['id']}&from={DAY}", token), 422)
+
+
+def test_estimate_has_a_time_limit(tmp_path: Path) -> None:
+    """A question that takes too long ends with a problem; the next one is answered."""
+    database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
+    with serving(tmp_path, database, "--decode-seconds", "0.4") as running:
+        token = make_token(tmp_path, database)
+        for i in range(20):
+            running.post(upload_of(report_of(bits=0b1010101 << i % 8)))
+        url = f"{running.url}/v1/metrics/page/estimates"
+        headers = {"Authorization": f"Bearer {token}"}
+        many = {"candidates": [f"value {i}" for i in range(400_000)]}
+        slow = check_problem(httpx.post(url, json=many, headers=headers, timeout=90), 422)
+        assert "at most 0.4 seconds" in slow["detail"]
+        # Imports are not timed; the first decode compiles, so a later attempt may have to do.
+        for _ in range(5):
+            answer = httpx.post(url, json={"candidates": ["a"]}, headers=headers, timeout=90)
+            if answer.status_code == 200:
+                break
+        assert answer.status_code in (200, 422)
+        assert running.get("/healthz").status_code == 200
+
+
+# Operations
+
+
+def test_health_metrics_and_description(collector: Running) -> None:
+    """Alive, ready, counted, described; no word of software or time in the headers."""
+    collector.post(upload_of(report_of(), report_of("old")))
+    collector.post(b"{}")
+    assert collector.get("/healthz").text == "alive\n"
+    assert collector.get("/readyz").text == "ready\n"
+    lines = collector.get("/metrics").text.splitlines()
+    assert 'rappor_uploads_total{status="200"} 1.0' in lines
+    assert 'rappor_uploads_total{status="400"} 1.0' in lines
+    assert 'rappor_reports_total{metric="page"} 1.0' in lines
+    assert 'rappor_refusals_total{reason="expired"} 1.0' in lines
+    assert "rappor_queue_uploads 0.0" in lines
+    assert "rappor_commit_seconds_count 1.0" in lines
+    answer = collector.get("/openapi.json")
+    assert answer.json()["openapi"] == "3.1.0"
+    assert not {"server", "date", "set-cookie"} & set(answer.headers)
+    assert collector.get("/v1/registry").text == REGISTRY
+
+
+def test_hangup_reads_the_registry_again(tmp_path: Path) -> None:
+    """A good one is taken at once; a bad one leaves the old one in force."""
+    database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
+    with serving(tmp_path, database) as running:
+        path = tmp_path / "metrics.toml"
+        path.write_text(REGISTRY.replace("[metrics.old]", "[metrics.new]"))
+        running.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "[metrics.new]" in running.get("/v1/registry").text)
+        path.write_text("nonsense [")
+        running.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "registry refused" in running.log.read_text())
+        assert "[metrics.new]" in running.get("/v1/registry").text
+        assert running.post(upload_of()).status_code == 200
+
+
+def wait_for(condition: Any) -> None:
+    """Wait until a condition comes true."""
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_locked_database_is_503_and_recovers(tmp_path: Path) -> None:
+    """Somebody holds SQLite's lock: no acknowledgement, Retry-After, then it goes on."""
+    database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
+    with serving(tmp_path, database) as running:
+        token = make_token(tmp_path, database)
+        body = upload_of()
+        with sqlite3.connect(tmp_path / "counts.sqlite3", isolation_level=None) as other:
+            other.execute("BEGIN IMMEDIATE")
+            answer = running.post(body)
+            check_problem(answer, 503)
+            assert int(answer.headers["retry-after"]) > 0
+            assert running.get("/healthz").status_code == 200
+            other.execute("ROLLBACK")
+        other.close()
+        assert running.post(body).status_code == 200
+        assert running.get("/v1/metrics/page/counts", token).json()["reports"] == 1
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_slow_commit_is_503_and_its_retry_is_known(tmp_path: Path, database: str) -> None:
+    """Nobody waits for ever; what the database stores in the end is counted once."""
+    flags = ("--suspicious", "accept", "--commit-seconds", "0.5")
+    with serving(tmp_path, database, *flags) as running:
+        token = make_token(tmp_path, database)
+        engine = open_engine(database)
+        body = upload_of()
+        with engine.begin() as db:
+            db.execute(text("LOCK TABLE upload IN EXCLUSIVE MODE"))
+            problem = check_problem(running.post(body), 503)
+        engine.dispose()
+        assert "takes its time" in problem["detail"]
+        assert running.post(body).status_code == 200
+        assert running.get("/v1/metrics/page/counts", token).json()["reports"] == 1
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_database_gone_and_back_is_503_and_recovers(
+    tmp_path: Path, database: str, postgres: str
+) -> None:
+    """PostgreSQL cuts every connection and takes no new one; later it does."""
+    name = database.partition("?")[0].rsplit("/", 1)[1]
+    cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{}'"
+    with serving(tmp_path, database, "--suspicious", "accept") as running:
+        token = make_token(tmp_path, database)
+        assert running.post(upload_of()).status_code == 200
+        admin = create_engine(
+            postgres.replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT"
+        )
+        with admin.connect() as connection:
+            connection.execute(text(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false"))
+            connection.execute(text(cut.format(name)))
+            body = upload_of()
+            answer = running.post(body)
+            check_problem(answer, 503)
+            assert int(answer.headers["retry-after"]) > 0
+            check_problem(running.get("/readyz"), 503)
+            assert running.get("/healthz").status_code == 200
+            connection.execute(text(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true"))
+        admin.dispose()
+        assert running.post(body).status_code == 200
+        assert running.get("/v1/metrics/page/counts", token).json()["reports"] == 2
+
+
+def test_secure_collector(tmp_path: Path) -> None:
+    """TLS by its own certificate."""
+    cert, key = certificate(tmp_path)
+    database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
+    flags = ["--tls-certificate", str(cert), "--tls-key", str(key)]
+    running = start_secure(tmp_path, database, flags)
+    try:
+        context = ssl.create_default_context(cafile=str(cert))
+        url = f"https://127.0.0.1:{running.port}"
+        assert httpx.get(f"{url}/healthz", verify=context).text == "alive\n"
+    finally:
+        running.kill()
+
+
+def start_secure(folder: Path, database: str, flags: list[str]) -> Running:
+    """Start a collector that speaks TLS; ready when its log says so."""
+    (folder / "metrics.toml").write_text(REGISTRY)
+    port, log = free_port(), folder / "collector.log"
+    arguments = ["serve", str(folder / "metrics.toml"), "--database", database]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command(*arguments, "--port", str(port), *flags),
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    running = Running(process, port, folder, log)
+    wait_for(lambda: "Uvicorn running" in log.read_text())
+    return running
+
+
+# Nothing that identifies
+
+
+def test_nothing_that_identifies_is_stored_or_logged(tmp_path: Path, database: str) -> None:
+    """No address, header, id or body in the log; no address or header in the database."""
+    flags = ["--rate", "1000", "--suspicious", "accept"]
+    with serving(tmp_path, database, *flags) as running:
+        body = upload_of(report_of(), report_of("sound", bits=1))
+        telling = {
+            "User-Agent": "telltale-agent/7",
+            "X-Forwarded-For": "203.0.113.77",
+            "Cookie": "id=telltale-cookie",
+            "Referer": "https://telltale.example",
+        }
+        for content in (body, body, b"telltale-body", upload_of(report_of(params=OTHER))):
+            httpx.post(
+                f"{running.url}/v1/reports",
+                content=content,
+                headers=telling | {"Content-Type": "application/json"},
+            )
+        running.get("/v1/metrics", "telltale-token", **telling)
+        running.get("/telltale-path", "", **telling)
+        time.sleep(1.5)
+        log = running.log.read_text()
+        running.process.send_signal(signal.SIGTERM)
+        running.process.wait(30)
+    upload_id = json.loads(body)["id"]
+    for secret in ("telltale", "203.0.113.77", "127.0.0.1:", upload_id):
+        # Where it listens is the collector's own address.
+        assert secret not in log.replace(f"http://127.0.0.1:{running.port}", "")
+    stored = dump_of(database, tmp_path)
+    for secret in (b"telltale", b"203.0.113.77", b"127.0.0.1"):
+        assert secret not in stored
+    assert base64.urlsafe_b64decode(upload_id + "==") in stored  # the search finds what is there
+
+
+OTHER = Params(k=16, m=4, f=0.5, p=0.2, q=0.8)
+
+
+def dump_of(database: str, folder: Path) -> bytes:
+    """Return all that a database holds, as bytes."""
+    if database.startswith("sqlite"):
+        return b"".join(path.read_bytes() for path in folder.glob("counts.sqlite3*"))
+    copy = folder / "dump.sqlite3"
+    backup(database, copy)
+    return copy.read_bytes()
+
+
+# Several processes
+
+
+def test_several_workers_on_sqlite_are_refused(tmp_path: Path) -> None:
+    """With one clear sentence and exit code 2."""
+    path = tmp_path / "metrics.toml"
+    path.write_text(REGISTRY)
+    answer = run_command("serve", str(path), "--workers", "2")
+    assert answer.returncode == 2
+    assert "workers must be 1 on SQLite" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_several_workers_and_collectors_on_one_postgresql(tmp_path: Path, database: str) -> None:
+    """Replays anywhere count once, and killing one collector loses nothing."""
+    flags = ["--suspicious", "accept"]
+    (tmp_path / "two").mkdir()
+    with (
+        serving(tmp_path, database, *flags, "--workers", "2") as first,
+        serving(tmp_path / "two", database, *flags) as second,
+    ):
+        token = make_token(tmp_path, database)
+        bodies = [upload_of(report_of(cohort=i % 4)) for i in range(60)]
+        for body in bodies:
+            assert first.post(body).status_code == 200
+            assert second.post(body).status_code == 200
+        second.kill()
+        more = [upload_of() for _ in range(20)]
+        for body in more:
+            assert first.post(body).status_code == 200
+        third = start(tmp_path / "two", database, *flags)
+        try:
+            for body in bodies + more:
+                assert third.post(body).status_code == 200
+            wait_until_ready(third)
+            assert third.get("/v1/metrics/page/counts", token).json()["reports"] == 80
+        finally:
+            third.kill()

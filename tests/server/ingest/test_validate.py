@@ -1,0 +1,210 @@
+"""From bytes to what is stored: exactly what the protocol's strict reader takes."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from collectors import BOOLEAN, KNOWN, PARAMS, TODAY, metric_of, report_of, upload_of
+from hypothesis import given
+from hypothesis import strategies as st
+from rappor_server.ingest.accepted_params import Known
+from rappor_server.ingest.validate import Submission, Suspicion, read_upload
+from scipy import stats
+
+from rappor import Params, Registry
+from rappor.counts.popcounts import CHANCE, is_suspicious, popcount_range
+from rappor.errors import ReportError
+from rappor.protocol.wire import Report, parse_upload
+
+
+def read(body: bytes, **more: Any) -> Submission:
+    """Read with usual settings."""
+    settings: dict[str, Any] = {
+        "today": TODAY,
+        "max_reports": 100,
+        "suspicion": Suspicion.REFUSE,
+    }
+    known = more.pop("known", KNOWN)
+    return read_upload(body, known, **(settings | more))
+
+
+def statuses(submission: Submission) -> list[str]:
+    """Return the reason of each refused report, or accepted."""
+    entries = json.loads(submission.answer)["reports"]
+    return [entry.get("reason", entry["status"]) for entry in entries]
+
+
+def altered(**changes: object) -> dict[str, object]:
+    """Return a good report's JSON with something else in it."""
+    (entry,) = json.loads(upload_of())["reports"]
+    return dict(entry) | changes
+
+
+def with_entries(*entries: object) -> bytes:
+    """Return an upload of any entries."""
+    return json.dumps(json.loads(upload_of()) | {"reports": entries}).encode()
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        (altered(), "accepted"),
+        (altered(metric="nothing"), "unknown-metric"),
+        (altered(params="0" * 16), "unknown-params"),
+        (altered(cohort=4), "cohort"),
+        (altered(cohort=-1), "cohort"),
+        (altered(cohort=1.0), "cohort"),
+        (altered(cohort=True), "cohort"),
+        (altered(bits="AA"), "length"),
+        (altered(bits="AA=="), "malformed"),
+        (altered(bits=None), "malformed"),
+        (altered(metric="No Name"), "malformed"),
+        (altered(device=7), "malformed"),
+        (7, "malformed"),
+        (altered(metric="old", params=BOOLEAN.fingerprint, cohort=0, bits="AQ"), "expired"),
+        (altered(metric="sound", params=BOOLEAN.fingerprint, cohort=0, bits="Ag"), "padding"),
+    ],
+)
+def test_each_report_has_its_reason(entry: object, reason: str) -> None:
+    """A fixed word for each fault, and a good neighbour is not sunk."""
+    submission = read(with_entries(entry, altered()))
+    assert statuses(submission) == [reason, "accepted"]
+    assert len(submission.accepted) == 1 + (reason == "accepted")
+    refused = {key[1]: n for key, n in submission.refusals.items()}
+    assert refused == ({} if reason == "accepted" else {reason: 1})
+
+
+@given(
+    entries=st.lists(
+        st.fixed_dictionaries(
+            {
+                "metric": st.sampled_from(["page", "sound", "old", "nothing", ""]),
+                "params": st.sampled_from([PARAMS.fingerprint, BOOLEAN.fingerprint, "0" * 16]),
+                "cohort": st.one_of(st.integers(-2, 5), st.booleans(), st.none()),
+                "bits": st.sampled_from(["AAA", "D_8", "AQ", "Ag", "", "AAAA", "AA="]),
+            }
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_accepted_is_what_the_strict_reader_takes(entries: list[dict[str, Any]]) -> None:
+    """But for metrics that have expired; everything else has a reason, in order."""
+    body = with_entries(*entries)
+    _, parsed = parse_upload(body, KNOWN.registry.lookup)
+    submission = read(body, suspicion=Suspicion.ACCEPT)
+    good = [entry for entry in parsed if isinstance(entry, Report) and entry.metric != "old"]
+    assert [(a.metric, a.cohort, a.bits) for a in submission.accepted] == [
+        (report.metric, report.cohort, report.bits) for report in good
+    ]
+    for entry, status in zip(parsed, statuses(submission), strict=True):
+        assert (status == "accepted") is (isinstance(entry, Report) and entry.metric != "old")
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"\xff", b'{"v":1,"v":1}', b"[" * 100_000])
+def test_what_is_no_upload_is_refused_whole(body: bytes) -> None:
+    """With the strict reader's error."""
+    with pytest.raises(ReportError):
+        read(body)
+
+
+def test_too_many_reports_are_refused_whole() -> None:
+    """The limit counts."""
+    body = upload_of(*[report_of()] * 3)
+    assert len(read(body, max_reports=3).accepted) == 3
+    with pytest.raises(ReportError, match="at most 2") as caught:
+        read(body, max_reports=2)
+    assert caught.value.code == "too-many"
+
+
+def test_digest_and_answer_follow_the_body() -> None:
+    """Equal bytes, equal digests and answers; other bytes, another digest."""
+    body = upload_of()
+    assert read(body) == read(body)
+    assert read(body).digest != read(body + b" ").digest
+
+
+def test_older_registries_are_still_taken() -> None:
+    """Reports under a former fingerprint count, as long as the metric is still there."""
+    before = Params(k=16, m=4, f=0.5, p=0.3, q=0.7)
+    old = Registry([metric_of(params=before), metric_of("gone", before)])
+    new = Registry([metric_of()])
+    body = upload_of(
+        report_of(params=before),
+        Report(metric="gone", params=before.fingerprint, cohort=0, bits=b"\x0f\x0f"),
+    )
+    assert statuses(read(body, known=Known(new))) == ["unknown-params", "unknown-metric"]
+    assert statuses(read(body, known=Known(new, [old]))) == ["accepted", "unknown-metric"]
+
+
+def test_expiry_of_the_current_registry_counts_for_older_parameters_too() -> None:
+    """A metric that has ended has ended for all clients."""
+    before = Params(k=16, m=4, f=0.5, p=0.3, q=0.7)
+    old = Registry([metric_of(params=before)])
+    new = Registry([metric_of(expires=TODAY - datetime.timedelta(days=1))])
+    body = upload_of(report_of(params=before))
+    assert statuses(read(body, known=Known(new, [old]))) == ["expired"]
+
+
+# Popcounts
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        Params.profile("balanced"),
+        Params(k=128, h=4, m=1, f=0.5, p=0.5, q=0.75),
+        Params(k=3, encoding="onehot", categories=("a", "b", "c"), f=0.5, p=0.25, q=0.75),
+        Params(k=40, encoding="flags", categories=tuple(map(str, range(40))), f=0.1, p=0.1, q=0.9),
+        Params(k=2040, h=16, m=1, f=0.2, p=0.01, q=0.6),
+    ],
+    ids=range(5),
+)
+def test_range_of_popcounts_is_exact(params: Params) -> None:
+    """Tails by scipy: below and above, at most half the chance each, and one more would be more."""
+    least, most = popcount_range(params)
+    fewest, largest = {
+        "bloom": (1, params.h),
+        "onehot": (1, 1),
+        "flags": (0, params.k),
+    }[params.encoding]
+
+    def law(n_true: int) -> Any:
+        ones = stats.binom.pmf(np.arange(n_true + 1), n_true, params.q_star)
+        zeros = stats.binom.pmf(np.arange(params.k - n_true + 1), params.k - n_true, params.p_star)
+        return np.convolve(ones, zeros)
+
+    low, high = law(fewest), law(largest)
+    assert low[:least].sum() <= CHANCE / 2 < low[: least + 1].sum()
+    assert high[most + 1 :].sum() <= CHANCE / 2 < high[most:].sum()
+
+
+@pytest.mark.parametrize(
+    ("suspicion", "status"),
+    [(Suspicion.REFUSE, "popcount"), (Suspicion.APART, "accepted"), (Suspicion.ACCEPT, "accepted")],
+)
+def test_forged_popcounts_are_treated_as_set(suspicion: Suspicion, status: str) -> None:
+    """All ones in 128 bits: refused, set apart, or taken."""
+    params = Params.profile("balanced")
+    known = Known(Registry([metric_of(params=params, keep_reports=True)]))
+    report = Report(metric="page", params=params.fingerprint, cohort=0, bits=b"\xff" * 16)
+    assert is_suspicious(report.bits, params)
+    submission = read(upload_of(report), known=known, suspicion=suspicion)
+    assert statuses(submission) == [status]
+    if suspicion is Suspicion.REFUSE:
+        assert submission.refusals == {("page", "popcount"): 1}
+    else:
+        (accepted,) = submission.accepted
+        assert accepted.apart is (suspicion is Suspicion.APART)
+        assert accepted.keep is (suspicion is Suspicion.ACCEPT)
+
+
+def test_short_reports_are_never_suspicious() -> None:
+    """One bit shows both ways."""
+    assert popcount_range(BOOLEAN) == (0, 1)
+    assert not math.isnan(sum(popcount_range(PARAMS)))

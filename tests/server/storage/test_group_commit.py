@@ -1,0 +1,166 @@
+"""The writer: groups, bounds, drains, and recovers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from collectors import TODAY, submission_of, upload_of
+from rappor_server.errors import StoreError
+from rappor_server.ingest.validate import Submission
+from rappor_server.storage.group_commit import Writer
+
+
+class Slow:
+    """A store in memory whose commits wait for a permit, or fail."""
+
+    def __init__(self) -> None:
+        self.permits = threading.Semaphore(0)
+        self.groups: list[list[Submission]] = []
+        self.refusals: list[dict[Any, int]] = []
+        self.is_broken = False
+        self.error: Exception = StoreError("gone")
+
+    def commit(self, submissions: Sequence[Submission], refusals: Any, *, today: Any) -> list[Any]:
+        """Take a group."""
+        assert today == TODAY
+        assert self.permits.acquire(timeout=30)
+        if self.is_broken:
+            raise self.error
+        self.groups.append(list(submissions))
+        self.refusals.append(dict(refusals))
+        return [submission.answer for submission in submissions]
+
+
+class Desk:
+    """A writer before a slow store, and what it delivered."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.store = Slow()
+        self.delivered: dict[int, Any] = {}
+        self.observed: list[int] = []
+        self.writer: Writer[int] = Writer(
+            self.store,  # type: ignore[arg-type]
+            deliver=self.delivered.update,
+            today=lambda: TODAY,
+            observe=lambda _, group: self.observed.append(len(group)),
+            **settings,
+        )
+
+    def submit(self, *tickets: int) -> None:
+        """Queue an upload for each ticket."""
+        self.writer.submit([(submission_of(upload_of()), ticket) for ticket in tickets])
+
+    def wait(self, n: int) -> None:
+        """Wait until so many tickets were delivered."""
+        end = time.monotonic() + 30
+        while len(self.delivered) < n:
+            assert time.monotonic() < end
+            time.sleep(0.002)
+
+
+@pytest.fixture
+def desks() -> Iterator[list[Desk]]:
+    """Writers to be closed at the end."""
+    made: list[Desk] = []
+    yield made
+    for desk in made:
+        desk.store.permits.release(1000)
+        desk.writer.close()
+
+
+def test_uploads_share_a_commit(desks: list[Desk]) -> None:
+    """What comes during a commit goes into the next one together; nothing is delivered before."""
+    desks.append(desk := Desk())
+    desk.submit(0)
+    while desk.writer._queue:
+        time.sleep(0.001)
+    desk.submit(*range(1, 40))
+    assert desk.delivered == {}
+    desk.store.permits.release(2)
+    desk.wait(40)
+    assert [len(group) for group in desk.store.groups] == [1, 39]
+    assert desk.observed == [1, 39]
+    assert all(isinstance(answer, bytes) for answer in desk.delivered.values())
+
+
+def test_groups_are_bounded(desks: list[Desk]) -> None:
+    """By number."""
+    desks.append(desk := Desk(max_batch=8))
+    desk.submit(*range(30))
+    desk.store.permits.release(100)
+    desk.wait(30)
+    assert max(len(group) for group in desk.store.groups) <= 8
+
+
+def test_lingering_gathers_a_group(desks: list[Desk]) -> None:
+    """By time: uploads of the same moment wait for each other."""
+    desks.append(desk := Desk(linger=0.3))
+    desk.store.permits.release(100)
+    desk.submit(0)
+    time.sleep(0.01)
+    desk.submit(1, 2)
+    desk.wait(3)
+    assert [len(group) for group in desk.store.groups] == [3]
+
+
+def test_full_queue_turns_away(desks: list[Desk]) -> None:
+    """With an error that says to come again; what was taken is kept."""
+    desks.append(desk := Desk(max_queue=5))
+    desk.submit(0)
+    while desk.writer._queue:
+        time.sleep(0.001)
+    desk.submit(*range(1, 6))
+    assert len(desk.writer) == 5
+    with pytest.raises(StoreError) as caught:
+        desk.submit(6)
+    assert caught.value.retryable
+    desk.store.permits.release(100)
+    desk.wait(6)
+
+
+@pytest.mark.parametrize("error", [StoreError("gone"), RuntimeError("a bug")])
+def test_failed_group_is_told_and_the_writer_goes_on(desks: list[Desk], error: Exception) -> None:
+    """Recovery without a restart, whatever went wrong; counts of refusals are kept meanwhile."""
+    desks.append(desk := Desk())
+    desk.store.error = error
+    desk.store.permits.release(100)
+    desk.store.is_broken = True
+    desk.writer.refuse("", "malformed")
+    desk.submit(0)
+    desk.wait(1)
+    assert isinstance(desk.delivered[0], StoreError)
+    assert desk.delivered[0].retryable
+    assert "bug" not in str(desk.delivered[0])
+    desk.store.is_broken = False
+    desk.submit(1)
+    desk.wait(2)
+    assert isinstance(desk.delivered[1], bytes)
+    assert sum(sum(group.values()) for group in desk.store.refusals) == 1
+
+
+def test_closing_stores_what_was_taken_and_takes_no_more() -> None:
+    """Every ticket is delivered before close() returns."""
+    desk = Desk()
+    desk.submit(*range(20))
+    desk.store.permits.release(100)
+    desk.writer.close()
+    assert len(desk.delivered) == 20
+    with pytest.raises(StoreError):
+        desk.submit(20)
+
+
+def test_refusals_are_written_without_an_upload(desks: list[Desk]) -> None:
+    """Within a second or so."""
+    desks.append(desk := Desk())
+    desk.store.permits.release(100)
+    desk.writer.refuse("", "malformed")
+    desk.writer.refuse("", "malformed")
+    end = time.monotonic() + 30
+    while not desk.store.refusals:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert desk.store.refusals[0] == {("", "malformed"): 2}

@@ -1,0 +1,309 @@
+"""The store on both databases: exactly once, whoever writes, whatever fails."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from collectors import (
+    KNOWN,
+    REGISTRY,
+    TODAY,
+    commit,
+    released,
+    report_of,
+    submission_of,
+    total,
+    upload_of,
+)
+from rappor_server.analysis import releases
+from rappor_server.errors import ConflictError, StoreError
+from rappor_server.storage import schema
+from rappor_server.storage.database import open_engine, writing
+from rappor_server.storage.retention import prune
+from rappor_server.storage.store import Store
+from sqlalchemy import create_engine, event, func, select, text
+from sqlalchemy.exc import OperationalError
+
+from rappor import Registry
+from rappor.protocol.wire import Upload
+
+TOMORROW = TODAY + datetime.timedelta(days=1)
+PAGE = Registry.loads(REGISTRY)["page"]
+
+
+def test_counts_are_the_sums_of_bits(store: Store) -> None:
+    """Bit by bit and cohort by cohort, over groups and within them."""
+    commit(store, upload_of(report_of(bits=0b0011, cohort=0), report_of(bits=0b0110, cohort=2)))
+    commit(store, upload_of(report_of(bits=0b0001, cohort=2)), upload_of(report_of(bits=0b1000)))
+    (counts,) = released(store).collections
+    assert counts.reports.tolist() == [1, 1, 2, 0]
+    assert counts.ones[0].tolist() == [1, 1] + [0] * 14
+    assert counts.ones[1].tolist() == [0, 0, 0, 1] + [0] * 12
+    assert counts.ones[2].tolist() == [1, 1, 1] + [0] * 13
+    assert counts.params == PAGE.params
+
+
+def test_replay_has_the_same_answer_and_counts_nothing(store: Store) -> None:
+    """In a later group, in the same one, and by another collector."""
+    body = upload_of(report_of(), report_of(cohort=2))
+    answer = submission_of(body).answer
+    assert commit(store, body, body) == [answer, answer]
+    assert commit(store, body, today=TOMORROW) == [answer]
+    other = Store(store.engine)
+    assert commit(other, body, upload_of()) == [answer, submission_of(upload_of()).answer]
+    assert total(store) == 3
+
+
+def test_replay_has_the_answer_of_its_first_time(store: Store) -> None:
+    """Even if the registry has changed since."""
+    body = upload_of()
+    first = submission_of(body)
+    store.commit([first], {}, today=TODAY)
+    later = submission_of(body, today=datetime.date(2200, 1, 1))
+    assert later.answer != first.answer
+    assert store.commit([later], {}, today=TODAY) == [first.answer]
+
+
+def test_another_body_under_a_known_id_is_a_conflict(store: Store) -> None:
+    """In a later group and in the same one; nothing of it is counted."""
+    upload_id = Upload.new_id()
+    first = upload_of(report_of(), upload_id=upload_id)
+    second = upload_of(report_of(cohort=2), upload_id=upload_id)
+    good, bad = commit(store, first, second)
+    assert good == submission_of(first).answer
+    assert isinstance(bad, ConflictError)
+    (bad,) = commit(store, second)
+    assert isinstance(bad, ConflictError)
+    assert not bad.retryable
+    assert total(store) == 1
+
+
+def test_two_collectors_share_one_database(store: Store) -> None:
+    """They write rows of their own; what is read is the sum."""
+    other = Store(store.engine)
+    for _ in range(3):
+        commit(store, upload_of())
+        commit(other, upload_of())
+    assert total(store) == 6
+    with store.engine.connect() as db:
+        shards = set(db.execute(select(schema.tally.c.shard)).scalars())
+    assert len(shards) == 2
+
+
+def test_one_upload_sent_to_two_collectors_at_once_counts_once(store: Store) -> None:
+    """Many times, at the same moment."""
+    other = Store(store.engine)
+    for _ in range(20):
+        bodies = [upload_of() for _ in range(5)]
+        answers: list[Any] = [None, None]
+        start = threading.Barrier(2)
+
+        def send(i: int, which: Store) -> None:
+            start.wait()  # noqa: B023 - joined below
+            answers[i] = commit(which, *bodies)  # noqa: B023
+
+        threads = [
+            threading.Thread(target=send, args=(i, which)) for i, which in enumerate((store, other))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert answers[0] == answers[1] == [submission_of(body).answer for body in bodies]
+    assert total(store) == 100
+
+
+def test_days_are_counted_apart(store: Store) -> None:
+    """The day is that of receipt; one collector goes on over midnight."""
+    commit(store, upload_of())
+    commit(store, upload_of(), upload_of(), today=TOMORROW)
+    assert released(store).days == ((TODAY, 1), (TOMORROW, 2))
+    first = releases.release(store, PAGE, TODAY, TODAY)
+    assert sum(counts.total for counts in first.collections) == 1
+
+
+def test_clock_that_goes_back_over_midnight_loses_nothing(store: Store) -> None:
+    """The day that is entered again keeps what was counted before."""
+    commit(store, *(upload_of() for _ in range(10)))
+    commit(store, upload_of(), today=TOMORROW)
+    commit(store, upload_of())
+    assert released(store).days == ((TODAY, 11), (TOMORROW, 1))
+
+
+def test_a_day_that_was_folded_goes_on_in_a_new_shard(store: Store) -> None:
+    """A collector whose clock lags does not write again what was added to others."""
+    commit(store, upload_of())
+    prune(store, today=TODAY + datetime.timedelta(days=2), report_days=90)
+    commit(store, upload_of())
+    assert total(store) == 2
+    prune(store, today=TODAY + datetime.timedelta(days=3), report_days=90)
+    commit(store, upload_of(), upload_of())
+    assert total(store) == 4
+
+
+def test_readers_do_not_keep_the_writer_waiting(store: Store) -> None:
+    """There are connections for all threads that may read, and one more."""
+    with contextlib.ExitStack() as readers:
+        for _ in range(32):
+            readers.enter_context(store.engine.connect()).execute(select(1))
+        commit(store, upload_of())
+    assert total(store) == 1
+
+
+def test_too_many_connections_are_a_store_error(store: Store) -> None:
+    """To be tried again; not an error of another kind."""
+    small = create_engine(store.engine.url, pool_size=1, max_overflow=0, pool_timeout=0.05)
+    with small.connect(), pytest.raises(StoreError, match="all connections are in use") as caught:
+        Store(small).ping()
+    small.dispose()
+    assert caught.value.retryable
+
+
+def test_commits_are_durable_whatever_the_default(store: Store) -> None:
+    """A PostgreSQL that would answer before the disk does is told to wait."""
+    if store.engine.dialect.name == "sqlite":
+        with store.engine.connect() as db:
+            assert db.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2  # FULL
+        return
+    with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
+        db.execute(text(f"ALTER DATABASE {store.engine.url.database} SET synchronous_commit = off"))
+    store.engine.dispose()
+    with store.engine.connect() as db:
+        assert db.execute(text("SHOW synchronous_commit")).scalar_one() == "on"
+
+
+def test_locked_table_is_told_in_time(store: Store) -> None:
+    """The group fails after some seconds and is stored when it is sent again."""
+    other = open_engine(store.engine.url.render_as_string(hide_password=False))
+    body = upload_of()
+    with writing(other) as db:
+        if other.dialect.name == "postgresql":
+            db.execute(text("LOCK TABLE upload IN EXCLUSIVE MODE"))
+        with pytest.raises(StoreError, match=r"OperationalError|LockNotAvailable"):
+            commit(store, body)
+    other.dispose()
+    commit(store, body)
+    assert total(store) == 1
+
+
+def test_refusals_are_counted_by_reason(store: Store) -> None:
+    """Of single reports and of whole uploads; a replay does not count them again."""
+    body = upload_of(report_of(), report_of("old"))
+    commit(store, body)
+    commit(store, body)
+    store.commit([], {("", "malformed"): 2}, today=TODAY)
+    store.commit([], {("", "malformed"): 1}, today=TODAY)
+    assert releases.refusals(store) == [
+        {"day": "2026-11-21", "metric": "", "reason": "malformed", "number": 3},
+        {"day": "2026-11-21", "metric": "old", "reason": "expired", "number": 1},
+    ]
+
+
+def test_raw_reports_are_kept_only_where_a_metric_says_so(store: Store) -> None:
+    """Without the upload that they came in."""
+    commit(store, upload_of(report_of("page"), report_of("sound", bits=1)))
+    with store.engine.connect() as db:
+        rows = db.execute(select(schema.kept)).mappings().all()
+    assert [dict(row) for row in rows] == [
+        {
+            "metric": "sound",
+            "params": KNOWN.registry["sound"].fingerprint,
+            "day": TODAY,
+            "cohort": 0,
+            "bits": b"\x01",
+        }
+    ]
+    assert total(store, "sound") == 1
+
+
+def break_statements(store: Store, beginning: str) -> Callable[[], None]:
+    """Let the database refuse all statements that begin so; return an undo."""
+
+    def spoil(*given: Any) -> tuple[str, Any]:
+        _, _, statement, parameters, _, _ = given
+        if statement.startswith(beginning):
+            return "SELECT 1 FROM a_table_that_is_not_there", ()
+        return statement, parameters
+
+    event.listen(store.engine, "before_cursor_execute", spoil, retval=True)
+    return lambda: event.remove(store.engine, "before_cursor_execute", spoil)
+
+
+@pytest.mark.parametrize("beginning", ["", "INSERT INTO upload", "UPDATE tally"])
+def test_failed_commit_counts_nothing_and_the_next_one_all(store: Store, beginning: str) -> None:
+    """No acknowledgement; the same uploads sent again are counted once, without reopening."""
+    commit(store, upload_of())
+    bodies = [upload_of(), upload_of()]
+    undo = break_statements(store, beginning)
+    with pytest.raises(StoreError) as caught:
+        commit(store, *bodies)
+    assert caught.value.retryable
+    assert "a_table" not in str(caught.value)
+    undo()
+    assert total(store) == 1
+    assert commit(store, *bodies) == [submission_of(body).answer for body in bodies]
+    assert total(store) == 3
+    with store.engine.connect() as db:
+        assert db.execute(select(func.count()).select_from(schema.upload)).scalar_one() == 3
+
+
+def test_full_disk_is_told_and_survived(store: Store) -> None:
+    """SQLite meets its largest size; PostgreSQL has its connections cut."""
+    commit(store, upload_of())
+    bodies = [upload_of(*[report_of()] * 50) for _ in range(200)]
+    if store.engine.dialect.name == "postgresql":
+        with store.engine.connect() as db:
+            others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE "
+            db.execute(text(others + "pid <> pg_backend_pid() AND datname = current_database()"))
+        assert len(commit(store, *bodies)) == 200  # the pool notices
+    else:
+        pages = [1]
+
+        def limit(connection: Any) -> None:
+            connection.exec_driver_sql(f"PRAGMA max_page_count = {pages[0]}")
+
+        event.listen(store.engine, "begin", limit)
+        with pytest.raises(StoreError, match="OperationalError"):
+            commit(store, *bodies)
+        pages[0] = 1_000_000
+        assert total(store) == 1
+        assert len(commit(store, *bodies)) == 200
+    assert total(store) == 1 + 200 * 50
+
+
+def test_lost_answer_of_a_commit_is_harmless(store: Store) -> None:
+    """The database has stored the group, the collector does not know: no more, no less counts."""
+    commit(store, upload_of())
+    body = upload_of()
+
+    def store_and_fail(connection: Any) -> None:
+        connection.connection.dbapi_connection.commit()
+        raise OperationalError("COMMIT", None, Exception("gone"))
+
+    event.listen(store.engine, "commit", store_and_fail)
+    with pytest.raises(StoreError):
+        commit(store, body)
+    event.remove(store.engine, "commit", store_and_fail)
+    assert commit(store, upload_of()) == [submission_of(upload_of()).answer]
+    assert commit(store, body) == [submission_of(body).answer]
+    assert total(store) == 3
+
+
+def test_larger_groups_are_written_whole(store: Store) -> None:
+    """More rows than a statement holds."""
+    bodies = [upload_of(report_of(cohort=i % 4, bits=i)) for i in range(201)]
+    commit(store, *bodies)
+    (counts,) = released(store).collections
+    assert counts.total == 201
+    expected = [sum(i >> bit & 1 for i in range(201)) for bit in range(16)]
+    assert counts.ones.sum(axis=0).tolist() == expected
+
+
+def test_ping_answers(store: Store) -> None:
+    """A database that is there does not raise."""
+    store.ping()

@@ -1,0 +1,233 @@
+"""Uploads, registries and running collectors that the tests of the server share."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from rappor_server.analysis import releases
+from rappor_server.ingest.accepted_params import Known
+from rappor_server.ingest.validate import Submission, Suspicion, read_upload
+from rappor_server.storage.store import Store
+
+from rappor import Metric, Params, Registry
+from rappor.protocol.wire import Report, Upload
+
+TODAY = datetime.date(2026, 11, 21)
+PARAMS = Params(k=16, m=4, f=0.5, p=0.25, q=0.75)
+BOOLEAN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+REGISTRY = """
+[metrics.page]
+description = "Home page"
+owner = "a@example.org"
+expires = 2100-01-01
+encoding = "bloom"
+k = 16
+m = 4
+f = 0.5
+p = 0.25
+q = 0.75
+candidates = "pages.txt"
+
+[metrics.sound]
+description = "Sound on"
+owner = "a@example.org"
+expires = 2100-01-01
+encoding = "boolean"
+f = 0.5
+p = 0.25
+q = 0.75
+keep_reports = true
+
+[metrics.small]
+description = "Released from five reports on"
+owner = "a@example.org"
+expires = 2100-01-01
+encoding = "bloom"
+k = 16
+m = 4
+f = 0.5
+p = 0.25
+q = 0.75
+min_reports = 5
+
+[metrics.old]
+description = "Over"
+owner = "a@example.org"
+expires = 2020-01-01
+encoding = "boolean"
+f = 0.5
+p = 0.25
+q = 0.75
+"""
+
+
+def metric_of(name: str = "page", params: Params = PARAMS, **fields: Any) -> Metric:
+    """Make a metric that lasts until 2030."""
+    given: dict[str, Any] = {"expires": datetime.date(2030, 1, 1), "description": "a", "owner": "b"}
+    return Metric(name=name, params=params, **(given | fields))
+
+
+KNOWN = Known(Registry.loads(REGISTRY))
+
+
+def report_of(
+    metric: str = "page", *, bits: int = 0x0F0F, cohort: int = 1, params: Params | None = None
+) -> Report:
+    """Make a report of a metric of REGISTRY."""
+    params = params or KNOWN.registry[metric].params
+    packed = (bits & ((1 << params.k) - 1)).to_bytes(params.n_bytes, "little")
+    cohort = min(cohort, params.m - 1)
+    return Report(metric=metric, params=params.fingerprint, cohort=cohort, bits=packed)
+
+
+def upload_of(*reports: Report, upload_id: str | None = None) -> bytes:
+    """Make an upload's body."""
+    made = reports or (report_of(),)
+    return Upload(id=upload_id or Upload.new_id(), reports=tuple(made)).to_json()
+
+
+def submission_of(body: bytes, *, known: Known = KNOWN, today: datetime.date = TODAY) -> Submission:
+    """Read a body as the collector does, taking every popcount."""
+    return read_upload(body, known, today=today, max_reports=1000, suspicion=Suspicion.ACCEPT)
+
+
+def released(store: Store, name: str = "page") -> releases.Release:
+    """Return all counts of a metric, whatever its minimum."""
+    metric = Registry.loads(REGISTRY.replace("min_reports = 5", ""))[name]
+    return releases.release(store, metric, datetime.date.min, datetime.date.max)
+
+
+def total(store: Store, name: str = "page") -> int:
+    """Return the reports that are counted of a metric."""
+    return sum(counts.total for counts in released(store, name).collections)
+
+
+def commit(store: Store, *bodies: bytes, today: datetime.date = TODAY) -> list[Any]:
+    """Store uploads as one group."""
+    return store.commit([submission_of(body) for body in bodies], {}, today=today)
+
+
+@dataclass
+class Running:
+    """A collector in a process of its own."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    folder: Path
+    log: Path
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def post(self, body: bytes, **headers: str) -> httpx.Response:
+        """Send an upload."""
+        named = {"Content-Type": "application/json"} | {
+            name.replace("_", "-"): value for name, value in headers.items()
+        }
+        return httpx.post(f"{self.url}/v1/reports", content=body, headers=named, timeout=30)
+
+    def get(self, path: str, token: str = "", **headers: str) -> httpx.Response:
+        """Read with a token."""
+        named = {"Authorization": f"Bearer {token}"} if token else {}
+        return httpx.get(f"{self.url}{path}", headers=named | headers, timeout=60)
+
+    def kill(self) -> None:
+        """End it at once, its workers too."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(30)
+
+
+def command(*arguments: str) -> list[str]:
+    """Return the command line of rappor-server."""
+    return [sys.executable, "-c", "from rappor_server.cli import main; main()", *arguments]
+
+
+def run_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run rappor-server to its end."""
+    return subprocess.run(
+        command(*arguments),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, **environment},
+    )
+
+
+def free_port() -> int:
+    """Return a port that the system chose."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def start(
+    folder: Path, database: str, *flags: str, port: int = 0, registry: str = REGISTRY
+) -> Running:
+    """Start a collector and wait until it is ready."""
+    path = folder / "metrics.toml"
+    if not path.exists():
+        path.write_text(registry)
+        (folder / "pages.txt").write_text("a\nb\n")
+    port = port or free_port()
+    log = folder / "collector.log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command("serve", str(path), "--database", database, "--port", str(port), *flags),
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    running = Running(process, port, folder, log)
+    wait_until_ready(running)
+    return running
+
+
+def wait_until_ready(running: Running) -> None:
+    """Wait until it answers; fail with its log if it ends."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        assert running.process.poll() is None, running.log.read_text()
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(f"{running.url}/readyz", timeout=5).status_code == 200:
+                return
+        time.sleep(0.05)
+    raise AssertionError(running.log.read_text())
+
+
+@contextlib.contextmanager
+def serving(folder: Path, database: str, *flags: str, **more: Any) -> Iterator[Running]:
+    """Run a collector for a block."""
+    running = start(folder, database, *flags, **more)
+    try:
+        yield running
+    finally:
+        running.kill()
+
+
+def make_token(running_folder: Path, database: str, *flags: str) -> str:
+    """Make a token by the command line; it is the last line."""
+    registry = str(running_folder / "metrics.toml")
+    answer = run_command("token", "create", "--registry", registry, "--database", database, *flags)
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout.splitlines()[-1]
+
+
+def total_reports(counts: dict[str, Any]) -> int:
+    """Return the reports in the answer of the counts endpoint, added up cohort by cohort."""
+    collections: Sequence[dict[str, Any]] = counts["collections"]
+    return sum(sum(entry["reports"]) for entry in collections)

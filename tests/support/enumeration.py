@@ -1,0 +1,76 @@
+"""Every way that coins can fall, each with its exact weight.
+
+A coin is compared with thresholds only, so coins between two thresholds are one class: a
+representative stands for it, weighted by the class's width over 2^32.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+
+from rappor.protocol.params import ONE, Params
+from rappor.protocol.randomizer import Coins, instantaneous_response, permanent_response
+
+Distribution = dict[bytes, Fraction]
+
+
+def constant(coin: int) -> Coins:
+    """Return coins that all fall the same way."""
+    return lambda n: [coin] * n
+
+
+def coin_classes(thresholds: Iterable[int]) -> list[tuple[int, Fraction]]:
+    """Return first coin and weight of each class between the thresholds."""
+    edges = sorted({0, ONE, *thresholds})
+    return [(low, Fraction(high - low, ONE)) for low, high in itertools.pairwise(edges)]
+
+
+def enumerate_coins(
+    respond: Callable[[Coins], bytes], thresholds: Iterable[int], k: int
+) -> Distribution:
+    """Run a response for every combination of coin classes and add the weights up."""
+    outcomes: Distribution = {}
+    for combination in itertools.product(coin_classes(thresholds), repeat=k):
+        fixed = [coin for coin, _ in combination]
+
+        def coins(n: int, fixed: Sequence[int] = fixed) -> Sequence[int]:
+            return fixed[:n]
+
+        weight = math.prod((weight for _, weight in combination), start=Fraction(1))
+        outcome = respond(coins)
+        outcomes[outcome] = outcomes.get(outcome, Fraction(0)) + weight
+    return outcomes
+
+
+def permanent_of(bits: bytes, params: Params) -> Distribution:
+    """Enumerate the real permanent response."""
+    return enumerate_coins(
+        lambda coins: permanent_response(bits, params, coins),
+        (params.t_f, 2 * params.t_f),
+        params.k,
+    )
+
+
+def instantaneous_of(memoised: bytes, params: Params) -> Distribution:
+    """Enumerate the real instantaneous response."""
+    return enumerate_coins(
+        lambda coins: instantaneous_response(memoised, params, coins),
+        (params.t_p, params.t_q),
+        params.k,
+    )
+
+
+def histories_of(bits: bytes, params: Params, n: int) -> Distribution:
+    """Return the law of n reports of one value: one permanent response, n fresh draws."""
+    law: Distribution = {}
+    draws: dict[bytes, Distribution] = {}
+    for memoised, chance in permanent_of(bits, params).items():
+        once = draws.setdefault(memoised, instantaneous_of(memoised, params))
+        for reports in itertools.product(once.items(), repeat=n):
+            key = b"".join(report for report, _ in reports)
+            weight = math.prod((w for _, w in reports), start=chance)
+            law[key] = law.get(key, Fraction(0)) + weight
+    return law

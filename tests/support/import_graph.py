@@ -1,0 +1,117 @@
+"""Who imports whom in the three packages, read from the source."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from places import ROOT
+
+from rappor.lazy_exports import read_stub
+
+PACKAGES: Final = {
+    "rappor": ROOT / "rappor",
+    "rappor_client": ROOT / "client" / "rappor_client",
+    "rappor_server": ROOT / "server" / "rappor_server",
+}
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Return every module of the three packages by its dotted name."""
+    found = {}
+    for package, folder in PACKAGES.items():
+        for path in folder.rglob("*.py"):
+            parts = path.relative_to(folder).with_suffix("").parts
+            name = ".".join([package, *(part for part in parts if part != "__init__")])
+            found[name] = path
+    return found
+
+
+@cache
+def door_of(package: str) -> dict[str, str]:
+    """Return the home of each name behind a package's lazy door; empty if it has none."""
+    stub = modules()[package].with_suffix(".pyi")
+    return read_stub(package) if stub.exists() else {}
+
+
+def wing(module: str) -> str:
+    """Return the folder of the first level, or the file beside the folders, that a module is in.
+
+    A module of the device or of the collector is in the wing of its package.
+    """
+    package, _, rest = module.partition(".")
+    return rest.partition(".")[0] or "door" if package == "rappor" else package
+
+
+@cache
+def imports_of(name: str) -> frozenset[str]:
+    """Return what a module imports, at any depth of its code, type checking apart."""
+    tree = ast.parse(modules()[name].read_text(encoding="utf-8"))
+    skipped = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name} imports relatively"
+            found |= {_home(str(node.module), alias.name) for alias in node.names}
+        elif isinstance(node, ast.Attribute):
+            package, _, attribute = ast.unparse(node).rpartition(".")
+            found |= (
+                {door_of(package)[attribute]} & set(modules())
+                if _is_behind(package, attribute)
+                else set()
+            )
+    return frozenset(found)
+
+
+def _home(module: str, name: str) -> str:
+    """Return the module that `from module import name` loads."""
+    if f"{module}.{name}" in modules():
+        return f"{module}.{name}"
+    return door_of(module)[name] if _is_behind(module, name) else module
+
+
+def _is_behind(package: str, name: str) -> bool:
+    return package in modules() and name in door_of(package)
+
+
+def project_imports(name: str) -> set[str]:
+    """Return the modules of the project that a module imports."""
+    return {target for target in imports_of(name) if target.split(".")[0] in PACKAGES}
+
+
+def foreign_imports(name: str) -> set[str]:
+    """Return the top-level names of everything else that a module imports."""
+    return {target.split(".")[0] for target in imports_of(name)} - set(PACKAGES)
+
+
+def reachable(name: str) -> set[str]:
+    """Return all modules of the project that a module imports, through others too."""
+    seen: set[str] = set()
+    waiting = [name]
+    while waiting:
+        current = waiting.pop()
+        if current not in seen:
+            seen.add(current)
+            waiting += project_imports(current)
+    return seen
+
+
+def wings_of(wings: set[str]) -> dict[str, set[str]]:
+    """Return, for every module of these wings, the wings that it imports."""
+    return {
+        name: {wing(target) for target in project_imports(name)} - {wing(name)}
+        for name in modules()
+        if wing(name) in wings
+    }

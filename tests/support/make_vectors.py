@@ -1,0 +1,323 @@
+"""Write tests/vectors/*.json from the second implementation.
+
+Run it as `python tests/support/make_vectors.py`.
+
+Names that begin with bad_ hold what must be refused, each with the reason in words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import reference
+from places import VECTORS
+
+FOLDER = VECTORS
+VALUES = ("", "a", "duckduckgo", "https://example.org/a?b=c", "Zürich", "日本語", "🎈 ", "x" * 1000)
+SECRETS = (bytes(range(32)), hashlib.sha256(b"another").digest())
+SHAPES = (
+    (8, 1, 1),
+    (16, 2, 16),
+    (32, 2, 64),
+    (100, 3, 128),
+    (128, 1, 128),
+    (1024, 16, 64),
+    (2040, 2, 65536),
+)
+NOISES = ((0.5, 0.5, 0.75), (0.0, 0.25, 1.0), (0.238406, 0.059601, 0.559601), (0.75, 0.0, 0.5))
+EPOCHS = ("", "2026", "2026-Q4", "2026-11")
+METRIC = "home.page"
+
+
+def coins(seed: bytes, n: int) -> list[int]:
+    """Make n fixed coins from a seed that a vector states."""
+    return reference.integers(reference.expand(seed, b"coins", 4 * n))
+
+
+def thresholds(noise: tuple[float, float, float]) -> dict[str, int]:
+    """Return the thresholds of f/2, p and q under the fingerprint's names."""
+    f, p, q = noise
+    return {
+        "f": reference.threshold(f / 2),
+        "p": reference.threshold(p),
+        "q": reference.threshold(q),
+    }
+
+
+def bloom_document(
+    shape: tuple[int, int, int], noise: tuple[float, float, float]
+) -> dict[str, Any]:
+    """Return the fingerprint's document of a Bloom parameter set."""
+    k, h, m = shape
+    return {"v": 1, "encoding": "bloom", "k": k, "h": h, "m": m, **thresholds(noise)}
+
+
+def hashing() -> list[dict[str, Any]]:
+    """Return the bits of every value for every shape, in the first and the last cohort."""
+    rows = []
+    for k, h, m in SHAPES:
+        for cohort in sorted({0, m // 2, m - 1}):
+            for value in VALUES:
+                bits = reference.pack(reference.bloom(value, cohort, k, h)).hex()
+                rows.append(
+                    {"value": value, "cohort": cohort, "k": k, "h": h, "m": m, "bits": bits}
+                )
+    return rows
+
+
+def cohorts() -> list[dict[str, Any]]:
+    """Return the cohort of each secret for some metrics and numbers of cohorts."""
+    return [
+        {
+            "secret": secret.hex(),
+            "metric": metric,
+            "m": m,
+            "cohort": reference.cohort(secret, metric, m),
+        }
+        for secret in SECRETS
+        for metric in ("a", METRIC, "z" * 64)
+        for m in (1, 2, 16, 100, 128, 65536)
+    ]
+
+
+def responses() -> list[dict[str, Any]]:
+    """Return permanent response and report of every value, shape, noise and epoch in turn."""
+    rows = []
+    for number, (k, h, m) in enumerate(SHAPES):
+        for turn, value in enumerate(VALUES):
+            secret = SECRETS[turn % 2]
+            epoch = EPOCHS[(number + turn) % len(EPOCHS)]
+            cohort = reference.cohort(secret, METRIC, m)
+            shape = {"encoding": "bloom", "value": value, "k": k, "h": h, "m": m, "cohort": cohort}
+            bits = reference.bloom(value, cohort, k, h)
+            rows.append(shape | _response(secret, epoch, NOISES[turn % len(NOISES)], bits))
+    for bit in (0, 1):
+        shape = {"encoding": "boolean", "value": bool(bit), "k": 1, "h": 1, "m": 1, "cohort": 0}
+        rows.append(shape | _response(SECRETS[0], "", NOISES[0], [bit]))
+    return rows
+
+
+def _response(
+    secret: bytes, epoch: str, noise: tuple[float, float, float], bits: list[int]
+) -> dict[str, Any]:
+    limits = thresholds(noise)
+    permanent = reference.permanent(secret, METRIC, epoch, limits["f"], bits)
+    seed = hashlib.sha256(secret + epoch.encode() + bytes(bits)).digest()
+    fresh = coins(seed, len(bits))
+    report = reference.instantaneous_response(permanent, limits["p"], limits["q"], fresh)
+    return {
+        "secret": secret.hex(),
+        "metric": METRIC,
+        "epoch": epoch,
+        **dict(zip("fpq", noise, strict=True)),
+        "bits": reference.pack(bits).hex(),
+        "permanent": reference.pack(permanent).hex(),
+        "coins_seed": seed.hex(),
+        "report": reference.pack(report).hex(),
+    }
+
+
+def fingerprints() -> list[dict[str, Any]]:
+    """Return the fingerprint of sets of every encoding; f, p, q as typed, categories as named."""
+    rows: list[dict[str, Any]] = []
+    for number, shape in enumerate(SHAPES):
+        noise = NOISES[number % len(NOISES)]
+        rows += [{"document": bloom_document(shape, noise), "categories": None}]
+    for extra in (
+        {"normalize": "nfc"},
+        {"normalize": "domain"},
+        {"layout": "google"},
+        {"layout": "ä"},
+    ):
+        rows.append({"document": bloom_document(SHAPES[0], NOISES[0]) | extra, "categories": None})
+    named = {
+        "onehot": ["light", "dark", "日本語"],
+        "flags": ["a", "b c"],
+        "buckets": ["0.5", "10", "1e+21"],
+    }
+    for encoding, categories in named.items():
+        k = len(categories) + (encoding == "buckets")
+        document = bloom_document((k, 1, 1), NOISES[0]) | {"encoding": encoding}
+        rows.append({"document": document, "categories": categories})
+    boolean = bloom_document((1, 1, 1), NOISES[0]) | {"encoding": "boolean"}
+    rows.append({"document": boolean, "categories": None})
+    for row in rows:
+        row["fingerprint"] = reference.fingerprint(row["document"], row["categories"])
+    return rows
+
+
+def _report(fingerprint: str, k: int, number: int) -> dict[str, Any]:
+    bits = [int(u < 2**31) for u in coins(bytes([number]) * 32, k)]
+    return {
+        "metric": METRIC,
+        "params": fingerprint,
+        "cohort": 0,
+        "bits": reference.base64url(reference.pack(bits)),
+    }
+
+
+def uploads() -> list[dict[str, Any]]:
+    """Return uploads of one and of several reports; `body` is the exact text."""
+    rows = []
+    for number, shapes in enumerate((SHAPES[:1], SHAPES[3:4], SHAPES)):
+        documents = [bloom_document(shape, NOISES[0]) for shape in shapes]
+        reports = [
+            _report(reference.fingerprint(document), document["k"], i)
+            for i, document in enumerate(documents)
+        ]
+        body = {"v": 1, "id": reference.base64url(bytes([number]) * 16), "reports": reports}
+        rows.append({"params": documents, "body": json.dumps(body, separators=(",", ":"))})
+    return rows
+
+
+def encodings() -> list[dict[str, Any]]:
+    """Return the bits of values of every encoding but Bloom, over the edge of a byte too."""
+    names = [f"c{i}" for i in range(10)]
+    sets: list[tuple[str, list[str], int, list[tuple[Any, list[int]]]]] = [
+        ("boolean", [], 1, [(False, []), (True, [0])]),
+        ("onehot", names, 10, [(name, [i]) for i, name in enumerate(names)]),
+        ("flags", names, 10, [([], []), (["c9", "c0"], [0, 9]), (names, list(range(10)))]),
+        (
+            "buckets",
+            ["-1", "0", "0.5", "10", "1e+21"],
+            6,
+            [(-2, [0]), (-1, [1]), (0, [2]), (0.49, [2]), (0.5, [3]), (10, [4]), (1e22, [5])],
+        ),
+    ]
+    return [
+        {
+            "encoding": encoding,
+            "categories": categories,
+            "k": k,
+            "value": value,
+            "bits": reference.pack([int(i in ones) for i in range(k)]).hex(),
+        }
+        for encoding, categories, k, rows in sets
+        for value, ones in rows
+    ]
+
+
+def bad_reports() -> dict[str, Any]:
+    """Return reports that are refused while the upload stands, for one parameter set of k = 12."""
+    document = bloom_document((12, 1, 4), NOISES[0])
+    good = _report(reference.fingerprint(document), 12, 0) | {"bits": "AAA"}
+    faults: list[tuple[str, Any]] = [
+        ("not an object", 3),
+        ("a list", []),
+        ("a key is missing", {key: good[key] for key in ("metric", "params", "cohort")}),
+        ("a key is unknown", good | {"device": 7}),
+        ("the metric is unknown", good | {"metric": "other"}),
+        ("the metric is no name", good | {"metric": "Home Page"}),
+        ("the metric is a number", good | {"metric": 5}),
+        ("the parameters are unknown", good | {"params": "0" * 16}),
+        ("the fingerprint is upper case", good | {"params": good["params"].upper()}),
+        ("the fingerprint is short", good | {"params": good["params"][:15]}),
+        ("the fingerprint is null", good | {"params": None}),
+        ("the fingerprint ends in a line feed", good | {"params": good["params"] + "\n"}),
+        ("the metric ends in a line feed", good | {"metric": METRIC + "\n"}),
+        ("the metric is empty", good | {"metric": ""}),
+        ("the cohort is m", good | {"cohort": 4}),
+        ("the cohort is negative", good | {"cohort": -1}),
+        ("the cohort is a fraction", good | {"cohort": 1.0}),
+        ("the cohort is true", good | {"cohort": True}),
+        ("the cohort is text", good | {"cohort": "0"}),
+        ("the cohort is null", good | {"cohort": None}),
+        ("the cohort is huge", good | {"cohort": 10**30}),
+        ("the bits are a byte short", good | {"bits": "AA"}),
+        ("the bits are a byte long", good | {"bits": "AAAA"}),
+        ("the bits are empty", good | {"bits": ""}),
+        ("bit 12 is set", good | {"bits": reference.base64url(bytes([0, 0x10]))}),
+        ("bit 15 is set", good | {"bits": reference.base64url(bytes([0, 0x80]))}),
+        ("the bits are padded", good | {"bits": "AAA="}),
+        ("trailing bits of base64url are set", good | {"bits": "AAB"}),
+        ("the bits end in a line feed", good | {"bits": "AAA\n"}),
+        ("the bits begin with a blank", good | {"bits": " AAA"}),
+        ("the bits are standard base64", good | {"bits": "+/A"}),
+        ("the bits are not ASCII", good | {"bits": "AAÄ"}),
+        ("the bits are a list", good | {"bits": [0, 0]}),
+        ("the bits are null", good | {"bits": None}),
+    ]
+    return {
+        "params": document,
+        "good": good,
+        "bad": [{"reason": reason, "report": report} for reason, report in faults],
+    }
+
+
+def bad_uploads() -> list[dict[str, Any]]:
+    """Return bodies that are refused whole, as hex, around one good report."""
+    document = bloom_document((12, 1, 4), NOISES[0])
+    good = {
+        "v": 1,
+        "id": reference.base64url(bytes(16)),
+        "reports": [_report(reference.fingerprint(document), 12, 0) | {"bits": "AAA"}],
+    }
+    text = json.dumps(good, separators=(",", ":"))
+    texts = [
+        ("empty", ""),
+        ("not JSON", "nothing"),
+        ("a number", "1"),
+        ("a list", "[]"),
+        ("null", "null"),
+        ("an empty object", "{}"),
+        ("cut short", text[:-1]),
+        ("trailing data", text + "{}"),
+        ("a byte-order mark", "\ufeff" + text),
+        ("the version is missing", text.replace('"v":1,', "")),
+        ("the version is 2", text.replace('"v":1', '"v":2')),
+        ("the version is true", text.replace('"v":1', '"v":true')),
+        ("the version is a fraction", text.replace('"v":1', '"v":1.0')),
+        ("the version is text", text.replace('"v":1', '"v":"1"')),
+        ("the version is given twice", text.replace('"v":1', '"v":1,"v":1')),
+        ("a key is unknown", text.replace('"v":1', '"v":1,"device":3')),
+        ("the id is missing", text.replace('"id":"AAAAAAAAAAAAAAAAAAAAAA",', "")),
+        ("the id is short", text.replace("AAAAAAAAAAAAAAAAAAAAAA", "A" * 21)),
+        ("the id is long", text.replace("AAAAAAAAAAAAAAAAAAAAAA", "A" * 23)),
+        ("the id has trailing bits", text.replace("AAAAAAAAAAAAAAAAAAAAAA", "A" * 21 + "B")),
+        ("the id is padded", text.replace("AAAAAAAAAAAAAAAAAAAAAA", "A" * 22 + "==")),
+        ("the id is a number", text.replace('"AAAAAAAAAAAAAAAAAAAAAA"', "7")),
+        ("the reports are missing", text.split(',"reports"')[0] + "}"),
+        ("the reports are no list", text.split('"reports"')[0] + '"reports":{}}'),
+        ("there are no reports", text.split('"reports"')[0] + '"reports":[]}'),
+        ("a cohort is NaN", text.replace('"cohort":0', '"cohort":NaN')),
+        ("a cohort is infinite", text.replace('"cohort":0', '"cohort":-Infinity')),
+        ("a report names a key twice", text.replace('"cohort":0', '"cohort":0,"cohort":1')),
+        ("a number of ten thousand digits", text.replace('"cohort":0', '"cohort":' + "9" * 10000)),
+        ("brackets without end", "[" * 100_000),
+        ("single quotes", text.replace('"', "'")),
+        ("a comment", text + "//"),
+    ]
+    rows = [{"reason": reason, "body": body.encode().hex()} for reason, body in texts]
+    rows.append({"reason": "not UTF-8", "body": text.encode().replace(b"AAA", b"A\xffA").hex()})
+    rows.append({"reason": "UTF-16", "body": text.encode("utf-16").hex()})
+    # A run of one byte is written as the byte and its number: brackets would fill the file.
+    for row in rows:
+        if len(set(row["body"])) <= 2 and len(row["body"]) > 1000:
+            row["repeat"], row["body"] = str(len(row["body"]) // 2), row["body"][:2]
+    return rows
+
+
+def render() -> dict[str, str]:
+    """Return the text of every vector file."""
+    documents = {
+        "hashing": hashing(),
+        "cohort": cohorts(),
+        "encoding": encodings(),
+        "response": responses(),
+        "fingerprint": fingerprints(),
+        "upload": uploads(),
+        "bad_report": bad_reports(),
+        "bad_upload": bad_uploads(),
+    }
+    return {
+        f"{name}.json": json.dumps(document, indent=0, ensure_ascii=True) + "\n"
+        for name, document in documents.items()
+    }
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for file_name, content in render().items():
+        (FOLDER / file_name).write_text(content, encoding="ascii")

@@ -1,0 +1,316 @@
+"""The house: ten rules about who may know whom, read from the imports of folders."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+
+import pytest
+import rappor_client
+from import_graph import (
+    door_of,
+    foreign_imports,
+    modules,
+    project_imports,
+    reachable,
+    wing,
+    wings_of,
+)
+
+import rappor
+
+GROUND = {"errors", "files", "ranges", "lazy_exports"}
+"""What everything stands on; `jit`, the compiler, is ground too, but no device's."""
+
+LIGHT = GROUND | {"protocol", "registry", "privacy", "encode"}
+"""What a device may load: the standard library and mmh3."""
+
+METHOD = GROUND | {"jit", "protocol", "registry", "privacy"}
+"""What the analyst's wings stand on."""
+
+MAY_IMPORT = {
+    "errors": set(),
+    "files": GROUND,
+    "ranges": GROUND,
+    "lazy_exports": GROUND,
+    "jit": GROUND,
+    "door": GROUND,
+    "protocol": GROUND,
+    "registry": GROUND | {"protocol"},
+    "encode": GROUND | {"protocol", "registry"},
+    "privacy": GROUND | {"protocol", "registry"},
+    "counts": METHOD,
+    "engines": METHOD | {"counts"},
+    "candidates": METHOD,
+    "decoding": METHOD | {"counts", "candidates"},
+    "discovery": METHOD | {"counts", "candidates", "decoding"},
+    "association": METHOD | {"counts", "candidates", "decoding"},
+    "planning": METHOD | {"counts", "candidates", "decoding"},
+    "google": METHOD | {"counts", "candidates", "decoding"},
+    "reporting": METHOD | {"counts", "candidates", "decoding", "planning"},
+    "simulation": METHOD | {"encode", "counts", "candidates"},
+    "trust": METHOD,
+    "auditing": METHOD
+    | {"encode", "counts", "candidates", "decoding", "planning", "simulation", "trust"},
+}
+"""Rules 1, 3, 4 and 6: the wings that the modules of a wing may import; `cli` may all."""
+
+OUTSIDE = {"mmh3", "publicsuffixlist"}
+"""What light modules import beside the standard library; the second one late and optional."""
+
+ROOMS_OF_CHANCE = {"encode", "simulation"}
+"""Rule 5: the wings that draw random numbers, beside the protocol's randomizer."""
+
+
+def is_of_method(name: str) -> bool:
+    """Tell a module of `rappor` from those of the device and the collector."""
+    return name.split(".", maxsplit=1)[0] == "rappor"
+
+
+@pytest.mark.parametrize("room", sorted({wing(name) for name in modules() if is_of_method(name)}))
+def test_a_wing_imports_only_what_lies_below_it(room: str) -> None:
+    """Rules 1, 3, 4 and 6: every wing of the method stands on the wings named for it."""
+    if room == "cli":
+        return
+    for name, imported in wings_of({room}).items():
+        assert imported <= MAY_IMPORT[room], name
+
+
+def test_light_wings_import_the_standard_library_and_the_hash() -> None:
+    """Rule 2: nothing else that is installed is imported by what a device loads."""
+    for name in modules():
+        if is_of_method(name) and wing(name) in LIGHT | {"door"}:
+            assert foreign_imports(name) <= OUTSIDE | sys.stdlib_module_names, name
+
+
+def test_device_imports_light_wings_only() -> None:
+    """Rule 2: rappor_client imports light wings, itself and the standard library."""
+    for name, imported in wings_of({"rappor_client"}).items():
+        assert imported <= LIGHT, name
+        assert foreign_imports(name) <= sys.stdlib_module_names, name
+
+
+def test_collector_could_not_report_if_it_wanted_to() -> None:
+    """Rule 5: rappor_server reaches no room of chance, not even through others."""
+    for name in modules():
+        if name.startswith("rappor_server"):
+            reached = reachable(name)
+            assert "rappor.protocol.randomizer" not in reached, name
+            assert not {wing(target) for target in reached} & ROOMS_OF_CHANCE, name
+
+
+def test_only_the_command_line_imports_the_audit() -> None:
+    """Rule 6: auditing stands above all of it."""
+    for name in modules():
+        if wing(name) not in ("cli", "auditing"):
+            assert "auditing" not in {wing(target) for target in project_imports(name)}, name
+
+
+def test_renderers_import_no_arithmetic_library() -> None:
+    """Rule 7: what renders records computes nothing, so it needs no scipy and no lasso."""
+    for name in modules():
+        if wing(name) in ("cli", "reporting") or name.startswith("rappor_server.pages"):
+            assert not foreign_imports(name) & {"scipy", "sklearn", "numba", "mmh3"}, name
+
+
+def test_doors_define_nothing() -> None:
+    """Rule 8: the __init__ of a package holds its docstring, imports and a list of names."""
+    for name, path in modules().items():
+        if path.name == "__init__.py" and not name.endswith(".cli"):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                assert isinstance(node, ast.Expr | ast.Import | ast.ImportFrom | ast.Assign), name
+                if isinstance(node, ast.Assign):
+                    names = set(re.findall(r"\w+", ast.unparse(node.targets[0])))
+                    assert names <= {"__all__", "__getattr__", "__dir__"}, name
+
+
+def test_an_encoding_is_known_in_one_folder() -> None:
+    """Rule 9: nothing else compares `encoding` or names one in a match."""
+    told = re.compile(
+        r"\bencoding\b\s*(==|!=|in\b|not in\b)|match \S*encoding\b|"
+        r'case "(bloom|onehot|boolean|flags|buckets)"'
+    )
+    for name, path in modules().items():
+        if not name.startswith("rappor.protocol.encodings"):
+            code = ast.unparse(ast.parse(path.read_text(encoding="utf-8"))).replace("'", '"')
+            found = [line for line in code.splitlines() if told.search(line)]
+            assert not found, f"{name}: {found}"
+
+
+def test_method_device_and_collector_are_apart() -> None:
+    """Rule 10: rappor imports neither of the others, and these not each other."""
+    for name in modules():
+        own = name.split(".")[0]
+        others = {target.split(".")[0] for target in project_imports(name)} - {own}
+        assert others <= ({"rappor"} if own != "rappor" else set()), name
+
+
+def test_no_module_reaches_itself() -> None:
+    """There is no circle of imports."""
+    for name in modules():
+        assert all(name not in reachable(target) for target in project_imports(name) - {name})
+
+
+def test_no_module_hides_a_public_name() -> None:
+    """Behind no door a module has the name of a function or class that is shown there."""
+    for package in modules():
+        beside = {inner for outer, inner in map(_parted, modules()) if outer == package}
+        assert not set(door_of(package)) & beside
+
+
+def _parted(name: str) -> tuple[str, str]:
+    outer, _, inner = name.rpartition(".")
+    return outer, inner
+
+
+def test_every_door_opens() -> None:
+    """Every public name is where its stub says, and dir() lists it."""
+    for package in modules():
+        door = importlib.import_module(package) if door_of(package) else None
+        for name, home in door_of(package).items():
+            assert getattr(door, name) is getattr(importlib.import_module(home), name)
+            assert name in dir(door)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    """The lazy door answers for what it lists, and for nothing else."""
+    with pytest.raises(AttributeError, match="has no attribute 'decoder'"):
+        _ = rappor.decoder  # type: ignore[attr-defined]
+
+
+def test_export_list_of_the_device_is_sorted_and_complete() -> None:
+    """Every public name is there, in order, and is what its module calls by it."""
+    assert rappor_client.__all__ == sorted(set(rappor_client.__all__))
+    for name in rappor_client.__all__:
+        assert getattr(rappor_client, name).__module__.startswith("rappor_client.")
+
+
+def run(program: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a fresh interpreter."""
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import rappor",
+        "import rappor.privacy, rappor.planning, rappor.decoding, rappor.auditing",
+        "import rappor_client",
+        "import rappor_client.testing",
+        "import rappor_client.cli",
+        "import rappor_client.http_transport",
+        "from rappor import Metric, Params, Registry, Upload, encode_value, describe, epsilon_inf",
+    ],
+)
+def test_imports_of_a_device_are_light(statement: str) -> None:
+    """No array library, statistics, compiler or command line comes with them."""
+    heavy = [
+        "numpy",
+        "scipy",
+        "sklearn",
+        "numba",
+        "click",
+        "rich",
+        "cryptography",
+        "pandas",
+        "altair",
+        "opendp",
+    ]
+    answer = run(f"import sys\n{statement}\nassert not set({heavy}) & set(sys.modules)")
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_importing_the_device_loads_no_network() -> None:
+    """What speaks HTTP, 40 ms of import, waits until a collector is named."""
+    answer = run("import sys, rappor_client\nassert 'http.client' not in sys.modules")
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_importing_a_submodule_loads_no_lasso() -> None:
+    """scikit-learn waits until a lasso is asked for."""
+    answer = run("import sys, rappor\nrappor.decode\nassert 'sklearn' not in sys.modules")
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_public_names_stay_what_they_are_whatever_is_imported() -> None:
+    """No module shadows a public name, in whatever order things are imported."""
+    program = (
+        "import rappor\nfrom rappor import *\nimport importlib, pkgutil\n"
+        "for found in pkgutil.walk_packages(rappor.__path__, 'rappor.'):\n"
+        "    importlib.import_module(found.name)\n"
+        "assert len(rappor.__all__) > 30\n"
+        "assert all(type(getattr(rappor, n)).__name__ != 'module' for n in rappor.__all__)\n"
+        "assert decode is rappor.decode\n"
+    )
+    answer = run(program)
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_a_short_list_is_decoded_without_the_compiler() -> None:
+    """Loading it takes longer than the whole decode, and more memory; both hash layouts."""
+    program = (
+        "import sys\n"
+        "import rappor\n"
+        "for layout in ('rappor-1', 'google'):\n"
+        "    params = rappor.Params(k=8, h=2, m=4, f=0.5, p=0.25, q=0.75, layout=layout)\n"
+        "    counts = rappor.Counts(params, [[50] * 7 + [90]] * 4, [100] * 4)\n"
+        "    rappor.decode(counts, ['a', 'b', 'c'], distribution=True)\n"
+        "print('rappor.decoding' in sys.modules, 'numba' in sys.modules)\n"
+    )
+    answer = run(program)
+    assert answer.stdout.split() == ["True", "False"], answer.stderr
+
+
+@pytest.mark.parametrize("missing", ["numpy", "scipy", "sklearn", "numba", "cryptography"])
+def test_a_missing_library_never_shows_as_such(missing: str) -> None:
+    """Each public name either works without it or names the extra analysis."""
+    program = (
+        f"import sys\nsys.modules['{missing}'] = None\nimport rappor\n"
+        "for name in rappor.__all__:\n"
+        "    try:\n        getattr(rappor, name)\n"
+        "    except rappor.MissingExtraError as error:\n        print(name, error.extra)\n"
+    )
+    answer = run(program)
+    assert answer.returncode == 0, answer.stderr
+    refused = dict(line.split() for line in answer.stdout.splitlines())
+    assert set(refused.values()) <= {"analysis"}
+    heavy = {
+        name for name, home in door_of("rappor").items() if wing(home) not in LIGHT | {"trust"}
+    }
+    assert set(refused) == heavy if missing == "numpy" else set(refused) <= heavy
+
+
+@pytest.mark.parametrize(
+    ("missing", "name"), [("mmh3", "encoder"), ("rappor.counts.bit_sums", "sum_bits")]
+)
+def test_no_extra_is_named_that_would_not_help(missing: str, name: str) -> None:
+    """The base dependency, or a module of the project itself, is missing under its own name."""
+    program = (
+        f"import sys\nsys.modules['{missing}'] = None\nimport rappor\n"
+        f"try:\n    rappor.{name}\n"
+        "except ModuleNotFoundError as error:\n    print(type(error).__name__, error.name)\n"
+    )
+    assert run(program).stdout.split() == ["ModuleNotFoundError", missing]
+
+
+def test_missing_extra_is_named() -> None:
+    """Without numpy, touching the analyst's side says which extra to install."""
+    program = (
+        "import sys\nsys.modules['numpy'] = None\nimport rappor\n"
+        "try:\n    rappor.Counts\n"
+        "except rappor.MissingExtraError as error:\n    print(error)\n"
+    )
+    assert "rappor[analysis]" in run(program).stdout
+
+
+def test_command_line_without_its_extra_says_so() -> None:
+    """Without click, the command ends with one sentence that names the extra."""
+    answer = run("import sys\nsys.modules['click'] = None\nfrom rappor.cli import main\nmain()")
+    assert answer.returncode == 2
+    assert "rappor[cli]" in answer.stderr
+    assert "Traceback" not in answer.stderr
