@@ -1,7 +1,6 @@
 from rappor.planning.changed_params import JointError as JointError
 from rappor.planning.changed_params import decode_together as decode_together
 from rappor.planning.changed_params import joint_error as joint_error
-from rappor.planning.detection_limit import detection_limit as detection_limit
 from rappor.planning.detection_limit import rare_variance as rare_variance
 from rappor.planning.detection_limit import standard_error as standard_error
 from rappor.planning.frequencies import Crowd as Crowd
