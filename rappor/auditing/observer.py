@@ -95,7 +95,7 @@ def learn(
     for before, n in itertools.pairwise([0, *reports]):
         ones += chance.binomial(n - before, np.where(bits, high, low))
         named = _share_named(ones, _log_ratios(params, n, memoised=memoised), tables, cohorts, held)
-        learned.append(_row(params, n, memoised, named, tables))
+        learned.append(_row(params, n, named, tables, memoised=memoised))
         progress("observing", len(learned), len(reports))
     return learned
 
@@ -113,9 +113,10 @@ def permanent_bits_known(params: Params, n: int) -> float:
 def _row(
     params: Params,
     n: int,
-    memoised: bool,
     named: NDArray[np.float64],
     tables: Sequence[NDArray[np.bool_]],
+    *,
+    memoised: bool,
 ) -> Learned:
     candidates = len(tables[0])
     distinct = [len(np.unique(table, axis=0)) for table in tables]
