@@ -136,7 +136,7 @@ def _row(
 def _tables(params: Params, candidates: int) -> list[NDArray[np.bool_]]:
     """Return the candidates' bits, (candidates, k), in each cohort that is looked at."""
     encode = encoder(params)
-    if params.encoding == "bloom":
+    if encode.hashed:
         texts = [f"candidate{number:06}.com" for number in range(candidates)]
     else:
         texts = list(dict.fromkeys(text for pair in choose_pairs(params) for text in pair))

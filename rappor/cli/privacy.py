@@ -18,8 +18,9 @@ from rappor.privacy.changing_values import change_visibility
 from rappor.privacy.linkability import cohort_bits, link_score, reports_to_recover
 from rappor.privacy.loss import belief_bound, epsilon_inf, epsilon_n
 from rappor.privacy.notice import promise
-from rappor.privacy.shuffling import check_delta, likely_smallest_cohort, shuffle
+from rappor.privacy.shuffling import likely_smallest_cohort, shuffle
 from rappor.protocol.params import Params
+from rappor.ranges import check_number
 from rappor.registry.metric import Metric, Registry
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def privacy(
 
     Or what parameters do, without a registry: --profile, or -k -h -m -f -p -q.
     """
-    check_delta(delta)
+    check_number("delta", delta, "(0, 1)")
     registry = None
     metric = None
     chosen = params_of(**noise)

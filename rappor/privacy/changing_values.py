@@ -16,6 +16,7 @@ from typing import Final
 
 from rappor.errors import ParamsError
 from rappor.privacy.loss import epsilon_n
+from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 
 _Truths = tuple[int, int, int]
@@ -140,13 +141,13 @@ def _log(x: float) -> float:
 
 def _worst_values(params: Params, losses: Mapping[_Truths, float]) -> float:
     """Return the largest sum of the bits' losses over the values that an encoding admits."""
-    if params.encoding in ("boolean", "flags"):  # any bits, as long as something changes
+    encoding = encoding_of(params)
+    if not encoding.exclusive:  # any bits, as long as something changes
         changed = max(loss for (_, u, v), loss in losses.items() if u != v)
         return changed + sum([max(losses.values())] * (params.k - 1))  # no 0 * infinity
     if losses[0, 0, 0] == math.inf:  # reports that show the permanent response itself
         return math.inf
-    most = min(params.h, params.k) if params.encoding == "bloom" else 1
-    return params.k * losses[0, 0, 0] + _worst_gain(params.k, most, losses)
+    return params.k * losses[0, 0, 0] + _worst_gain(params.k, encoding.true_bits[-1], losses)
 
 
 def _worst_gain(k: int, most: int, losses: Mapping[_Truths, float]) -> float:

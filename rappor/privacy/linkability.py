@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from rappor.errors import ParamsError
 from rappor.protocol.params import Params
+from rappor.ranges import check_integer, check_number
 
 _CERTAIN: Final = 0.99
 _MOST_REPORTS: Final = 10_000
@@ -30,8 +30,7 @@ def link_score(params: Params, n: int = 1) -> float:
     (a true 0, as almost all are) adds the variance of the permanent response: a (1-a) (q-p)^2
     with a = f/2. This is the second mean in units of the first's standard deviation.
     """
-    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-        raise ParamsError(f"n must be an integer of at least 1, got {n!r}")
+    check_integer("n", n, 1)
     a, p, q = params.f / 2, params.p, params.q
     shared = a * (1 - a) * (q - p) ** 2
     fresh = a * q * (1 - q) + (1 - a) * p * (1 - p)
@@ -47,8 +46,7 @@ def reports_to_recover(params: Params, chance: float = _CERTAIN) -> int | None:
     chance, bits being 0 or 1 alike; None beyond ten thousand. What remains hidden then is
     the value behind the permanent response, by the loss for ever.
     """
-    if not 0 < chance < 1:
-        raise ParamsError(f"chance must be a number in (0, 1), got {chance!r}")
+    check_number("chance", chance, "(0, 1)")
 
     def enough(n: int) -> bool:
         return params.k * math.log1p(-_error(params.p, params.q, n)) >= math.log(chance)

@@ -7,6 +7,7 @@ import math
 from typing import Final
 
 from rappor.privacy.loss import belief_bound, epsilon_inf, epsilon_one
+from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 
@@ -19,7 +20,7 @@ def describe(metric: Metric, *, today: datetime.date | None = None) -> str:
     lines = [
         f"{metric.name}: {metric.description}",
         f"Collected by {metric.owner} {_until(metric, today)}.",
-        f"What is noted: {_encoding(metric.params)}{_pace(metric.interval)}.",
+        f"What is noted: {encoding_of(metric.params).described}{_pace(metric.interval)}.",
         _one_report(metric.params),
         _all_reports(metric),
         promise(metric.epoch),
@@ -34,30 +35,8 @@ def _until(metric: Metric, today: datetime.date | None) -> str:
     return f"until {metric.expires}, that day included"
 
 
-def _encoding(params: Params) -> str:
-    names = ", ".join(params.categories)
-    match params.encoding:
-        case "bloom":
-            return (
-                f"a text{_normalized(params)}, hashed onto {params.h} of {params.k} bits in one "
-                f"of {params.m} cohorts"
-            )
-        case "onehot":
-            return f"exactly one of {params.k} categories{_normalized(params)}: {names}"
-        case "boolean":
-            return "yes or no"
-        case "flags":
-            return f"yes or no to each of {params.k} flags{_normalized(params)}: {names}"
-        case _:
-            return f"which of {params.k} ranges a number lies in, divided at {names}"
-
-
 def _pace(interval: str | None) -> str:
     return f"; at most once in each {interval}" if interval else ""
-
-
-def _normalized(params: Params) -> str:
-    return "" if params.normalize == "none" else f" (normalised by {params.normalize!r})"
 
 
 def _one_report(params: Params) -> str:

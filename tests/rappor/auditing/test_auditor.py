@@ -45,7 +45,7 @@ from rappor.auditing.randomness import register_p, shortest_register
 from rappor.auditing.shipped_encoder import Show, shipped_show
 from rappor.auditing.subject import Command, Function, Sampler, shipped, split_command
 from rappor.auditing.timing import timing_check
-from rappor.protocol.params import edge_text
+from rappor.protocol.encodings.buckets import edge_text
 from rappor.protocol.randomizer import system_coins
 
 
@@ -460,7 +460,7 @@ def test_time_of_the_shipped_encoder_is_told() -> None:
 ANSWERING = """
 import os, sys
 from rappor.protocol.encodings import encoder
-from rappor.params import Params
+from rappor.protocol.params import Params
 from rappor.protocol.randomizer import instantaneous_response, permanent
 params = Params.from_json(sys.argv[1])
 for line in sys.stdin:
