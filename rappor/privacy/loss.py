@@ -18,7 +18,7 @@ from rappor.protocol.params import Params
 from rappor.ranges import check_integer, check_number
 
 
-def epsilon_one(params: Params) -> float:
+def epsilon_1(params: Params) -> float:
     """Return the loss of one report ([EPK14] Theorem 2); infinite if a bit can be certain."""
     return epsilon_n(params, 1)
 

@@ -6,7 +6,7 @@ import datetime
 import math
 from typing import Final
 
-from rappor.privacy.loss import belief_bound, epsilon_inf, epsilon_one
+from rappor.privacy.loss import belief_bound, epsilon_1, epsilon_inf
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
@@ -40,7 +40,7 @@ def _pace(interval: str | None) -> str:
 
 
 def _one_report(params: Params) -> str:
-    epsilon = epsilon_one(params)
+    epsilon = epsilon_1(params)
     if math.isinf(epsilon):
         return "WARNING: one report can give the value away with certainty (epsilon infinite)."
     return f"One report (epsilon {epsilon:.2f}): {_suspicion(epsilon)}."

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.privacy.loss import epsilon_inf, epsilon_one
+from rappor.privacy.loss import epsilon_1, epsilon_inf
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric, Registry
 
@@ -48,7 +48,7 @@ def check_edit(old: Registry, new: Registry) -> list[Finding]:
 
 
 def _check(metric: Metric, today: datetime.date) -> Iterator[Finding]:
-    one, ever = epsilon_one(metric.params), epsilon_inf(metric.params)
+    one, ever = epsilon_1(metric.params), epsilon_inf(metric.params)
     if one > _WEAK_ONE or ever > _WEAK_EVER:
         yield Finding(
             "warning",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rappor.errors import ParamsError
-from rappor.privacy.loss import epsilon_one
+from rappor.privacy.loss import epsilon_1
 from rappor.privacy.shuffling import likely_smallest_cohort, local_for, shuffle
 from rappor.protocol.params import Params
 
@@ -56,8 +56,8 @@ def test_bounds_hold_for_symmetric_noise(local: float, n: int) -> None:
 def test_bounds_hold_for_the_reports_of_a_metric() -> None:
     """A boolean metric's one bit, unequal p and q, with its own effective probabilities."""
     params = Params(k=1, encoding="boolean", f=0.3, p=0.2, q=0.6)
-    bound = shuffle(epsilon_one(params), 5_000, delta=DELTA)
-    assert bound.epsilon < epsilon_one(params) / 2
+    bound = shuffle(epsilon_1(params), 5_000, delta=DELTA)
+    assert bound.epsilon < epsilon_1(params) / 2
     assert exact_delta(bound.epsilon, params.p_star, params.q_star, 5_000) <= DELTA
 
 
