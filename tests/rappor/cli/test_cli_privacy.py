@@ -133,7 +133,7 @@ def test_a_change_of_parameters_is_priced(ask: Callable[..., Answer]) -> None:
     assert kept["std_error"]["same_devices"] > kept["std_error"]["together"]
     drawn = facts_of(ask(*words, "redrawn.toml"))["changed"]
     assert not drawn["kept"]
-    assert drawn["ever"] > epsilon_inf(LIFE)
+    assert drawn["epsilon_inf"] > epsilon_inf(LIFE)
     for name, changed, said in (
         ("life", "fainter.toml", "keep their permanent responses"),
         ("life", "redrawn.toml", "draw new permanent responses"),
