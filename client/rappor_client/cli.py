@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from rappor.errors import FileError, RapporError
 from rappor.files import read_text
-from rappor.privacy.loss import epsilon_inf, epsilon_one
+from rappor.privacy.loss import epsilon_1, epsilon_inf
 from rappor.protocol.encodings import parse_value
 from rappor.registry.metric import Metric, Registry
 from rappor_client import ledger, spool
@@ -185,7 +185,7 @@ def _described(upload: Sent) -> str:
         params = report.params
         lines.append(
             f"  {report.metric}: {report.status}; cohort {report.cohort} of {params.m}, "
-            f"{params.k} bits, {report.nats:.3f} nats added (one report {epsilon_one(params):.2f}, "
+            f"{params.k} bits, {report.nats:.3f} nats added (one report {epsilon_1(params):.2f}, "
             f"all of a value {epsilon_inf(params):.2f})"
         )
     lines.append(f"  {upload.body.decode()}")

@@ -12,7 +12,7 @@ import dataclasses
 from typing import Final
 
 from rappor.errors import ParamsError, RapporError
-from rappor.privacy.loss import epsilon_inf, epsilon_one
+from rappor.privacy.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric, Registry
 from rappor_client.errors import UploadError
@@ -101,7 +101,7 @@ def _admits(cap: OfferCap, shipped: Metric, offered: Metric | None) -> bool:
         return False
     if _meaning(offered.params) != _meaning(shipped.params):
         return False
-    return epsilon_one(offered.params) <= cap.one and epsilon_inf(offered.params) <= cap.ever
+    return epsilon_1(offered.params) <= cap.one and epsilon_inf(offered.params) <= cap.ever
 
 
 def _meaning(params: Params) -> tuple[object, ...]:

@@ -19,7 +19,7 @@ from scipy import stats
 
 from rappor.auditing.pairs import choose_pairs, unpack
 from rappor.errors import ParamsError
-from rappor.privacy.loss import belief_bound, epsilon_n, epsilon_one
+from rappor.privacy.loss import belief_bound, epsilon_1, epsilon_n
 from rappor.protocol.encodings import encoder
 from rappor.protocol.params import Params
 from rappor.simulation.keystream import Keystream
@@ -120,7 +120,7 @@ def _row(
 ) -> Learned:
     candidates = len(tables[0])
     distinct = [len(np.unique(table, axis=0)) for table in tables]
-    epsilon = epsilon_n(params, n) if memoised else n * epsilon_one(params)
+    epsilon = epsilon_n(params, n) if memoised else n * epsilon_1(params)
     return Learned(
         n=n,
         memoised=memoised,
@@ -137,7 +137,7 @@ def _row(
 def _tables(params: Params, candidates: int) -> list[NDArray[np.bool_]]:
     """Return the candidates' bits, (candidates, k), in each cohort that is looked at."""
     encode = encoder(params)
-    if params.encoding == "bloom":
+    if encode.hashed:
         texts = [f"candidate{number:06}.com" for number in range(candidates)]
     else:
         texts = list(dict.fromkeys(text for pair in choose_pairs(params) for text in pair))
