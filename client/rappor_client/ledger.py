@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -60,20 +61,21 @@ class Spent:
 
     def __str__(self) -> str:
         """Say it in plain words."""
-        lines = [
+        paragraphs = [
             f"Privacy loss so far: epsilon = {self.nats:.2f} (nats). An observer who gives even "
             "odds that this device holds some value can be at most "
             f"{at_most(self.belief()[1])} sure after all of its reports."
         ]
         for name, spent in self.metrics.items():
-            lines += [
-                f"  {name}: epsilon = {spent.nats:.2f}, "
-                f"{counted(spent.reports, 'report')} of {counted(spent.patterns, 'bit pattern')}.",
+            reports = counted(spent.reports, "report")
+            patterns = counted(spent.patterns, "bit pattern")
+            paragraphs += [
+                f"  {name}: epsilon = {spent.nats:.2f}, {reports} of {patterns}.",
                 f"    {spent.promise}",
             ]
         if self.carried:
-            lines.append(f"  Before consent was withdrawn: epsilon = {self.carried:.2f}.")
-        return "\n".join(lines)
+            paragraphs.append(f"  Before consent was withdrawn: epsilon = {self.carried:.2f}.")
+        return "\n".join(map(_wrapped, paragraphs))
 
 
 NOTHING_SPENT: Final = Spent(nats=0.0, carried=0.0, metrics={})
@@ -88,6 +90,12 @@ class Pattern:
     name: bytes
     n_reports: int
     nats: float
+
+
+def _wrapped(text: str) -> str:
+    """Wrap a paragraph at 80 columns, all of its lines indented as the first one."""
+    indent = " " * (len(text) - len(text.lstrip()))
+    return textwrap.fill(text, 80, subsequent_indent=indent)
 
 
 def counted(n: int, noun: str) -> str:

@@ -144,12 +144,14 @@ def test_spent_says_which_promise_each_metric_has(open_client: Opener, clock: Fi
     clock.advance(days=20)
     client.record("theme", "x")
     text = str(client.spent())
+    assert max(map(len, text.splitlines())) <= 80
+    text = " ".join(text.split())
     assert text.startswith(
         "Privacy loss so far: epsilon = 6.00 (nats). An observer who gives even odds that this "
-        "device holds some value can be at most 99.8 % sure after all of its reports.\n"
+        "device holds some value can be at most 99.8 % sure after all of its reports. "
     )
-    assert "  page: epsilon = 2.00, 1 report of 1 bit pattern.\n" in text
-    assert "  theme: epsilon = 4.00, 2 reports of 2 bit patterns.\n" in text
+    assert " page: epsilon = 2.00, 1 report of 1 bit pattern. " in text
+    assert " theme: epsilon = 4.00, 2 reports of 2 bit patterns. " in text
     assert text.count("It does not hide WHEN a value changed or came back") == 1
     assert text.count("keeps reporting the first value it saw") == 1
 

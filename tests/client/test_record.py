@@ -337,7 +337,7 @@ def test_only_what_survives_is_charged_and_capped(open_client: Opener, clock: Fi
 
 
 def test_clock_set_back_enters_no_interval_twice(open_client: Opener, clock: FixedClock) -> None:
-    """Back in an interval that had its report nothing is made; in one that is held, it counts."""
+    """Back in an interval that had its report, nothing is recorded; in an open one, it counts."""
     transport = MemoryTransport()
     client = held_client(open_client, "day", transport=transport)
     client.record("page", "a")
@@ -447,7 +447,7 @@ def test_outcome_of_a_value_that_meets_no_report_is_not_earlier_value(open_clien
 
 
 def test_refused_value_latches_nothing(open_client: Opener, tmp_path: Path) -> None:
-    """A report that passes a cap is not made and leaves no trace of the epoch."""
+    """A report that would pass a cap is not kept and leaves no trace of the epoch."""
     client = open_client(metric_of(epoch="month"), caps=Caps(total=1.0))
     assert client.record("page", "a") is Outcome.OVER_BUDGET
     assert peek(tmp_path / "device").latched == {}
@@ -474,7 +474,7 @@ def files_of(folder: Path) -> bytes:
 def test_without_consent_nothing_is_computed_stored_or_sent(
     open_client: Opener, tmp_path: Path
 ) -> None:
-    """Not even the folder is made, and a value of the wrong kind is not looked at."""
+    """Not even the folder is created, and a value of the wrong kind is not looked at."""
     transport = MemoryTransport()
     client = open_client(consent=False, transport=transport)
     assert client.record("page", object()) is Outcome.NO_CONSENT
