@@ -24,6 +24,7 @@ from rappor_client.store import Store
 from rappor_client.transport import Answer, Transport
 
 REQUEST_SECONDS: Final = 30.0
+_LEAST_SECONDS: Final = 0.001  # a socket takes 0 for "do not wait" and refuses less
 _CLAIM_SECONDS: Final = 2 * REQUEST_SECONDS
 _FIRST_BACKOFF_SECONDS: Final = 5.0
 _LONGEST_BACKOFF_SECONDS: Final = HOUR
@@ -61,7 +62,7 @@ class Uploader:
             upload = self._claim(is_urgent=is_urgent)
             if isinstance(upload, Step):
                 return upload
-            return self._attempt(upload, min(timeout, REQUEST_SECONDS))
+            return self._attempt(upload, min(max(timeout, _LEAST_SECONDS), REQUEST_SECONDS))
         finally:
             self._one_step.release()
 

@@ -160,6 +160,20 @@ def test_time_was_over_between_two_uploads(open_client: Opener) -> None:
     assert client.waiting() == 1
 
 
+def test_attempt_without_time_has_a_timeout_that_sockets_accept(open_client: Opener) -> None:
+    """What is left of no time at all is below zero, and no socket takes that."""
+    timeouts: list[float] = []
+
+    class Timed(MemoryTransport):
+        def send(self, body: bytes, *, timeout: float) -> Answer:
+            timeouts.append(timeout)
+            return super().send(body, timeout=timeout)
+
+    assert recorded(open_client, Timed()).flush(timeout=0.0)
+    (timeout,) = timeouts
+    assert 0 < timeout < 0.01
+
+
 def test_no_collector_was_named(open_client: Opener) -> None:
     """Reports wait for a run that names one."""
     client = recorded(open_client, None)
