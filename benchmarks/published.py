@@ -17,7 +17,7 @@ from benchmarks.accuracy import DESIGNS, Detection, detect, run_many, start_pool
 from benchmarks.tables import Table
 from rappor.decoding.decoder import decode
 from rappor.planning.detection_limit import standard_error
-from rappor.privacy.loss import epsilon_inf, epsilon_one
+from rappor.privacy.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate, simulate_counts
 from rappor.simulation.population import Population
@@ -90,7 +90,7 @@ def _normal(runs: dict[int, list[tuple[float, float]]]) -> Table:
         note="Published as figures without numbers but for the loss. Ours: root mean square error "
         "of the 101 bins;\nthe closed form: deviation of an empty bin, 2 sqrt(N), in clients.",
     )
-    loss = epsilon_one(NORMAL)
+    loss = epsilon_1(NORMAL)
     table.rows.append(["eps_1", math.log(3), math.log(3), loss, _verdict(math.log(3), loss)])
     for n, results in runs.items():
         closed = standard_error(NORMAL, n)
@@ -136,7 +136,7 @@ def _table_1(runs: list[Detection]) -> Table:
         "printed;\nno unbiased fit of all 200 has less than 2,913 in the mean (Cramer-Rao).",
     )
     table.rows += [
-        ["eps_1", 1.0743, _NONE, epsilon_one(design), _verdict(1.0743, epsilon_one(design))],
+        ["eps_1", 1.0743, _NONE, epsilon_1(design), _verdict(1.0743, epsilon_1(design))],
         ["eps_inf", 4 * math.log(3), _NONE, whole, _verdict(4 * math.log(3), whole)],
     ]
     table.rows += [
@@ -251,7 +251,7 @@ def _homepages(runs: list[Deployment]) -> Table:
         f"which is {0.1 / share:.2f} standard errors: noise alone exceeds that for a quarter\n"
         f"of all candidates. Bonferroni over {N_ASKED:,} candidates needs {limit:.2f} %.",
     )
-    one, whole = epsilon_one(HOMEPAGES), epsilon_inf(HOMEPAGES)
+    one, whole = epsilon_1(HOMEPAGES), epsilon_inf(HOMEPAGES)
     expected, found = _homepages_expected(share), _true(runs)
     table.rows += [
         ["eps_1", 0.5343, _NONE, one, _verdict(0.5343, one)],
@@ -342,7 +342,7 @@ def _grids(measured: dict[Params, list[tuple[float, float]]]) -> list[Table]:
         table.rows.append(
             [
                 *(str(params.h), params.k, params.m, params.f),
-                *(epsilon_one(params), precision, recall, _closed_recall(params, recall)),
+                *(epsilon_1(params), precision, recall, _closed_recall(params, recall)),
             ]
         )
     return [table, _preferences(measured)]

@@ -18,12 +18,12 @@ from rappor.planning.planner import plan as plan
 from rappor.planning.plans import Plan as Plan
 from rappor.planning.power import Question as Question
 from rappor.privacy.loss import belief_bound as belief_bound
+from rappor.privacy.loss import epsilon_1 as epsilon_1
 from rappor.privacy.loss import epsilon_inf as epsilon_inf
 from rappor.privacy.loss import epsilon_n as epsilon_n
-from rappor.privacy.loss import epsilon_one as epsilon_one
 from rappor.privacy.notice import describe as describe
-from rappor.protocol.encodings import encoder as encoder
-from rappor.protocol.encodings import parse_value as parse_value
+from rappor.protocol.encodings.catalogue import encoder as encoder
+from rappor.protocol.encodings.catalogue import parse_value as parse_value
 from rappor.protocol.params import Params as Params
 from rappor.protocol.wire import Report as Report
 from rappor.protocol.wire import Upload as Upload

@@ -25,6 +25,6 @@ def test_examples_of_a_module(name: str) -> None:
 
 def test_there_are_examples() -> None:
     """The test above looks at something: counting and decoding have examples."""
-    for name in ("rappor.counts.counts", "rappor.decoding"):
+    for name in ("rappor.counts.counts", "rappor.decoding.decoder"):
         module = importlib.import_module(name)
         assert any(test.examples for test in doctest.DocTestFinder().find(module))

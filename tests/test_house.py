@@ -130,7 +130,7 @@ def test_doors_define_nothing() -> None:
 def test_an_encoding_is_known_in_one_folder() -> None:
     """Rule 9: nothing else compares `encoding` or names one in a match."""
     told = re.compile(
-        r"\bencoding\b\s*(==|!=|in\b|not in\b)|match \S*encoding\b|"
+        r"\.encoding\b\)? (==|!=|in|not in)\b|(==|!=) \S*\.encoding\b|match \S*\.encoding\b|"
         r'case "(bloom|onehot|boolean|flags|buckets)"'
     )
     for name, path in modules().items():

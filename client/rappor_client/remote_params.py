@@ -12,7 +12,7 @@ import dataclasses
 from typing import Final
 
 from rappor.errors import RapporError
-from rappor.privacy.loss import epsilon_inf, epsilon_one
+from rappor.privacy.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric, Registry
 from rappor_client.errors import UploadError
@@ -89,7 +89,7 @@ def _admits(cap: OfferCap, shipped: Metric, offered: Metric | None) -> bool:
     if _meaning(offered.params) != _meaning(shipped.params):
         return False
     params = offered.params
-    return epsilon_one(params) <= cap.epsilon_1 and epsilon_inf(params) <= cap.epsilon_inf
+    return epsilon_1(params) <= cap.epsilon_1 and epsilon_inf(params) <= cap.epsilon_inf
 
 
 def _meaning(params: Params) -> tuple[object, ...]:

@@ -16,6 +16,7 @@ from rappor.auditing.subject import Ask, Subject
 from rappor.auditing.timing import timing_check
 from rappor.errors import ParamsError
 from rappor.privacy.loss import epsilon_inf, epsilon_n
+from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import SECRET_BYTES, Coins
 from rappor.registry.metric import Metric
@@ -127,7 +128,7 @@ def _loss_check(
         return Check(name=name, verdict="not seen", detail="it was not shown", claim=claim)
     bound = loss_bound(*game, level=level)
     share = f" ({bound / claim:.1%})" if 0 < claim < math.inf else ""
-    if params.encoding == "bloom" and params.k >= 2 * params.h:
+    if encoding_of(params).hashed and params.k >= 2 * params.h:
         share += f"; so many trials show about {reachable(params, n, evidence.trials):.4f}"
     return Check(
         name=name,

@@ -24,7 +24,7 @@ from rappor.counts.popcounts import popcount_range
 from rappor.decoding.decoder import decode
 from rappor.errors import ParamsError
 from rappor.planning.detection_limit import standard_error
-from rappor.protocol.encodings import encoder
+from rappor.protocol.encodings import encoder, encoding_of
 from rappor.protocol.params import ONE, Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.keystream import Keystream
@@ -100,7 +100,7 @@ def forge(
 
     Raises ParamsError for another encoding than strings or counts outside their range.
     """
-    if params.encoding != "bloom":
+    if not encoding_of(params).hashed:
         raise ParamsError(f"encoding must be bloom to forge a string, got {params.encoding!r}")
     if not 1000 <= n_reports <= 10**9 or not 2 <= runs <= 1000:
         raise ParamsError(

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 
 LEVEL: Final = 1e-4
@@ -51,24 +52,13 @@ def game_keys(
     and under suspicion of the other value, where it is wrong.
     """
     mine, its = own & ~other, other & ~own
-    most = most_true_bits(params)
+    most = encoding_of(params).true_bits[-1]
     size, n_sizes = n * most + 1, most + 1
     a, b = (np.where(bits, ones, 0).sum(axis=1) for bits in (mine, its))
     n_mine, n_its = mine.sum(axis=1), its.sum(axis=1)
     right = ((a * size + b) * n_sizes + n_mine) * n_sizes + n_its
     wrong = ((b * size + a) * n_sizes + n_its) * n_sizes + n_mine
     return right, wrong
-
-
-def most_true_bits(params: Params) -> int:
-    """Return the most bits that a value sets."""
-    match params.encoding:
-        case "bloom":
-            return min(params.h, params.k)
-        case "flags":
-            return params.k
-        case _:
-            return 1
 
 
 def loss_bound(right: _Keys, wrong: _Keys, *, level: float = LEVEL) -> float:

@@ -19,7 +19,7 @@ from scipy import stats
 
 from rappor.auditing.pairs import choose_pairs, unpack
 from rappor.errors import ParamsError
-from rappor.privacy.loss import belief_bound, epsilon_n, epsilon_one
+from rappor.privacy.loss import belief_bound, epsilon_1, epsilon_n
 from rappor.protocol.encodings import encoder
 from rappor.protocol.params import Params
 from rappor.simulation.keystream import Keystream
@@ -95,7 +95,7 @@ def learn(
     for before, n in itertools.pairwise([0, *reports]):
         ones += chance.binomial(n - before, np.where(bits, high, low))
         named = _share_named(ones, _log_ratios(params, n, memoised=memoised), tables, cohorts, held)
-        learned.append(_row(params, n, memoised, named, tables))
+        learned.append(_row(params, n, named, tables, memoised=memoised))
         progress("observing", len(learned), len(reports))
     return learned
 
@@ -113,13 +113,14 @@ def permanent_bits_known(params: Params, n: int) -> float:
 def _row(
     params: Params,
     n: int,
-    memoised: bool,
     named: NDArray[np.float64],
     tables: Sequence[NDArray[np.bool_]],
+    *,
+    memoised: bool,
 ) -> Learned:
     candidates = len(tables[0])
     distinct = [len(np.unique(table, axis=0)) for table in tables]
-    epsilon = epsilon_n(params, n) if memoised else n * epsilon_one(params)
+    epsilon = epsilon_n(params, n) if memoised else n * epsilon_1(params)
     return Learned(
         n=n,
         memoised=memoised,
@@ -136,7 +137,7 @@ def _row(
 def _tables(params: Params, candidates: int) -> list[NDArray[np.bool_]]:
     """Return the candidates' bits, (candidates, k), in each cohort that is looked at."""
     encode = encoder(params)
-    if params.encoding == "bloom":
+    if encode.hashed:
         texts = [f"candidate{number:06}.com" for number in range(candidates)]
     else:
         texts = list(dict.fromkeys(text for pair in choose_pairs(params) for text in pair))

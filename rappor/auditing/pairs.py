@@ -8,7 +8,6 @@ pairs are searched that differ in as many cohorts as possible, and together set 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.candidates.hashing import bloom_cells, digest_strings
-from rappor.protocol.encodings import encoder
+from rappor.protocol.encodings import encoder, encoding_of
 from rappor.protocol.normalizers import normalize
 from rappor.protocol.params import Params
 from rappor.simulation.kernels import set_bits
@@ -30,18 +29,7 @@ _COHORTS: Final = 128
 
 def choose_pairs(params: Params) -> list[tuple[str, str]]:
     """Return pairs of values, as texts, to be told apart."""
-    names = list(params.categories)
-    match params.encoding:
-        case "bloom":
-            return _string_pairs(params)
-        case "boolean":
-            return [("false", "true")]
-        case "flags":
-            return [("", ",".join(names))]
-        case "buckets":
-            return _neighbours(_middles([float(edge) for edge in names]))
-        case _:
-            return _neighbours(names)
+    return encoding_of(params).contrasts or _string_pairs(params)
 
 
 class Truth:
@@ -103,16 +91,3 @@ def _cells_in(digests: NDArray[np.uint64], first: Params, cohort: int) -> NDArra
     moved = digests.copy()
     moved[:, 0] += np.uint64(cohort * first.h) * (digests[:, 1] | np.uint64(1))
     return bloom_cells(moved, first)
-
-
-def _neighbours(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Pair each name with the next, so that every one takes part."""
-    if len(names) == 2:
-        return [(names[0], names[1])]
-    return [*itertools.pairwise(names), (names[-1], names[0])]
-
-
-def _middles(edges: Sequence[float]) -> list[str]:
-    """Return a number of each bucket, as text."""
-    inner = [low + (high - low) / 2 for low, high in itertools.pairwise(edges)]
-    return [repr(number) for number in (edges[0] - 1, *inner, edges[-1])]

@@ -9,6 +9,7 @@ import click
 
 from rappor.cli.console import Slow, json_option, load_metric
 from rappor.errors import DecodeError, MetricError
+from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _load_counts(paths: tuple[str, ...], metric: Metric) -> list[Counts]:
         counts = Counts.load(path)
         if counts.metric not in ("", metric.name):
             raise MetricError(f"{path}: counts must be of {metric.name}, got {counts.metric}")
-        if counts.params.encoding != metric.params.encoding:
+        if not encoding_of(metric.params).takes_values_of(counts.params):
             raise MetricError(
                 f"{path}: counts must have encoding {metric.params.encoding}, "
                 f"got {counts.params.encoding}"
@@ -163,7 +164,7 @@ def _load_candidates(
 ) -> Candidates | None:
     from rappor.candidates.candidates import Candidates
 
-    if metric.params.encoding != "bloom":
+    if not encoding_of(metric.params).hashed:
         if candidates_path is not None:
             raise click.UsageError(
                 f"--candidates must be left out: {metric.name} has encoding "

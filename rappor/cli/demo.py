@@ -11,7 +11,7 @@ import click
 from rappor.cli.console import NUMBER, Slow, json_option, print_json, seed_option
 from rappor.errors import FileError
 from rappor.files import read_text
-from rappor.privacy.loss import belief_bound, epsilon_inf, epsilon_one
+from rappor.privacy.loss import belief_bound, epsilon_1, epsilon_inf
 from rappor.privacy.notice import at_most
 from rappor.protocol.params import PROFILES, Params
 
@@ -137,7 +137,7 @@ def _document(estimates: Estimates, truth: dict[str, int], params: Params) -> di
     document = estimates.to_dict(detected_only=True)
     for row in document["estimates"]:
         row["truth"] = truth.get(row["candidate"], 0)
-    document["epsilon_1"] = epsilon_one(params)
+    document["epsilon_1"] = epsilon_1(params)
     document["epsilon_inf"] = epsilon_inf(params)
     return document
 
@@ -151,7 +151,7 @@ def _opening(counts: Counts, n_values: int, n_asked: int, profile: str) -> str:
 
 
 def _privacy(params: Params) -> str:
-    one, ever = epsilon_one(params), epsilon_inf(params)
+    one, ever = epsilon_1(params), epsilon_inf(params)
     sure, sure_for_ever = (at_most(belief_bound(loss, 0.5)[1]) for loss in (one, ever))
     return (
         f"Privacy loss of a device: {one:.2f} nats by this report, at most {ever:.2f} for ever. A\n"

@@ -11,7 +11,7 @@ from rich.table import Table
 from rappor.cli.console import NUMBER, json_option, output, print_json
 from rappor.cli.options import metric_options
 from rappor.planning.detection_limit import detection_limit, standard_error
-from rappor.privacy.loss import belief_bound, epsilon_inf, epsilon_n, epsilon_one
+from rappor.privacy.loss import belief_bound, epsilon_1, epsilon_inf, epsilon_n
 from rappor.privacy.notice import at_most
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
@@ -42,7 +42,7 @@ def _facts(chosen: Params, reports: int, candidates: int) -> dict[str, Any]:
         **{key: getattr(chosen, key) for key in ("encoding", "k", "h", "m", "f", "p", "q")},
         "p_star": chosen.p_star,
         "q_star": chosen.q_star,
-        "epsilon_1": epsilon_one(chosen),
+        "epsilon_1": epsilon_1(chosen),
         "epsilon_n": {str(n): epsilon_n(chosen, n) for n in _REPEATS},
         "epsilon_inf": epsilon_inf(chosen),
         "fingerprint": chosen.fingerprint,

@@ -9,7 +9,7 @@ import click
 from rich.table import Table
 
 from rappor.cli.console import NUMBER, json_option, output, print_json
-from rappor.privacy.loss import belief_bound, epsilon_inf, epsilon_one
+from rappor.privacy.loss import belief_bound, epsilon_1, epsilon_inf
 from rappor.privacy.notice import at_most
 from rappor.protocol.params import MAX_HASHES, PROFILES, Params
 
@@ -146,9 +146,9 @@ def _facts(made: Plan) -> Table:
         if all(_near(getattr(params, x), getattr(profile, x)) for x in "fpq"):
             facts.add_row("noise", f"that of the profile {name}")
     facts.add_row("p*, q*", f"{params.p_star:.6f}, {params.q_star:.6f}")
-    facts.add_row("loss, 1 report", _loss(epsilon_one(params)))
+    facts.add_row("loss, 1 report", _loss(epsilon_1(params)))
     facts.add_row("loss, for ever", _loss(epsilon_inf(params)))
-    enough = enough_lifetime(epsilon_one(params), h=params.h)
+    enough = enough_lifetime(epsilon_1(params), h=params.h)
     if epsilon_inf(params) > 1.01 * enough and abs(params.q_star - 0.5) < 1e-3:
         facts.add_row(
             "enough for ever",

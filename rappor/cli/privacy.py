@@ -18,8 +18,9 @@ from rappor.privacy.changing_values import change_visibility
 from rappor.privacy.linkability import cohort_bits, link_score, reports_to_recover
 from rappor.privacy.loss import belief_bound, epsilon_inf, epsilon_n
 from rappor.privacy.notice import promise
-from rappor.privacy.shuffling import check_delta, likely_smallest_cohort, shuffle
+from rappor.privacy.shuffling import likely_smallest_cohort, shuffle
 from rappor.protocol.params import Params
+from rappor.ranges import check_number
 from rappor.registry.metric import Metric, Registry
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def privacy(
 
     Or what parameters do, without a registry: --profile, or -k -h -m -f -p -q.
     """
-    check_delta(delta)
+    check_number("delta", delta, "(0, 1)")
     registry = None
     metric = None
     chosen = params_of(**noise)
@@ -140,7 +141,7 @@ def _shuffled(
     """Bound losses in a shuffled batch, inside the smallest cohort: the actual or a likely one."""
     if counts_path is None:
         # Half of delta is for a cohort that turns out smaller.
-        smallest, left = likely_smallest_cohort(devices, params.m, chance=delta / 2), delta / 2
+        smallest, left = likely_smallest_cohort(devices, params.m, delta=delta / 2), delta / 2
         if params.m == 1:
             left = delta
     else:
@@ -205,7 +206,7 @@ def _changed(old: Metric, new: Metric, reports: int, devices: int) -> dict[str, 
     }
     for_life = old.epoch is None and new.epoch is None
     cost = change_cost(old.params, new.params, before=reports, after=reports, for_life=for_life)
-    facts |= {key: getattr(cost, key) for key in ("kept", "epsilon", "ever")}
+    facts |= {key: getattr(cost, key) for key in ("kept", "epsilon", "epsilon_inf")}
     if facts["decode_together"]:
         error = joint_error(old.params, new.params, before=devices, after=devices)
         names = ("before", "after", "together", "same_devices")

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 
 CHANCE: Final = 1e-9
@@ -22,9 +23,9 @@ CHANCE: Final = 1e-9
 @functools.lru_cache(maxsize=1024)
 def popcount_range(params: Params) -> tuple[int, int]:
     """Return the least and the most ones that an honest report shows, but for CHANCE."""
-    fewest, most = _true_bits(params)
-    low = np.cumsum(_law(params, fewest))
-    high = np.cumsum(_law(params, most)[::-1])
+    true_bits = encoding_of(params).true_bits  # ones grow with them
+    low = np.cumsum(_law(params, true_bits[0]))
+    high = np.cumsum(_law(params, true_bits[-1])[::-1])
     least = int(np.searchsorted(low, CHANCE / 2, side="right"))
     return least, params.k - int(np.searchsorted(high, CHANCE / 2, side="right"))
 
@@ -33,17 +34,6 @@ def is_suspicious(bits: bytes, params: Params) -> bool:
     """Tell whether a report's popcount is outside its range."""
     least, most = popcount_range(params)
     return not least <= int.from_bytes(bits, "little").bit_count() <= most
-
-
-def _true_bits(params: Params) -> tuple[int, int]:
-    """Return the least and the most true bits of a value; ones grow with them."""
-    match params.encoding:
-        case "bloom":
-            return 1, min(params.h, params.k)
-        case "onehot" | "buckets":
-            return 1, 1
-        case _:
-            return 0, params.k
 
 
 def _law(params: Params, n_true: int) -> NDArray[np.float64]:

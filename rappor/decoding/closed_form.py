@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
 from rappor.decoding.debias import Target
 from rappor.errors import DecodeError
+from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
-
-
-def answers(params: Params) -> list[str]:
-    """Name what each bit of an encoding stands for."""
-    if params.encoding == "boolean":
-        return ["true"]
-    if params.encoding == "buckets":
-        edges = params.categories
-        inner = [f"[{low}, {high})" for low, high in itertools.pairwise(edges)]
-        return [f"(-inf, {edges[0]})", *inner, f"[{edges[-1]}, inf)"]
-    return list(params.categories)
 
 
 def estimate_bits(
@@ -40,8 +28,7 @@ def estimate_bits(
     DecodeError: the collections do not ask the same question.
     """
     for counts in target.counts:
-        theirs = (counts.params.encoding, counts.params.categories)
-        if theirs != (params.encoding, params.categories):
+        if not encoding_of(params).answers_like(counts.params):
             raise DecodeError("counts must share one encoding and its categories")
     shape = (len(target.counts), params.k)
     proportions = target.proportions.reshape(shape)

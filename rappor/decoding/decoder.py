@@ -20,6 +20,7 @@ from rappor.decoding.selection import Selection, select
 from rappor.decoding.significance import null_tail
 from rappor.decoding.ties import drop_ties, find_ties, spread_ties
 from rappor.errors import DecodeError
+from rappor.protocol.encodings import encoding_of
 
 
 def decode(
@@ -68,8 +69,7 @@ def decode(
     collections = [counts] if isinstance(counts, Counts) else list(counts)
     question = Question(level=level, correction=correction, confidence=confidence)
     target = debias(collections)
-    encodings = {collection.params.encoding for collection in collections}
-    if encodings != {"bloom"}:
+    if not all(encoding_of(collection.params).hashed for collection in collections):
         return _decode_closed(target, candidates, question, distribution=distribution)
     listed = _listed(candidates, collections)
     with one_thread():
@@ -169,8 +169,8 @@ def _decode_closed(
         raise DecodeError("candidates must be left out: this encoding answers for every bit")
     params = target.counts[0].params
     estimate, std_error, p_value = closed_form.estimate_bits(target, params)
-    names = tuple(closed_form.answers(params))
-    exclusive = params.encoding in ("onehot", "buckets")
+    encoding = encoding_of(params)
+    names, exclusive = encoding.answers, encoding.exclusive
     share = (
         closed_form.simplex_shares(estimate, std_error) if exclusive else np.clip(estimate, 0, 1)
     )

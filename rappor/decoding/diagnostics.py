@@ -10,6 +10,7 @@ from scipy import special
 
 from rappor.decoding.debias import Target
 from rappor.decoding.fit import Fit
+from rappor.protocol.encodings import encoding_of
 
 SURE = 1e-9
 """Chance at which an honest collection would be called suspicious, for each check."""
@@ -45,27 +46,18 @@ def _odd_popcounts(target: Target, number: int) -> list[dict[str, Any]]:
     """Find cohorts whose mean number of ones no mixture of honest devices shows."""
     counts = target.counts[number]
     params = counts.params
-    low, high = _true_bits(params.encoding, params.h, params.k)
+    true_bits = encoding_of(params).true_bits
     gap = params.q_star - params.p_star
     live = np.flatnonzero(counts.reports)
     n = counts.reports[live]
     bits = (counts.ones[live].sum(axis=1) / n - params.k * params.p_star) / gap
-    # Independent bits: the variance of a popcount is at most k/4 (FACTS: Abuse).
+    # Independent bits: the variance of a popcount is at most k/4.
     margin = -special.ndtri(SURE / params.m) * np.sqrt(params.k / 4 / n) / gap
-    odd = (bits < low - margin) | (bits > high + margin)
+    odd = (bits < true_bits[0] - margin) | (bits > true_bits[-1] + margin)
     return [
-        {"collection": number, "cohort": cohort, "true_bits": true_bits}
-        for cohort, true_bits in zip(live[odd].tolist(), bits[odd].tolist(), strict=True)
+        {"collection": number, "cohort": cohort, "true_bits": mean}
+        for cohort, mean in zip(live[odd].tolist(), bits[odd].tolist(), strict=True)
     ]
-
-
-def _true_bits(encoding: str, h: int, k: int) -> tuple[int, int]:
-    """Return the least and the most true bits of one report."""
-    if encoding == "bloom":
-        return 1, min(h, k)
-    if encoding in ("onehot", "buckets"):
-        return 1, 1
-    return 0, k
 
 
 def describe_fit(

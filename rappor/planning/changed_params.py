@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rappor.errors import ParamsError
 from rappor.planning.detection_limit import standard_error
 from rappor.privacy.loss import permanent_part
+from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 
 
@@ -28,8 +29,8 @@ class JointError:
 
 def decode_together(old: Params, new: Params) -> bool:
     """Tell whether counts before and after can be decoded as one: rows of one regression."""
-    same = ("encoding", "normalize", "categories", "layout")
-    return all(getattr(old, name) == getattr(new, name) for name in same)
+    same = old.normalize == new.normalize and old.layout == new.layout
+    return same and encoding_of(old).answers_like(new)
 
 
 def joint_error(old: Params, new: Params, *, before: int, after: int) -> JointError:

@@ -21,7 +21,7 @@ import math
 from typing import Final
 
 from rappor.errors import ParamsError
-from rappor.privacy.loss import epsilon_one
+from rappor.privacy.loss import epsilon_1
 from rappor.protocol.params import ONE, Params, threshold
 
 LOSSES: Final = (1e-3, 40.0)
@@ -117,11 +117,11 @@ def choose_published(
         return Params(k=k, h=h, m=m, f=2 * t_f / ONE, p=0.5, q=t_q / ONE)
 
     low, high = ONE // 2 + 1, ONE
-    if epsilon_one(at(high)) < epsilon:
+    if epsilon_1(at(high)) < epsilon:
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if epsilon_one(at(middle)) <= epsilon else (low, middle)
+        low, high = (middle, high) if epsilon_1(at(middle)) <= epsilon else (low, middle)
     return at(low)
 
 
@@ -176,7 +176,7 @@ def _round(
     t_q = ONE if q > 1 - _FINEST else math.floor(q * ONE)
     params = Params(k=k, h=h, m=m, f=2 * a, p=t_p / ONE, q=t_q / ONE)
     # What binary64 lost on the way is less than a threshold or two.
-    while epsilon_one(params) > epsilon:
+    while epsilon_1(params) > epsilon:
         t_p, t_q = t_p + 1, t_q - 1
         params = Params(k=k, h=h, m=m, f=2 * a, p=t_p / ONE, q=t_q / ONE)
     return params

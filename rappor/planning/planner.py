@@ -13,7 +13,8 @@ from rappor.planning.frequencies import Crowd
 from rappor.planning.noise import check_losses
 from rappor.planning.plans import Plan, finish
 from rappor.planning.power import Question, predict
-from rappor.privacy.loss import epsilon_inf, epsilon_one
+from rappor.privacy.loss import epsilon_1, epsilon_inf
+from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 
 MOST_REPORTS: Final = 10**15
@@ -97,9 +98,9 @@ def assess(
     DecodeError
         No number of reports up to 1e15 shows the share.
     """
-    if params.encoding != "bloom":
+    if not encoding_of(params).hashed:
         raise ParamsError(f"encoding must be bloom to be planned, got {params.encoding}")
-    epsilon, lifetime = epsilon_one(params), epsilon_inf(params)
+    epsilon, lifetime = epsilon_1(params), epsilon_inf(params)
     check_losses(epsilon, lifetime)
     asked = _asked(question)
     least = math.ceil(least_cohorts(params.k, asked.crowd.n_candidates))

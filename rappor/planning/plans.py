@@ -12,7 +12,7 @@ from rappor.errors import MetricError
 from rappor.planning.detection_limit import rare_variance
 from rappor.planning.noise import choose_noise, choose_published, optimum, shortest
 from rappor.planning.power import Prediction, Question, predict
-from rappor.privacy.loss import epsilon_inf, epsilon_one
+from rappor.privacy.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
 from rappor.protocol.wire import METRIC_NAME
 
@@ -90,7 +90,7 @@ class Plan:
         if not METRIC_NAME.fullmatch(name):
             raise MetricError(f"a metric's name must match {METRIC_NAME.pattern}, got {name!r}")
         params = self.params
-        one, ever = epsilon_one(params), epsilon_inf(params)
+        one, ever = epsilon_1(params), epsilon_inf(params)
         return "\n".join(
             [
                 f'[metrics."{name}"]' if "." in name else f"[metrics.{name}]",
@@ -118,7 +118,7 @@ class Plan:
             "fingerprint": self.params.fingerprint,
             "epsilon": self.epsilon,
             "lifetime": self.lifetime,
-            "epsilon_1": epsilon_one(self.params),
+            "epsilon_1": epsilon_1(self.params),
             "epsilon_inf": epsilon_inf(self.params),
             "report_bytes": self.params.n_bytes,
             "reports": self.reports,

@@ -10,9 +10,9 @@ from rappor.privacy.linkability import cohort_bits as cohort_bits
 from rappor.privacy.linkability import link_score as link_score
 from rappor.privacy.linkability import reports_to_recover as reports_to_recover
 from rappor.privacy.loss import belief_bound as belief_bound
+from rappor.privacy.loss import epsilon_1 as epsilon_1
 from rappor.privacy.loss import epsilon_inf as epsilon_inf
 from rappor.privacy.loss import epsilon_n as epsilon_n
-from rappor.privacy.loss import epsilon_one as epsilon_one
 from rappor.privacy.loss import epsilon_reports as epsilon_reports
 from rappor.privacy.notice import describe as describe
 from rappor.privacy.notice import promise as promise

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rappor.errors import ParamsError
 from rappor.privacy.loss import epsilon_inf, epsilon_n
+from rappor.ranges import check_integer
 from rappor.registry.metric import Metric
 
 
@@ -39,7 +39,7 @@ class Account:
 
     def of_group(self, n_people: int) -> float:
         """Return the loss of n people whose devices report the same: n times as much."""
-        _check_count("n_people", n_people)
+        check_integer("n_people", n_people, 1)
         return n_people * self.epsilon
 
 
@@ -49,17 +49,12 @@ def account(metrics: Iterable[Metric], *, values: int = 1, reports: int | None =
     Each value is reported `reports` times, or without limit if that is None. For a metric
     with epochs `values` counts the epochs.
     """
-    _check_count("values", values)
+    check_integer("values", values, 1)
     if reports is not None:
-        _check_count("reports", reports)
+        check_integer("reports", reports, 1)
     items = []
     for metric in metrics:
-        ever = epsilon_inf(metric.params)
-        each = ever if reports is None else epsilon_n(metric.params, reports)
+        params = metric.params
+        each = epsilon_inf(params) if reports is None else epsilon_n(params, reports)
         items.append(Item(metric=metric.name, epoch=metric.epoch, each=each, epsilon=values * each))
     return Account(items=tuple(items))
-
-
-def _check_count(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ParamsError(f"{name} must be an integer of at least 1, got {value!r}")

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from rappor.errors import ParamsError
 from rappor.protocol.params import Params
+from rappor.ranges import check_integer, check_number
 
 _CERTAIN: Final = 0.99
 _MOST_REPORTS: Final = 10_000
@@ -23,15 +23,14 @@ def cohort_bits(params: Params) -> float:
 
 
 def link_score(params: Params, n: int = 1) -> float:
-    """Return by how many standard deviations two sets of n reports show their common device.
+    """Return the z score by which two sets of n reports of one device agree more than of two.
 
     The score of a pair is the sum over the k bits of (S - p*)(S' - p*), S and S' being the
     shares of reports that show a bit. Of two devices it has mean 0; of one device each bit
     (a true 0, as almost all are) adds the variance of the permanent response: a (1-a) (q-p)^2
     with a = f/2. This is the second mean in units of the first's standard deviation.
     """
-    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-        raise ParamsError(f"n must be an integer of at least 1, got {n!r}")
+    check_integer("n", n, 1)
     a, p, q = params.f / 2, params.p, params.q
     shared = a * (1 - a) * (q - p) ** 2
     fresh = a * q * (1 - q) + (1 - a) * p * (1 - p)
@@ -40,18 +39,17 @@ def link_score(params: Params, n: int = 1) -> float:
     return math.sqrt(params.k) * shared / (shared + fresh / n)
 
 
-def reports_to_recover(params: Params, chance: float = _CERTAIN) -> int | None:
+def reports_to_recover(params: Params, probability: float = _CERTAIN) -> int | None:
     """Return the number of reports that show all k bits of a permanent response.
 
     The smallest number from which the likelier state of every bit is the right one with this
-    chance, bits being 0 or 1 alike; None beyond ten thousand. What remains hidden then is
-    the value behind the permanent response, by the loss for ever.
+    probability, bits being 0 or 1 alike; None beyond ten thousand. What remains hidden then is
+    the value behind the permanent response, by epsilon_inf.
     """
-    if not 0 < chance < 1:
-        raise ParamsError(f"chance must be a number in (0, 1), got {chance!r}")
+    check_number("probability", probability, "(0, 1)")
 
     def enough(n: int) -> bool:
-        return params.k * math.log1p(-_error(params.p, params.q, n)) >= math.log(chance)
+        return params.k * math.log1p(-_error(params.p, params.q, n)) >= math.log(probability)
 
     if not enough(_MOST_REPORTS):
         return None
@@ -63,13 +61,13 @@ def reports_to_recover(params: Params, chance: float = _CERTAIN) -> int | None:
 
 
 def _error(p: float, q: float, n: int) -> float:
-    """Return the chance that n reports of a bit speak for the wrong state: half the overlap."""
+    """Return the probability that n reports of a bit mislead: half the overlap of both states."""
     return sum(min(_binomial(n, x, p), _binomial(n, x, q)) for x in range(n + 1)) / 2
 
 
-def _binomial(n: int, x: int, chance: float) -> float:
-    """Return the chance of x hits in n."""
-    if chance in (0, 1):
-        return float(x == n * chance)
+def _binomial(n: int, x: int, probability: float) -> float:
+    """Return the probability of x hits in n."""
+    if probability in (0, 1):
+        return float(x == n * probability)
     ways = math.lgamma(n + 1) - math.lgamma(x + 1) - math.lgamma(n - x + 1)
-    return math.exp(ways + x * math.log(chance) + (n - x) * math.log1p(-chance))
+    return math.exp(ways + x * math.log(probability) + (n - x) * math.log1p(-probability))

@@ -13,10 +13,12 @@ import math
 from collections.abc import Mapping
 
 from rappor.errors import ParamsError
+from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
+from rappor.ranges import check_integer, check_number
 
 
-def epsilon_one(params: Params) -> float:
+def epsilon_1(params: Params) -> float:
     """Return the loss of one report ([EPK14] Theorem 2); infinite if a bit can be certain."""
     return epsilon_n(params, 1)
 
@@ -39,14 +41,15 @@ def epsilon_reports(reports: Mapping[Params, int]) -> float:
     if not reports:
         raise ParamsError("reports must count at least one parameter set, got none")
     for n in reports.values():
-        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-            raise ParamsError(f"n must be an integer of at least 1, got {n!r}")
+        check_integer("n", n, 1)
     if len({permanent_part(params) for params in reports}) > 1:
         raise ParamsError("reports must share a permanent response: only p and q may differ")
     params = next(iter(reports))
     up = sum(n * _log_ratio(each.p, each.q) for each, n in reports.items())
     down = sum(n * _log_ratio(1 - each.q, 1 - each.p) for each, n in reports.items())
-    return _pattern_loss(params, _bit_loss(params.f / 2, up), _bit_loss(params.f / 2, down))
+    return encoding_of(params).worst_difference(
+        _bit_loss(params.f / 2, up), _bit_loss(params.f / 2, down)
+    )
 
 
 @functools.lru_cache(maxsize=256)
@@ -58,15 +61,13 @@ def permanent_part(params: Params) -> Params:
 def epsilon_inf(params: Params) -> float:
     """Return the loss of any number of reports of one value ([EPK14] Theorem 1)."""
     bit = _bit_loss(params.f / 2, -math.inf)  # the permanent response itself, without noise
-    return _pattern_loss(params, bit, bit)
+    return encoding_of(params).worst_difference(bit, bit)
 
 
 def belief_bound(epsilon: float, prior: float) -> tuple[float, float]:
     """Return the lowest and the highest belief that a loss of epsilon nats can make of a prior."""
-    if not epsilon >= 0:  # a NaN is not
-        raise ParamsError(f"epsilon must be a number in [0, infinity], got {epsilon!r}")
-    if not 0 <= prior <= 1:
-        raise ParamsError(f"prior must be a number in [0, 1], got {prior!r}")
+    check_number("epsilon", epsilon, "[0, infinity]")
+    check_number("prior", prior, "[0, 1]")
     if prior in (0, 1):
         return prior, prior
     doubt, odds = 1 - prior, math.exp(-epsilon)  # Bayes, with the likelihood ratio at its limits
@@ -89,26 +90,3 @@ def _bit_loss(a: float, log_r: float) -> float:
     if a == 0:
         return -log_r
     return math.log1p((1 - 2 * a) * -math.expm1(log_r) / (a + (1 - a) * math.exp(log_r)))
-
-
-def _pattern_loss(params: Params, up: float, down: float) -> float:
-    """Return the loss between the two values whose bits differ in the worst way."""
-    match params.encoding:
-        case "bloom":
-            return _bloom_loss(params.k, params.h, up, down)
-        case "boolean":
-            return max(up, down)
-        case "flags":
-            return params.k * max(up, down)
-        case _:  # one-hot and buckets: one bit falls, another rises
-            return up + down
-
-
-def _bloom_loss(k: int, h: int, up: float, down: float) -> float:
-    """Return the loss between two Bloom filters, each of 1 to h bits.
-
-    It is h (up + down) whenever k >= 2h, the paper's case; fewer bits leave less to differ in.
-    """
-    more = min(h, k - 1)  # the other filter is not empty
-    fewer = min(h, k - more)
-    return max(more * up + fewer * down, fewer * up + more * down)

@@ -6,11 +6,12 @@ import datetime
 import math
 from typing import Final
 
-from rappor.privacy.loss import belief_bound, epsilon_inf, epsilon_one
+from rappor.privacy.loss import belief_bound, epsilon_1, epsilon_inf
+from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 
-_SUSPICION: Final = 0.5
+_EVEN_ODDS: Final = 0.5
 _NEAR_CERTAINTY: Final = 0.99
 
 
@@ -19,7 +20,7 @@ def describe(metric: Metric, *, today: datetime.date | None = None) -> str:
     lines = [
         f"{metric.name}: {metric.description}",
         f"Collected by {metric.owner} {_until(metric, today)}.",
-        f"What is noted: {_encoding(metric.params)}{_pace(metric.interval)}.",
+        f"What is noted: {encoding_of(metric.params).described}{_pace(metric.interval)}.",
         _one_report(metric.params),
         _all_reports(metric),
         promise(metric.epoch),
@@ -34,56 +35,33 @@ def _until(metric: Metric, today: datetime.date | None) -> str:
     return f"until {metric.expires}, that day included"
 
 
-def _encoding(params: Params) -> str:
-    names = ", ".join(params.categories)
-    match params.encoding:
-        case "bloom":
-            return (
-                f"a text{_normalized(params)}, hashed onto {params.h} of {params.k} bits in one "
-                f"of {params.m} cohorts"
-            )
-        case "onehot":
-            return f"exactly one of {params.k} categories{_normalized(params)}: {names}"
-        case "boolean":
-            return "yes or no"
-        case "flags":
-            return f"yes or no to each of {params.k} flags{_normalized(params)}: {names}"
-        case _:
-            return f"which of {params.k} ranges a number lies in, divided at {names}"
-
-
 def _pace(interval: str | None) -> str:
     return f"; at most once in each {interval}" if interval else ""
 
 
-def _normalized(params: Params) -> str:
-    return "" if params.normalize == "none" else f" (normalised by {params.normalize!r})"
-
-
 def _one_report(params: Params) -> str:
-    epsilon = epsilon_one(params)
+    epsilon = epsilon_1(params)
     if math.isinf(epsilon):
-        return "WARNING: one report can give the value away with certainty (epsilon infinite)."
-    return f"One report (epsilon {epsilon:.2f}): {_suspicion(epsilon)}."
+        return "WARNING: one report can reveal the value with certainty (epsilon infinite)."
+    return f"One report (epsilon {epsilon:.2f}): {observer_belief(epsilon)}."
 
 
 def _all_reports(metric: Metric) -> str:
     epsilon = epsilon_inf(metric.params)
     if math.isinf(epsilon):
-        return (
-            "WARNING: many reports together give the value away with certainty (epsilon infinite)."
-        )
-    span = f"in one {metric.epoch}" if metric.epoch else "for ever"
-    return f"All reports of one value {span} (epsilon {epsilon:.2f}): {_suspicion(epsilon)}."
+        return "WARNING: many reports can reveal the value with certainty (epsilon infinite)."
+    span = f" in one {metric.epoch}" if metric.epoch else ""
+    return f"All reports of one value{span} (epsilon {epsilon:.2f}): {observer_belief(epsilon)}."
 
 
-def _suspicion(epsilon: float) -> str:
-    low, high = belief_bound(epsilon, _SUSPICION)
+def observer_belief(epsilon: float) -> str:
+    """Say how sure a loss of epsilon nats can make an observer who gives even odds."""
+    low, high = belief_bound(epsilon, _EVEN_ODDS)
     if high > _NEAR_CERTAINTY:
-        return f"a suspicion of {100 * _SUSPICION:.0f} % can come near certainty, either way"
+        return "an observer who gives even odds to a value can come near certainty, either way"
     return (
-        f"a suspicion of {100 * _SUSPICION:.0f} % can become at most {at_most(high)} "
-        f"and at least {math.floor(1000 * low) / 10:g} %"
+        "an observer who gives even odds to a value ends between "
+        f"{math.floor(1000 * low) / 10:g} % and {at_most(high)} sure of it"
     )
 
 

@@ -2,7 +2,7 @@
 
 A shuffler passes on the reports of n devices with nothing that says whose each is. Then one
 device's report hides among the others', and its loss against who sees the batch is smaller
-than the loss of the report alone, but for a chance of delta. A report that names its cohort
+than the loss of the report alone, with probability 1 - delta. A report that names its cohort
 is shuffled among those of its cohort only: n is the smallest actual cohort, not all devices.
 For several reports of a device under one permanent response, whole histories are shuffled,
 and the loss of one history takes the place of that of one report.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rappor.errors import ParamsError
+from rappor.ranges import check_integer, check_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +46,9 @@ def shuffle(local: float, n: int, *, delta: float) -> Shuffled:
     ------
     ParamsError: local is no number in [0, infinity], n no positive integer, delta not in (0, 1).
     """
-    if not local >= 0:  # a NaN is not
-        raise ParamsError(f"local must be a number in [0, infinity], got {local!r}")
-    _check_n(n)
-    check_delta(delta)
+    check_number("local", local, "[0, infinity]")
+    check_integer("n", n, 1)
+    check_number("delta", delta, "(0, 1)")
     first, second = most_local_2021(n, delta), most_local_2023(n, delta)
     return Shuffled(
         local=local,
@@ -79,10 +78,9 @@ def local_for(epsilon: float, n: int, *, delta: float) -> float:
     It is found by halving an interval, since the bounds grow with the local loss; it is
     `epsilon` itself where the batch is too small for them.
     """
-    if not 0 <= epsilon < math.inf:
-        raise ParamsError(f"epsilon must be a number in [0, infinity), got {epsilon!r}")
-    _check_n(n)
-    check_delta(delta)
+    check_number("epsilon", epsilon, "[0, infinity)")
+    check_integer("n", n, 1)
+    check_number("delta", delta, "(0, 1)")
     low, high = epsilon, max(epsilon, most_local_2023(n, delta))
     for _ in range(60):
         middle = (low + high) / 2
@@ -93,22 +91,16 @@ def local_for(epsilon: float, n: int, *, delta: float) -> float:
     return low
 
 
-def likely_smallest_cohort(n: int, m: int, *, chance: float) -> int:
-    """Return a size that no cohort stays below but for a chance of at most `chance`.
+def likely_smallest_cohort(n: int, m: int, *, delta: float) -> int:
+    """Return a size that every cohort reaches with probability at least 1 - `delta`.
 
     n devices fall into m cohorts uniformly. Chernoff: a cohort of mean s = n / m has fewer
-    than s - t with a chance of at most exp(-t^2 / 2s), and there are m of them.
+    than s - t with probability at most exp(-t^2 / 2s), and there are m of them.
     """
-    _check_n(n)
-    check_delta(chance)
+    check_integer("n", n, 1)
+    check_number("delta", delta, "(0, 1)")
     mean = n / m
-    return n if m == 1 else max(0, math.floor(mean - math.sqrt(2 * mean * _log_over(m, chance))))
-
-
-def check_delta(delta: float) -> None:
-    """Raise ParamsError unless delta is a chance that is neither 0 nor 1."""
-    if not 0 < delta < 1:
-        raise ParamsError(f"delta must be a number in (0, 1), got {delta!r}")
+    return n if m == 1 else max(0, math.floor(mean - math.sqrt(2 * mean * _log_over(m, delta))))
 
 
 def _bound_2021(local: float, n: int, delta: float) -> float:
@@ -127,8 +119,3 @@ def _bound_2023(local: float, n: int, delta: float) -> float:
 def _log_over(x: float, delta: float) -> float:
     """Return ln(x / delta), also for the least delta that a float can be."""
     return math.log(x) - math.log(delta)
-
-
-def _check_n(n: int) -> None:
-    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-        raise ParamsError(f"n must be an integer of at least 1, got {n!r}")

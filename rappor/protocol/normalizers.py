@@ -27,8 +27,8 @@ def normalize(name: str, text: object) -> str:
 
     Raises ReportError for what is no text or holds a lone surrogate, and for no other text.
     """
-    if name not in _NORMALIZERS:
-        raise ParamsError(f"normalize must be one of {', '.join(_NORMALIZERS)}, got {name!r}")
+    if name not in NORMALIZERS:
+        raise ParamsError(f"normalize must be one of {', '.join(NORMALIZERS)}, got {name!r}")
     if not isinstance(text, str):
         raise ReportError(f"a value must be a text, got {type(text).__name__}")
     try:
@@ -37,7 +37,7 @@ def normalize(name: str, text: object) -> str:
         raise ReportError(
             f"a value must be valid Unicode, got {len(text)} characters with a lone surrogate"
         ) from None
-    return _NORMALIZERS[name](text)
+    return NORMALIZERS[name](text)
 
 
 def _keep(text: str) -> str:
@@ -100,7 +100,7 @@ def _public_suffixes() -> Any:
     return PublicSuffixList()
 
 
-_NORMALIZERS: Final[Mapping[str, Callable[[str], str]]] = {
+NORMALIZERS: Final[Mapping[str, Callable[[str], str]]] = {
     "none": _keep,
     "nfc": _nfc,
     "casefold": _casefold,

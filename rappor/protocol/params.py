@@ -5,13 +5,12 @@ probability that really happens is t / 2^32; Params keeps that one and forgets t
 that was typed. Accounting, simulation and decoding all read it from here.
 
 One letter, one meaning, as in [EPK14] (arXiv 1407.6981): k bits, h hash functions,
-m cohorts; f the permanent noise, p and q the chances that a 0 and a 1 are sent as a 1.
+m cohorts; f the permanent noise, p and q the probabilities that a 0 and a 1 are sent as a 1.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -19,6 +18,10 @@ from dataclasses import InitVar, dataclass
 from typing import Any, Final
 
 from rappor.errors import ParamsError
+from rappor.protocol.encodings import ENCODINGS
+from rappor.protocol.encodings.bloom import LAYOUT
+from rappor.protocol.normalizers import NORMALIZERS
+from rappor.ranges import check_choice, check_integer, check_number
 
 ONE: Final = 1 << 32
 """The threshold of probability one."""
@@ -29,10 +32,6 @@ MAX_BITS: Final = 2040
 MAX_HASHES: Final = 16
 MAX_COHORTS: Final = 65536
 
-ENCODINGS: Final = ("bloom", "onehot", "boolean", "flags", "buckets")
-NORMALIZERS: Final = ("none", "nfc", "casefold", "strip", "host", "domain")
-LAYOUT: Final = "rappor-1"
-"""The hash layout of protocol version 1; any other one enters the fingerprint."""
 
 PROFILES: Final[Mapping[str, Mapping[str, float]]] = {
     "strict": {"f": 0.537883, "p": 0.134471, "q": 0.634471},
@@ -73,16 +72,17 @@ class Params:
 
     def __post_init__(self, insecure: bool) -> None:
         """Check every field once; what passes here is trusted everywhere."""
-        _check_choice("encoding", self.encoding, ENCODINGS)
-        _check_choice("normalize", self.normalize, NORMALIZERS)
+        check_choice("encoding", self.encoding, ENCODINGS)
+        check_choice("normalize", self.normalize, NORMALIZERS)
         _check_layout(self.layout)
-        _check_integer("k", self.k, 2 if self.encoding == "bloom" else 1, MAX_BITS)
-        _check_integer("h", self.h, 1, MAX_HASHES)
-        _check_integer("m", self.m, 1, MAX_COHORTS)
-        _check_shape(self)
-        _check_probability("f", self.f, below_one=True)
-        _check_probability("p", self.p)
-        _check_probability("q", self.q)
+        encoding = ENCODINGS[self.encoding]
+        check_integer("k", self.k, encoding.least_bits, MAX_BITS)
+        check_integer("h", self.h, 1, MAX_HASHES)
+        check_integer("m", self.m, 1, MAX_COHORTS)
+        encoding.check(self)
+        check_number("f", self.f, "[0, 1)")
+        check_number("p", self.p, "[0, 1]")
+        check_number("q", self.q, "[0, 1]")
         _check_thresholds(self)
         # From here on only what the 32-bit coins can really do.
         object.__setattr__(self, "f", 2 * self.t_f / ONE)
@@ -98,7 +98,7 @@ class Params:
     @classmethod
     def profile(cls, name: str, *, normalize: str = "none") -> Params:
         """Return the named Bloom profile (k = 128, h = 1, m = 128); see PROFILES."""
-        _check_choice("profile", name, tuple(PROFILES))
+        check_choice("profile", name, PROFILES)
         noise = PROFILES[name]
         return cls(k=128, h=1, m=128, f=noise["f"], p=noise["p"], q=noise["q"], normalize=normalize)
 
@@ -119,12 +119,12 @@ class Params:
 
     @property
     def p_star(self) -> float:
-        """Chance that a report shows 1 for a true 0 ([EPK14] Lemma 1)."""
+        """Probability that a report shows 1 for a true 0 ([EPK14] Lemma 1)."""
         return self.f * (self.p + self.q) / 2 + (1 - self.f) * self.p
 
     @property
     def q_star(self) -> float:
-        """Chance that a report shows 1 for a true 1 ([EPK14] Lemma 1)."""
+        """Probability that a report shows 1 for a true 1 ([EPK14] Lemma 1)."""
         return self.f * (self.p + self.q) / 2 + (1 - self.f) * self.q
 
     @property
@@ -134,7 +134,7 @@ class Params:
 
     @property
     def density(self) -> float:
-        """Chance that a random string sets a given bit, 1 - (1 - 1/k)^h."""
+        """Probability that a random string sets a given bit, 1 - (1 - 1/k)^h."""
         return float(-math.expm1(self.h * math.log1p(-1 / self.k))) if self.k > 1 else 1.0
 
     @property
@@ -174,7 +174,7 @@ class Params:
     def from_json(cls, text: str) -> Params:
         """Read what `to_json` wrote.
 
-        Insecure sets are admitted: whoever made this one had to say so then.
+        Insecure sets are admitted: whoever wrote this one had to say so then.
         """
         try:
             document = json.loads(text)
@@ -197,42 +197,8 @@ class Params:
         return params
 
 
-def edge_text(edge: float) -> str:
-    """Write a bucket's edge as the shortest decimal that reads back to the same binary64.
-
-    The form is ECMAScript's Number-to-string (RFC 8785): 10, 0.5, 1e+21, 1e-7.
-    """
-    mantissa, _, exponent = repr(abs(float(edge))).partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    fraction = fraction.rstrip("0")
-    digits = (whole + fraction).lstrip("0").rstrip("0")
-    if not digits:
-        return "0"
-    point = int(exponent or 0) + (
-        len(whole) if whole != "0" else len(fraction.lstrip("0")) - len(fraction)
-    )
-    return ("-" if edge < 0 else "") + _place_point(digits, point)
-
-
-def _place_point(digits: str, point: int) -> str:
-    """Write 0.digits times 10^point as ECMAScript does."""
-    if point > 21 or point <= -6:
-        fraction = f".{digits[1:]}" if len(digits) > 1 else ""
-        return f"{digits[0]}{fraction}e{point - 1:+d}"
-    if point <= 0:
-        return "0." + "0" * -point + digits
-    if len(digits) <= point:
-        return digits + "0" * (point - len(digits))
-    return f"{digits[:point]}.{digits[point:]}"
-
-
 def _canonical(document: dict[str, Any]) -> str:
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices or not isinstance(value, str):
-        raise ParamsError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
 def _check_layout(layout: object) -> None:
@@ -240,76 +206,6 @@ def _check_layout(layout: object) -> None:
         raise ParamsError(f"layout must be a non-empty name, got {layout!r}")
     if any(0xD800 <= ord(c) < 0xE000 for c in layout):
         raise ParamsError("layout must be valid Unicode, got a lone surrogate")
-
-
-def _check_integer(name: str, value: object, low: int, high: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise ParamsError(f"{name} must be an integer in [{low}, {high}], got {value!r}")
-
-
-def _check_probability(name: str, value: object, *, below_one: bool = False) -> None:
-    interval = "[0, 1)" if below_one else "[0, 1]"
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    # A NaN fails both comparisons, so it is outside every range.
-    if not number or not 0 <= value <= 1 or (below_one and value == 1):  # type: ignore[operator]
-        raise ParamsError(f"{name} must be a number in {interval}, got {value!r}")
-
-
-def _check_shape(params: Params) -> None:
-    """Check what the encoding says about h, m and the categories."""
-    if params.encoding != "bloom":
-        for name, value in (("h", params.h), ("m", params.m)):
-            if value != 1:
-                raise ParamsError(f"{name} must be 1 for encoding {params.encoding}, got {value}")
-    named = params.encoding in ("onehot", "flags", "buckets")
-    if not named and params.categories:
-        raise ParamsError(f"categories must be empty for encoding {params.encoding}")
-    if params.normalize != "none" and params.encoding in ("boolean", "buckets"):
-        raise ParamsError(f"normalize must be none for encoding {params.encoding}")
-    if params.encoding == "boolean" and params.k != 1:
-        raise ParamsError(f"k must be 1 for encoding boolean, got {params.k}")
-    if named:
-        _check_categories(params)
-
-
-def _check_categories(params: Params) -> None:
-    names = params.categories
-    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-        raise ParamsError("categories must be a tuple of texts")
-    least = {"onehot": 2, "flags": 1, "buckets": 1}[params.encoding]
-    noun = "edges" if params.encoding == "buckets" else "categories"
-    if len(names) < least:
-        raise ParamsError(f"{noun} must number at least {least}, got {len(names)}")
-    bits = len(names) + 1 if params.encoding == "buckets" else len(names)
-    if params.k != bits:
-        raise ParamsError(
-            f"k must be {bits}, the number of bits that the {noun} need, got {params.k}"
-        )
-    for name in names:
-        if not name or any(ord(c) < 32 or 127 <= ord(c) < 160 for c in name):
-            raise ParamsError(
-                f"{noun} must be non-empty and free of control characters, got {name!r}"
-            )
-        if any(0xD800 <= ord(c) < 0xE000 for c in name):
-            raise ParamsError(f"{noun} must be valid Unicode, got a lone surrogate")
-    if len(set(names)) != len(names):
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise ParamsError(f"{noun} must be distinct, got {twice!r} twice")
-    if params.encoding == "buckets":
-        _check_edges(names)
-
-
-def _check_edges(edges: tuple[str, ...]) -> None:
-    try:
-        numbers = [float(edge) for edge in edges]
-    except ValueError:
-        raise ParamsError("edges must be decimal numbers") from None
-    if not all(math.isfinite(number) for number in numbers):
-        raise ParamsError("edges must be finite")
-    if any(low >= high for low, high in itertools.pairwise(numbers)):
-        raise ParamsError("edges must increase")
-    if any(edge != edge_text(number) for edge, number in zip(edges, numbers, strict=True)):
-        raise ParamsError("edges must be written as shortest decimals; use edge_text")
 
 
 def _check_thresholds(params: Params) -> None:

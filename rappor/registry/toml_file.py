@@ -26,7 +26,9 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from rappor.errors import FileError, MetricError, ParamsError
-from rappor.protocol.params import ENCODINGS, Params, edge_text
+from rappor.protocol.encodings import ENCODINGS
+from rappor.protocol.encodings.buckets import edge_text
+from rappor.protocol.params import Params
 
 _Entry = Mapping[str, Any]
 
@@ -43,7 +45,6 @@ _KEYS: Final = (
     "insecure",
     *_OPTIONAL,
 )
-_NAMES_KEY: Final = {"onehot": "categories", "flags": "categories", "buckets": "edges"}
 
 
 def read_entries(text: str, path: str) -> Iterator[dict[str, Any]]:
@@ -122,7 +123,7 @@ def _read_date(value: object) -> object:
 
 
 def _read_params(name: str, entry: _Entry) -> Params:
-    if entry["encoding"] not in ENCODINGS:
+    if entry["encoding"] not in tuple(ENCODINGS):  # a list in its place is no key
         raise fault(name, "encoding", f"one of {', '.join(ENCODINGS)}", entry["encoding"])
     if not isinstance(insecure := entry.get("insecure", False), bool):
         raise fault(name, "insecure", "true or false", insecure)
@@ -138,17 +139,16 @@ def _read_params(name: str, entry: _Entry) -> Params:
 
 def _read_letters(name: str, entry: _Entry, categories: tuple[str, ...]) -> dict[str, Any]:
     """Return k h m f p q as given, from a profile, or as the encoding implies them."""
-    bloom = entry["encoding"] == "bloom"
+    encoding = ENCODINGS[entry["encoding"]]
     letters = {key: entry[key] for key in _LETTERS if key in entry}
     if "profile" in entry:
         profile = Params.profile(entry["profile"])
-        for key in _LETTERS if bloom else ("f", "p", "q"):
+        for key in _LETTERS if encoding.hashed else ("f", "p", "q"):
             if key in letters:
                 raise MetricError(f"metric {name!r}: {key} must be absent beside a profile")
             letters[key] = getattr(profile, key)
-    if not bloom:
-        # Params compares an explicit k with what the categories need.
-        letters.setdefault("k", len(categories) + (entry["encoding"] in ("boolean", "buckets")))
+    if (k := encoding.implied_bits(categories)) is not None:
+        letters.setdefault("k", k)  # Params compares an explicit k with what the categories need
     for key in ("k", "f", "p", "q"):
         if key not in letters:
             raise MetricError(f"metric {name!r}: {key} must be given, or a profile instead")
@@ -157,7 +157,7 @@ def _read_letters(name: str, entry: _Entry, categories: tuple[str, ...]) -> dict
 
 def _read_categories(name: str, entry: _Entry) -> tuple[str, ...]:
     """Return what Params calls categories, from the key where the encoding has them."""
-    own = _NAMES_KEY.get(entry["encoding"])
+    own = ENCODINGS[entry["encoding"]].categories_key
     for key in ("categories", "edges"):
         if key != own and key in entry:
             raise MetricError(

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from rappor.candidates.hashing import bloom_cells, digest_strings
 from rappor.counts.counts import Counts
 from rappor.errors import ParamsError
-from rappor.protocol.encodings import encoder
+from rappor.protocol.encodings import encoder, encoding_of
+from rappor.protocol.encodings.bloom import LAYOUT
 from rappor.protocol.normalizers import normalize
-from rappor.protocol.params import LAYOUT, Params
+from rappor.protocol.params import Params
 from rappor.simulation.kernels import add_cells, respond, set_bits
 from rappor.simulation.keystream import Keystream
 from rappor.simulation.population import Population
@@ -201,7 +202,7 @@ class _TrueBits(Protocol):
 
 
 def _true_bits(population: Population, params: Params) -> _TrueBits:
-    if params.encoding == "bloom":
+    if encoding_of(params).hashed:
         return _BloomBits(population, params)
     return _TableBits(population, params)
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from rappor.encode import encode_value
 from rappor.errors import RapporError, ReportError
 from rappor.protocol.encodings import encoder, parse_value
-from rappor.protocol.normalizers import normalize
-from rappor.protocol.params import NORMALIZERS, Params
+from rappor.protocol.normalizers import NORMALIZERS, normalize
+from rappor.protocol.params import Params
 from rappor.protocol.randomizer import cohort, permanent
 from rappor.protocol.wire import Upload, encode_base64url, parse_upload
 from rappor.registry.metric import Metric

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from rappor.errors import FileError
-from rappor.privacy.loss import epsilon_inf, epsilon_one
+from rappor.privacy.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
 from rappor_client.cli.parser import Namespace, ProgramParser
 from rappor_client.contents import read_contents
@@ -51,7 +51,7 @@ class ReportRecord:
         params = self.params
         return (
             f"  {self.metric}: {self.status}. It added epsilon = {self.nats:.2f} "
-            f"(epsilon_1 = {epsilon_one(params):.2f}, epsilon_inf = {epsilon_inf(params):.2f}).\n"
+            f"(epsilon_1 = {epsilon_1(params):.2f}, epsilon_inf = {epsilon_inf(params):.2f}).\n"
             f"    Cohort {self.cohort} of {params.m}, {params.k} bits: {self.bits}"
         )
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rappor.errors import DecodeError, FileError, MissingExtraError, RapporError
+from rappor.protocol.encodings import encoding_of
 from rappor_server.analysis.question import ARROW, Question
 from rappor_server.errors import StoreError
 
@@ -193,7 +194,7 @@ def _candidates(question: Question) -> Any:
     from rappor.candidates.candidates import Candidates  # noqa: PLC0415
 
     params = question.release.collections[0].params
-    if params.encoding != "bloom":
+    if not encoding_of(params).hashed:
         return None
     if isinstance(question.candidates, str):
         return Candidates.from_file(question.candidates, normalize=params.normalize)

@@ -13,6 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
 from rappor_server.analysis import releases
 from rappor_server.analysis.question import ARROW, CSV, JSON, Question
@@ -270,7 +271,7 @@ def _decode(body: bytes, kind: type[Body]) -> Body:
 
 
 def _candidates(collector: Collector, metric: Metric, asked: Asked) -> list[str] | str | None:
-    if metric.params.encoding != "bloom":
+    if not encoding_of(metric.params).hashed:
         if asked.candidates is not None:
             raise _unfit(f"candidates must be absent for encoding {metric.params.encoding}")
         return None

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.privacy.loss import epsilon_inf, epsilon_one
+from rappor.privacy.loss import epsilon_1, epsilon_inf
+from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric, Registry
 
 _WEAK_ONE: Final = 4.01
@@ -47,7 +48,7 @@ def check_edit(old: Registry, new: Registry) -> list[Finding]:
 
 
 def _check(metric: Metric, today: datetime.date) -> Iterator[Finding]:
-    one, ever = epsilon_one(metric.params), epsilon_inf(metric.params)
+    one, ever = epsilon_1(metric.params), epsilon_inf(metric.params)
     if one > _WEAK_ONE or ever > _WEAK_EVER:
         yield Finding(
             "warning",
@@ -62,13 +63,14 @@ def _check(metric: Metric, today: datetime.date) -> Iterator[Finding]:
 
 def _compare(old: Metric, new: Metric) -> Iterator[Finding]:
     removed = [c for c in old.params.categories if c not in new.params.categories]
-    if removed and old.params.encoding == new.params.encoding != "buckets":
+    kind = encoding_of(old.params)
+    if removed and kind.names_values and kind.takes_values_of(new.params):
         yield Finding(
             "refused",
             f"{old.name}: a category must stay, got none of {', '.join(removed)}: devices still "
             "hold it",
         )
-    if old.description != new.description and old.params.encoding != new.params.encoding:
+    if old.description != new.description and not kind.takes_values_of(new.params):
         yield Finding(
             "refused",
             f"{old.name}: a name must keep its meaning, got another description and encoding: "

@@ -36,7 +36,7 @@ from planted_faults import (
 )
 from scipy import stats
 
-from rappor import Metric, Params, ParamsError, ReportError, epsilon_inf, epsilon_n, epsilon_one
+from rappor import Metric, Params, ParamsError, ReportError, epsilon_1, epsilon_inf, epsilon_n
 from rappor.auditing.auditor import Audit, audit, audit_coins, audit_timing
 from rappor.auditing.check import ALARM, binomial_p
 from rappor.auditing.lower_bound import LEVEL, game_keys, log_ratio_bound, loss_bound, reachable
@@ -45,7 +45,7 @@ from rappor.auditing.randomness import register_p, shortest_register
 from rappor.auditing.shipped_encoder import Show, shipped_show
 from rappor.auditing.subject import Command, Function, Sampler, shipped, split_command
 from rappor.auditing.timing import timing_check
-from rappor.protocol.params import edge_text
+from rappor.protocol.encodings.buckets import edge_text
 from rappor.protocol.randomizer import system_coins
 
 
@@ -154,12 +154,12 @@ def test_nothing_seen_bounds_nothing() -> None:
 def test_reach_tends_to_the_claim(h: int) -> None:
     """With ever more trials a correct encoder shows all that is claimed."""
     params = Params(k=8, h=h, f=0.5, p=0.25, q=0.75)
-    for n, claim in ((1, epsilon_one(params)), (3, epsilon_n(params, 3)), (None, None)):
+    for n, claim in ((1, epsilon_1(params)), (3, epsilon_n(params, 3)), (None, None)):
         limit = epsilon_inf(params) if claim is None else claim
         assert reachable(params, n, 10**12) == pytest.approx(limit, rel=2e-3)
         assert reachable(params, n, 10**4) < reachable(params, n, 10**6) < limit
     assert reachable(params, None, 10**6) > 0.95 * epsilon_inf(params)
-    assert reachable(params, 1, 10**6) > 0.9 * epsilon_one(params)
+    assert reachable(params, 1, 10**6) > 0.9 * epsilon_1(params)
 
 
 ENCODINGS = {
@@ -236,7 +236,7 @@ def test_full_audit_reaches_the_claims(h: int) -> None:
     result = audit(shipped(audited), audited, trials=1_000_000, n_reports=1)
     assert result.passed, found(result)
     one, _, ever = result.checks[:3]
-    assert 0.9 * epsilon_one(audited.params) <= one.bound <= epsilon_one(audited.params)  # type: ignore[operator]
+    assert 0.9 * epsilon_1(audited.params) <= one.bound <= epsilon_1(audited.params)  # type: ignore[operator]
     assert 0.95 * epsilon_inf(audited.params) <= ever.bound <= epsilon_inf(audited.params)  # type: ignore[operator]
 
 
@@ -460,7 +460,7 @@ def test_time_of_the_shipped_encoder_is_told() -> None:
 ANSWERING = """
 import os, sys
 from rappor.protocol.encodings import encoder
-from rappor.params import Params
+from rappor.protocol.params import Params
 from rappor.protocol.randomizer import instantaneous_response, permanent
 params = Params.from_json(sys.argv[1])
 for line in sys.stdin:

@@ -18,7 +18,7 @@ from rappor.auditing.forger import detectable_share, forge, shift
 from rappor.auditing.observer import _tables, learn, permanent_bits_known
 from rappor.cli.app import run
 from rappor.privacy.linkability import reports_to_recover
-from rappor.protocol.params import edge_text
+from rappor.protocol.encodings.buckets import edge_text
 
 PAPER = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75)
 BROWSER = Params(k=128, h=2, m=8, f=0.5, p=0.25, q=0.75)

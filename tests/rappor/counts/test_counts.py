@@ -467,7 +467,7 @@ import sys
 sys.modules["pyarrow"] = None
 from rappor.counts.counts import Counts
 from rappor.errors import MissingExtraError
-from rappor.params import Params
+from rappor.protocol.params import Params
 try:
     Counts.zero(Params.profile("strict")).to_arrow()
 except MissingExtraError as error:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rappor import Params, ParamsError, epsilon_inf, epsilon_n, epsilon_one
+from rappor import Params, ParamsError, epsilon_1, epsilon_inf, epsilon_n
 from rappor.planning.detection_limit import detection_limit, rare_variance, standard_error
 from rappor.planning.noise import choose_noise, choose_published, enough_lifetime, optimum, shortest
 from rappor.protocol.params import PROFILES, threshold
@@ -42,10 +42,10 @@ def test_no_loss_is_exceeded(
     """After rounding to 32 bits both losses are at most what was asked, and hardly less."""
     epsilon, lifetime = pair
     made = choose_noise(epsilon, lifetime, k=32, h=h, symmetric=symmetric, crowded=crowded)
-    assert epsilon_one(made) <= epsilon
+    assert epsilon_1(made) <= epsilon
     assert epsilon_inf(made) <= lifetime * (1 + 1e-15)
     if epsilon < 10 * h and lifetime < 20 * h:  # beyond, 32-bit coins end
-        assert epsilon_one(made) >= epsilon * 0.997
+        assert epsilon_1(made) >= epsilon * 0.997
         assert epsilon_inf(made) >= lifetime * 0.999
     if symmetric:
         assert made.p + made.q == pytest.approx(1, abs=1e-8)
@@ -55,7 +55,7 @@ def test_no_loss_is_exceeded(
 def test_no_design_of_the_same_privacy_is_better(f: float, p: float, up: float, h: int) -> None:
     """Whatever f, p and q: the one chosen for its losses has no larger variance."""
     other = Params(k=128, h=h, m=1, f=f, p=p, q=p + (1 - p) * up)
-    epsilon, lifetime = epsilon_one(other), epsilon_inf(other)
+    epsilon, lifetime = epsilon_1(other), epsilon_inf(other)
     assume(0.05 <= epsilon <= lifetime <= 40)
     best = choose_noise(epsilon, lifetime, h=h)
     assert rare_variance(best) <= rare_variance(other) * (1 + ROUNDING)
@@ -135,7 +135,7 @@ def test_variances_at_equal_privacy() -> None:
     assert round(optimum(ONE), 3) == 3.151
     chosen = [asymmetric.f, asymmetric.p, asymmetric.q, asymmetric.p_star, asymmetric.q_star]
     assert chosen == pytest.approx([0.2, 0.223909, 0.530677, 0.254586, 0.5], abs=1e-6)
-    exact = choose_noise(epsilon_one(PAPER), epsilon_inf(PAPER), h=2)
+    exact = choose_noise(epsilon_1(PAPER), epsilon_inf(PAPER), h=2)
     assert round(rare_variance(exact), 3) == 6.768
     assert round(rare_variance(two) / rare_variance(asymmetric), 2) == 2.15
     assert round(rare_variance(PAPER) / rare_variance(exact), 2) == 1.16

@@ -24,8 +24,8 @@ from rappor import (
     Question,
     Registry,
     assess,
+    epsilon_1,
     epsilon_inf,
-    epsilon_one,
     plan,
 )
 from rappor.cli.app import run
@@ -198,7 +198,7 @@ def test_a_rare_string_is_near_the_optimum(one: float, ever: float, reports: int
     """Where no limit is set, all collisions together add at most what k and m may."""
     made = plan(1000, epsilon=one, lifetime=ever, reports=reports)
     assert 1 <= made.excess <= (1 + NEGLIGIBLE) ** 2 + 0.005 <= 1.1
-    assert epsilon_one(made.params) <= one
+    assert epsilon_1(made.params) <= one
     assert epsilon_inf(made.params) <= ever
 
 

@@ -94,13 +94,13 @@ def test_cost_is_the_randomizers_own(before: int, after: int) -> None:
     laws = [mixed_law(bit, [OLD] * before + [FAINTER] * after) for bit in values]
     assert kept.kept
     assert kept.epsilon == pytest.approx(worst_of(laws), rel=1e-9)
-    assert kept.ever == epsilon_inf(OLD)
+    assert kept.epsilon_inf == epsilon_inf(OLD)
     redrawn = change_cost(OLD, REDRAWN, before=before, after=after)
     parts = (mixed_law(bit, [OLD] * before) for bit in values)
     others = (mixed_law(bit, [REDRAWN] * after) for bit in values)
     assert not redrawn.kept
     assert redrawn.epsilon == pytest.approx(worst_of(list(parts)) + worst_of(list(others)))
-    assert redrawn.ever == epsilon_inf(OLD) + epsilon_inf(REDRAWN)
+    assert redrawn.epsilon_inf == epsilon_inf(OLD) + epsilon_inf(REDRAWN)
 
 
 def test_no_change_costs_nothing_and_epochs_add() -> None:
@@ -149,6 +149,7 @@ def test_errors_together_are_exact() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_decoder_takes_counts_before_and_after() -> None:
     """One regression over both finds what is held, with the standard error that is predicted."""
     noisier = Params(k=128, m=128, f=BALANCED.f, p=0.2, q=0.5)

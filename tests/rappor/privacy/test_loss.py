@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rappor.errors import ParamsError
-from rappor.privacy.loss import belief_bound, epsilon_inf, epsilon_n, epsilon_one
+from rappor.privacy.loss import belief_bound, epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import PROFILES, Params
 
 
@@ -68,7 +68,7 @@ def test_known_figures(params: Params, n: int, expected: float, tolerance: float
 def test_profiles_keep_their_word(name: str, one: float, ever: float) -> None:
     """The named noise levels lose what they are named for, to the printed digits."""
     params = Params.profile(name)
-    assert epsilon_one(params) == pytest.approx(one, abs=2e-5)
+    assert epsilon_1(params) == pytest.approx(one, abs=2e-5)
     assert epsilon_inf(params) == pytest.approx(ever, abs=5e-5)
     assert set(PROFILES) == {"strict", "balanced", "accurate"}
 
@@ -77,7 +77,7 @@ def test_profiles_keep_their_word(name: str, one: float, ever: float) -> None:
 def test_one_and_infinity_are_the_papers_theorems(params: Params) -> None:
     """Theorem 2 is n = 1, Theorem 1 the limit, and the loss grows in between."""
     p, q, a = params.p_star, params.q_star, params.f / 2
-    assert epsilon_one(params) == pytest.approx(2 * math.log(q * (1 - p) / (p * (1 - q))))
+    assert epsilon_1(params) == pytest.approx(2 * math.log(q * (1 - p) / (p * (1 - q))))
     assert epsilon_inf(params) == pytest.approx(4 * math.log((1 - a) / a))
     losses = [epsilon_n(params, n) for n in range(1, 40)]
     assert losses == sorted(losses)
@@ -91,12 +91,12 @@ def test_encodings_differ_in_what_two_values_can_differ_in() -> None:
     up = math.log(params.q_star / params.p_star)
     down = math.log((1 - params.p_star) / (1 - params.q_star))
     assert up < down
-    assert epsilon_one(params) == pytest.approx(down)
-    assert epsilon_one(coded("boolean", 1, 0.5, 0.2, 0.5)) == pytest.approx(down)
+    assert epsilon_1(params) == pytest.approx(down)
+    assert epsilon_1(coded("boolean", 1, 0.5, 0.2, 0.5)) == pytest.approx(down)
     for encoding in ("onehot", "buckets"):
-        assert epsilon_one(coded(encoding, 5, *noise)) == pytest.approx(up + down)
+        assert epsilon_1(coded(encoding, 5, *noise)) == pytest.approx(up + down)
         assert epsilon_inf(coded(encoding, 5, *noise)) == pytest.approx(2 * math.log(3))
-    assert epsilon_one(coded("flags", 5, *noise)) == pytest.approx(5 * down)
+    assert epsilon_1(coded("flags", 5, *noise)) == pytest.approx(5 * down)
     assert epsilon_inf(coded("flags", 5, *noise)) == pytest.approx(5 * math.log(3))
 
 
@@ -111,7 +111,7 @@ def test_few_bits_leave_less_to_differ_in(k: int, h: int, n_up: int, n_down: int
     up = math.log(one.q_star / one.p_star)
     down = math.log((1 - one.p_star) / (1 - one.q_star))
     expected = n_up * up + n_down * down
-    assert epsilon_one(bloom(*noise, k=k, h=h)) == pytest.approx(expected)
+    assert epsilon_1(bloom(*noise, k=k, h=h)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("encoding", ["bloom", "onehot", "boolean", "flags", "buckets"])
@@ -123,16 +123,16 @@ def test_no_permanent_noise_is_no_bound(encoding: str) -> None:
     fields: dict[str, Any] = {"k": k, "encoding": encoding, "categories": names}
     params = Params(**fields, **noise)
     assert epsilon_inf(params) == math.inf
-    assert epsilon_n(params, 7) == pytest.approx(7 * epsilon_one(params))
-    assert epsilon_n(params, 10**9) == pytest.approx(10**9 * epsilon_one(params))
+    assert epsilon_n(params, 7) == pytest.approx(7 * epsilon_1(params))
+    assert epsilon_n(params, 10**9) == pytest.approx(10**9 * epsilon_1(params))
     for certain in ({"p": 0.0}, {"q": 1.0}):
-        assert epsilon_one(Params(**fields, **noise | certain, insecure=True)) == math.inf
+        assert epsilon_1(Params(**fields, **noise | certain, insecure=True)) == math.inf
 
 
 def test_permanent_noise_bounds_even_certain_bits() -> None:
     """With p = 0 and q = 1 the first report already shows the whole permanent response."""
     params = bloom(0.5, 0, 1)
-    assert epsilon_one(params) == epsilon_n(params, 10**9) == epsilon_inf(params)
+    assert epsilon_1(params) == epsilon_n(params, 10**9) == epsilon_inf(params)
 
 
 def exact_up(params: Params, n: int) -> float:
@@ -172,7 +172,7 @@ def test_nothing_cancels(n: int, f: float, p: float, q: float) -> None:
 def test_losses_are_ordered(f: float, p: float, gap: float, n: int) -> None:
     """One report loses at most n reports do, and those at most what is lost for ever."""
     params = bloom(f, p, p + gap)
-    one, many, ever = epsilon_one(params), epsilon_n(params, n), epsilon_inf(params)
+    one, many, ever = epsilon_1(params), epsilon_n(params, n), epsilon_inf(params)
     assert 0 < one <= many * (1 + 1e-12)
     assert many <= ever * (1 + 1e-12)
     assert many <= n * one * (1 + 1e-12)

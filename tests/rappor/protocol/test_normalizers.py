@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rappor.errors import MissingExtraError, ParamsError, ReportError
-from rappor.protocol.normalizers import normalize
-from rappor.protocol.params import NORMALIZERS
+from rappor.protocol.normalizers import NORMALIZERS, normalize
 
 URL_PARTS = st.lists(
     st.sampled_from([*"/\\:@[]%.。aBßéÉ\u0301-_?# \uff0f", "http:", "//", "::1", "xn--"])

@@ -14,7 +14,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rappor.errors import ParamsError
-from rappor.protocol.params import MAX_BITS, ONE, PROFILES, Params, edge_text, threshold
+from rappor.protocol.encodings.buckets import edge_text
+from rappor.protocol.params import MAX_BITS, ONE, PROFILES, Params, threshold
 
 
 def make(**changes: Any) -> Params:
@@ -70,15 +71,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"layout": ""}, "layout must be a non-empty name, got ''"),
     ({"layout": "\ud800"}, "layout must be valid Unicode, got a lone surrogate"),
     ({"layout": 3}, "layout must be a non-empty name, got 3"),
-    ({"k": 1}, r"k must be an integer in \[2, 2040\], got 1"),
-    ({"k": 2041}, r"k must be an integer in \[2, 2040\], got 2041"),
-    ({"k": 8.0}, r"k must be an integer in \[2, 2040\], got 8.0"),
-    ({"k": "8"}, r"k must be an integer in \[2, 2040\], got '8'"),
+    ({"k": 1}, r"k must be an integer in \[2, 2,040\], got 1"),
+    ({"k": 2041}, r"k must be an integer in \[2, 2,040\], got 2041"),
+    ({"k": 8.0}, r"k must be an integer in \[2, 2,040\], got 8.0"),
+    ({"k": "8"}, r"k must be an integer in \[2, 2,040\], got '8'"),
     ({"h": 0}, r"h must be an integer in \[1, 16\], got 0"),
     ({"h": 17}, r"h must be an integer in \[1, 16\], got 17"),
     ({"h": True}, r"h must be an integer in \[1, 16\], got True"),
-    ({"m": 0}, r"m must be an integer in \[1, 65536\], got 0"),
-    ({"m": 65537}, r"m must be an integer in \[1, 65536\], got 65537"),
+    ({"m": 0}, r"m must be an integer in \[1, 65,536\], got 0"),
+    ({"m": 65537}, r"m must be an integer in \[1, 65,536\], got 65537"),
     ({"f": 1}, r"f must be a number in \[0, 1\), got 1"),
     ({"f": -0.1}, r"f must be a number in \[0, 1\), got -0.1"),
     ({"f": math.nan}, r"f must be a number in \[0, 1\), got nan"),

@@ -23,7 +23,7 @@ from enumeration import (
     permanent_of,
 )
 
-from rappor.privacy.loss import epsilon_inf, epsilon_n, epsilon_one
+from rappor.privacy.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.encodings import encoder
 from rappor.protocol.params import ONE, Params
 from rappor.protocol.randomizer import instantaneous_response, permanent_response
@@ -215,7 +215,7 @@ def test_largest_ratio_of_one_report_is_epsilon_one(noise: Noise) -> None:
     """Over any two inputs of every encoding, the worst outcome's ratio is exp(eps_1)."""
     for params in shapes(noise):
         laws = [reports_of(bits, params) for bits in inputs_of(params)]
-        assert worst_ratio(laws) == pytest.approx(epsilon_one(params), rel=1e-9)
+        assert worst_ratio(laws) == pytest.approx(epsilon_1(params), rel=1e-9)
 
 
 @every_noise
@@ -289,7 +289,7 @@ def test_planted_faults_show_as_infinite_loss(fault: Channel) -> None:
 def test_redrawn_permanent_response_exceeds_epsilon_inf() -> None:
     """If each report drew a new permanent response, losses would add past the lifetime bound."""
     params = Params(k=2, h=1, **NOISES[0])
-    n = math.ceil(epsilon_inf(params) / epsilon_one(params)) + 1
+    n = math.ceil(epsilon_inf(params) / epsilon_1(params)) + 1
     once = [reports_of(bits, params) for bits in inputs_of(params)]
     assert n * worst_ratio(once) > epsilon_inf(params)
     assert epsilon_n(params, n) < epsilon_inf(params)

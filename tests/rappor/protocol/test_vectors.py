@@ -108,7 +108,7 @@ def test_fingerprints() -> None:
 
 def test_bucket_edges_are_written_as_the_vectors_name_them() -> None:
     """Numbers turn into the shortest decimals that the fingerprint hashes."""
-    from rappor.protocol.params import edge_text  # noqa: PLC0415
+    from rappor.protocol.encodings.buckets import edge_text  # noqa: PLC0415
 
     assert [edge_text(edge) for edge in (0.5, 10, 1e21)] == ["0.5", "10", "1e+21"]
 

@@ -1,0 +1,42 @@
+"""The encodings by name, and the one of a parameter set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from rappor.protocol.encodings.bloom import Bloom
+from rappor.protocol.encodings.boolean import Boolean
+from rappor.protocol.encodings.buckets import Buckets
+from rappor.protocol.encodings.encoding import Encoding
+from rappor.protocol.encodings.flags import Flags
+from rappor.protocol.encodings.onehot import OneHot
+
+if TYPE_CHECKING:
+    from rappor.protocol.params import Params
+
+ENCODINGS: Final[Mapping[str, type[Encoding]]] = {
+    kind.name: kind for kind in (Bloom, OneHot, Boolean, Flags, Buckets)
+}
+"""Every encoding, in the order in which they are told."""
+
+
+def encoding_of(params: Params) -> Encoding:
+    """Return the encoding of a parameter set, for what it says of itself."""
+    return ENCODINGS[params.encoding](params)
+
+
+def encoder(params: Params) -> Encoding:
+    """Return the encoding of a parameter set, ready for values.
+
+    Raises ParamsError where no value can be encoded: a foreign hash layout, or categories that
+    the normalizer makes equal.
+    """
+    ready = encoding_of(params)
+    ready.check_values()
+    return ready
+
+
+def parse_value(params: Params, text: str) -> object:
+    """Turn text, as on a command line, into a value of the parameters' encoding."""
+    return encoder(params).parse_value(text)

@@ -1,0 +1,45 @@
+"""Flags: several yes-or-no answers, a bit each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rappor.errors import ReportError
+from rappor.protocol.encodings.encoding import NamedEncoding, normalised_by, told
+
+
+class Flags(NamedEncoding):
+    """Independent yes or no answers: one bit each, any number set."""
+
+    name = "flags"
+    exclusive = False
+
+    def parse_value(self, text: str) -> tuple[str, ...]:
+        """Split names at commas; the empty text names none."""
+        return tuple(text.split(",")) if text else ()
+
+    def bits(self, value: object, cohort: int) -> Iterator[int]:  # noqa: ARG002  (one cohort)
+        """Return the bits of the named flags, given in any order."""
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            raise ReportError(f"a value must be an iterable of names, got {told(value)}")
+        return map(self.bit_of, value)
+
+    @property
+    def true_bits(self) -> range:
+        """Any number."""
+        return range(self.params.k + 1)
+
+    def worst_difference(self, up: float, down: float) -> float:
+        """Return the loss of all bits, each in the direction that tells more."""
+        return self.params.k * max(up, down)
+
+    @property
+    def described(self) -> str:
+        """The flags."""
+        names = ", ".join(self.params.categories)
+        return f"yes or no to each of {self.params.k} flags{normalised_by(self.params)}: {names}"
+
+    @property
+    def contrasts(self) -> list[tuple[str, str]]:
+        """No flag against all of them."""
+        return [("", ",".join(self.params.categories))]

@@ -1,0 +1,35 @@
+"""One-hot: one of several categories, a bit each."""
+
+from __future__ import annotations
+
+from rappor.protocol.encodings.encoding import NamedEncoding, normalised_by
+
+
+class OneHot(NamedEncoding):
+    """Categories: one bit each, exactly one set."""
+
+    name = "onehot"
+    least_categories = 2
+
+    def parse_value(self, text: str) -> str:
+        """Return the text itself."""
+        return text
+
+    def bits(self, value: object, cohort: int) -> list[int]:  # noqa: ARG002  (one cohort)
+        """Return the bit of a category's name."""
+        return [self.bit_of(value)]
+
+    @property
+    def true_bits(self) -> range:
+        """Exactly one."""
+        return range(1, 2)
+
+    def worst_difference(self, up: float, down: float) -> float:
+        """Return the loss of two categories: one bit falls, another rises."""
+        return up + down
+
+    @property
+    def described(self) -> str:
+        """The categories."""
+        names = ", ".join(self.params.categories)
+        return f"exactly one of {self.params.k} categories{normalised_by(self.params)}: {names}"
