@@ -32,10 +32,10 @@ def ask() -> None:
     if ANSWER.exists() or not sys.stdin.isatty():
         return
     question = "May mytool report, with noise, which search engine you use? [y/N] "
-    answer(input(question).strip().lower() in ("y", "yes"))
+    answer(is_yes=input(question).strip().lower() in ("y", "yes"))
 
 
-def answer(is_yes: bool) -> None:
+def answer(*, is_yes: bool) -> None:
     """Keep the person's answer."""
     HOME.mkdir(parents=True, exist_ok=True)
     ANSWER.write_text("yes" if is_yes else "no")
@@ -60,7 +60,7 @@ def search(engine: str) -> None:
 def manage(action: str) -> None:
     """Let the person look, agree or withdraw."""
     if action in ("on", "off"):
-        answer(action == "on")
+        answer(is_yes=action == "on")
     with open_telemetry() as telemetry:
         print("Telemetry is on." if consent() else "Telemetry is off, and nothing is kept.")
         if action == "show":

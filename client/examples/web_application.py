@@ -65,7 +65,7 @@ def account_of(name: str) -> Account:
     return Account(name, device, None if consent is None else bool(consent))
 
 
-def answer(account: Account, is_yes: bool) -> Account:
+def answer(account: Account, *, is_yes: bool) -> Account:
     """Keep a person's answer; a "no" erases their device at once."""
     with accounts() as db:
         db.execute("UPDATE account SET consent = ? WHERE name = ?", (is_yes, account.name))

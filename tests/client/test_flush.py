@@ -7,11 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from devices import Opener, database, metric_of
+from devices import Opener, database
 from rappor_client import Answer, Client, Flushed, FlushReason
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
-
-from rappor import Registry
 
 LATE = constant_coins(2**32 - 1)
 """Every random wait is the longest."""
@@ -136,19 +134,12 @@ def test_wait_that_the_collector_asked_for_is_kept(open_client: Opener, clock: F
     assert second.flush(timeout=0.0).reason is FlushReason.SENT
 
 
-def test_a_wait_that_fits_is_waited_for(tmp_path: Path) -> None:
+def test_a_wait_that_fits_is_waited_for(open_client: Opener) -> None:
     """With time enough, the call itself tries again after the failure."""
     transport = MemoryTransport([None, Answer(status=429, retry_after=0.05)])
-    with Client.open(
-        tmp_path / "device",
-        registry=Registry([metric_of()]),
-        consent=True,
-        transport=transport,
-        coins=constant_coins(0),
-        clock=time.time,
-    ) as client:
-        client.record("page", "x")
-        assert client.flush(timeout=20.0).reason is FlushReason.SENT
+    recorded(open_client, None).close()
+    client = open_client(transport=transport, coins=constant_coins(0), clock=time.time)
+    assert client.flush(timeout=20.0).reason is FlushReason.SENT
     assert len(transport.bodies) == 3
 
 

@@ -37,7 +37,7 @@ def test_show_prints_what_left(
     assert "Cohort 0 of 1, 128 bits: " in printed
     assert "1 report waiting to be sent, 1 report held until the interval ends." in printed
     assert "Counters: accepted 1, recorded 2" in printed
-    assert "An observer who gives even odds that this device holds some value can be" in printed
+    assert "An observer who gives even odds that\nthis device holds some value" in printed
     assert "telltale" not in printed
 
 
