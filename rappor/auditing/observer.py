@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,11 +20,10 @@ from scipy import stats
 from rappor.auditing.pairs import choose_pairs, unpack
 from rappor.errors import ParamsError
 from rappor.privacy.loss import belief_bound, epsilon_1, epsilon_n
+from rappor.progress import Progress
 from rappor.protocol.encodings import encoder
 from rappor.protocol.params import Params
 from rappor.simulation.keystream import Keystream
-
-Progress = Callable[[str, int, int | None], None]
 
 REPORTS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 """How many reports the observer has."""
