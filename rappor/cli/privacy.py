@@ -141,7 +141,7 @@ def _shuffled(
     """Bound losses in a shuffled batch, inside the smallest cohort: the actual or a likely one."""
     if counts_path is None:
         # Half of delta is for a cohort that turns out smaller.
-        smallest, left = likely_smallest_cohort(devices, params.m, chance=delta / 2), delta / 2
+        smallest, left = likely_smallest_cohort(devices, params.m, delta=delta / 2), delta / 2
         if params.m == 1:
             left = delta
     else:
@@ -206,7 +206,7 @@ def _changed(old: Metric, new: Metric, reports: int, devices: int) -> dict[str, 
     }
     for_life = old.epoch is None and new.epoch is None
     cost = change_cost(old.params, new.params, before=reports, after=reports, for_life=for_life)
-    facts |= {key: getattr(cost, key) for key in ("kept", "epsilon", "ever")}
+    facts |= {key: getattr(cost, key) for key in ("kept", "epsilon", "epsilon_inf")}
     if facts["decode_together"]:
         error = joint_error(old.params, new.params, before=devices, after=devices)
         names = ("before", "after", "together", "same_devices")

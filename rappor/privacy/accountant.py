@@ -54,7 +54,7 @@ def account(metrics: Iterable[Metric], *, values: int = 1, reports: int | None =
         check_integer("reports", reports, 1)
     items = []
     for metric in metrics:
-        ever = epsilon_inf(metric.params)
-        each = ever if reports is None else epsilon_n(metric.params, reports)
+        params = metric.params
+        each = epsilon_inf(params) if reports is None else epsilon_n(params, reports)
         items.append(Item(metric=metric.name, epoch=metric.epoch, each=each, epsilon=values * each))
     return Account(items=tuple(items))

@@ -11,7 +11,7 @@ from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 
-_SUSPICION: Final = 0.5
+_EVEN_ODDS: Final = 0.5
 _NEAR_CERTAINTY: Final = 0.99
 
 
@@ -42,27 +42,26 @@ def _pace(interval: str | None) -> str:
 def _one_report(params: Params) -> str:
     epsilon = epsilon_1(params)
     if math.isinf(epsilon):
-        return "WARNING: one report can give the value away with certainty (epsilon infinite)."
-    return f"One report (epsilon {epsilon:.2f}): {_suspicion(epsilon)}."
+        return "WARNING: one report can reveal the value with certainty (epsilon infinite)."
+    return f"One report (epsilon {epsilon:.2f}): {observer_belief(epsilon)}."
 
 
 def _all_reports(metric: Metric) -> str:
     epsilon = epsilon_inf(metric.params)
     if math.isinf(epsilon):
-        return (
-            "WARNING: many reports together give the value away with certainty (epsilon infinite)."
-        )
-    span = f"in one {metric.epoch}" if metric.epoch else "for ever"
-    return f"All reports of one value {span} (epsilon {epsilon:.2f}): {_suspicion(epsilon)}."
+        return "WARNING: many reports can reveal the value with certainty (epsilon infinite)."
+    span = f" in one {metric.epoch}" if metric.epoch else ""
+    return f"All reports of one value{span} (epsilon {epsilon:.2f}): {observer_belief(epsilon)}."
 
 
-def _suspicion(epsilon: float) -> str:
-    low, high = belief_bound(epsilon, _SUSPICION)
+def observer_belief(epsilon: float) -> str:
+    """Say how sure a loss of epsilon nats can make an observer who gives even odds."""
+    low, high = belief_bound(epsilon, _EVEN_ODDS)
     if high > _NEAR_CERTAINTY:
-        return f"a suspicion of {100 * _SUSPICION:.0f} % can come near certainty, either way"
+        return "an observer who gives even odds to a value can come near certainty, either way"
     return (
-        f"a suspicion of {100 * _SUSPICION:.0f} % can become at most {at_most(high)} "
-        f"and at least {math.floor(1000 * low) / 10:g} %"
+        "an observer who gives even odds to a value ends between "
+        f"{math.floor(1000 * low) / 10:g} % and {at_most(high)} sure of it"
     )
 
 

@@ -5,7 +5,7 @@ probability that really happens is t / 2^32; Params keeps that one and forgets t
 that was typed. Accounting, simulation and decoding all read it from here.
 
 One letter, one meaning, as in [EPK14] (arXiv 1407.6981): k bits, h hash functions,
-m cohorts; f the permanent noise, p and q the chances that a 0 and a 1 are sent as a 1.
+m cohorts; f the permanent noise, p and q the probabilities that a 0 and a 1 are sent as a 1.
 """
 
 from __future__ import annotations
@@ -119,12 +119,12 @@ class Params:
 
     @property
     def p_star(self) -> float:
-        """Chance that a report shows 1 for a true 0 ([EPK14] Lemma 1)."""
+        """Probability that a report shows 1 for a true 0 ([EPK14] Lemma 1)."""
         return self.f * (self.p + self.q) / 2 + (1 - self.f) * self.p
 
     @property
     def q_star(self) -> float:
-        """Chance that a report shows 1 for a true 1 ([EPK14] Lemma 1)."""
+        """Probability that a report shows 1 for a true 1 ([EPK14] Lemma 1)."""
         return self.f * (self.p + self.q) / 2 + (1 - self.f) * self.q
 
     @property
@@ -134,7 +134,7 @@ class Params:
 
     @property
     def density(self) -> float:
-        """Chance that a random string sets a given bit, 1 - (1 - 1/k)^h."""
+        """Probability that a random string sets a given bit, 1 - (1 - 1/k)^h."""
         return float(-math.expm1(self.h * math.log1p(-1 / self.k))) if self.k > 1 else 1.0
 
     @property
@@ -174,7 +174,7 @@ class Params:
     def from_json(cls, text: str) -> Params:
         """Read what `to_json` wrote.
 
-        Insecure sets are admitted: whoever made this one had to say so then.
+        Insecure sets are admitted: whoever wrote this one had to say so then.
         """
         try:
             document = json.loads(text)

@@ -1,8 +1,8 @@
 """The device's two randomized responses and what decides them: coins and one secret.
 
-A coin is a uniform 32-bit integer u; a chance with threshold t comes true when u < t. No
+A coin is a uniform 32-bit integer u; it hits a threshold t when u < t. No
 floating-point number takes part. The coins of the permanent response are a function of the
-secret and the true bits, so that it is the same for ever without being stored; those of the
+secret and the true bits, so that it is always the same without being stored; those of the
 instantaneous response come fresh from the system.
 """
 
@@ -63,7 +63,7 @@ def permanent_coins(
 
 
 def permanent_response(bits: bytes, params: Params, coins: Coins) -> bytes:
-    """Replace each bit by 1 with chance f/2 and by 0 with f/2 ([EPK14] section 2)."""
+    """Replace each bit by 1 with probability f/2 and by 0 with f/2 ([EPK14] section 2)."""
     always, never = params.t_f, 2 * params.t_f
     truth = int.from_bytes(bits, "little")
     answer = 0
@@ -74,12 +74,12 @@ def permanent_response(bits: bytes, params: Params, coins: Coins) -> bytes:
 
 
 def instantaneous_response(permanent: bytes, params: Params, coins: Coins = system_coins) -> bytes:
-    """Show each bit as 1 with chance q where it is 1, with chance p where it is 0 ([EPK14] 2)."""
-    chances = params.t_p, params.t_q
+    """Show each bit as 1 with probability q where it is 1, and p where it is 0 ([EPK14] 2)."""
+    thresholds = params.t_p, params.t_q
     memoised = int.from_bytes(permanent, "little")
     answer = 0
     for i, u in zip(range(params.k), coins(params.k), strict=True):
-        bit = u < chances[memoised >> i & 1]
+        bit = u < thresholds[memoised >> i & 1]
         answer |= bit << i
     return answer.to_bytes(params.n_bytes, "little")
 

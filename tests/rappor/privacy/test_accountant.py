@@ -94,13 +94,13 @@ def test_cost_is_the_randomizers_own(before: int, after: int) -> None:
     laws = [mixed_law(bit, [OLD] * before + [FAINTER] * after) for bit in values]
     assert kept.kept
     assert kept.epsilon == pytest.approx(worst_of(laws), rel=1e-9)
-    assert kept.ever == epsilon_inf(OLD)
+    assert kept.epsilon_inf == epsilon_inf(OLD)
     redrawn = change_cost(OLD, REDRAWN, before=before, after=after)
     parts = (mixed_law(bit, [OLD] * before) for bit in values)
     others = (mixed_law(bit, [REDRAWN] * after) for bit in values)
     assert not redrawn.kept
     assert redrawn.epsilon == pytest.approx(worst_of(list(parts)) + worst_of(list(others)))
-    assert redrawn.ever == epsilon_inf(OLD) + epsilon_inf(REDRAWN)
+    assert redrawn.epsilon_inf == epsilon_inf(OLD) + epsilon_inf(REDRAWN)
 
 
 def test_no_change_costs_nothing_and_epochs_add() -> None:
