@@ -38,7 +38,8 @@ Forgery = Literal["all ones", "matched"]
 
 FORGERIES: Final[tuple[Forgery, ...]] = ("all ones", "matched")
 SHARES: Final = (0.0001, 0.001, 0.01)
-"""Forged reports as shares of all: those of one attacker, of a group, of a botnet."""
+"""Forged reports as shares of all: below, near and above what is detected in a million reports
+under `balanced`, .14 %."""
 
 TARGET: Final = "target.com"
 """A string that no device holds."""
@@ -53,6 +54,7 @@ _LEAST_REPORTS, _MOST_REPORTS = 1000, 10**9
 """Fewer reports decode to nothing; more would take hours to forge one by one."""
 
 _MOST_RUNS: Final = 1000
+"""A hundred runs have a standard error of a tenth of one's; more than a thousand add nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,14 @@ from rappor.protocol.encodings.buckets import edge_text
 def metric(**fields: object) -> Metric:
     """Return a metric with these parameters and medium noise."""
     chosen: dict[str, object] = {"k": 32, "f": 0.5, "p": 0.25, "q": 0.75, **fields}
-    params = Params(**chosen)  # type: ignore[arg-type]
-    expires = datetime.date(2030, 1, 1)
-    return Metric(name="audited", params=params, description="d", owner="o", expires=expires)
+    return Metric(
+        name="audited",
+        params=Params(**chosen),  # type: ignore[arg-type]
+        description="d",
+        owner="o",
+        expires=datetime.date(2030, 1, 1),
+        epoch="year",
+    )
 
 
 SMALL = metric()
