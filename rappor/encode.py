@@ -46,7 +46,7 @@ def encode_value(
     """
     metric.check_epoch(epoch)
     params = metric.params
-    own_cohort = cohort(secret, metric.name, params.m)
+    own_cohort = cohort(secret, metric.name, epoch, params)
     bits = encoder(params).encode(value, own_cohort)
     memoised = permanent(secret, metric.name, epoch, params, bits)
     shown = instantaneous_response(memoised, params, coins)

@@ -115,7 +115,7 @@ def test_refused_secret_is_in_no_message(size: int) -> None:
     """Wrong secrets are told by the length that they should have."""
     secret = (TELLTALE.encode() * 8)[:size]
     for refused in (
-        lambda: cohort(secret, "page", 8),
+        lambda: cohort(secret, "page", "", BLOOM),
         lambda: permanent(secret, "page", "", BLOOM, b"\0\0"),
         lambda: encode_value(secret, metric_of(BLOOM), "a"),
     ):

@@ -90,7 +90,7 @@ def start(
     encode = encoder(params)
 
     def show(secret: bytes, name: str, value: str) -> Shown:
-        own = cohort(secret, name, params.m)
+        own = cohort(secret, name, "", params)
         memoised = permanently(secret, name, params, encode.encode(encode.parse_value(value), own))
         seen = memoised if show_permanent else None
         return Shown(own, instantly(memoised, params), seen)
