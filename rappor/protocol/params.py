@@ -79,7 +79,7 @@ class Params:
         check_choice("encoding", self.encoding, ENCODINGS)
         check_choice("normalize", self.normalize, NORMALIZERS)
         _check_layout(self.layout)
-        check_part(self.part, self.encoding)
+        check_part(self.part)
         encoding = ENCODINGS[self.encoding]
         check_integer("k", self.k, encoding.least_bits, MAX_BITS)
         check_integer("h", self.h, 1, MAX_HASHES)

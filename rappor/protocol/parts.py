@@ -60,13 +60,9 @@ def check_parts(parts: Sequence[Part]) -> None:
         raise ParamsError("shares must be at least 2^-32 each and less than 1 in sum")
 
 
-def check_part(name: object, encoding: str) -> None:
-    """Raise ParamsError unless a parameter set of this encoding may have this part."""
-    if name == "":
-        return
-    if encoding != "bloom":
-        raise ParamsError(f"part must be absent for encoding {encoding}")
-    if not isinstance(name, str) or name != WHOLE:
+def check_part(name: object) -> None:
+    """Raise ParamsError unless this is a part's name, or empty."""
+    if name not in ("", WHOLE):
         _prefix_length(name)
 
 

@@ -64,6 +64,8 @@ class Encoding(ABC):
             raise ParamsError(f"categories must be empty for encoding {cls.name}")
         if params.normalize != "none" and not cls.normalizes:
             raise ParamsError(f"normalize must be none for encoding {cls.name}")
+        if params.part and not cls.hashed:
+            raise ParamsError(f"part must be absent for encoding {cls.name}")
 
     @classmethod
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import mmh3
 import numpy as np
@@ -15,7 +16,7 @@ from rappor.candidates.candidates import Candidates
 from rappor.candidates.hashing import bits_in_cohorts, bloom_cells, digest_strings
 from rappor.protocol.params import Params
 
-NOISE = {"f": 0.5, "p": 0.25, "q": 0.75}
+NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
 VALUES = [b"", b"a", "ä€😀".encode(), b"x" * 1000]
 
 

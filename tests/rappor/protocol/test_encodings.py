@@ -173,8 +173,15 @@ def test_what_fits_nowhere_is_reported_without_a_bit(
 
 @pytest.mark.parametrize(
     ("params", "value"),
-    [(ONEHOT, "a"), (FLAGS, ["a", "b"]), (FLAGS, []), (BUCKETS, math.inf), (BUCKETS, 10**400)]
-    + [(BOOLEAN, False), (BLOOM, "")],
+    [
+        (ONEHOT, "a"),
+        (FLAGS, ["a", "b"]),
+        (FLAGS, []),
+        (BUCKETS, math.inf),
+        (BUCKETS, 10**400),
+        (BOOLEAN, False),
+        (BLOOM, ""),
+    ],
 )
 def test_a_value_of_the_encoding_fits(params: Params, value: object) -> None:
     """Any string fits a Bloom filter, the empty one too."""
