@@ -14,9 +14,10 @@ from typing import Any, Final
 
 from rappor.errors import FileError, RapporError
 from rappor.files import read_text
-from rappor.privacy.loss import epsilon_1, epsilon_inf
 from rappor.protocol.encodings import parse_value
-from rappor.registry.metric import Metric, Registry
+from rappor.protocol.loss import epsilon_1, epsilon_inf
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
 from rappor_client import ledger, spool
 from rappor_client.client import Client
 from rappor_client.identity import Device

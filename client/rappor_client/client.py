@@ -15,7 +15,8 @@ from typing import Final, NamedTuple, Self
 
 from rappor.errors import FileError, ParamsError
 from rappor.protocol.randomizer import Coins, system_coins
-from rappor.registry.metric import Metric, Registry
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
 from rappor_client import epoch_memory, ledger, reservoir, spool
 from rappor_client.background import Sender
 from rappor_client.errors import BudgetError, IdentityError
@@ -312,7 +313,7 @@ class Client:
         latched = epoch_memory.latched(db, metric.name, day, self._coins)
         made = latched or made
         try:
-            if metric.interval is None:
+            if metric.interval == "none":
                 spool.add(db, made.report, ledger.charge(db, made, self._caps))
                 outcome = Outcome.RECORDED
             else:

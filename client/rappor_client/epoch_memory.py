@@ -36,7 +36,7 @@ def latched(db: sqlite3.Connection, name: str, day: datetime.date, coins: Coins)
 
 def latch(db: sqlite3.Connection, metric: Metric, made: Made, day: datetime.date) -> None:
     """Let a report's permanent response answer for the epoch, if the metric has epochs."""
-    if metric.epoch is None:
+    if metric.epoch == "life":
         return
     keep_params(db, made.report.params, made.params)
     row = (

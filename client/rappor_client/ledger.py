@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from rappor.errors import ParamsError
-from rappor.privacy.loss import belief_bound, epsilon_reports
 from rappor.privacy.notice import at_most
+from rappor.protocol.loss import belief_bound, epsilon_reports
 from rappor_client.errors import BudgetError
 from rappor_client.prepared import Made
 from rappor_client.state import fact, keep_params, kept_params, set_fact

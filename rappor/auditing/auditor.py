@@ -15,8 +15,8 @@ from rappor.auditing.shipped_encoder import shipped_show
 from rappor.auditing.subject import Ask, Subject
 from rappor.auditing.timing import timing_check
 from rappor.errors import ParamsError
-from rappor.privacy.loss import epsilon_inf, epsilon_n
 from rappor.protocol.encodings import encoding_of
+from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import SECRET_BYTES, Coins
 from rappor.registry.metric import Metric

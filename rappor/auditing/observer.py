@@ -19,8 +19,8 @@ from scipy import stats
 
 from rappor.auditing.pairs import choose_pairs, unpack
 from rappor.errors import ParamsError
-from rappor.privacy.loss import belief_bound, epsilon_1, epsilon_n
 from rappor.protocol.encodings import encoder
+from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_n
 from rappor.protocol.params import Params
 from rappor.simulation.keystream import Keystream
 

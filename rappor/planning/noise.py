@@ -21,7 +21,7 @@ import math
 from typing import Final
 
 from rappor.errors import ParamsError
-from rappor.privacy.loss import epsilon_1
+from rappor.protocol.loss import epsilon_1
 from rappor.protocol.params import ONE, Params, threshold
 
 LOSSES: Final = (1e-3, 40.0)

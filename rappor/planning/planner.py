@@ -13,8 +13,8 @@ from rappor.planning.frequencies import Crowd
 from rappor.planning.noise import check_losses
 from rappor.planning.plans import Plan, finish
 from rappor.planning.power import Question, predict
-from rappor.privacy.loss import epsilon_1, epsilon_inf
 from rappor.protocol.encodings import encoding_of
+from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
 
 MOST_REPORTS: Final = 10**15

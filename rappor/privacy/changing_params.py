@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rappor.privacy.loss import epsilon_inf, epsilon_n, epsilon_reports
+from rappor.protocol.loss import epsilon_inf, epsilon_n, epsilon_reports
 from rappor.protocol.params import Params
 
 

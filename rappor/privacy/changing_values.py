@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from rappor.errors import ParamsError
-from rappor.privacy.loss import epsilon_n
 from rappor.protocol.encodings import encoding_of
+from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import Params
 
 _Truths = tuple[int, int, int]

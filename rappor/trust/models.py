@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from rappor.errors import ParamsError
-from rappor.privacy.loss import epsilon_n
 from rappor.privacy.shuffling import local_for
+from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import ONE, Params
 from rappor.trust.survey import MOST_LOCAL, CoinSurvey, check_epsilon
 

@@ -16,8 +16,8 @@ from places import ROOT
 from rappor import Counts, Params
 from rappor.cli.app import run
 from rappor.privacy.changing_values import change_visibility
-from rappor.privacy.loss import belief_bound, epsilon_inf, epsilon_n
 from rappor.privacy.shuffling import shuffle
+from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
 
 ENTRY = """
 [metrics.{name}]

@@ -17,7 +17,7 @@ from rappor.errors import ParamsError
 from rappor.planning.changed_params import decode_together, joint_error
 from rappor.privacy.accountant import account
 from rappor.privacy.changing_params import change_cost
-from rappor.privacy.loss import epsilon_inf, epsilon_n
+from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.protocol.params import ONE, Params
 from rappor.registry.metric import Metric
 

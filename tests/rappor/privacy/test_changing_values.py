@@ -13,7 +13,7 @@ from enumeration import Distribution, histories_of
 
 from rappor.errors import ParamsError
 from rappor.privacy.changing_values import change_visibility, history_loss
-from rappor.privacy.loss import epsilon_inf, epsilon_n
+from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
 
 NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}

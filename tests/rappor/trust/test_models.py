@@ -21,8 +21,8 @@ from scipy import integrate, stats
 from rappor import CoinSurvey
 from rappor.cli.app import run
 from rappor.errors import ParamsError
-from rappor.privacy.loss import epsilon_inf, epsilon_n
 from rappor.privacy.shuffling import shuffle
+from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.protocol.params import ONE, threshold
 from rappor.trust.central import geometric, laplace
 from rappor.trust.models import (

@@ -67,8 +67,13 @@ def belief_bound(epsilon: float, prior: float) -> tuple[float, float]:
 
 
 def _log_ratio(low: float, high: float) -> float:
-    """Return ln(low / high) of the chances of an answer, without cancelling where they are near."""
-    return math.log1p((low - high) / high) if low > 0 else -math.inf
+    """Return ln(low / high) of the probabilities of an answer.
+
+    log1p keeps the digits where they are near; far from each other it would lose them.
+    """
+    if low > high / 2:
+        return math.log1p((low - high) / high)
+    return math.log(low / high) if low > 0 else -math.inf
 
 
 def _bit_loss(a: float, log_r: float) -> float:
