@@ -49,7 +49,7 @@ _OPTIONAL: Final = (
     "min_cohort",
     "keep_reports",
 )
-_KEYS: Final = (
+KEYS: Final = (
     *_REQUIRED,
     *_LETTERS,
     "profile",
@@ -144,12 +144,12 @@ def _read_entry(name: str, entry: object) -> dict[str, Any]:
 
 def _check_keys(name: str, entry: _Entry) -> None:
     for key, value in entry.items():
-        if isinstance(value, dict) and key not in _KEYS:
+        if isinstance(value, dict) and key not in KEYS:
             raise MetricError(
                 f"metric {name!r}: {key} must not be a table; a name with a dot is quoted, "
                 f'as in [metrics."{name}.{key}"]'
             )
-        check_known(key, _KEYS, f"metric {name!r}: a key")
+        check_known(key, KEYS, f"metric {name!r}: a key")
     for key in _REQUIRED:
         if key not in entry:
             raise MetricError(f"metric {name!r}: {key} must be given{_ADVICE.get(key, '')}")
