@@ -18,9 +18,9 @@ from rappor.auditing.scope import not_examined
 from rappor.auditing.shipped_encoder import shipped_respond
 from rappor.auditing.subject import Request, Subject
 from rappor.auditing.timing import timing_check
-from rappor.privacy.loss import epsilon_inf, epsilon_n
 from rappor.progress import Progress, no_progress
 from rappor.protocol.encodings import encoding_of
+from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import SECRET_BYTES, Coins
 from rappor.ranges import read_count

@@ -21,9 +21,9 @@ from scipy import stats
 from rappor.auditing.pairs import choose_pairs, unpack
 from rappor.errors import ParamsError
 from rappor.privacy.linkability import cohort_bits, link_score, reports_to_recover
-from rappor.privacy.loss import belief_bound, epsilon_1, epsilon_n
 from rappor.progress import Progress, no_progress
 from rappor.protocol.encodings import encoder
+from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_n
 from rappor.protocol.params import Params
 from rappor.ranges import check_integer, read_count
 from rappor.simulation.keystream import Keystream

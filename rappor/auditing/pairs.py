@@ -7,14 +7,13 @@ search looks for pairs that differ in as many cohorts as possible and together s
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.candidates.hashing import bloom_cells, digest_strings
+from rappor.candidates.hashing import bits_in_cohorts, digest_strings
 from rappor.protocol.encodings import encoder, encoding_of
 from rappor.protocol.normalizers import normalize
 from rappor.protocol.params import Params
@@ -78,11 +77,11 @@ def _string_pairs(params: Params) -> list[tuple[str, str]]:
     texts = [f"audit{number:06}.com" for number in range(pool)]  # of one length, and a domain
     digests = digest_strings(normalize(params.normalize, text).encode() for text in texts)
     cohorts = min(params.m, max(1, _COHORTS // params.h))
-    seen = dataclasses.replace(params, m=1, insecure=True)
     differing = np.zeros(pool // 2, dtype=np.int64)
     covered = np.zeros((pool // 2, params.k), dtype=np.bool_)
     for j in range(cohorts):
-        bits = unpack(set_bits(_cells_in(digests, seen, j), params.k).tobytes(), params)
+        here = bits_in_cohorts(digests, np.full(pool, j, dtype=np.uint32), params)
+        bits = unpack(set_bits(here, params.k).tobytes(), params)
         differing += (bits[0::2] ^ bits[1::2]).sum(axis=1)
         covered |= bits[0::2] | bits[1::2]
     chosen: list[int] = []
@@ -94,10 +93,3 @@ def _string_pairs(params: Params) -> list[tuple[str, str]]:
         if len(chosen) >= _LEAST and not missing.any():
             break
     return [(texts[2 * pair], texts[2 * pair + 1]) for pair in chosen]
-
-
-def _cells_in(digests: NDArray[np.uint64], first: Params, cohort: int) -> NDArray[np.int32]:
-    """Hash in cohort c: adding c h (b | 1) to a makes it the first and only cohort."""
-    moved = digests.copy()
-    moved[:, 0] += np.uint64(cohort * first.h) * (digests[:, 1] | np.uint64(1))
-    return bloom_cells(moved, first)

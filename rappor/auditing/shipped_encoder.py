@@ -40,7 +40,7 @@ Respond = Callable[[bytes, str, str], Response]
 def shipped_respond(metric: Metric) -> Respond:
     """Return the project's own encoder as a callable; epochs are left out."""
     metrics = {
-        name: dataclasses.replace(metric, name=name, epoch=None)
+        name: dataclasses.replace(metric, name=name, epoch="life")
         for name in (metric.name, SECOND_METRIC)
     }
     parse = encoder(metric.params).parse_value
@@ -60,7 +60,14 @@ def bit_text(packed: bytes, k: int) -> str:
 def answer(name: str, params_json: str, device: Sequence[str]) -> None:
     """Answer every line of standard input."""
     params = Params.from_json(params_json)
-    metric = Metric(name=name, params=params, description="-", owner="-", expires=datetime.date.max)
+    metric = Metric(
+        name=name,
+        params=params,
+        description="-",
+        owner="-",
+        expires=datetime.date.max,
+        epoch="life",
+    )
     respond = shipped_respond(metric)
     for line in sys.stdin:
         secret = bytes.fromhex(*device) if device else os.urandom(SECRET_BYTES)

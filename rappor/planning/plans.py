@@ -12,7 +12,7 @@ from rappor.errors import MetricError
 from rappor.planning.detection_limit import rare_variance
 from rappor.planning.noise import Budget, choose_noise, choose_published, optimum, shortest
 from rappor.planning.power import Prediction, Question, predict
-from rappor.privacy import loss
+from rappor.protocol import loss
 from rappor.protocol.params import Params
 from rappor.protocol.wire import METRIC_NAME
 

@@ -20,8 +20,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.privacy.loss import epsilon_n
 from rappor.privacy.shuffling import local_for
+from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import ONE, Params
 from rappor.ranges import read_count
 from rappor.trust.noise import GeometricNoise, LaplaceNoise, LocalNoise, Noise

@@ -47,6 +47,7 @@ def test_processes_that_start_together_agree(tmp_path: Path) -> None:
     registry = tmp_path / "metrics.toml"
     registry.write_text(
         '[metrics.page]\ndescription = "a"\nowner = "b"\nexpires = 2030-01-01\n'
+        'epoch = "life"\ninterval = "none"\n'
         'encoding = "bloom"\nprofile = "balanced"\n'
     )
     program = (

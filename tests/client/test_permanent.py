@@ -18,6 +18,7 @@ from devices import UNCAPPED, Opener, metric_of, secret_of
 from rappor_client import Client
 from rappor_client.prepared import prepare
 from rappor_client.testing import FixedClock, MemoryTransport
+from registries import registry_of
 
 from rappor import Params, Registry
 from rappor.protocol.randomizer import expand, permanent, permanent_response
@@ -126,7 +127,7 @@ def test_response_of_a_value_that_comes_back_is_the_same(tmp_path: Path) -> None
     transport = MemoryTransport()
     with Client.open(
         tmp_path / "device",
-        registry=Registry([metric_of(params=clear)]),
+        registry=registry_of(metric_of(params=clear)),
         transport=transport,
         consent=True,
         caps=UNCAPPED,

@@ -19,6 +19,7 @@ def metric(**fields: object) -> Metric:
         owner="o",
         expires=datetime.date(2030, 1, 1),
         epoch="year",
+        interval="none",
     )
 
 

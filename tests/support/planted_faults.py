@@ -90,7 +90,7 @@ def start(
     encode = encoder(params)
 
     def respond(secret: bytes, name: str, value: str) -> Response:
-        own = cohort(secret, name, params.m)
+        own = cohort(secret, name, "", params)
         memoised = permanently(secret, name, params, encode.encode(encode.parse_value(value), own))
         seen = memoised if permanent_seen else None
         return Response(own, instantly(memoised, params), seen)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rappor.errors import ParamsError
-from rappor.privacy.loss import epsilon_inf, epsilon_n
 from rappor.privacy.shuffling import shuffle
+from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.trust.central import laplace
 from rappor.trust.models import rappor_bit, trust_models
 from rappor.trust.noise import LocalNoise
