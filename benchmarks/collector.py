@@ -22,6 +22,8 @@ _TOML = """
 description = "a"
 owner = "b"
 expires = 2100-01-01
+epoch = "life"
+interval = "none"
 encoding = "bloom"
 profile = "balanced"
 """

@@ -36,7 +36,7 @@ def run() -> Outcome:
     )
     report: rappor.Report = rappor.encode_value(bytes(32), metric, "duckduckgo").report
     assert rappor_server.__name__ and report.cohort >= 0
-    with Client.open("x", registry="m.toml", collector="https://example.org") as client:
+    with Client.open("x", registry="m.toml", consent=True, collector="https://a.org") as client:
         return client.record("engine", "duckduckgo")
 """
 

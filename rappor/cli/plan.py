@@ -9,8 +9,8 @@ import click
 from rich.table import Table
 
 from rappor.cli.console import NUMBER, json_option, output, print_json
-from rappor.privacy.loss import belief_bound, epsilon_1, epsilon_inf
 from rappor.privacy.notice import at_most
+from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf
 from rappor.protocol.params import MAX_HASHES, PROFILES, Params
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ def plan(
             raise click.UsageError("give --epsilon and --lifetime, or --profile")
         made = planning.plan(
             question,
-            epsilon=epsilon,
-            lifetime=lifetime,
+            epsilon_1=epsilon,
+            epsilon_inf=lifetime,
             reports=reports,
             share=share,
             max_bytes=max_bytes,
@@ -110,17 +110,23 @@ def _question(
     power: float,
     sure: float,
 ) -> Question:
-    from rappor.planning.frequencies import Crowd
+    from rappor.planning.frequencies import Frequencies
     from rappor.planning.power import Question
     from rappor.simulation.population import Population
 
     if table is None:
-        crowd = Crowd.zipf(candidates, 1.0 if zipf is None else zipf)
+        frequencies = Frequencies.zipf(candidates, 1.0 if zipf is None else zipf)
     elif zipf is None:
-        crowd = Crowd.of_shares(Population.from_csv(table).weights, candidates)
+        frequencies = Frequencies.of_shares(Population.from_csv(table).weights, candidates)
     else:
         raise click.UsageError("give --zipf or --table, not both")
-    return Question(crowd=crowd, correction=correction, level=level, power=power, confidence=sure)
+    return Question(
+        frequencies=frequencies,
+        correction=correction,
+        level=level,
+        power=power,
+        confidence=sure,
+    )
 
 
 def _print(made: Plan, block: str) -> None:
@@ -135,7 +141,7 @@ def _print(made: Plan, block: str) -> None:
 
 
 def _facts(made: Plan) -> Table:
-    from rappor.planning.noise import enough_lifetime
+    from rappor.planning.noise import enough_epsilon_inf
     from rappor.planning.plans import REMEDIES
 
     params, prediction, question = made.params, made.prediction, made.question
@@ -148,7 +154,7 @@ def _facts(made: Plan) -> Table:
     facts.add_row("p*, q*", f"{params.p_star:.6f}, {params.q_star:.6f}")
     facts.add_row("loss, 1 report", _loss(epsilon_1(params)))
     facts.add_row("loss, for ever", _loss(epsilon_inf(params)))
-    enough = enough_lifetime(epsilon_1(params), h=params.h)
+    enough = enough_epsilon_inf(epsilon_1(params), h=params.h)
     if epsilon_inf(params) > 1.01 * enough and abs(params.q_star - 0.5) < 1e-3:
         facts.add_row(
             "enough for ever",
@@ -158,7 +164,7 @@ def _facts(made: Plan) -> Table:
     facts.add_row("a report", f"{params.n_bytes} bytes of bits")
     control = {"bh": "Benjamini-Hochberg", "bonferroni": "Bonferroni"}[question.correction]
     asked = (
-        f"in {made.reports:,} reports, among {question.crowd.n_candidates:,} candidates "
+        f"in {made.reports:,} reports, among {question.frequencies.n_candidates:,} candidates "
         f"({control} {question.level:.3g})"
     )
     if made.share is None:

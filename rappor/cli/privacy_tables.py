@@ -11,8 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 
 from rappor.cli.console import output
-from rappor.privacy.loss import belief_bound
 from rappor.privacy.notice import at_most
+from rappor.protocol.loss import belief_bound
 
 _SUSPICION = 0.5
 

@@ -16,14 +16,16 @@ from places import ROOT
 from rappor import Counts, Params
 from rappor.cli.app import run
 from rappor.privacy.changing_values import change_visibility
-from rappor.privacy.loss import belief_bound, epsilon_inf, epsilon_n
 from rappor.privacy.shuffling import shuffle
+from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
 
 ENTRY = """
 [metrics.{name}]
 description = "d"
 owner = "o"
 expires = 2999-12-31
+epoch = "life"
+interval = "none"
 encoding = "bloom"
 k = 128
 h = 1
