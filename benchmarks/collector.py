@@ -18,6 +18,8 @@ from benchmarks.tables import Table
 _ROOT = Path(__file__).resolve().parents[1]
 _CONNECTIONS = 64
 _TOML = """
+[budget]
+total = inf
 [metrics.page]
 description = "a"
 owner = "b"

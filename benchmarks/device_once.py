@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 _TOML = """
+[budget]
+total = inf
 [metrics.page]
 description = "a"
 owner = "b"

@@ -28,16 +28,16 @@ from rappor.registry.metric import Metric
 from rappor.simulation.keystream import Keystream
 
 _RETURNING: Final = 2000
-"""Devices that are asked again: redrawn noise shows in the first of them, shared noise in 1,000."""
+"""Devices that are asked again: the first reveal redrawn noise, 1,000 reveal shared noise."""
 
 _RETURNING_SLOWLY: Final = 16
-"""The same where each is a process of a tenth of a second or more."""
+"""Devices that are asked again if each needs a process, of a tenth of a second or more."""
 
 _LEAST_TRIALS, _MOST_TRIALS = 1000, 10**9
-"""Fewer devices bound nothing; more would take weeks."""
+"""Fewer devices bound next to nothing; a billion take the shipped encoder days."""
 
 _MOST_REPORTS: Final = 100
-"""Beyond it the loss is that of any number of reports, nearly, and memory grows with it."""
+"""A hundred reports lose nearly epsilon_inf; memory grows with their number."""
 
 _TIMED_PAIRS: Final = 3
 """Pairs of values that are timed, some seconds each."""

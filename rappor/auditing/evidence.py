@@ -59,7 +59,7 @@ class Matches:
 class Unrelated(NamedTuple):
     """Matches of two responses of a device that must share no coins.
 
-    Shared coins show best in `same_bits`, the devices with the same true bits both times.
+    Shared coins are clearest in `same_bits`, the devices with the same true bits both times.
     """
 
     everyone: Matches

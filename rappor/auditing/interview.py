@@ -27,7 +27,7 @@ _BLOCK_BITS: Final = 1 << 22
 """Bits of responses that are looked at at a time: a byte each, they take 4 MB in each array."""
 
 _BLOCK: Final = 1 << 14
-"""Devices that are asked at a time: a second passes at most between two signs of progress."""
+"""Devices that are asked at a time: the shipped encoder takes a second or two for each block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class Interview:
         ]
 
     def _ask(self, rounds: Sequence[Sequence[Request]]) -> list[Answers]:
-        """Put all rounds to one device before the next, and return the answers by round."""
+        """Ask each device in all rounds before the next device, and return the answers by round."""
         requests = [each for device in zip(*rounds, strict=True) for each in device]
         responses = self._subject.respond(requests)
         return [self._read(responses[number :: len(rounds)]) for number in range(len(rounds))]

@@ -157,12 +157,12 @@ def _check_reports(reports: Sequence[int]) -> None:
 class _Group:
     """Devices: the bits of all candidates by cohort, and each device's candidate and cohort.
 
-    `tables` has a (candidates, k) bool array for each cohort; `held` and `cohorts` are
-    (devices,) int64.
+    `tables` has a (candidates, k) bool array for each cohort; `values`, positions in it, and
+    `cohorts` are (devices,) int64.
     """
 
     tables: Sequence[NDArray[np.bool_]]
-    held: NDArray[np.int64]
+    values: NDArray[np.int64]
     cohorts: NDArray[np.int64]
 
     @property
@@ -178,7 +178,7 @@ class _Group:
 
     def truth(self) -> NDArray[np.bool_]:
         """Return the (devices, k) true bits."""
-        each = zip(self.cohorts, self.held, strict=True)
+        each = zip(self.cohorts, self.values, strict=True)
         return np.stack([self.tables[cohort][value] for cohort, value in each])
 
 
@@ -197,7 +197,7 @@ def _draw_devices(
     ]
     return _Group(
         tables=tables,
-        held=rng.integers(len(values), size=devices),
+        values=rng.integers(len(values), size=devices),
         cohorts=rng.integers(len(tables), size=devices),
     )
 
@@ -278,12 +278,12 @@ def _share_named(
     ones: NDArray[np.int64], ratios: NDArray[np.float64], group: _Group
 ) -> NDArray[np.float64]:
     """Return (devices,) float64: 1 where its value scores highest, less where others equal it."""
-    named = np.empty(len(group.held))
+    named = np.empty(len(group.values))
     for cohort, table in enumerate(group.tables):
         rows = np.flatnonzero(group.cohorts == cohort)
         scores = ratios[ones[rows]] @ table.T.astype(np.float64)
         best = scores.max(axis=1, keepdims=True)
         equal = scores >= best - _ROUNDING * np.maximum(1.0, np.abs(best))
-        right = equal[np.arange(len(rows)), group.held[rows]]
+        right = equal[np.arange(len(rows)), group.values[rows]]
         named[rows] = right / equal.sum(axis=1)
     return named

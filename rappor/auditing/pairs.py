@@ -37,7 +37,7 @@ _COHORTS: Final = 128
 
 
 def choose_pairs(params: Params) -> list[tuple[str, str]]:
-    """Return the pairs of values, as texts, that an observer has to tell apart."""
+    """Return the pairs of values, as texts, that an observer has to distinguish."""
     return encoding_of(params).contrasts or _string_pairs(params)
 
 

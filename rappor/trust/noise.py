@@ -16,17 +16,17 @@ class Noise(Protocol):
     """What is added to the true count of the devices that have a property."""
 
     def std_error(self, n_held: int, n: int, /) -> float:
-        """Return its standard deviation, in devices, if `n_held` of n have the property."""
+        """Return the standard deviation of an estimate, in devices."""
 
     def draw(
         self, n_held: int, n: int, runs: int, rng: np.random.Generator, /
     ) -> NDArray[np.floating] | Sequence[float]:
-        """Return `runs` estimates of `n_held`, unclipped."""
+        """Return `runs` estimates of how many of n have the property: `n_held` do. Unclipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalNoise:
-    """Each device's own: it answers yes with probability q if it has the property, else p."""
+    """Noise of the devices: each says yes with probability q if it has the property, else p."""
 
     p: float
     q: float
@@ -46,7 +46,7 @@ class LocalNoise:
 
 @dataclass(frozen=True, slots=True)
 class LaplaceNoise:
-    """A curator's, with the Laplace distribution of scale 1/epsilon [DMNS06]."""
+    """A curator's noise, with the Laplace distribution of scale 1/epsilon [DMNS06]."""
 
     epsilon: float
 
@@ -65,7 +65,7 @@ class LaplaceNoise:
 
 @dataclass(frozen=True, slots=True)
 class GeometricNoise:
-    """A curator's, with P(j) = (1-x)/(1+x) x^|j|, x = e^-epsilon, on the integers j.
+    """A curator's noise, j with probability (1-x)/(1+x) x^|j|, x = e^-epsilon.
 
     Ghosh, Roughgarden and Sundararajan 2009.
     """

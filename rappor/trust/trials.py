@@ -31,7 +31,7 @@ class Trial:
 
 
 def try_model(model: Model, *, n_held: int, n: int, runs: int, seed: int | None = None) -> Trial:
-    """Compare a model's standard error with what trials show.
+    """Compare a model's standard error with the error of trials.
 
     Raises ParamsError for counts outside their range.
     """

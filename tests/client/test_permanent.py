@@ -93,7 +93,9 @@ def test_response_outlives_processes_restarts_and_changes_of_p_and_q(
     open_client: Opener, tmp_path: Path
 ) -> None:
     """Bit for bit, in this process, the next, and another one."""
-    registry = '[metrics.page]\ndescription="a"\nowner="b"\nexpires=2100-01-01\n'
+    registry = (
+        '[budget]\ntotal = inf\n[metrics.page]\ndescription="a"\nowner="b"\nexpires=2100-01-01\n'
+    )
     registry += 'encoding="bloom"\nk=128\nm=64\nf=0.5\np={p}\nq={q}\n'
     folder = tmp_path / "device"
     program = (

@@ -35,6 +35,8 @@ ONEHOT = Params(k=3, encoding="onehot", categories=("a", "b", "c"), **NOISE)
 FLAGS = Params(k=2, encoding="flags", categories=("a", "b"), **NOISE)
 BUCKETS = Params(k=3, encoding="buckets", categories=("0", "1"), **NOISE)
 TOML = """
+[budget]
+total = inf
 [metrics.page]
 description = "a"
 owner = "b"

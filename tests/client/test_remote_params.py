@@ -21,6 +21,8 @@ STRICT = Params.profile("strict")
 ACCURATE = Params.profile("accurate")
 CAP = OfferCap(epsilon_1=2.001, epsilon_inf=4.001)
 OFFERED = """
+[budget]
+total = inf
 [metrics.page]
 description = "offered"
 owner = "someone else"

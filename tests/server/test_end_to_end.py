@@ -20,6 +20,8 @@ N_DEVICES = 2000
 N_WORDS = 20
 FALSE_ALARM = 1e-9
 TOML = """
+[budget]
+total = inf
 [metrics.word]
 description = "A word, for this test only: the noise protects nobody"
 owner = "tests"

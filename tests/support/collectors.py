@@ -28,6 +28,8 @@ TODAY = datetime.date(2026, 11, 21)
 PARAMS = Params(k=16, m=4, f=0.5, p=0.25, q=0.75)
 BOOLEAN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
 REGISTRY = """
+[budget]
+total = inf
 [metrics.page]
 description = "Home page"
 owner = "a@example.org"

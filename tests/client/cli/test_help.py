@@ -25,6 +25,8 @@ from rappor import Registry
 COMMANDS = ["show", "reset", "send", "completion"]
 HELPS = [["--help"], *([name, "--help"] for name in COMMANDS)]
 TOML = """
+[budget]
+total = inf
 [metrics.search_engine]
 description = "a"
 owner = "b"

@@ -12,6 +12,8 @@ from rappor_client.cli import main
 from rappor import Registry
 
 TOML = """
+[budget]
+total = inf
 [metrics.page]
 description = "a"
 owner = "b"

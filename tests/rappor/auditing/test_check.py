@@ -22,7 +22,7 @@ def test_p_values_are_exact(n: int, probability: float) -> None:
 
 
 def test_a_check_says_what_deviates_most() -> None:
-    """The sentence and the numbers are those of the least likely count, of all that were made."""
+    """The sentence and the numbers are those of the least likely of all counts."""
     cases = [Case("bit 7 given true 0", 252, 500, 0.5), Case("bit 8 given true 0", 0, 0, 0.5)]
     check = binomial_check("share of ones", [*cases, Case("bit 119 given true 1", 488, 880, 0.5)])
     assert check.detail == (

@@ -65,7 +65,7 @@ def test_each_frequency_is_bounded_as_often_as_said(n: int) -> None:
 
 @pytest.mark.parametrize(("h", "n"), [(1, 1), (2, 1), (1, 2)])
 def test_bound_is_above_the_loss_as_rarely_as_said(h: int, n: int) -> None:
-    """Of a correct encoder, for every rule of the best kind, summed over all counts."""
+    """The probability is summed over all counts of a correct encoder, for every best rule."""
     params = Params(k=2 * h, h=h, f=0.5, p=0.25, q=0.625)
     distribution = histories_of(bytes([(1 << h) - 1]), params, n)
     outcomes = unpack(b"".join(distribution), params)

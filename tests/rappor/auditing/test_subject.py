@@ -95,7 +95,7 @@ def test_answers_that_are_none_are_refused(program: str, sentence: str) -> None:
 
 
 def test_a_command_that_is_none_is_refused() -> None:
-    """So is one that does not exist, or cannot be split."""
+    """A command that does not exist, or cannot be split into words, is refused."""
     with pytest.raises(ReportError, match="must start"):
         audit(Command(SMALL.params, ["/no/such/program"]), SMALL, trials=1000)
     for text in ("", "'"):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rappor.candidates.candidates import Candidates
 from rappor.candidates.hashing import bloom_cells, digest_strings
-from rappor.errors import FileError, ReportError
+from rappor.errors import FileError, ParamsError, ReportError
 from rappor.protocol.params import Params
 
 
@@ -95,6 +96,13 @@ def test_a_list_is_taken_as_it_is() -> None:
         Candidates.from_list(["\ud800"])
     with pytest.raises(ReportError, match="must be a text, got int"):
         Candidates.from_list([7])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("text", ["engines.txt", b"engines.txt"])
+def test_a_text_is_no_list(text: Any) -> None:
+    """Its letters are not meant; what reads a file is named."""
+    with pytest.raises(ParamsError, match=r"use Candidates.from_file\(path\)"):
+        Candidates.from_list(text)
 
 
 def test_candidates_are_normalised_before_they_are_compared(tmp_path: Path) -> None:

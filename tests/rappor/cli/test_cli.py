@@ -18,6 +18,8 @@ from rappor.encode import encode_value
 SECRET = "07" * 32
 
 REGISTRY = """
+[budget]
+total = inf
 [metrics.engine]
 description = "Where a typed query goes"
 owner = "search@example.org"

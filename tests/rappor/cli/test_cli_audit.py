@@ -12,6 +12,8 @@ import pytest
 from rappor.cli.app import run
 
 ENTRY = """
+[budget]
+total = inf
 [metrics.{name}]
 description = "d"
 owner = "o"

@@ -20,6 +20,8 @@ from rappor.privacy.shuffling import shuffle
 from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
 
 ENTRY = """
+[budget]
+total = inf
 [metrics.{name}]
 description = "d"
 owner = "o"
