@@ -12,6 +12,7 @@
 """An analyst's notebook: plan a collection, simulate it, decode it and look at the result."""
 
 import datetime
+import math
 
 from rappor import (
     Candidates,
@@ -51,12 +52,14 @@ print(f"A word on {wanted:.1%} of the devices takes {needed:,} reports.\n")
 # An observer gives even odds that a device holds some word. How sure can they become?
 
 # %%
-for n_reports in (1, 2, 10):
-    epsilon = epsilon_n(params, n_reports)
+losses = {f"{n} of them": epsilon_n(params, n) for n in (1, 2, 10)}
+losses["any number"] = epsilon_inf(params)
+print("Reports of one word, and what an observer can make of even odds")
+for reports, epsilon in losses.items():
     _, most = belief_bound(epsilon, prior=0.5)
-    print(f"{n_reports} reports of one word: epsilon = {epsilon:.2f}, at most {most:.1%} sure")
-_, most = belief_bound(epsilon_inf(params), prior=0.5)
-print(f"any number of them: epsilon = {epsilon_inf(params):.2f}, at most {most:.1%} sure\n")
+    # A bound is rounded up.
+    print(f"{reports:10}  epsilon = {epsilon:.2f}, at most {math.ceil(1000 * most) / 10} % sure")
+print()
 
 # %% [markdown]
 # This is what the people concerned read:
@@ -65,6 +68,7 @@ print(f"any number of them: epsilon = {epsilon_inf(params):.2f}, at most {most:.
 metric = Metric(
     name="word",
     params=params,
+    epoch="quarter",
     expires=datetime.date(2100, 1, 1),
     description="The word that a device holds",
     owner="words@example.org",
