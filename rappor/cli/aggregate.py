@@ -10,7 +10,7 @@ import click
 
 from rappor.cli.console import Slow, json_option, print_json, registry_option
 from rappor.errors import DecodeError, FileError, MetricError
-from rappor.registry.metric import Registry
+from rappor.registry.registry import Registry
 
 if TYPE_CHECKING:
     from rappor.counts.counts import Counts

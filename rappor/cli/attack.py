@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 from rich.table import Table
@@ -21,8 +22,8 @@ from rappor.cli.options import metric_options
 from rappor.registry.metric import Metric
 
 if TYPE_CHECKING:
-    from rappor.auditing.forger import Moved
-    from rappor.auditing.observer import Learned
+    from rappor.auditing.forger import Moved, Poisoning
+    from rappor.auditing.observer import Exposure
 
 _WITH, _WITHOUT = "with the permanent response", "without"
 
@@ -55,35 +56,20 @@ def longitudinal(
     the candidates. No observer can name more than "at most".
     """
     from rappor import auditing
-    from rappor.privacy import linkability
 
-    params = metric.params
     with Slow() as slow:
-        worlds = {
-            memoised: auditing.learn(
-                params,
-                memoised=memoised,
-                devices=devices,
-                candidates=candidates,
-                seed=seed,
-                progress=slow,
-            )
-            for memoised in (True, False)
-        }
-    facts: dict[str, Any] = {
-        "reports_to_recover": linkability.reports_to_recover(params),
-        "link_score": linkability.link_score(params),
-        "cohort_bits": linkability.cohort_bits(params),
-        "ceiling": worlds[True][0].ceiling,
-    }
+        exposure = auditing.observe(
+            metric.params, devices=devices, candidates=candidates, seed=seed, progress=slow
+        )
     if chart is not None:
-        _draw_learned(worlds, chart)
+        _draw_learned(exposure, chart)
     if as_json:
-        rows = [dataclasses.asdict(each) for learned in worlds.values() for each in learned]
-        print_json({"metric": metric.name, "params": metric.fingerprint, **facts, "rows": rows})
+        document = dataclasses.asdict(exposure)
+        rows = [*document.pop("memoised"), *document.pop("redrawn")]
+        print_json({"metric": metric.name, "params": metric.fingerprint, **document, "rows": rows})
         return
-    _print_learned(worlds)
-    click.echo(_told(facts, params.k))
+    _print_learned(exposure)
+    click.echo(_told(exposure, metric.params.k))
 
 
 @attack.command()
@@ -121,49 +107,41 @@ def poisoning(
     ones do. The check refuses numbers of ones that no honest device sends.
     """
     from rappor import auditing
-    from rappor.auditing.forger import SHARES
 
-    params = metric.params
-    fake = auditing.detectable_share(params, reports, n_candidates=candidates)
     with Slow() as slow:
-        moved = auditing.forge(
-            params,
-            shares=shares or SHARES,
+        poisoned = auditing.forge(
+            metric.params,
+            shares=shares or auditing.SHARES,
             n_reports=reports,
+            n_candidates=candidates,
             runs=runs,
             seed=seed,
             progress=slow,
         )
-    worth = auditing.shift(params)
     if chart is not None:
-        _draw_moved(moved, chart)
+        _draw_moved(poisoned.moved, chart)
     if as_json:
         print_json(
             {
                 "metric": metric.name,
                 "params": metric.fingerprint,
-                "reports": reports,
-                "shift": worth,
-                "detectable_share": fake,
-                "rows": [dataclasses.asdict(each) for each in moved],
+                "reports": poisoned.n_reports,
+                "shift": poisoned.shift,
+                "detectable_share": poisoned.detectable_share,
+                "rows": [dataclasses.asdict(each) for each in poisoned.moved],
             }
         )
         return
-    _print_moved(moved)
-    click.echo(
-        f"\nOne forged report counts as {worth:.2f}. Among {candidates:,} candidates a string\n"
-        f"that nobody has is detected about half the time (Bonferroni 5 %) when {fake:.4%}\n"
-        f"of {reports:,} reports are forged."
-    )
+    _print_moved(poisoned)
 
 
-def _print_learned(worlds: dict[bool, list[Learned]]) -> None:
+def _print_learned(exposure: Exposure) -> None:
     table = Table(box=None, pad_edge=False)
     table.add_column("reports", justify="right")
     titles = ("permanent bits", "true bits", "values", "at most", "true bits", "values", "at most")
     for number, title in enumerate(titles):
         table.add_column(title, justify="right", style="dim" if number > 3 else "")
-    for kept, redrawn in zip(worlds[True], worlds[False], strict=True):
+    for kept, redrawn in zip(exposure.memoised, exposure.redrawn, strict=True):
         cells = [kept.permanent_bits or 0.0, kept.true_bits, kept.values, kept.bound]
         cells += [redrawn.true_bits, redrawn.values, redrawn.bound]
         table.add_row(f"{kept.n:,}", *(f"{cell:.1%}" for cell in cells))
@@ -171,25 +149,25 @@ def _print_learned(worlds: dict[bool, list[Learned]]) -> None:
     output().print(table)
 
 
-def _told(facts: dict[str, Any], k: int) -> str:
-    known = facts["reports_to_recover"]
+def _told(exposure: Exposure, k: int) -> str:
+    known = exposure.reports_to_recover
     often = "more than ten thousand reports" if known is None else f"{known:,} reports"
     return (
         f"\nAll {k} permanent bits are known with 99 % after {often}; what remains is\n"
-        f"the loss for ever. The true bits alone would name {facts['ceiling']:.1%} of the values:\n"
+        f"epsilon_inf. The true bits alone would name {exposure.ceiling:.1%} of the values:\n"
         "others share their bits.\n"
-        f"Two reports of one device stand out by {facts['link_score']:.2f} standard deviations, "
-        f"and its cohort\nlinks them by {facts['cohort_bits']:.1f} bits."
+        f"Two reports of one device stand out by {exposure.link_score:.2f} standard deviations, "
+        f"and its cohort\nlinks them by {exposure.cohort_bits:.1f} bits."
     )
 
 
-def _print_moved(moved: list[Moved]) -> None:
+def _print_moved(poisoned: Poisoning) -> None:
     table = Table(box=None, pad_edge=False)
     for title in ("forged", "reports", "check"):
         table.add_column(title)
     for title in ("counted", "formula", "bit counts", "decoded", "std error"):
         table.add_column(title, justify="right")
-    for each in moved:
+    for each in poisoned.moved:
         moves = (each.formula, each.bits, each.decoded)
         table.add_row(
             f"{each.share:.4%}",
@@ -200,13 +178,18 @@ def _print_moved(moved: list[Moved]) -> None:
             f"{each.std_error:,.0f}",
         )
     output().print(table)
+    click.echo(
+        f"\nOne forged report counts as {poisoned.shift:.2f}. Among {poisoned.n_candidates:,} "
+        "candidates a string\nthat nobody has is detected about half the time (Bonferroni 5 %) "
+        f"when {poisoned.detectable_share:.4%}\nof {poisoned.n_reports:,} reports are forged."
+    )
 
 
-def _draw_learned(worlds: dict[bool, list[Learned]], path: str) -> None:
+def _draw_learned(exposure: Exposure, path: str) -> None:
     from rappor.reporting.charts import Axis, line_chart, save, side_by_side
 
-    names = {True: _WITH, False: _WITHOUT}
-    learned = [(names[kept], each) for kept, rows in worlds.items() for each in rows]
+    learned = [(_WITH, each) for each in exposure.memoised]
+    learned += [(_WITHOUT, each) for each in exposure.redrawn]
     x = Axis(field="n", title="reports of one device", log=True)
     values = line_chart(
         [{"n": each.n, "share": each.bound, "world": name} for name, each in learned],
@@ -226,7 +209,7 @@ def _draw_learned(worlds: dict[bool, list[Learned]], path: str) -> None:
     save(side_by_side(values, bits), path)
 
 
-def _draw_moved(moved: list[Moved], path: str) -> None:
+def _draw_moved(moved: Sequence[Moved], path: str) -> None:
     from rappor.reporting.charts import Axis, line_chart, save
 
     shares = [each.share for each in moved]

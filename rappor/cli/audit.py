@@ -14,7 +14,7 @@ from rappor.errors import RapporError
 from rappor.registry.metric import Metric
 
 if TYPE_CHECKING:
-    from rappor.auditing.check import Check
+    from rappor.auditing.auditor import Audit
     from rappor.auditing.subject import Subject
 
 
@@ -64,19 +64,17 @@ def audit(
         result = auditing.audit(
             subject, metric, trials=trials, n_reports=reports, seed=seed, progress=slow
         )
-        checks = list(result.checks)
         if command is None:
             slow("testing coins", 0, None)
-            checks += auditing.audit_coins(metric.params, system_coins)
+            result = result.with_checks(auditing.audit_coins(metric.params, system_coins))
         if timing:
-            checks += auditing.audit_timing(metric, progress=slow)
-    n_faults = sum(check.verdict == "fault" for check in checks)
+            result = result.with_checks(auditing.audit_timing(metric, progress=slow))
     if as_json:
-        print_json(_document(metric, trials, reports, checks))
+        print_json(_document(result))
     else:
-        _print(checks)
-    if n_faults:
-        raise FaultFoundError(f"{n_faults} of {len(checks)} checks found a fault")
+        _print(result)
+    if result.faults:
+        raise FaultFoundError(f"{len(result.faults)} of {len(result.checks)} checks found a fault")
 
 
 class FaultFoundError(RapporError):
@@ -100,24 +98,28 @@ def _subject(
     )
 
 
-def _document(metric: Metric, trials: int, reports: int, checks: list[Check]) -> dict[str, Any]:
+def _document(result: Audit) -> dict[str, Any]:
     return {
-        "metric": metric.name,
-        "params": metric.fingerprint,
-        "trials": trials,
-        "reports": reports,
-        "passed": all(check.verdict != "fault" for check in checks),
-        "checks": [dataclasses.asdict(check) for check in checks],
+        "metric": result.metric.name,
+        "params": result.metric.fingerprint,
+        "trials": result.trials,
+        "reports": result.n_reports,
+        "passed": result.passed,
+        "checks": [dataclasses.asdict(check) for check in result.checks],
+        "not_examined": result.not_examined,
     }
 
 
-def _print(checks: list[Check]) -> None:
+def _print(result: Audit) -> None:
     table = Table(box=None, pad_edge=False)
     for title in ("check", "verdict", "what was seen"):
         table.add_column(title)
     table.add_column("p", justify="right")
-    for check in checks:
+    for check in result.checks:
         style = {"fault": "bold red", "pass": "green"}.get(check.verdict, "yellow")
         p_value = "" if check.p_value is None else f"{check.p_value:.2g}"
         table.add_row(check.name, f"[{style}]{check.verdict}[/]", check.detail, p_value)
     output().print(table)
+    click.echo("\nEpsilons are in nats. This audit did not look at:")
+    for sentence in result.not_examined:
+        click.echo(f"- {sentence}")

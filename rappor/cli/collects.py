@@ -9,7 +9,7 @@ import click
 
 from rappor.cli.console import registry_option
 from rappor.privacy.notice import describe
-from rappor.registry.metric import Registry
+from rappor.registry.registry import Registry
 
 _WIDTH = 92
 

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from rappor.errors import ParamsError
-from rappor.registry.metric import Metric, Registry
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
 
 
 def _read_number(text: str) -> int:

@@ -11,8 +11,8 @@ import click
 from rappor.cli.console import NUMBER, Slow, json_option, print_json, seed_option
 from rappor.errors import FileError
 from rappor.files import read_text
-from rappor.privacy.loss import belief_bound, epsilon_1, epsilon_inf
 from rappor.privacy.notice import at_most
+from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf
 from rappor.protocol.params import PROFILES, Params
 
 if TYPE_CHECKING:

@@ -113,4 +113,11 @@ def _check_one_way() -> None:
 def _unnamed(params: Params | None) -> Metric:
     if params is None:
         raise click.UsageError("give --registry and --metric, or --profile, or -f, -p and -q")
-    return Metric(name="any", params=params, description="-", owner="-", expires=datetime.date.max)
+    return Metric(
+        name="any",
+        params=params,
+        description="-",
+        owner="-",
+        expires=datetime.date.max,
+        epoch="life",
+    )

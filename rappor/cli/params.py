@@ -11,8 +11,8 @@ from rich.table import Table
 from rappor.cli.console import NUMBER, json_option, output, print_json
 from rappor.cli.options import metric_options
 from rappor.planning.detection_limit import detection_limit, standard_error
-from rappor.privacy.loss import belief_bound, epsilon_1, epsilon_inf, epsilon_n
 from rappor.privacy.notice import at_most
+from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 

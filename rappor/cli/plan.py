@@ -9,8 +9,8 @@ import click
 from rich.table import Table
 
 from rappor.cli.console import NUMBER, json_option, output, print_json
-from rappor.privacy.loss import belief_bound, epsilon_1, epsilon_inf
 from rappor.privacy.notice import at_most
+from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf
 from rappor.protocol.params import MAX_HASHES, PROFILES, Params
 
 if TYPE_CHECKING:

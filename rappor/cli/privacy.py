@@ -16,12 +16,13 @@ from rappor.privacy.accountant import account
 from rappor.privacy.changing_params import change_cost
 from rappor.privacy.changing_values import change_visibility
 from rappor.privacy.linkability import cohort_bits, link_score, reports_to_recover
-from rappor.privacy.loss import belief_bound, epsilon_inf, epsilon_n
 from rappor.privacy.notice import promise
 from rappor.privacy.shuffling import likely_smallest_cohort, shuffle
+from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
 from rappor.ranges import check_number
-from rappor.registry.metric import Metric, Registry
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
 
 if TYPE_CHECKING:
     from rappor.reporting.charts import Chart
@@ -87,8 +88,8 @@ def privacy(
     facts = {
         **_parameters(chosen),
         "beliefs": list(_beliefs(chosen)),
-        "promise": None if metric is None else promise(metric.epoch),
-        "changes": [] if metric is not None and metric.epoch else list(_changes(chosen)),
+        "promise": None if metric is None else promise(metric),
+        "changes": [] if metric is not None and metric.epoch != "life" else list(_changes(chosen)),
         "shuffled": _shuffled(chosen, devices, counts_path, delta),
         "linking": _linking(chosen),
     }
@@ -141,7 +142,7 @@ def _shuffled(
     """Bound losses in a shuffled batch, inside the smallest cohort: the actual or a likely one."""
     if counts_path is None:
         # Half of delta is for a cohort that turns out smaller.
-        smallest, left = likely_smallest_cohort(devices, params.m, chance=delta / 2), delta / 2
+        smallest, left = likely_smallest_cohort(devices, params.m, delta=delta / 2), delta / 2
         if params.m == 1:
             left = delta
     else:
@@ -204,9 +205,9 @@ def _changed(old: Metric, new: Metric, reports: int, devices: int) -> dict[str, 
         "devices": devices,
         "decode_together": decode_together(old.params, new.params),
     }
-    for_life = old.epoch is None and new.epoch is None
+    for_life = old.epoch == new.epoch == "life"
     cost = change_cost(old.params, new.params, before=reports, after=reports, for_life=for_life)
-    facts |= {key: getattr(cost, key) for key in ("kept", "epsilon", "ever")}
+    facts |= {key: getattr(cost, key) for key in ("kept", "epsilon", "epsilon_inf")}
     if facts["decode_together"]:
         error = joint_error(old.params, new.params, before=devices, after=devices)
         names = ("before", "after", "together", "same_devices")

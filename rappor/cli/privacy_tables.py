@@ -11,8 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 
 from rappor.cli.console import output
-from rappor.privacy.loss import belief_bound
 from rappor.privacy.notice import at_most
+from rappor.protocol.loss import belief_bound
 
 _SUSPICION = 0.5
 
@@ -172,7 +172,7 @@ def _changed(change: dict[str, Any]) -> Iterator[str]:
     yield start
     yield (
         f"{n} reports of a value before and {n} after lose {_nats(change['epsilon'])} nats, any "
-        f"number {_nats(change['ever'])}."
+        f"number {_nats(change['epsilon_inf'])}."
     )
     if not change["decode_together"]:
         yield "Counts before and after answer different questions and are decoded apart."

@@ -89,28 +89,19 @@ def trust(
 
 def _row(model: Model, devices: int, share: float, runs: int, seed: int | None) -> dict[str, Any]:
     """Return what the model promises and how well it answers."""
-    held = round(share * devices)
-    observed = _trial(model, held, devices, runs, seed)
+    from rappor.trust.trials import try_model
+
+    trial = try_model(model, n_held=round(share * devices), n=devices, runs=runs, seed=seed)
     return {
         "model": model.name,
         "trusted": model.trusted,
         "epsilon": model.epsilon,
         "delta": model.delta,
-        "epsilon_collector": model.collector,
-        "epsilon_ten": model.ten,
-        "std_error": model.std_error(held, devices),
-        "observed": observed,
+        "epsilon_of_collector": model.epsilon_of_collector,
+        "epsilon_10": model.epsilon_10,
+        "std_error": trial.std_error,
+        "observed": trial.observed,
     }
-
-
-def _trial(model: Model, held: int, devices: int, runs: int, seed: int | None) -> float:
-    """Return the root mean square error of so many trials, in devices."""
-    import numpy as np
-
-    from rappor.trust.trials import run_trials
-
-    estimates = run_trials(model, n_held=held, n=devices, runs=runs, seed=seed)
-    return float(np.sqrt(np.mean((estimates - held) ** 2)))
 
 
 def _print(
@@ -127,12 +118,12 @@ def _print(
     ):
         table.add_column(name, justify="left" if i < 2 else "right")
     for row in rows:
-        collector = row["epsilon_collector"]
+        collector = row["epsilon_of_collector"]
         table.add_row(
             row["model"],
             row["trusted"],
             "the truth" if math.isinf(collector) else f"{collector:.2f}",
-            f"{row['epsilon_ten']:.2f}",
+            f"{row['epsilon_10']:.2f}",
             f"{row['std_error']:,.2f}",
             f"{row['observed']:,.2f}",
         )
@@ -196,6 +187,8 @@ def _curves(
     seed: int | None,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the closed forms at all places, and trials at some."""
+    from rappor.trust.trials import try_model
+
     lines, dots = [], []
     for i, x in enumerate(places):
         epsilon, n = point(x)
@@ -205,5 +198,6 @@ def _curves(
             lines.append(row | {"error": model.std_error(held, n)})
             if i % 6 == 0:
                 own = None if seed is None else seed + j
-                dots.append(row | {"error": _trial(model, held, n, _DRAWN_RUNS, own)})
+                trial = try_model(model, n_held=held, n=n, runs=_DRAWN_RUNS, seed=own)
+                dots.append(row | {"error": trial.observed})
     return lines, dots

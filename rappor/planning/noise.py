@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rappor.errors import ParamsError
-from rappor.privacy import loss
+from rappor.protocol import loss
 from rappor.protocol.params import ONE, Params, threshold
 from rappor.ranges import check_number
 

@@ -13,7 +13,7 @@ from rappor.planning.frequencies import Frequencies
 from rappor.planning.noise import Budget
 from rappor.planning.plans import Plan, finish
 from rappor.planning.power import Question, predict
-from rappor.privacy import loss
+from rappor.protocol import loss
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.ranges import check_number, read_count

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rappor.privacy.loss import epsilon_inf, epsilon_n
+from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.ranges import check_integer
 from rappor.registry.metric import Metric
 
@@ -21,7 +21,7 @@ class Item:
     """One metric's part: its loss by each value (each epoch's value), and by all of them."""
 
     metric: str
-    epoch: str | None
+    epoch: str
     each: float
     epsilon: float
 
@@ -54,7 +54,7 @@ def account(metrics: Iterable[Metric], *, values: int = 1, reports: int | None =
         check_integer("reports", reports, 1)
     items = []
     for metric in metrics:
-        ever = epsilon_inf(metric.params)
-        each = ever if reports is None else epsilon_n(metric.params, reports)
+        params = metric.params
+        each = epsilon_inf(params) if reports is None else epsilon_n(params, reports)
         items.append(Item(metric=metric.name, epoch=metric.epoch, each=each, epsilon=values * each))
     return Account(items=tuple(items))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rappor.privacy.loss import epsilon_inf, epsilon_n, epsilon_reports, permanent_part
+from rappor.protocol.loss import epsilon_inf, epsilon_n, epsilon_reports
 from rappor.protocol.params import Params
 
 
@@ -12,12 +12,13 @@ from rappor.protocol.params import Params
 class Cost:
     """What a device loses, in nats, by reports of one value before and after a change.
 
-    `kept` tells that the permanent response stays. `ever` is the loss by any number of reports.
+    `kept` tells that the permanent response stays. `epsilon_inf` is the loss by any number of
+    reports.
     """
 
     kept: bool
     epsilon: float
-    ever: float
+    epsilon_inf: float
 
 
 def change_cost(
@@ -25,15 +26,15 @@ def change_cost(
 ) -> Cost:
     """Account for so many reports of one value before and after the change.
 
-    A change of p and q alone keeps the permanent response, and so the loss for ever. Any
+    A change of p and q alone keeps the permanent response, and so epsilon_inf. Any
     other one draws a new permanent response, and the losses add. So they do with epochs
     (`for_life` is false): there a change waits for the next one.
     """
-    if for_life and permanent_part(old) == permanent_part(new):
+    if for_life and old.permanent_fingerprint == new.permanent_fingerprint:
         reports = {old: before + after} if old == new else {old: before, new: after}
-        return Cost(kept=True, epsilon=epsilon_reports(reports), ever=epsilon_inf(old))
+        return Cost(kept=True, epsilon=epsilon_reports(reports), epsilon_inf=epsilon_inf(old))
     return Cost(
         kept=False,
         epsilon=epsilon_n(old, before) + epsilon_n(new, after),
-        ever=epsilon_inf(old) + epsilon_inf(new),
+        epsilon_inf=epsilon_inf(old) + epsilon_inf(new),
     )

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from rappor.errors import ParamsError
-from rappor.privacy.loss import epsilon_n
 from rappor.protocol.encodings import encoding_of
+from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import Params
 
 _Truths = tuple[int, int, int]
-"""A bit's truth in the history that stays, and in the other one before and after its change."""
+"""The true bit of the constant history; of the changing one before, and after the change."""
 
 _TRUTHS: Final = tuple(itertools.product((0, 1), repeat=3))
 
@@ -95,23 +95,23 @@ def _evidence(
     )
     worst, mean = -math.inf, 0.0
     for ones in itertools.product(*(range(n + 1) for n in sizes)):
-        chance = _log_chance(params, *first, sizes, ones)
-        if chance > -math.inf:
-            ratio = chance - _log_chance(params, *second, sizes, ones)
+        log_p = _log_probability(params, *first, sizes, ones)
+        if log_p > -math.inf:
+            ratio = log_p - _log_probability(params, *second, sizes, ones)
             orders = math.prod(map(math.comb, sizes, ones))
             worst = max(worst, ratio)
-            mean += math.exp(chance + math.log(orders)) * ratio
+            mean += math.exp(log_p + math.log(orders)) * ratio
     return worst, mean
 
 
-def _log_chance(
+def _log_probability(
     params: Params,
     patterns: Sequence[int],
     truths: Sequence[int],
     sizes: Sequence[int],
     ones: Sequence[int],
 ) -> float:
-    """Return the log of the chance that one bit shows these ones: each pattern's, added up."""
+    """Return the log of the probability that one bit shows these ones: each pattern's, added up."""
     groups: dict[int, list[int]] = {}
     for pattern, truth, n, shown in zip(patterns, truths, sizes, ones, strict=True):
         group = groups.setdefault(pattern, [truth, 0, 0])
@@ -122,7 +122,7 @@ def _log_chance(
 
 @functools.lru_cache(maxsize=1 << 16)
 def _log_mixture(params: Params, truth: int, n: int, ones: int) -> float:
-    """Return the log of the chance of n reports under one permanent response, in their order."""
+    """Return the log probability of n reports in their order, under one permanent response."""
     a = params.f / 2
     of_one = _log(1 - a if truth else a) + _log_run(params.q, n, ones)
     of_zero = _log(a if truth else 1 - a) + _log_run(params.p, n, ones)
@@ -130,9 +130,9 @@ def _log_mixture(params: Params, truth: int, n: int, ones: int) -> float:
     return high if low == -math.inf else high + math.log1p(math.exp(low - high))
 
 
-def _log_run(chance: float, n: int, ones: int) -> float:
-    hits = ones * _log(chance) if ones else 0.0
-    return hits + ((n - ones) * _log(1 - chance) if n > ones else 0.0)
+def _log_run(probability: float, n: int, ones: int) -> float:
+    hits = ones * _log(probability) if ones else 0.0
+    return hits + ((n - ones) * _log(1 - probability) if n > ones else 0.0)
 
 
 def _log(x: float) -> float:
@@ -147,11 +147,12 @@ def _worst_values(params: Params, losses: Mapping[_Truths, float]) -> float:
         return changed + sum([max(losses.values())] * (params.k - 1))  # no 0 * infinity
     if losses[0, 0, 0] == math.inf:  # reports that show the permanent response itself
         return math.inf
-    return params.k * losses[0, 0, 0] + _worst_gain(params.k, encoding.true_bits[-1], losses)
+    return params.k * losses[0, 0, 0] + _worst_gain(params.k, encoding.true_bits, losses)
 
 
-def _worst_gain(k: int, most: int, losses: Mapping[_Truths, float]) -> float:
-    """Return what the bits that some value sets add: 1 to `most` of each of the three values."""
+def _worst_gain(k: int, true_bits: range, losses: Mapping[_Truths, float]) -> float:
+    """Return what the bits that some value sets add: so many of each of the three values."""
+    most = true_bits[-1]
     best: dict[tuple[int, int, int, bool], float] = {(0, 0, 0, False): 0.0}
     newest = best
     for _ in range(min(k, 3 * most)):  # one more bit each time, after what the last one improved
@@ -164,4 +165,4 @@ def _worst_gain(k: int, most: int, losses: Mapping[_Truths, float]) -> float:
                 if max(state[:3]) <= most and total > least:
                     better[state] = total
         best, newest = best | better, better
-    return max(gain for state, gain in best.items() if min(state[:3]) >= 1 and state[3])
+    return max(gain for state, gain in best.items() if min(state[:3]) >= true_bits[0] and state[3])

@@ -23,7 +23,7 @@ def cohort_bits(params: Params) -> float:
 
 
 def link_score(params: Params, n: int = 1) -> float:
-    """Return by how many standard deviations two sets of n reports show their common device.
+    """Return the z score by which two sets of n reports of one device agree more than of two.
 
     The score of a pair is the sum over the k bits of (S - p*)(S' - p*), S and S' being the
     shares of reports that show a bit. Of two devices it has mean 0; of one device each bit
@@ -39,17 +39,17 @@ def link_score(params: Params, n: int = 1) -> float:
     return math.sqrt(params.k) * shared / (shared + fresh / n)
 
 
-def reports_to_recover(params: Params, chance: float = _CERTAIN) -> int | None:
+def reports_to_recover(params: Params, probability: float = _CERTAIN) -> int | None:
     """Return the number of reports that show all k bits of a permanent response.
 
     The smallest number from which the likelier state of every bit is the right one with this
-    chance, bits being 0 or 1 alike; None beyond ten thousand. What remains hidden then is
-    the value behind the permanent response, by the loss for ever.
+    probability, bits being 0 or 1 alike; None beyond ten thousand. What remains hidden then is
+    the value behind the permanent response, by epsilon_inf.
     """
-    check_number("chance", chance, "(0, 1)")
+    check_number("probability", probability, "(0, 1)")
 
     def enough(n: int) -> bool:
-        return params.k * math.log1p(-_error(params.p, params.q, n)) >= math.log(chance)
+        return params.k * math.log1p(-_error(params.p, params.q, n)) >= math.log(probability)
 
     if not enough(_MOST_REPORTS):
         return None
@@ -61,13 +61,13 @@ def reports_to_recover(params: Params, chance: float = _CERTAIN) -> int | None:
 
 
 def _error(p: float, q: float, n: int) -> float:
-    """Return the chance that n reports of a bit speak for the wrong state: half the overlap."""
+    """Return the probability that n reports of a bit mislead: half the overlap of both states."""
     return sum(min(_binomial(n, x, p), _binomial(n, x, q)) for x in range(n + 1)) / 2
 
 
-def _binomial(n: int, x: int, chance: float) -> float:
-    """Return the chance of x hits in n."""
-    if chance in (0, 1):
-        return float(x == n * chance)
+def _binomial(n: int, x: int, probability: float) -> float:
+    """Return the probability of x hits in n."""
+    if probability in (0, 1):
+        return float(x == n * probability)
     ways = math.lgamma(n + 1) - math.lgamma(x + 1) - math.lgamma(n - x + 1)
-    return math.exp(ways + x * math.log(chance) + (n - x) * math.log1p(-chance))
+    return math.exp(ways + x * math.log(probability) + (n - x) * math.log1p(-probability))

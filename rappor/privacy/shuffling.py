@@ -2,7 +2,7 @@
 
 A shuffler passes on the reports of n devices with nothing that says whose each is. Then one
 device's report hides among the others', and its loss against who sees the batch is smaller
-than the loss of the report alone, but for a chance of delta. A report that names its cohort
+than the loss of the report alone, with probability 1 - delta. A report that names its cohort
 is shuffled among those of its cohort only: n is the smallest actual cohort, not all devices.
 For several reports of a device under one permanent response, whole histories are shuffled,
 and the loss of one history takes the place of that of one report.
@@ -91,16 +91,16 @@ def local_for(epsilon: float, n: int, *, delta: float) -> float:
     return low
 
 
-def likely_smallest_cohort(n: int, m: int, *, chance: float) -> int:
-    """Return a size that no cohort stays below but for a chance of at most `chance`.
+def likely_smallest_cohort(n: int, m: int, *, delta: float) -> int:
+    """Return a size that every cohort reaches with probability at least 1 - `delta`.
 
     n devices fall into m cohorts uniformly. Chernoff: a cohort of mean s = n / m has fewer
-    than s - t with a chance of at most exp(-t^2 / 2s), and there are m of them.
+    than s - t with probability at most exp(-t^2 / 2s), and there are m of them.
     """
     check_integer("n", n, 1)
-    check_number("delta", chance, "(0, 1)")
+    check_number("delta", delta, "(0, 1)")
     mean = n / m
-    return n if m == 1 else max(0, math.floor(mean - math.sqrt(2 * mean * _log_over(m, chance))))
+    return n if m == 1 else max(0, math.floor(mean - math.sqrt(2 * mean * _log_over(m, delta))))
 
 
 def _bound_2021(local: float, n: int, delta: float) -> float:

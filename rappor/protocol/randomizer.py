@@ -1,8 +1,8 @@
 """The device's two randomized responses and what decides them: coins and one secret.
 
-A coin is a uniform 32-bit integer u; a chance with threshold t comes true when u < t. No
+A coin is a uniform 32-bit integer u; it hits a threshold t when u < t. No
 floating-point number takes part. The coins of the permanent response are a function of the
-secret and the true bits, so that it is the same for ever without being stored; those of the
+secret and the true bits, so that it is always the same without being stored; those of the
 instantaneous response come fresh from the system.
 """
 
@@ -42,10 +42,26 @@ def expand(secret: bytes, info: bytes, n: int) -> bytes:
     return output[:n]
 
 
-def cohort(secret: bytes, metric_name: str, m: int) -> int:
-    """Return the device's cohort for a metric; it never changes and links no two metrics."""
-    (u,) = _coins_from(expand(secret, b"rappor/1/cohort\0" + metric_name.encode(), 4))
-    return u * m >> 32
+def scope(metric_name: str, epoch: str, params: Params) -> bytes:
+    """Return the name of what one permanent response answers for, as it enters the coins.
+
+    Metric, epoch and everything of the parameters but p and q: whatever of it changes gives
+    another cohort and other coins, for every value alike.
+    """
+    return f"{metric_name}\0{epoch}\0{params.permanent_fingerprint}".encode()
+
+
+def cohort(secret: bytes, metric_name: str, epoch: str, params: Params) -> int:
+    """Return the device's cohort in a scope; it links neither metrics nor epochs."""
+    info = b"rappor/1/cohort\0" + scope(metric_name, epoch, params)
+    (u,) = _coins_from(expand(secret, info, 4))
+    return u * params.m >> 32
+
+
+def part_coin(secret: bytes, metric_name: str, epoch: str, base: Params) -> int:
+    """Return the coin that chooses the device's part; `base` are the parameters without one."""
+    (u,) = _coins_from(expand(secret, b"rappor/1/part\0" + scope(metric_name, epoch, base), 4))
+    return u
 
 
 def permanent(secret: bytes, metric_name: str, epoch: str, params: Params, bits: bytes) -> bytes:
@@ -58,12 +74,12 @@ def permanent_coins(
     secret: bytes, metric_name: str, epoch: str, params: Params, bits: bytes
 ) -> Sequence[int]:
     """Return the k coins that decide the permanent response to packed true bits."""
-    head = f"rappor/1/permanent\0{metric_name}\0{epoch}\0{params.t_f}\0"
-    return _coins_from(expand(secret, head.encode() + bits, 4 * params.k))
+    info = b"rappor/1/permanent\0" + scope(metric_name, epoch, params) + b"\0" + bits
+    return _coins_from(expand(secret, info, 4 * params.k))
 
 
 def permanent_response(bits: bytes, params: Params, coins: Coins) -> bytes:
-    """Replace each bit by 1 with chance f/2 and by 0 with f/2 ([EPK14] section 2)."""
+    """Replace each bit by 1 with probability f/2 and by 0 with f/2 ([EPK14] section 2)."""
     always, never = params.t_f, 2 * params.t_f
     truth = int.from_bytes(bits, "little")
     answer = 0
@@ -74,12 +90,12 @@ def permanent_response(bits: bytes, params: Params, coins: Coins) -> bytes:
 
 
 def instantaneous_response(permanent: bytes, params: Params, coins: Coins = system_coins) -> bytes:
-    """Show each bit as 1 with chance q where it is 1, with chance p where it is 0 ([EPK14] 2)."""
-    chances = params.t_p, params.t_q
+    """Show each bit as 1 with probability q where it is 1, and p where it is 0 ([EPK14] 2)."""
+    thresholds = params.t_p, params.t_q
     memoised = int.from_bytes(permanent, "little")
     answer = 0
     for i, u in zip(range(params.k), coins(params.k), strict=True):
-        bit = u < chances[memoised >> i & 1]
+        bit = u < thresholds[memoised >> i & 1]
         answer |= bit << i
     return answer.to_bytes(params.n_bytes, "little")
 

@@ -10,8 +10,9 @@ import pytest
 from devices import UNCAPPED, Opener, metric_of
 from rappor_client import Client
 from rappor_client.testing import FixedClock
+from registries import registry_of
 
-from rappor import Metric, Registry
+from rappor import Metric
 
 
 @pytest.fixture
@@ -22,13 +23,20 @@ def clock() -> FixedClock:
 
 @pytest.fixture
 def open_client(tmp_path: Path, clock: FixedClock) -> Iterator[Opener]:
-    """Open clients on one folder, with uncapped losses unless told; close them at the end."""
+    """Open clients on one folder, consented and uncapped unless told; close them at the end."""
     opened = []
 
     def opener(*metrics: Metric, folder: str = "device", **chosen: Any) -> Client:
-        settings: dict[str, Any] = {"clock": clock, "caps": UNCAPPED, "max_delay": 3600.0} | chosen
+        settings: dict[str, Any] = {
+            "consent": True,
+            "clock": clock,
+            "caps": UNCAPPED,
+            "max_delay": 3600.0,
+        } | chosen
         client = Client.open(
-            tmp_path / folder, registry=Registry(metrics or [metric_of()]), **settings
+            tmp_path / folder,
+            registry=registry_of(*(metrics or [metric_of()])),
+            **settings,
         )
         opened.append(client)
         return client

@@ -16,6 +16,7 @@ METRIC = Metric(
     description="d",
     owner="o",
     expires=datetime.date(2030, 1, 1),
+    epoch="quarter",
 )
 
 

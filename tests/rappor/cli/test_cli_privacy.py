@@ -16,14 +16,18 @@ from places import ROOT
 from rappor import Counts, Params
 from rappor.cli.app import run
 from rappor.privacy.changing_values import change_visibility
-from rappor.privacy.loss import belief_bound, epsilon_inf, epsilon_n
 from rappor.privacy.shuffling import shuffle
+from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
 
 ENTRY = """
+[budget]
+total = inf
 [metrics.{name}]
 description = "d"
 owner = "o"
 expires = 2999-12-31
+epoch = "life"
+interval = "none"
 encoding = "bloom"
 k = 128
 h = 1
@@ -129,11 +133,11 @@ def test_a_change_of_parameters_is_priced(ask: Callable[..., Answer]) -> None:
     words = ("life", "--registry", "r.toml", "--json", "--changed")
     kept = facts_of(ask(*words, "fainter.toml"))["changed"]
     assert kept["kept"]
-    assert kept["ever"] == epsilon_inf(LIFE)
+    assert kept["epsilon_inf"] == epsilon_inf(LIFE)
     assert kept["std_error"]["same_devices"] > kept["std_error"]["together"]
     drawn = facts_of(ask(*words, "redrawn.toml"))["changed"]
     assert not drawn["kept"]
-    assert drawn["ever"] > epsilon_inf(LIFE)
+    assert drawn["epsilon_inf"] > epsilon_inf(LIFE)
     for name, changed, said in (
         ("life", "fainter.toml", "keep their permanent responses"),
         ("life", "redrawn.toml", "draw new permanent responses"),

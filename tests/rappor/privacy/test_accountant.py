@@ -17,7 +17,7 @@ from rappor.errors import ParamsError
 from rappor.planning.changed_params import decode_together, joint_error
 from rappor.privacy.accountant import account
 from rappor.privacy.changing_params import change_cost
-from rappor.privacy.loss import epsilon_inf, epsilon_n
+from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.protocol.params import ONE, Params
 from rappor.registry.metric import Metric
 
@@ -27,7 +27,7 @@ FAINTER = Params(k=1, encoding="boolean", f=0.3, p=0.375, q=0.5)
 REDRAWN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
 
 
-def named(name: str, params: Params, epoch: str | None = None) -> Metric:
+def named(name: str, params: Params, epoch: str = "life") -> Metric:
     return Metric(
         name=name,
         params=params,
@@ -35,6 +35,7 @@ def named(name: str, params: Params, epoch: str | None = None) -> Metric:
         owner="o",
         expires=datetime.date(2999, 1, 1),
         epoch=epoch,
+        interval="none",
     )
 
 
@@ -44,7 +45,7 @@ def test_losses_add_over_metrics_values_and_people() -> None:
     each = [epsilon_n(BALANCED, 5), epsilon_n(STRICT, 5)]
     assert [item.each for item in total.items] == each
     assert [item.epsilon for item in total.items] == [3 * x for x in each]
-    assert [item.epoch for item in total.items] == [None, "year"]
+    assert [item.epoch for item in total.items] == ["life", "year"]
     assert total.epsilon == 3 * sum(each)
     assert total.of_group(4) == 12 * sum(each)
 
@@ -94,13 +95,13 @@ def test_cost_is_the_randomizers_own(before: int, after: int) -> None:
     laws = [mixed_law(bit, [OLD] * before + [FAINTER] * after) for bit in values]
     assert kept.kept
     assert kept.epsilon == pytest.approx(worst_of(laws), rel=1e-9)
-    assert kept.ever == epsilon_inf(OLD)
+    assert kept.epsilon_inf == epsilon_inf(OLD)
     redrawn = change_cost(OLD, REDRAWN, before=before, after=after)
     parts = (mixed_law(bit, [OLD] * before) for bit in values)
     others = (mixed_law(bit, [REDRAWN] * after) for bit in values)
     assert not redrawn.kept
     assert redrawn.epsilon == pytest.approx(worst_of(list(parts)) + worst_of(list(others)))
-    assert redrawn.ever == epsilon_inf(OLD) + epsilon_inf(REDRAWN)
+    assert redrawn.epsilon_inf == epsilon_inf(OLD) + epsilon_inf(REDRAWN)
 
 
 def test_no_change_costs_nothing_and_epochs_add() -> None:
@@ -149,6 +150,7 @@ def test_errors_together_are_exact() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_decoder_takes_counts_before_and_after() -> None:
     """One regression over both finds what is held, with the standard error that is predicted."""
     noisier = Params(k=128, m=128, f=BALANCED.f, p=0.2, q=0.5)

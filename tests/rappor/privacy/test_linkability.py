@@ -102,5 +102,5 @@ def test_nonsense_is_refused(bad: Any) -> None:
     with pytest.raises(ParamsError, match="n must be an integer of at least 1, got"):
         link_score(BROWSER, bad)
     for chance in (0.0, 1.0, math.nan):
-        with pytest.raises(ParamsError, match=r"chance must be a number in \(0, 1\), got"):
+        with pytest.raises(ParamsError, match=r"probability must be a number in \(0, 1\), got"):
             reports_to_recover(BROWSER, chance)

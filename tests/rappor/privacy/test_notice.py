@@ -22,6 +22,8 @@ def make(params: Params, **changes: Any) -> Metric:
         "description": "Home pages",
         "owner": "browser team",
         "expires": DAY,
+        "epoch": "life",
+        "interval": "none",
     }
     return Metric(**fields | changes)
 
@@ -36,10 +38,10 @@ def test_a_description_for_life() -> None:
         "Collected by browser team until 2026-11-30, that day included.",
         "What is noted: a text (normalised by 'host'), hashed onto 2 of 128 bits in one of 16 "
         "cohorts.",
-        "One report (epsilon 1.07): a suspicion of 50 % can become at most 74.6 % and "
-        "at least 25.4 %.",
-        "All reports of one value for ever (epsilon 4.39): a suspicion of 50 % can become at most "
-        "98.8 % and at least 1.2 %.",
+        "One report (epsilon 1.07): an observer who gives even odds to a value ends between "
+        "25.4 % and 74.6 % sure of it.",
+        "All reports of one value (epsilon 4.39): an observer who gives even odds to a value ends "
+        "between 1.2 % and 98.8 % sure of it.",
         "Promise, for life: the noise of a value is drawn once and kept. The losses of distinct "
         "values add, and it is not hidden that a value changed or came back.",
         "What the collector keeps: sums only, no single report.",
@@ -85,16 +87,18 @@ def test_no_bound_is_a_warning() -> None:
     """Infinite losses are said as plainly as finite ones."""
     lasting = describe(make(Params(k=8, f=0, p=0.25, q=0.75)))
     assert lasting.count("WARNING") == 1
-    assert "WARNING: many reports together give the value away with certainty" in lasting
+    assert "WARNING: many reports can reveal the value with certainty" in lasting
     naked = describe(make(Params(k=8, f=0, p=0, q=1, insecure=True)))
     assert naked.count("WARNING") == 2
-    assert "WARNING: one report can give the value away with certainty" in naked
+    assert "WARNING: one report can reveal the value with certainty" in naked
 
 
 def test_a_weak_bound_is_not_shown_as_a_percentage() -> None:
     """Rounded it would read as 100 %."""
     text = describe(make(Params.profile("accurate")))
-    assert "(epsilon 8.00): a suspicion of 50 % can come near certainty, either way." in text
+    assert (
+        "(epsilon 8.00): an observer who gives even odds to a value can come near certainty" in text
+    )
     assert "100 %" not in text
 
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rappor.errors import ParamsError
-from rappor.privacy.loss import epsilon_1
 from rappor.privacy.shuffling import likely_smallest_cohort, local_for, shuffle
+from rappor.protocol.loss import epsilon_1
 from rappor.protocol.params import Params
 
 DELTA = 1e-6
@@ -114,18 +114,18 @@ def test_the_least_delta_is_a_delta() -> None:
     least = math.ulp(0.0)
     assert shuffle(1.0, 1_000, delta=least).epsilon == 1.0
     assert shuffle(1.0, 10**6, delta=least).epsilon < 1.0
-    assert likely_smallest_cohort(1_000, 100, chance=least) == 0
+    assert likely_smallest_cohort(1_000, 100, delta=least) == 0
 
 
 @pytest.mark.parametrize(("n", "m"), [(1_000, 8), (100_000, 128), (1_000_000, 1024), (50, 128)])
 @pytest.mark.parametrize("chance", [1e-3, 1e-9])
 def test_likely_smallest_cohort(n: int, m: int, chance: float) -> None:
     """No cohort is below it but for the chance named, by the exact binomial law."""
-    size = likely_smallest_cohort(n, m, chance=chance)
+    size = likely_smallest_cohort(n, m, delta=chance)
     assert m * stats.binom.cdf(size - 1, n, 1 / m) <= chance
     spread = math.sqrt(n / m) * stats.norm.isf(chance / m)
     assert size > n / m - 1.5 * spread - 1
-    assert likely_smallest_cohort(n, 1, chance=chance) == n
+    assert likely_smallest_cohort(n, 1, delta=chance) == n
 
 
 @pytest.mark.parametrize(
