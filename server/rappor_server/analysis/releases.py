@@ -119,7 +119,7 @@ def _current(
         )
         .order_by(columns.day, columns.params)
     )
-    groups = itertools.groupby(db.execute(query), key=lambda row: (row.day, row.document))
+    groups = itertools.groupby(db.execute(query), key=operator.itemgetter(0, 1))
     return [
         DayCounts(day, _add_rows(rows, Params.from_json(document), metric))
         for (day, document), rows in groups
@@ -130,10 +130,10 @@ def _add_rows(rows: Iterable[Row[*tuple[Any, ...]]], params: Params, metric: str
     """Add the rows of one day and parameter set, each of one cohort and shard."""
     ones = np.zeros((params.m, params.k), dtype=np.int64)
     reports = np.zeros(params.m, dtype=np.int64)
-    for row in rows:
-        tally = Tally.from_bytes(row.reports, bytes(row.ones))
-        ones[row.cohort] += tally.ones
-        reports[row.cohort] += tally.reports
+    for _, _, cohort, number, data in rows:
+        tally = Tally.from_bytes(number, bytes(data))
+        ones[cohort] += tally.ones
+        reports[cohort] += tally.reports
     return _stored_counts(params, ones, reports, metric)
 
 
