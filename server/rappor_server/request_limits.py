@@ -21,7 +21,7 @@ _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 async def read_body(request: Request, *, max_body: int, seconds: float) -> bytes:
-    """Read a body of at most `max_body` bytes within so many seconds.
+    """Read a body of at most `max_body` bytes within some seconds.
 
     Raises Problem: 413 as soon as the body is too long, whatever its Content-Length, and 408 when
     it takes too long.
@@ -88,7 +88,7 @@ class RateLimit:
         new_key: Callable[[], bytes] = lambda: os.urandom(32),
         max_sources: int = 100_000,
     ) -> None:
-        """Allow so many uploads a minute; 0 is no limit."""
+        """Allow `rate` uploads a minute; 0 is no limit."""
         self._rate = rate
         self._max_sources = max_sources
         self._clock = clock

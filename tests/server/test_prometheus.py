@@ -13,7 +13,7 @@ from collectors import Running, serving, upload_of
 from prometheus_client.parser import text_string_to_metric_families
 
 SCRAPES = 12
-"""Connections, so many that it would be odd if one worker took them all."""
+"""Connections; that one worker takes all of them has probability 2^-11."""
 
 
 def figure(running: Running, name: str, **labels: str) -> float:

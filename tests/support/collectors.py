@@ -178,7 +178,8 @@ def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
         module = name.replace("-", "_") + ".cli"
         program = own / name
         program.write_text(
-            f"#!{sys.executable}\nimport sys\nfrom {module} import main\nsys.exit(main())\n"
+            f"#!{sys.executable}\nimport sys\nfrom {module} import main\n"
+            "if __name__ == '__main__':\n    sys.exit(main())\n"
         )
         program.chmod(0o755)
     bash = shutil.which("bash")

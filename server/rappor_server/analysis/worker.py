@@ -42,7 +42,7 @@ class Analyst:
     """
 
     def __init__(self, *, seconds: float) -> None:
-        """Limit each request to so many seconds; the process starts with the first one."""
+        """Limit the time of each request, in seconds; the process starts with the first one."""
         self._seconds = seconds
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(_WAITING, thread_name_prefix="rappor-analyst")

@@ -38,5 +38,6 @@ def check(registry: str, against: str | None) -> int:
         click.echo(f"{finding.level}: {finding.text}")
     refused = any(finding.level == "refused" for finding in findings)
     if not refused:
-        click.echo(f"{registry}: {len(new)} metrics may be served")
+        noun = "metric" if len(new) == 1 else "metrics"
+        click.echo(f"{registry}: {len(new)} {noun} may be served")
     return int(refused)

@@ -14,15 +14,8 @@ from collectors import REGISTRY, command, run_command, run_script
 from rappor_server.cli.app import server
 from rappor_server.cli.help import Command
 
-ENTRY = """
-[metrics.search_engine]
-description = "Where a typed query goes"
-owner = "a@example.org"
-expires = 2100-01-01
-encoding = "bloom"
-profile = "balanced"
-keep_reports = true
-"""
+SEARCHES = REGISTRY.replace("[metrics.sound]", "[metrics.search_engine]")
+"""A registry with the metric that the examples name."""
 
 
 def commands(group: click.Group = server, *names: str) -> Iterator[tuple[str, ...]]:
@@ -79,7 +72,7 @@ def test_pages_are_whole_sentences_at_80_columns(names: tuple[str, ...]) -> None
 def folder(tmp_path: Path) -> Path:
     """A folder with a registry, an edit of it, and a backup of an empty database."""
     for name in ("metrics.toml", "new.toml"):
-        (tmp_path / name).write_text(REGISTRY + ENTRY)
+        (tmp_path / name).write_text(SEARCHES)
     (tmp_path / "pages.txt").write_text("a\n")
     options = ["--registry", str(tmp_path / "metrics.toml")]
     assert run_command("token", "create", *options).returncode == 0
@@ -145,7 +138,7 @@ def test_mistyped_metrics_and_options_are_hinted_at(folder: Path) -> None:
     metric = run_command("token", "create", *options, "--metric", "serch_engine")
     assert metric.returncode == 2
     assert "search_engine" in metric.stderr
-    assert "sound" not in metric.stderr
+    assert "page" not in metric.stderr
     option = run_command("token", "create", *options, "--metrc", "page")
     assert "--metric" in option.stderr
 

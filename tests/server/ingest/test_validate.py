@@ -172,7 +172,7 @@ def test_expiry_of_the_current_registry_counts_for_older_parameters_too() -> Non
     ids=range(5),
 )
 def test_range_of_popcounts_is_exact(params: Params) -> None:
-    """Each tail has at most half of the probability CHANCE; one more popcount would have more."""
+    """Each tail has at most half of the false-alarm rate; one more popcount would have more."""
     least, most = popcount_range(params)
     fewest, largest = {
         "bloom": (1, params.h),
