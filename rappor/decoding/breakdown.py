@@ -21,8 +21,8 @@ mu becomes r mu, and its share
 
 while the coins' variance of a row, mu (1 - mu) / (N g^2), becomes r^2 mu (1 - r mu) / (N g^2).
 Collisions keep theirs, tau^2. The row is hidden when beta(r) is less than its threshold, a z
-score, times its standard error at r. This falls on one side and grows or falls slower on the other,
-so r is found by bisection.
+score times the standard error at r. That r is found by bisection, between 1 and the r at which
+nothing is left of beta.
 
 Where each bit is an answer, the same holds with the bit as the only row. Its threshold has the
 variance of a bit that nobody holds, r p* (1 - p*) / (N g^2).
