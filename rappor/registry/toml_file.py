@@ -51,7 +51,7 @@ def read_entries(text: str, path: str) -> Iterator[dict[str, Any]]:
     """Yield the fields of each Metric that the text declares; `path` is for messages."""
     document = _read_toml(text, path)
     for key in document:
-        check_known(key, ("metrics",), f"{path}: a key")
+        check_known(key, ("metrics",), "key", place=f"{path}: ")
     tables = document.get("metrics")
     if not isinstance(tables, dict) or not tables:
         raise MetricError(f"{path}: metrics must be at least one table [metrics.NAME]")
@@ -59,11 +59,15 @@ def read_entries(text: str, path: str) -> Iterator[dict[str, Any]]:
         yield _read_entry(name, entry)
 
 
-def check_known(name: str, known: Collection[str], what: str) -> None:
-    """Raise MetricError, with the names that come close, unless the name is a known one."""
+def check_known(name: str, known: Collection[str], what: str, *, place: str = "") -> None:
+    """Raise MetricError, with the names that come close, unless the name is a known one.
+
+    `what` is the noun for such a name; the message begins with `place`.
+    """
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=3) or known
-        raise MetricError(f"{what} must be one of {', '.join(close)}, got {name!r}")
+        close = " or ".join(map(repr, difflib.get_close_matches(name, known)))
+        hint = f"did you mean {close}?" if close else f"expected one of {', '.join(known)}"
+        raise MetricError(f"{place}unknown {what} {name!r}; {hint}")
 
 
 def fault(name: str, key: str, constraint: str, got: object) -> MetricError:
@@ -108,7 +112,7 @@ def _check_keys(name: str, entry: _Entry) -> None:
                 f"metric {name!r}: {key} must not be a table; a name with a dot is quoted, "
                 f'as in [metrics."{name}.{key}"]'
             )
-        check_known(key, _KEYS, f"metric {name!r}: a key")
+        check_known(key, _KEYS, "key", place=f"metric {name!r}: ")
     for key in _REQUIRED:
         if key not in entry:
             raise MetricError(f"metric {name!r}: {key} must be given")

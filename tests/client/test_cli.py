@@ -174,7 +174,7 @@ def test_send_says_what_is_wrong(
     """A metric that is unknown, an address that is no collector's, one that does not answer."""
     common = ["send", "a", "--registry", str(registry), "--timeout", "0.1"]
     assert main([*common, "--metric", "pgae", "--collector", "http://127.0.0.1:9"]) == 2
-    assert "must be one of page" in capsys.readouterr().err
+    assert "did you mean 'page'" in capsys.readouterr().err
     assert main([*common, "--metric", "page", "--collector", "http://example.org"]) == 2
     assert "https" in capsys.readouterr().err
     assert main([*common, "--metric", "page", "--collector", "http://127.0.0.1:9"]) == 1
