@@ -59,5 +59,5 @@ class MissingExtraError(RapporError, ImportError):
         """Name the extra and say how to get it."""
         self.extra = extra
         super().__init__(
-            f"this needs the extra {extra!r}; install it with: pip install 'rappor[{extra}]'"
+            f"this needs the extra rappor[{extra}]: run pip install '.[{extra}]' in the checkout"
         )
