@@ -7,18 +7,29 @@ import textwrap
 
 import click
 
-from rappor.cli.console import registry_option
+from rappor.cli.commands import Command
+from rappor.cli.options import registry_option
 from rappor.privacy.notice import describe
 from rappor.registry.metric import Registry
 
 _WIDTH = 92
 
 
-@click.command()
-@registry_option
-@click.argument("names", nargs=-1, metavar="[METRIC]...")
-def collects(registry_path: str, names: tuple[str, ...]) -> None:
-    """Say in plain words what each metric collects, and under which guarantee."""
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor collects --registry metrics.toml",
+        "rappor collects theme --registry metrics.toml",
+    ),
+)
+@registry_option()
+@click.argument("names", nargs=-1, metavar="[METRICS]")
+def collects(*, registry_path: str, names: tuple[str, ...]) -> None:
+    """Say in plain words what each metric collects.
+
+    The text is for the people whose devices report: what is collected, by whom, until when,
+    and under which guarantee. Without METRICS all metrics of the registry are described.
+    """
     registry = Registry.load(registry_path)
     today = datetime.datetime.now(datetime.UTC).date()
     chosen = [registry.metric(name) for name in names or registry]

@@ -193,7 +193,7 @@ def test_other_encodings_have_no_string_to_forge() -> None:
 
 # --- commands -----------------------------------------------------------------------------------
 
-LETTERS = ["-k", "32", "-f", "0.5", "-p", "0.25", "-q", "0.75", "-m", "4", "--seed", "1"]
+LETTERS = ["-k", "32", "-f", "0.5", "-p", "0.25", "-q", "0.75", "--cohorts", "4", "--seed", "1"]
 
 
 def test_longitudinal_prints_and_draws(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -201,7 +201,7 @@ def test_longitudinal_prints_and_draws(tmp_path: Path, capfd: pytest.CaptureFixt
     assert run(["attack", "longitudinal", *LETTERS, "--devices", "50"]) == 0
     out = capfd.readouterr().out
     assert "1,000" in out
-    assert "32 permanent bits are known with 99 % after" in out
+    assert "32 permanent bits are known with 99 % probability after" in out
     chart = tmp_path / "learned.svg"
     words = ["--devices", "50", "--json", "--chart", str(chart)]
     assert run(["attack", "longitudinal", *LETTERS, *words]) == 0

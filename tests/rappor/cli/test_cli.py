@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +11,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from places import ROOT
 
-from rappor import Counts, Params, Registry, Upload
+from rappor import (
+    Counts,
+    Params,
+    Population,
+    Registry,
+    Upload,
+    decode,
+    simulate_counts,
+)
 from rappor.cli.app import cli, run
+from rappor.cli.demo import Demo
 from rappor.encode import encode_value
 
 SECRET = "07" * 32
+GOOGLE = ROOT / "tests" / "rappor" / "google" / "data"
 
 REGISTRY = """
 [metrics.engine]
@@ -92,7 +104,7 @@ class Shell:
         return self(command, *arguments, "--registry", "metrics.toml", "--metric", name)
 
     def path(self, name: str) -> str:
-        """Name a file that a command shall write."""
+        """Name a file that a command writes."""
         return str(self.place / name)
 
 
@@ -128,6 +140,23 @@ def test_usage_errors_end_with_2(shell: Shell) -> None:
         assert "Usage:" in err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("demmo",), "unknown command 'demmo'; did you mean 'demo'?"),
+        (("attack", "poisonig"), "unknown command 'poisonig'; did you mean 'poisoning'?"),
+        (("zzz",), "unknown command 'zzz'; see --help for all commands"),
+        (("decode", "x", "--candidtaes", "y"), "'--candidates'"),
+        (("collects", "thme", "--registry", "metrics.toml"), "did you mean 'theme'?"),
+    ],
+)
+def test_a_typo_gets_a_suggestion(shell: Shell, words: tuple[str, ...], said: str) -> None:
+    """Commands, options and metrics: what was probably meant, and exit code 2."""
+    code, out, err = shell(*words)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
 def test_completion_prints_a_script(shell: Shell) -> None:
     """Each shell gets a script that names the program."""
     for name in ("bash", "zsh", "fish"):
@@ -148,7 +177,7 @@ def test_collects_of_an_unknown_metric_names_the_nearest(shell: Shell) -> None:
     """A misspelt name gets a suggestion."""
     code, _, err = shell("collects", "them", "--registry", "metrics.toml")
     assert code == 2
-    assert "theme" in err
+    assert err == "rappor: unknown metric 'them'; did you mean 'theme'?\n"
 
 
 def encode(shell: Shell, *words: str) -> Any:
@@ -169,7 +198,7 @@ def test_encode_contract(shell: Shell, place: Path) -> None:
     assert first["params"] == metric.fingerprint
     again = encode(shell, "engine", "qwant", "--secret-hex", SECRET)
     assert again["permanent"] == first["permanent"]
-    assert again["report"] != first["report"]  # equal with chance 2^-60 at most
+    assert again["report"] != first["report"]  # equal with probability 2^-60 at most
 
 
 def test_encode_reads_a_secret_file(shell: Shell, place: Path) -> None:
@@ -237,7 +266,7 @@ def test_decode_contract(shell: Shell, counts: str) -> None:
     ]
     assert rows[0]["count"] == pytest.approx(rows[0]["proportion"] * 50_000)
     assert answer["unallocated"] == pytest.approx(1 - rows[0]["proportion"] - rows[1]["proportion"])
-    # Six standard errors: missed with chance 2e-9 under the normal law of the estimate.
+    # Six standard errors: missed with probability 2e-9 under the estimate's normal distribution.
     assert abs(rows[0]["count"] - 25_000) < 6 * rows[0]["std_error"]
 
 
@@ -291,6 +320,94 @@ def test_decode_reads_candidates_from_the_registry_and_keeps_the_minimum(shell: 
         assert bool(out) == (code == 0)
 
 
+def as_answered(counts: Counts) -> str:
+    """Write counts as a collector answers them."""
+    collection = {
+        "fingerprint": counts.params.fingerprint,
+        "params": json.loads(counts.params.to_json()),
+        "reports": counts.reports.tolist(),
+        "ones": counts.ones.tolist(),
+    }
+    return json.dumps({"metric": counts.metric, "collections": [collection]})
+
+
+def test_decode_needs_no_registry(shell: Shell, counts: str) -> None:
+    """Counts know their parameters and candidates are named: the answer is the same."""
+    candidates = ("--candidates", "engines.txt", "--json")
+    with_registry = shell.metric("decode", counts, *candidates)
+    assert shell("decode", counts, *candidates) == with_registry
+    assert with_registry[0] == 0
+    code, _, err = shell("decode", counts)
+    assert code == 2
+    assert "give --candidates" in err
+
+
+def test_decode_finds_the_metric_that_the_files_name(shell: Shell, counts: str) -> None:
+    """With a registry alone the counts say which entry is meant."""
+    words = ("decode", counts, "--registry", "metrics.toml", "--candidates", "engines.txt")
+    assert shell(*words)[0] == 0
+    unnamed = shell.path("unnamed.counts")
+    known = Counts.load(counts)
+    Counts(known.params, known.ones, known.reports).save(unnamed)
+    code, _, err = shell("decode", unnamed, "--registry", "metrics.toml")
+    assert code == 2
+    assert "give --metric" in err
+    Counts(known.params, known.ones, known.reports, "engine_strict").save(unnamed)
+    code, _, err = shell("decode", counts, unnamed, "--candidates", "engines.txt")
+    assert code == 2
+    assert "counts must be of one metric, got engine, engine_strict" in err
+
+
+def test_decode_reads_what_a_collector_answers(shell: Shell, counts: str) -> None:
+    """The JSON of its counts decodes as the counts themselves; an empty answer is none."""
+    (shell.place / "counts.json").write_text(as_answered(Counts.load(counts)))
+    words = ("--candidates", "engines.txt", "--json")
+    assert shell("decode", "counts.json", *words) == shell("decode", counts, *words)
+    (shell.place / "counts.json").write_text('{"metric": "engine", "collections": []}')
+    for more in ((), ("--registry", "metrics.toml", "--metric", "engine")):
+        code, out, err = shell("decode", "counts.json", *words, *more)
+        assert (code, out) == (1, "")
+        assert "at least 1 report" in err
+
+
+def test_decode_reads_what_convert_writes(shell: Shell) -> None:
+    """Converted counts of google/rappor decode alone, as their own files do."""
+    for name in ("counts.csv", "params.csv", "candidates.txt"):
+        shutil.copy(GOOGLE / name, shell.place / name)
+    converted = shell.path("google.counts")
+    assert shell("convert", "counts.csv", "--params", "params.csv", "--out", converted)[0] == 0
+    words = ("--candidates", "candidates.txt", "--json")
+    theirs = ("decode", "counts.csv", "--format", "google", "--params", "params.csv", *words)
+    answer = shell("decode", converted, *words)
+    assert answer == shell(*theirs)
+    assert json.loads(answer[1])["estimates"]
+
+
+def test_decode_of_reports_names_aggregate(shell: Shell) -> None:
+    """Uploads and stored reports in the place of counts get the command that adds them up."""
+    reports = shell.path("reports.parquet")
+    simulated = ("--population", "population.csv", "--reports", "100", "--out", reports)
+    assert shell.metric("simulate", *simulated)[0] == 0
+    (shell.place / "uploads.jsonl").write_bytes(b"\n".join(uploads(shell.place, 2)))
+    for name in ("reports.parquet", "uploads.jsonl"):
+        code, out, err = shell("decode", name, "--candidates", "engines.txt")
+        assert (code, out) == (2, "")
+        assert f"rappor aggregate {shell.path(name)}" in err
+        assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("n_reports", "warned"), [(99, True), (100, False)])
+def test_decode_of_few_reports_warns(shell: Shell, *, n_reports: int, warned: bool) -> None:
+    """Below 100 reports of strings one sentence on standard error says what not to rely on."""
+    name = shell.path("few.counts")
+    simulated = ("--population", "population.csv", "--reports", str(n_reports), "--out", name)
+    assert shell.metric("simulate", *simulated)[0] == 0
+    for more in ((), ("--json",)):
+        code, _, err = shell("decode", name, "--candidates", "engines.txt", *more)
+        assert code == 0
+        assert ("not reliable below 100 reports, got 99" in err) == warned
+
+
 def test_decode_of_categories_takes_no_candidates(shell: Shell) -> None:
     """A closed form answers for every category, and says so when given candidates."""
     (shell.place / "themes.csv").write_text("value,weight\nlight,3\ndark,1\n")
@@ -313,7 +430,7 @@ def test_simulate_repeats_with_a_seed_and_differs_without(shell: Shell) -> None:
         assert shell.metric("simulate", *words)[0] == 0
         files.append(Counts.load(path))
     assert files[0] == files[1]
-    assert files[2] != files[3]  # equal with a chance below 1e-9: 16,384 binomials
+    assert files[2] != files[3]  # equal with a probability below 1e-9: 16,384 binomials
 
 
 def test_reports_in_parquet_aggregate_to_their_sums(shell: Shell) -> None:
@@ -367,8 +484,8 @@ def test_aggregate_of_nothing_writes_nothing(shell: Shell) -> None:
 
 
 def test_params_prints_what_was_promised(shell: Shell) -> None:
-    """Losses, effective probabilities and limit of the paper's set, to the digits of FACTS."""
-    words = ("-f", "0.5", "-p", "0.5", "-q", "0.75", "-h", "2", "-m", "16")
+    """The paper's set: losses, effective probabilities and standard error ([EPK14] 5.2)."""
+    words = ("-f", "0.5", "-p", "0.5", "-q", "0.75", "--hashes", "2", "--cohorts", "16")
     answer = json.loads(shell("params", *words, "--json")[1])
     assert (answer["p_star"], answer["q_star"]) == (0.5625, 0.6875)
     assert round(answer["epsilon_1"], 4) == 1.0743
@@ -376,7 +493,7 @@ def test_params_prints_what_was_promised(shell: Shell) -> None:
     assert round(answer["std_error"]) == 2806
     code, out, _ = shell("params", "--profile", "strict")
     assert code == 0
-    assert "1.0000 nats" in out
+    assert "any number          2.0000            88.1 %" in out
 
 
 def test_params_without_noise_says_so(shell: Shell) -> None:
@@ -563,6 +680,47 @@ def test_demo_on_own_values(shell: Shell) -> None:
             ("cat", 30_000),
             ("dog", 20_000),
         ]
+
+
+def test_demo_says_how_many_are_false() -> None:
+    """A detected candidate that fewer devices hold than one standard error is counted as false."""
+    estimates = decode(
+        simulate_counts(
+            Population(["a", "b", "c"], [5, 3, 2]),
+            Params.profile("accurate"),
+            n_reports=100_000,
+            seed=1,
+        ),
+        ["a", "b", "c"],
+    )
+    for truth, n_false in (
+        ({"a": 50_000, "b": 30_000, "c": 20_000}, 0),
+        ({"a": 50_000, "b": 9}, 2),
+    ):
+        found = Demo(
+            estimates=estimates,
+            truth=truth,
+            params=Params.profile("accurate"),
+            profile="accurate",
+            n_values=3,
+        )
+        assert (found.n_detected, found.n_false) == (3, n_false)
+        document = found.to_dict()
+        assert (document["detected"], document["false"]) == (3, n_false)
+        assert document["estimates"][0]["truth"] == 50_000
+
+
+def test_demo_ends_with_what_an_observer_can_believe(shell: Shell) -> None:
+    """The last sentences hold both losses and both beliefs, in whole words."""
+    (shell.place / "own.txt").write_text("cat\n" * 30_000 + "dog\n" * 20_000)
+    code, out, _ = shell("demo", "--values", "own.txt", "--seed", "1")
+    assert code == 0
+    text = " ".join(out.split())
+    assert "Here 0 of 2 (0 %) are false" in text
+    assert text.endswith(
+        "An observer who gives even odds that a device holds some value can be at most 88.1 % sure "
+        "after this report, and at most 98.3 % sure after any number of reports."
+    )
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def test_numbers_outside_their_range_are_refused() -> None:
     """Devices, delta, values, reports and people are told by their names."""
     for bad in ({"devices": 0}, {"devices": 1.5}, {"delta": 0.0}, {"delta": float("nan")}):
         with pytest.raises(ParamsError, match=f"{next(iter(bad))} must be"):
-            Batch(**bad)  # type: ignore[arg-type]
+            Batch(**bad)
     registry = Registry([metric()])
     for usage, name in (
         (Usage(values=0), "values"),

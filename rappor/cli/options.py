@@ -1,0 +1,133 @@
+"""Options that several commands have, each with one name and one help text."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from rappor.cli.numbers import WholeNumber
+from rappor.errors import ParamsError
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def grouped(name: str, record: type[Any], *options: Callable[[_Command], _Command]) -> Any:
+    """Add options to a command and hand it their values as one frozen record.
+
+    The record is a dataclass whose fields are the options' names; the command is given it as
+    its argument `name`.
+    """
+    fields = [field.name for field in dataclasses.fields(record)]
+
+    def decorate(command: Callable[..., None]) -> Any:
+        @functools.wraps(command)
+        def wrapped(**given: Any) -> None:
+            values = record(**{field: given.pop(field) for field in fields})
+            command(**{name: values}, **given)
+
+        return add_options(wrapped, options)
+
+    return decorate
+
+
+def add_options(command: Any, options: tuple[Any, ...]) -> Any:
+    """Add options to a command in the order in which its help lists them."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _check_chart(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
+    """Refuse, before the work, a chart that could not be drawn after it."""
+    if path is not None and not ctx.resilient_parsing:
+        from rappor.reporting.charts import check_suffix
+
+        try:
+            check_suffix(path)
+        except ParamsError as error:
+            raise click.BadParameter(str(error), ctx, param) from None
+    return path
+
+
+def registry_option(*, required: bool = True) -> Callable[[_Command], _Command]:
+    """Return the option --registry."""
+    return click.option(
+        "--registry",
+        "registry_path",
+        required=required,
+        type=click.Path(),
+        metavar="FILE",
+        help="Registry of metrics, a TOML file.",
+    )
+
+
+def metric_option(*, required: bool = False) -> Callable[[_Command], _Command]:
+    """Return the option --metric."""
+    return click.option(
+        "--metric",
+        "metric_name",
+        required=required,
+        metavar="NAME",
+        help="Name of a metric in the registry.",
+    )
+
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document instead of text."
+)
+chart_option = click.option(
+    "--chart",
+    type=click.Path(),
+    callback=_check_chart,
+    metavar="FILE",
+    help="Also draw a chart into a file that ends in .svg, .png or .html.",
+)
+seed_option = click.option(
+    "--seed",
+    type=WholeNumber(0),
+    metavar="N",
+    help="Random seed of a run that can be repeated; a new one each run if omitted.",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Detection:
+    """How sure a detection and an interval are."""
+
+    level: float
+    correction: str
+    confidence: float
+
+
+detection_options = grouped(
+    "detection",
+    Detection,
+    click.option(
+        "--level",
+        type=float,
+        default=0.05,
+        show_default=True,
+        metavar="SHARE",
+        help="Error rate of detection.",
+    ),
+    click.option(
+        "--correction",
+        type=click.Choice(["bh", "bonferroni"]),
+        default="bh",
+        show_default=True,
+        help="What the level bounds: the expected share of false detections (bh), or the "
+        "probability of any false detection (bonferroni).",
+    ),
+    click.option(
+        "--confidence",
+        type=float,
+        default=0.95,
+        show_default=True,
+        metavar="SHARE",
+        help="Confidence level of the intervals.",
+    ),
+)
