@@ -32,16 +32,16 @@ def measure(n_records: int) -> dict[str, float]:
     import rappor_client  # noqa: PLC0415 - this is what is measured
 
     results = {"import": time.perf_counter() - start}
-    from rappor_client.prepared import make_report  # noqa: PLC0415
+    from rappor_client.prepared import prepare  # noqa: PLC0415
     from rappor_client.testing import MemoryTransport  # noqa: PLC0415
 
     from rappor import Registry  # noqa: PLC0415
     from rappor.protocol.randomizer import system_coins  # noqa: PLC0415
 
     registry = Registry.loads(_TOML)
-    uncapped = rappor_client.Caps(patterns=1e9, epsilon=1e9, lifetime=1e9)
+    uncapped = rappor_client.Caps(patterns=1e9, epsilon_inf=1e9, total=1e9)
     with tempfile.TemporaryDirectory() as folder:
-        settings: dict[str, Any] = {"registry": registry, "caps": uncapped}
+        settings: dict[str, Any] = {"registry": registry, "consent": True, "caps": uncapped}
         client = rappor_client.Client.open(folder, transport=MemoryTransport(), **settings)
         results |= timed("record", lambda: client.record("page", "duckduckgo"), n_records)
         results["memory"] = resident_bytes() - before
@@ -49,7 +49,7 @@ def measure(n_records: int) -> dict[str, float]:
         secret = bytes(32)
         results |= timed(
             "make",
-            lambda: make_report(secret, registry["page"], "x", epoch="", coins=system_coins),
+            lambda: prepare(secret, registry["page"], "x", epoch="", coins=system_coins),
             n_records,
         )
         values = iter(f"value {i}" for i in range(1 << 30))

@@ -92,7 +92,7 @@ def run_case(seed: int, population: str, size: str, setting: str) -> Result:
     collected = simulate(held, chosen.params, n_reports=n_clients, seed=seed)
     candidates = [name for name in names if not (chosen.missing and name.endswith("9"))]
     found = decode(collected.counts, candidates, distribution=True)
-    truth = dict(zip(held.values, (collected.held / n_clients).tolist(), strict=True))
+    truth = dict(zip(held.values, (collected.devices / n_clients).tolist(), strict=True))
     asked = np.array([truth.get(name, 0.0) for name in found.candidates])
     unasked = 1 - asked.sum()
     assert found.share is not None

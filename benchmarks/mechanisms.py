@@ -109,7 +109,7 @@ def _own_error(seed: int, name: str, epsilon: float) -> float:
     collected = simulate(population, params, n_reports=N_REPORTS, seed=seed)
     found = decode(collected.counts, None if params.encoding == "onehot" else names)
     counts = dict(zip(found.candidates, found.proportion * N_REPORTS, strict=True))
-    return _error([counts[name] for name in names], collected.held, epsilon)
+    return _error([counts[name] for name in names], collected.devices, epsilon)
 
 
 def _error(estimates: list[float], held: list[int] | NDArray[np.int64], epsilon: float) -> float:

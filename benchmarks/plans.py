@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from benchmarks.accuracy import run_many, start_pool
 from benchmarks.tables import Table
 from rappor.decoding.decoder import decode
-from rappor.planning.frequencies import Crowd
+from rappor.planning.frequencies import Frequencies
 from rappor.planning.noise import optimum
 from rappor.planning.planner import plan
 from rappor.planning.plans import Plan
@@ -22,25 +22,25 @@ from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
 
 BINS = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95)
-"""Predicted chances between which strings are compared with what became of them."""
+"""Predicted probabilities between which strings are compared with what became of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Case:
-    """A plan and the strings that it was made for; the first `n_asked` shares are candidates.
+    """A plan and the strings that it is for; the first `n_present` shares are candidates.
 
     `limited` says that a limit keeps the plan from the least variance.
     """
 
     plan: Plan
     shares: NDArray[np.float64]
-    n_asked: int
+    n_present: int
     limited: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Observed:
-    """One simulated collection, in which one absent candidate is held by the plan's share.
+    """One simulated collection, in which one absent candidate has the plan's share.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Observed:
     width, adjusted_width : of its interval alone, and of the one in the list of the detected
         (NaN where it is not detected), as shares.
     rare : mean square of the estimates of the absent candidates, as shares.
-    detected : (n_asked,) bool.
+    detected : (n_present,) bool.
     """
 
     hit: bool
@@ -68,32 +68,32 @@ def _zipf(n: int) -> NDArray[np.float64]:
 
 
 _CASES: dict[str, Callable[[], Case]] = {
-    "strict": lambda: _case(_exponential(100), 200, epsilon=1, lifetime=2, reports=1_000_000),
+    "strict": lambda: _case(_exponential(100), 200, epsilon_1=1, epsilon_inf=2, reports=1_000_000),
     "strict, 20,000 reports": lambda: _case(
-        _exponential(40), 100, epsilon=1, lifetime=3, reports=20_000
+        _exponential(40), 100, epsilon_1=1, epsilon_inf=3, reports=20_000
     ),
     "balanced, Bonferroni": lambda: _case(
-        _zipf(150), 300, correction="bonferroni", epsilon=2, lifetime=4, reports=300_000
+        _zipf(150), 300, correction="bonferroni", epsilon_1=2, epsilon_inf=4, reports=300_000
     ),
-    "accurate": lambda: _case(_zipf(150), 300, epsilon=4, lifetime=8, reports=100_000),
+    "accurate": lambda: _case(_zipf(150), 300, epsilon_1=4, epsilon_inf=8, reports=100_000),
     "privacy of [EPK14]": lambda: _case(
-        _exponential(100), 200, epsilon=1.0743, lifetime=4.394449, reports=1_000_000
+        _exponential(100), 200, epsilon_1=1.0743, epsilon_inf=4.394449, reports=1_000_000
     ),
-    "most strings not asked": lambda: _case(
-        _zipf(1000), 200, n_asked=100, epsilon=2, lifetime=4, reports=300_000
+    "most strings no candidates": lambda: _case(
+        _zipf(1000), 200, n_present=100, epsilon_1=2, epsilon_inf=4, reports=300_000
     ),
     "two bytes": lambda: _case(
-        _zipf(150), 300, limited=True, epsilon=2, lifetime=4, reports=300_000, max_bytes=2
+        _zipf(150), 300, limited=True, epsilon_1=2, epsilon_inf=4, reports=300_000, max_bytes=2
     ),
-    "short lifetime": lambda: _case(
-        _zipf(150), 300, limited=True, epsilon=3, lifetime=3.5, reports=100_000
+    "small epsilon_inf": lambda: _case(
+        _zipf(150), 300, limited=True, epsilon_1=3, epsilon_inf=3.5, reports=100_000
     ),
     "h = 2, symmetric": lambda: _case(
         _zipf(150),
         300,
         limited=True,
-        epsilon=2,
-        lifetime=4,
+        epsilon_1=2,
+        epsilon_inf=4,
         reports=1_000_000,
         hashes=2,
         symmetric=True,
@@ -112,35 +112,35 @@ def _case(
     weights: NDArray[np.float64],
     n_candidates: int,
     *,
-    n_asked: int | None = None,
+    n_present: int | None = None,
     correction: str = "bh",
     limited: bool = False,
     **budget: float,
 ) -> Case:
-    """Plan for these shares, the largest of which are asked about beside absent candidates."""
+    """Plan for these shares, the largest of which are candidates beside absent ones."""
     shares = weights / weights.sum()
-    n_asked = len(shares) if n_asked is None else n_asked
-    crowd = Crowd.of_shares(shares, n_candidates, n_held=n_asked)
-    question = Question(crowd=crowd, correction=correction)
-    made = plan(question, **budget)  # type: ignore[arg-type]  # reports and bytes are whole
-    return Case(plan=made, shares=shares, n_asked=n_asked, limited=limited)
+    n_present = len(shares) if n_present is None else n_present
+    frequencies = Frequencies.of_shares(shares, n_candidates, n_present=n_present)
+    question = Question(frequencies=frequencies, correction=correction)
+    planned = plan(question, **budget)  # type: ignore[arg-type]  # reports and bytes are whole
+    return Case(plan=planned, shares=shares, n_present=n_present, limited=limited)
 
 
 def observe(seed: int, name: str) -> Observed:
     """Simulate and decode one collection as planned, with strings of its own."""
     it = case(name)
-    made, share = it.plan, it.plan.share
+    planned, share = it.plan, it.plan.share
     assert share is not None
-    n_absent = made.question.crowd.absent - 1
-    held = [f"{seed}/held/{i}" for i in range(len(it.shares))]
+    n_absent = planned.question.frequencies.absent - 1
+    present = [f"{seed}/held/{i}" for i in range(len(it.shares))]
     absent = [f"{seed}/absent/{i}" for i in range(n_absent)]
-    population = Population(["probe", *held], [share, *(it.shares * (1 - share))])
-    counts = simulate_counts(population, made.params, n_reports=made.reports, seed=seed)
+    population = Population(["probe", *present], [share, *(it.shares * (1 - share))])
+    counts = simulate_counts(population, planned.params, n_reports=planned.reports, seed=seed)
     estimates = decode(
         counts,
-        ["probe", *held[: it.n_asked], *absent],
-        correction=made.question.correction,
-        level=made.question.level,
+        ["probe", *present[: it.n_present], *absent],
+        correction=planned.question.correction,
+        level=planned.question.level,
     )
     row = {candidate: i for i, candidate in enumerate(estimates.candidates)}
     probe = row["probe"]
@@ -149,29 +149,30 @@ def observe(seed: int, name: str) -> Observed:
         width=float(estimates.ci_high[probe] - estimates.ci_low[probe]),
         adjusted_width=float(estimates.ci_high_adjusted[probe] - estimates.ci_low_adjusted[probe]),
         rare=float(np.mean(estimates.proportion[[row[text] for text in absent]] ** 2)),
-        detected=estimates.detected[[row[text] for text in held[: it.n_asked]]],
+        detected=estimates.detected[[row[text] for text in present[: it.n_present]]],
     )
 
 
 @functools.cache
 def with_probe(name: str) -> tuple[float, NDArray[np.float64]]:
-    """Return the expected number found, and each held candidate's chance, with the probe there."""
+    """Return the number expected to be found with the probe, and each present one's probability."""
     it = case(name)
-    made, share = it.plan, it.plan.share
+    planned, share = it.plan, it.plan.share
     assert share is not None
     shares = it.shares * (1 - share)
-    crowd = Crowd.of_shares(
-        [share, *shares], made.question.crowd.n_candidates, n_held=it.n_asked + 1
+    frequencies = Frequencies.of_shares(
+        [share, *shares], planned.question.frequencies.n_candidates, n_present=it.n_present + 1
     )
-    question = Question(crowd=crowd, correction=made.question.correction)
-    prediction = predict(made.params, made.reports, question)
-    order = np.argsort(crowd.shares)
-    chances = np.interp(shares[: it.n_asked], crowd.shares[order], prediction.chances[order])
-    return prediction.found, chances
+    question = Question(frequencies=frequencies, correction=planned.question.correction)
+    prediction = predict(planned.params, planned.reports, question)
+    order = np.argsort(frequencies.shares)
+    by_share = frequencies.shares[order], prediction.probabilities[order]
+    probabilities = np.interp(shares[: it.n_present], *by_share)
+    return prediction.found, probabilities
 
 
 def binned(name: str, runs: list[Observed]) -> list[tuple[int, float, float]]:
-    """Return strings, predicted and observed chance of each bin that holds any."""
+    """Return strings, predicted and observed probability of each bin that holds any."""
     expected = with_probe(name)[1]
     seen = np.mean([run.detected for run in runs], axis=0)
     bins = np.digitize(expected, BINS)
@@ -203,8 +204,9 @@ def plans(*, quick: bool) -> list[Table]:
             "rare seen",
         ),
         note="Power: a string of that share, detected with .8 as planned. Worst bin: largest gap "
-        "between predicted and\nobserved chance in bins of the held strings. Ratios: observed to "
-        "predicted. Rare: variance of an absent string's\ncount over 4 e^eps/(e^eps-1)^2 N.",
+        "between predicted and\nobserved probability in bins of the present strings. Ratios: "
+        "observed to predicted. Rare: variance of\nan absent string's count over "
+        "4 e^eps/(e^eps-1)^2 N.",
     )
     with start_pool() as pool:
         for name in CASES:
@@ -214,22 +216,22 @@ def plans(*, quick: bool) -> list[Table]:
 
 
 def _row(name: str, runs: list[Observed]) -> list[str | int | float]:
-    made = case(name).plan
-    prediction = made.prediction
+    planned = case(name).plan
+    prediction = planned.prediction
     gaps = [seen - expected for _, expected, seen in binned(name, runs)]
-    best = optimum(made.epsilon) / made.reports
+    best = optimum(planned.budget.epsilon_1) / planned.reports
     return [
         name,
-        made.params.k,
-        made.params.m,
-        100 * (made.share or float("nan")),
-        made.question.power,
+        planned.params.k,
+        planned.params.m,
+        100 * (planned.share or float("nan")),
+        planned.question.power,
         float(np.mean([run.hit for run in runs])),
         max(gaps, key=abs),
         with_probe(name)[0],
         float(np.mean([run.detected.sum() + run.hit for run in runs])),
         float(np.mean([run.width for run in runs])) / prediction.width,
         float(np.nanmean([run.adjusted_width for run in runs])) / prediction.adjusted_width,
-        made.excess,
+        planned.excess,
         float(np.mean([run.rare for run in runs])) / best,
     ]

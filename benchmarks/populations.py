@@ -89,9 +89,9 @@ def _zipf() -> NDArray[np.float64]:
 
 def _without_a_tenth(n: int, seed: int) -> NDArray[np.int64]:
     """Drop n/10 of n strings at random: two of the first ten, the rest of the others."""
-    chance = np.random.default_rng([seed, 2])
-    top = chance.choice(10, size=2, replace=False)
-    rest = 10 + chance.choice(n - 10, size=n // 10 - 2, replace=False)
+    rng = np.random.default_rng([seed, 2])
+    top = rng.choice(10, size=2, replace=False)
+    rest = 10 + rng.choice(n - 10, size=n // 10 - 2, replace=False)
     return np.setdiff1d(np.arange(n, dtype=np.int64), np.concatenate([top, rest]))
 
 

@@ -77,7 +77,7 @@ def _bin_error(seed: int, n_clients: int) -> tuple[float, float]:
     population = Population(list(NORMAL.categories), weights)
     collected = simulate(population, NORMAL, n_reports=n_clients, seed=seed)
     found = decode(collected.counts)
-    held = dict(zip(population.values, collected.held.tolist(), strict=True))
+    held = dict(zip(population.values, collected.devices.tolist(), strict=True))
     truth = np.array([held[name] for name in found.candidates])
     errors = found.proportion * n_clients - truth
     return float(np.sqrt(np.mean(errors**2))), float(np.mean(found.std_error)) * n_clients

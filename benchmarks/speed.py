@@ -88,8 +88,8 @@ def draw(*, quick: bool) -> list[Table]:
         return sum(len(block.packed) for block in blocks)
 
     def plain() -> int:
-        chance = np.random.default_rng(1)
-        return sum(len(draw_plainly(chance, population, bits, PARAMS)) for _ in range(n // _BLOCK))
+        rng = np.random.default_rng(1)
+        return sum(len(draw_plainly(rng, population, bits, PARAMS)) for _ in range(n // _BLOCK))
 
     table = _rates("draw: whole reports, k = 128, m = 64, one core", "reports")
     _compare(table, n, (("simulate_reports", ours), ("plain numpy", plain)), repeats=repeats)
@@ -107,7 +107,7 @@ def _bit_table(population: Population, params: Params) -> NDArray[np.uint8]:
 
 
 def draw_plainly(
-    chance: np.random.Generator,
+    rng: np.random.Generator,
     population: Population,
     bits: NDArray[np.uint8],
     params: Params,
@@ -118,12 +118,12 @@ def draw_plainly(
     -------
     (65536, k) bool.
     """
-    values = chance.choice(len(population), size=_BLOCK, p=population.weights)
-    cohorts = chance.integers(params.m, size=_BLOCK)
+    values = rng.choice(len(population), size=_BLOCK, p=population.weights)
+    cohorts = rng.integers(params.m, size=_BLOCK)
     permanent = bits[values, cohorts].astype(bool)
-    coins = chance.random(permanent.shape)
+    coins = rng.random(permanent.shape)
     permanent = np.where(coins < params.f, coins < params.f / 2, permanent)
-    coins = chance.random(permanent.shape)
+    coins = rng.random(permanent.shape)
     return np.asarray(coins < np.where(permanent, params.q, params.p))
 
 
@@ -131,9 +131,9 @@ def aggregate(*, quick: bool) -> list[Table]:
     """Measure the summing of packed reports whose cohorts come in any order."""
     n = 1 << (17 if quick else 21)
     repeats = 2 if quick else 5
-    chance = np.random.default_rng(1)
-    packed = chance.integers(0, 256, size=(n, PARAMS.n_bytes), dtype=np.uint8)
-    cohorts = chance.integers(0, PARAMS.m, size=n).astype(np.uint16)
+    rng = np.random.default_rng(1)
+    packed = rng.integers(0, 256, size=(n, PARAMS.n_bytes), dtype=np.uint8)
+    cohorts = rng.integers(0, PARAMS.m, size=n).astype(np.uint16)
     table = _rates("aggregate: packed reports, k = 128, m = 64, unsorted, one core", "reports")
     work = (
         ("sum_bits", lambda: sum_bits(packed, cohorts, k=PARAMS.k, m=PARAMS.m)),

@@ -12,7 +12,7 @@ from rappor.errors import MissingExtraError as MissingExtraError
 from rappor.errors import ParamsError as ParamsError
 from rappor.errors import RapporError as RapporError
 from rappor.errors import ReportError as ReportError
-from rappor.planning.frequencies import Crowd as Crowd
+from rappor.planning.frequencies import Frequencies as Frequencies
 from rappor.planning.planner import assess as assess
 from rappor.planning.planner import plan as plan
 from rappor.planning.plans import Plan as Plan

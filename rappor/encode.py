@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rappor.errors import ParamsError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import (
     Coins,
@@ -40,10 +41,16 @@ def encode_value(
     epoch: str = "",
     coins: Coins = system_coins,
 ) -> Encoded:
-    """Make one report of a value, in the epoch that the metric's calendar says.
+    """Make one report of a value, in the epoch of the metric's calendar.
 
-    It keeps no account: whether the metric is active and may be reported is the caller's to ask.
+    It keeps no account: the caller checks that the metric is active and that the device may
+    still report it.
     """
+    if not isinstance(metric, Metric):
+        raise ParamsError(
+            f"metric must be a Metric, got {type(metric).__name__}; "
+            "call encode_value(secret, metric, value)"
+        )
     metric.check_epoch(epoch)
     params = metric.params
     own_cohort = cohort(secret, metric.name, params.m)

@@ -53,11 +53,12 @@ class FileError(RapporError):
 
 
 class MissingExtraError(RapporError, ImportError):
-    """An optional part of the distribution is not installed."""
+    """An optional part of the distribution, or an optional library, is not installed."""
 
-    def __init__(self, extra: str) -> None:
-        """Name the extra and say how to get it."""
+    def __init__(self, extra: str, *, library: bool = False) -> None:
+        """Name the extra, or the library that no extra contains, and say how to get it."""
         self.extra = extra
-        super().__init__(
-            f"this needs the extra rappor[{extra}]: run pip install '.[{extra}]' in the checkout"
-        )
+        wanted, place, source = f"the extra rappor[{extra}]", " in the checkout", f"'.[{extra}]'"
+        if library:
+            wanted, place, source = extra, "", extra
+        super().__init__(f"this needs {wanted}; install it{place} with: pip install {source}")

@@ -3,13 +3,42 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import venv
 import zipfile
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 from places import ROOT
+
+EXAMPLES = ROOT / "rappor" / "examples"
+"""Programs to read and run; the wheel has modules only."""
+
+CONSUMER = """
+import datetime
+
+import rappor
+import rappor_server
+from rappor_client import Client, Outcome
+
+
+def run() -> Outcome:
+    metric = rappor.Metric(
+        name="engine",
+        params=rappor.Params.profile("strict"),
+        expires=datetime.date(2100, 1, 1),
+        description="Where a typed query goes",
+        owner="search",
+    )
+    report: rappor.Report = rappor.encode_value(bytes(32), metric, "duckduckgo").report
+    assert rappor_server.__name__ and report.cohort >= 0
+    with Client.open("x", registry="m.toml", consent=True, collector="https://a.org") as client:
+        return client.record("engine", "duckduckgo")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +55,51 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_wheel_has_exactly_three_top_level_names(wheel: Path) -> None:
+@pytest.fixture(scope="module")
+def names(wheel: Path) -> set[str]:
+    """List the files in the wheel."""
+    return set(zipfile.ZipFile(wheel).namelist())
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel alone in a fresh environment; return its interpreter."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder, with_pip=False, symlinks=True)
+    python = folder / "bin" / "python"
+    install = ["--python", str(python), "install", "--no-deps", "--no-index", "--quiet", str(wheel)]
+    subprocess.run([sys.executable, "-m", "pip", *install], capture_output=True, check=True)
+    return python
+
+
+@pytest.fixture(scope="module")
+def shipped(installed: Path) -> Distribution:
+    """Read what the installed wheel says of itself."""
+    (packages,) = installed.parent.parent.glob("lib/python*/site-packages")
+    (distribution,) = distributions(path=[str(packages)])
+    return distribution
+
+
+def check_types(program: str, python: Path) -> str:
+    """Return what mypy --strict says of a program that imports what is installed there."""
+    path = python.parent / "consumer.py"
+    path.write_text(program, encoding="utf-8")
+    cache = python.parent / "cache"
+    run = ["mypy", "--strict", "--python-executable", str(python), "--cache-dir", str(cache)]
+    answer = subprocess.run(
+        [sys.executable, "-m", *run, path.name],
+        cwd=path.parent,
+        env={name: value for name, value in os.environ.items() if name != "MYPYPATH"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return answer.stdout
+
+
+def test_wheel_has_exactly_three_top_level_names(names: set[str]) -> None:
     """A wheel holds rappor, rappor_client and rappor_server, and its own metadata."""
-    tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {
         "rappor",
         "rappor_client",
@@ -36,16 +107,83 @@ def test_wheel_has_exactly_three_top_level_names(wheel: Path) -> None:
     }
 
 
-def test_wheel_holds_every_source_file_and_the_words(wheel: Path) -> None:
-    """Nothing that lies in the packages is left out of the wheel."""
-    names = set(zipfile.ZipFile(wheel).namelist())
+def test_wheel_holds_every_source_file_and_the_words(names: set[str]) -> None:
+    """Nothing that lies in the packages is left out of the wheel, examples apart."""
     for folder in ("rappor", "client/rappor_client", "server/rappor_server"):
         base = (ROOT / folder).parent
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and path.suffix not in (".pyc", ".nbi", ".nbc"):
-                assert path.relative_to(base).as_posix() in names
+                is_shipped = path.relative_to(base).as_posix() in names
+                assert is_shipped is not path.is_relative_to(EXAMPLES), path
     assert "rappor/simulation/data/words_en.csv.gz" in names
-    assert "rappor/py.typed" in names
+
+
+def test_wheel_is_typed(names: set[str]) -> None:
+    """All three packages carry the marker, and every lazy door its stub."""
+    for package in ("rappor", "rappor_client", "rappor_server"):
+        assert f"{package}/py.typed" in names
+    assert {"rappor/__init__.pyi", "rappor/decoding/__init__.pyi"} <= names
+
+
+def test_a_consumer_of_the_wheel_is_type_checked(installed: Path) -> None:
+    """A program that uses the three packages rightly passes mypy --strict."""
+    assert check_types(CONSUMER, installed).startswith("Success")
+
+
+def test_a_misspelt_argument_is_found_by_the_type_checker(installed: Path) -> None:
+    """The device's types reach the program that embeds it."""
+    found = check_types(CONSUMER.replace("collector=", "colector="), installed)
+    assert 'Unexpected keyword argument "colector" for "open"' in found
+    assert "Found 1 error" in found
+
+
+def test_metadata_names_licences_authors_and_python(shipped: Distribution) -> None:
+    """The metadata hold the code's licence and the words', the authors and the Python needed."""
+    assert shipped.metadata["License-Expression"] == "Apache-2.0 AND CC-BY-SA-4.0"
+    assert shipped.metadata["Author"] == "The rappor developers"
+    assert shipped.metadata["Requires-Python"] == ">=3.11"
+    classifiers = shipped.metadata.get_all("Classifier") or []
+    assert "Typing :: Typed" in classifiers
+    assert not [line for line in classifiers if line.startswith("License ::")]
+
+
+def test_licence_files_are_in_the_wheel(shipped: Distribution) -> None:
+    """The licence is whole, and the words' attribution names whom their licence asks to name."""
+    assert shipped.metadata.get_all("License-File") == [
+        "LICENSE",
+        "rappor/simulation/data/ATTRIBUTION.md",
+    ]
+    licence = shipped.read_text("licenses/LICENSE") or ""
+    assert re.findall(r"^   (\d)\. ", licence, flags=re.MULTILINE) == list("123456789")
+    assert "Copyright 2026 The rappor developers" in licence
+    attribution = shipped.read_text("licenses/rappor/simulation/data/ATTRIBUTION.md") or ""
+    for name in ("Robyn Speer", "licenses/by-sa/4.0", "SUBTLEX", "OpenSubtitles", "Changes:"):
+        assert name in attribution
+
+
+def test_a_device_needs_one_library(shipped: Distribution) -> None:
+    """Without an extra, the hash is the only thing that is installed beside the wheel."""
+    needed = [line for line in shipped.requires or [] if "extra ==" not in line]
+    assert [re.split(r"\W", line)[0] for line in needed] == ["mmh3"]
+
+
+def test_version_is_the_newest_in_the_changelog(shipped: Distribution) -> None:
+    """A release has its entry, and nothing stands above it."""
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"^## (\d+\.\d+\.\d+) - ", changelog, flags=re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == shipped.version
+
+
+def test_long_description_renders(shipped: Distribution) -> None:
+    """The README is the description: Markdown with one title whose code blocks all end."""
+    assert shipped.metadata["Description-Content-Type"] == "text/markdown"
+    description = shipped.metadata["Description"]
+    assert description == (ROOT / "README.md").read_text(encoding="utf-8")
+    tokens = MarkdownIt("commonmark").enable("table").parse(description)
+    assert [token.tag for token in tokens if token.type == "heading_open"].count("h1") == 1
+    n_fences = sum(line.startswith("```") for line in description.splitlines())
+    assert 2 * sum(token.type == "fence" for token in tokens) == n_fences
 
 
 def test_wheel_alone_decodes(wheel: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The background thread: sleeps until something is due, ends with the process."""
+"""The background thread: it sleeps until an upload is due and ends with the process."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from collections.abc import Callable
 from typing import Final
 
 from rappor_client.periods import HOUR, Clock
-from rappor_client.uploader import Delivery
+from rappor_client.uploader import Uploader
 
 _JOIN_SECONDS: Final = 1.0
 
 
 class Sender:
-    """Runs the steps of a delivery when they are due; no thread until the first nudge."""
+    """Runs an uploader's steps when they are due; there is no thread until the first nudge."""
 
     def __init__(
-        self, delivery: Delivery, *, clock: Clock, on_failure: Callable[[Exception], None]
+        self, uploader: Uploader, *, clock: Clock, on_failure: Callable[[Exception], None]
     ) -> None:
-        """Take the delivery, and what to tell of a disk that fails."""
-        self._delivery = delivery
+        """Keep the uploader to run and the function to call when the disk fails."""
+        self._uploader = uploader
         self._clock = clock
         self._on_failure = on_failure
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
         self._is_nudged = False
         self._is_stopped = False
-        self._due: float | None = None  # by the monotonic clock, which no one sets
+        self._due: float | None = None  # by the monotonic clock, which nobody can set back
 
     def nudge(self) -> None:
-        """Say that there is something to send; it leaves after a random delay."""
+        """Tell the thread that a report waits; it is sent after a random delay."""
         with self._wake:
             if self._is_stopped or self._is_nudged:
                 return
             self._is_nudged = True
-            due = time.monotonic() + self._delivery.delay()
+            due = time.monotonic() + self._uploader.delay()
             self._due = due if self._due is None else min(self._due, due)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="rappor-sender", daemon=True)
@@ -44,7 +44,7 @@ class Sender:
             self._wake.notify()
 
     def stop(self) -> None:
-        """End the thread; a request that is under way is left to end with the process."""
+        """End the thread; a request that is under way may outlast this call."""
         with self._wake:
             self._is_stopped = True
             self._wake.notify()
@@ -54,7 +54,7 @@ class Sender:
     def _run(self) -> None:
         while self._sleep():
             try:
-                due = self._delivery.step()
+                due = self._uploader.step().due
             except (sqlite3.Error, OSError) as error:
                 self._on_failure(error)
                 due = self._clock() + HOUR

@@ -19,17 +19,19 @@ from rappor.registry.metric import Metric, Registry
 from rappor_client import epoch_memory, ledger, reservoir, spool
 from rappor_client.background import Sender
 from rappor_client.errors import BudgetError, IdentityError
-from rappor_client.identity import Device, Policy
-from rappor_client.ledger import Caps, Spent
+from rappor_client.flushed import Flushed, FlushReason, Step, sum_up
+from rappor_client.identity import Identity
+from rappor_client.ledger import Spent
 from rappor_client.outcome import Outcome
 from rappor_client.periods import Clock, day_of, interval_end
-from rappor_client.prepared import Made, make_report
-from rappor_client.remote_params import OfferCap, Offers
-from rappor_client.spool import Sent, SpoolLimits
+from rappor_client.prepared import Prepared, prepare
+from rappor_client.remote_params import Offers
+from rappor_client.settings import Caps, OfferCap, Policy, Settings, SpoolLimits
+from rappor_client.spool import Sent
 from rappor_client.state import count, counters
 from rappor_client.store import Store, failing_as_file_error, name_failure
 from rappor_client.transport import Transport
-from rappor_client.uploader import Delivery
+from rappor_client.uploader import Uploader
 
 _LOG: Final = logging.getLogger("rappor_client")
 
@@ -37,7 +39,7 @@ _LOG: Final = logging.getLogger("rappor_client")
 class _Sending(NamedTuple):
     """What carries reports away, in the process that it belongs to."""
 
-    delivery: Delivery
+    uploader: Uploader
     sender: Sender
     process: int
 
@@ -50,46 +52,16 @@ class Client:
     the wrong kind) and for nothing else.
     """
 
-    def __init__(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        registry: Registry,
-        transport: Transport | None,
-        opted_out: Collection[str] = (),
-        caps: Caps,
-        limits: SpoolLimits,
-        offers: OfferCap | None,
-        on_bad_identity: Policy,
-        max_delay: float,
-        clock: Clock,
-        coins: Coins,
-    ) -> None:
-        """Take everything as it is; `Client.open` has the defaults."""
-        if not 0 <= max_delay < math.inf:
-            raise ParamsError(f"max_delay must be a number in [0, infinity), got {max_delay!r}")
-        self._folder = Path(folder).expanduser()
-        self._store = Store(self._folder)
-        self._device = Device(self._folder, self._store, on_bad_identity)
-        self._shipped = registry
-        self._transport = transport
-        self._policy = on_bad_identity
-        self._opted_out = set(opted_out)
-        self._caps = caps
-        self._limits = limits
-        self._max_delay = max_delay
-        self._clock = clock
-        self._coins = coins
-        self._consent = True
+    def __init__(self, settings: Settings) -> None:
+        """Start from settings that `Client.open` has put together; nothing is read yet."""
+        self._settings = settings
+        self._store = Store(settings.folder)
+        self._identity = Identity(settings.folder, self._store, settings.on_bad_identity)
+        self._offers = Offers(self._store, settings)
+        self._opted_out = set(settings.opted_out)
+        self._consent = settings.consent
         self._is_disabled = False
         self._failures = 0
-        self._offers = (
-            Offers(self._store, transport, shipped=registry, cap=offers, clock=clock)
-            if transport is not None and offers is not None
-            else None
-        )
-        for name in self._opted_out:
-            registry.metric(name)
         self._current: _Sending | None = None
 
     @classmethod
@@ -98,10 +70,10 @@ class Client:
         folder: str | os.PathLike[str],
         *,
         registry: Registry | str | os.PathLike[str],
+        consent: bool,
         collector: str | None = None,
         key: str | None = None,
         transport: Transport | None = None,
-        consent: bool = True,
         opted_out: Collection[str] = (),
         caps: Caps | None = None,
         limits: SpoolLimits | None = None,
@@ -111,20 +83,21 @@ class Client:
         clock: Clock = time.time,
         coins: Coins = system_coins,
     ) -> Self:
-        """Open a folder, made at the first use and private to the user.
+        """Open a device's folder; it is created at the first use and private to the user.
 
-        `registry`: what the program collects, or the path of its TOML. `collector`: an https
-        address, with the `key` for sending if it wants one; or a `transport` of one's own;
-        without either, reports wait. `consent=False` computes, stores and sends nothing and
-        erases what an earlier consent left. `opted_out`: metrics that this person refuses.
-        `caps`: the loss that is never passed. `limits`: how much may wait. `offers`: admits the
-        collector's changes of parameters inside a cap. `on_bad_identity`: what to do about a
-        secret that is truncated, foreign or lost: "error", "reset" (go on as a new device,
-        counted) or "disable" (record nothing). `max_delay`: the longest random wait, in seconds,
-        of the background sender. `clock` and `coins` are for tests.
+        `registry`: what the program collects, or the path of its TOML file. `consent`: the
+        person's answer; `False` computes, stores and sends nothing and erases what an earlier
+        consent left. `collector`: an https address, with the `key` for sending if the collector
+        wants one; or a `transport` of the program's own; without either, reports wait on the
+        disk. `opted_out`: metrics that this person refuses. `caps`: the most that the device may
+        spend. `limits`: how much may wait. `offers`: lets the collector change parameters inside
+        a cap. `on_bad_identity`: what to do about a secret that is damaged, lost or another
+        device's: "error", "reset" (go on as a new device, counted) or "disable" (record
+        nothing). `max_delay`: the longest random wait of the background sender, in seconds.
+        `clock` and `coins` are for tests.
 
-        Raises FileError or MetricError for the registry, IdentityError for the secret,
-        ParamsError for the rest; a disk that cannot be written is counted, not raised.
+        Raises FileError or MetricError for the registry, IdentityError for the secret and
+        ParamsError for any other argument; a disk that cannot be written is counted, not raised.
         """
         if collector is not None and transport is not None:
             raise ParamsError("collector must be absent beside a transport")
@@ -132,11 +105,12 @@ class Client:
             from rappor_client.http_transport import HttpTransport  # noqa: PLC0415 - 60 ms
 
             transport = HttpTransport(collector, key=key)
-        client = cls(
-            folder,
+        settings = Settings(
+            folder=Path(folder).expanduser(),
             registry=registry if isinstance(registry, Registry) else Registry.load(registry),
             transport=transport,
-            opted_out=opted_out,
+            consent=consent,
+            opted_out=frozenset(opted_out),
             caps=caps or Caps(),
             limits=limits or SpoolLimits(),
             offers=offers,
@@ -145,7 +119,8 @@ class Client:
             clock=clock,
             coins=coins,
         )
-        client._start(consent=consent)
+        client = cls(settings)
+        client._start()
         return client
 
     def __enter__(self) -> Self:
@@ -160,15 +135,15 @@ class Client:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Client({str(self._folder)!r})"
+        return f"Client({str(self._settings.folder)!r})"
 
     @property
     def registry(self) -> Registry:
-        """What is recorded, with what was taken over from the collector."""
-        return self._shipped if self._offers is None else self._offers.registry
+        """What is recorded, with the collector's changes that were admitted."""
+        return self._offers.registry
 
     def record(self, name: str, value: object) -> Outcome:
-        """Make a noisy report of a value and put it by for sending.
+        """Prepare a noisy report of a value and keep it for sending.
 
         Raises MetricError for a metric that is not in the registry and ReportError for a value
         that is not of its kind; the message never holds the value.
@@ -189,27 +164,19 @@ class Client:
             sending.sender.nudge()
         return outcome
 
-    def flush(self, *, timeout: float = 10.0) -> bool:
-        """Send what waits now, within so many seconds; True if nothing waits any more.
+    def flush(self, *, timeout: float = 10.0) -> Flushed:
+        """Send what waits now, within `timeout` seconds, and say why it ended.
 
-        Reports held for their interval stay. Waiting times that the collector asked for, or
-        that follow a failure, are kept: if they are longer than the time given, it ends at once.
+        The first attempt is made at once, even if an earlier failure has set a waiting time; only
+        a time that the collector asked for (Retry-After) is kept. After a failure in this call the
+        next attempt waits as usual, and the call ends early if that wait is longer than the time
+        left. Reports held for their interval stay.
         """
-        deadline = time.monotonic() + timeout
         try:
-            while (sending := self._sending()) is not None and self._consent:
-                remaining = deadline - time.monotonic()
-                due = sending.delivery.step(timeout=remaining)
-                if not self.waiting():
-                    return True
-                pause = math.inf if due is None else max(due - self._clock(), 0.0)
-                if pause > deadline - time.monotonic():
-                    return False
-                time.sleep(pause)
-            return not self.waiting()
+            return self._flush(time.monotonic() + timeout)
         except (sqlite3.Error, OSError, FileError) as error:
             self._failed(error)
-            return False
+            return Flushed(reason=FlushReason.FAILED)
 
     def waiting(self) -> int:
         """Return how many finished reports have no answer yet."""
@@ -219,7 +186,7 @@ class Client:
     def spent(self) -> Spent:
         """Return the loss so far, in nats: in all and by metric; print it to read it."""
         with self._looking() as db:
-            return ledger.spent(db) if db else Spent(nats=0.0, carried=0.0, metrics={})
+            return ledger.spent(db) if db else ledger.NOTHING_SPENT
 
     def log(self) -> list[Sent]:
         """Return what has left the device, the very bytes, the oldest first."""
@@ -233,9 +200,10 @@ class Client:
         return counted | ({"storage_failures": self._failures} if self._failures else {})
 
     def opt_out(self, name: str) -> None:
-        """Refuse a metric from now on and drop what waits of it; the host keeps the choice.
+        """Refuse a metric from now on and drop its waiting reports.
 
-        Raises MetricError for an unknown metric and FileError if the disk does not allow it.
+        The host program keeps the choice and passes it as `opted_out` when it opens again. Raises
+        MetricError for an unknown metric and FileError if the disk does not allow it.
         """
         self.registry.metric(name)
         self._opted_out.add(name)
@@ -245,37 +213,35 @@ class Client:
     def withdraw(self) -> None:
         """End consent: erase secret, spool, ledger and log, and record nothing from now on.
 
-        One number stays, the nats already spent, so that consenting again does not restart the
-        lifetime's budget. Raises FileError if the disk does not allow it.
+        One number stays, the nats already spent, so that consenting again does not renew the
+        device's budget. Raises FileError if the disk does not allow it.
         """
         self._consent = False
         self.close()
-        with failing_as_file_error(self._folder):
-            if self._device.has_traces():
-                self._device.erase()
+        with failing_as_file_error(self._settings.folder):
+            if self._identity.has_traces():
+                self._identity.erase()
 
     def close(self) -> None:
-        """End the background sender and let go of all handles; what waits stays on the disk."""
+        """End the background sender and close all files; what waits stays on the disk."""
         current, self._current = self._current, None
         if current is not None and current.process == os.getpid():
             current.sender.stop()
-            current.delivery.close()
+            current.uploader.close()
         self._store.close()
 
-    def _start(self, *, consent: bool) -> None:
+    def _start(self) -> None:
         """Bring the folder in line with the person's choices."""
-        self._consent = consent
         try:
-            if not consent:
+            if not self._consent:
                 self.withdraw()
                 return
-            self._device.secret()
+            self._identity.secret()
             self._drop_opted_out()
-            if self._offers is not None:
-                self._offers.recall()
+            self._offers.recall()
         except IdentityError:
             self._is_disabled = True
-            if self._policy != "disable":
+            if self._settings.on_bad_identity != "disable":
                 raise
         except (sqlite3.Error, OSError, FileError) as error:
             self._failed(error)
@@ -288,71 +254,88 @@ class Client:
             return Outcome.DISABLED
         if metric.name in self._opted_out:
             return Outcome.OPTED_OUT
-        if day_of(self._clock()) > metric.expires:
+        if day_of(self._settings.clock()) > metric.expires:
             return Outcome.EXPIRED
         return None
 
     def _record(self, metric: Metric, value: object) -> Outcome:
-        now = self._clock()
+        now = self._settings.clock()
         epoch = metric.epoch_at(day_of(now))
         while True:
-            secret = self._device.secret()
-            made = make_report(secret, metric, value, epoch=epoch, coins=self._coins)
+            secret = self._identity.secret()
+            prepared = prepare(secret, metric, value, epoch=epoch, coins=self._settings.coins)
             with self._store.transaction() as db:
-                if self._device.is_current():
-                    return self._keep(db, metric, made, now)
-            self._device.forget()
-            if self._device.is_erased():  # another process withdrew consent
+                if self._identity.is_current():
+                    return self._keep(db, metric, prepared, now)
+            self._identity.forget()
+            if self._identity.is_erased():  # another process withdrew consent
                 self._consent = False
                 return Outcome.NO_CONSENT
 
-    def _keep(self, db: sqlite3.Connection, metric: Metric, made: Made, now: float) -> Outcome:
+    def _keep(
+        self, db: sqlite3.Connection, metric: Metric, prepared: Prepared, now: float
+    ) -> Outcome:
         """Latch, choose, charge and spool, all of it or nothing."""
         day = day_of(now)
-        latched = epoch_memory.latched(db, metric.name, day, self._coins)
-        made = latched or made
+        latched = epoch_memory.latched(db, metric.name, day, self._settings.coins)
         try:
-            if metric.interval is None:
-                spool.add(db, made.report, ledger.charge(db, made, self._caps))
-                outcome = Outcome.RECORDED
-            else:
-                outcome = self._offer(db, metric.interval, made, now)
+            outcome = self._admit(db, metric, latched or prepared, now)
         except BudgetError:
             count(db, "over_budget")
             return Outcome.OVER_BUDGET
-        if outcome and not latched:
-            epoch_memory.latch(db, metric, made, day)
-        spool.trim(db, self._limits)
+        if outcome and latched is None:
+            epoch_memory.latch(db, metric, prepared, day)
+        spool.trim(db, self._settings.limits)
+        if outcome and latched is not None and latched.pattern != prepared.pattern:
+            return Outcome.EARLIER_VALUE
         return outcome
 
-    def _offer(self, db: sqlite3.Connection, interval: str, made: Made, now: float) -> Outcome:
-        reservoir.release(db, now, self._caps)
-        ledger.price(db, made, self._caps)
-        ends = interval_end(interval, now)
-        is_held = reservoir.offer(db, made, ends, now=now, coins=self._coins)
+    def _admit(
+        self, db: sqlite3.Connection, metric: Metric, prepared: Prepared, now: float
+    ) -> Outcome:
+        """Charge and spool a report, or let it take part in the choice of its interval."""
+        caps = self._settings.caps
+        if metric.interval is None:
+            spool.add(db, prepared.report, ledger.charge(db, prepared, caps))
+            return Outcome.RECORDED
+        reservoir.release(db, now, caps)
+        ledger.price(db, prepared, caps)
+        ends = interval_end(metric.interval, now)
+        is_held = reservoir.offer(db, prepared, ends, now=now, coins=self._settings.coins)
         return Outcome.HELD if is_held else Outcome.INTERVAL_OVER
+
+    def _flush(self, deadline: float) -> Flushed:
+        """Make steps until nothing waits or the next one is due after the deadline."""
+        steps: list[Step] = []
+        while (sending := self._sending()) is not None and self._consent:
+            step = sending.uploader.step(
+                timeout=deadline - time.monotonic(),
+                is_urgent=not any(earlier.is_attempt for earlier in steps),
+            )
+            steps.append(step)
+            is_done = not self.waiting()
+            pause = math.inf if step.due is None else max(step.due - self._settings.clock(), 0.0)
+            if is_done or pause > deadline - time.monotonic():
+                return sum_up(steps, is_done=is_done)
+            time.sleep(pause)
+        if not self.waiting():
+            return Flushed(reason=FlushReason.NOTHING_WAITING)
+        absent = FlushReason.NO_COLLECTOR if self._consent else FlushReason.NO_CONSENT
+        return Flushed(reason=absent)
 
     def _sending(self) -> _Sending | None:
         """Return what carries reports away, new in a process that was forked."""
-        if self._transport is None:
+        transport = self._settings.transport
+        if transport is None:
             return None
         if self._current is None or self._current.process != os.getpid():
-            delivery = Delivery(
-                self._store,
-                self._transport,
-                caps=self._caps,
-                limits=self._limits,
-                offers=self._offers,
-                max_delay=self._max_delay,
-                clock=self._clock,
-                coins=self._coins,
-            )
-            sender = Sender(delivery, clock=self._clock, on_failure=self._failed)
-            self._current = _Sending(delivery, sender, os.getpid())
+            uploader = Uploader(self._store, transport, self._settings, self._offers)
+            sender = Sender(uploader, clock=self._settings.clock, on_failure=self._failed)
+            self._current = _Sending(uploader, sender, os.getpid())
         return self._current
 
     def _drop_opted_out(self) -> None:
-        with failing_as_file_error(self._folder), self._store.transaction() as db:
+        with failing_as_file_error(self._settings.folder), self._store.transaction() as db:
             spool.opt_out(db, self._opted_out)
             for name in self._opted_out:
                 reservoir.forget(db, name)
@@ -360,7 +343,7 @@ class Client:
     @contextlib.contextmanager
     def _looking(self) -> Iterator[sqlite3.Connection | None]:
         """Look at the store, None if there is none; FileError where it cannot be read."""
-        with failing_as_file_error(self._folder):
+        with failing_as_file_error(self._settings.folder):
             if self._store.exists():
                 with self._store.reading() as db:
                     yield db
@@ -368,6 +351,7 @@ class Client:
                 yield None
 
     def _failed(self, error: Exception) -> None:
-        """Count a failure of the disk and tell of it, without a value."""
+        """Count and log a failure of the disk; the log line holds no value."""
         self._failures += 1
-        _LOG.warning("telemetry could not be stored in %s: %s", self._folder, name_failure(error))
+        folder = self._settings.folder
+        _LOG.warning("telemetry could not be stored in %s: %s", folder, name_failure(error))

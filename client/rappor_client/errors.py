@@ -20,7 +20,7 @@ class IdentityError(RapporError):
 
 
 class UploadError(RapporError):
-    """An upload has no answer that settles it."""
+    """An upload got no answer that settles it."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class UploadError(RapporError):
         retryable: bool = True,
         retry_after: float | None = None,
     ) -> None:
-        """Keep the HTTP status, if there was one, whether to try again, and after what seconds."""
+        """Keep the HTTP status if there was one, and whether and when (seconds) to try again."""
         self.status = status
         self.retryable = retryable
         self.retry_after = retry_after

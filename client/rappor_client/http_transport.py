@@ -1,8 +1,8 @@
-"""The default transport: HTTPS by the standard library, one connection, kept open.
+"""The default transport: HTTPS by the standard library, over one connection that is kept open.
 
-It goes through the proxies that the system names, and tells of itself no more than the
-library's name and version. Importing it costs more than all the rest of the client, so that
-waits until a collector is named.
+It uses the proxies that the system names, and its requests tell no more than the library's name
+and version. Importing it takes longer than all the rest of the client, so it is imported only
+when a collector is named.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import email.utils
 import functools
 import gzip
 import http.client
-import importlib.metadata
 import os
 import ssl
 import time
@@ -22,19 +21,20 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from rappor.errors import ParamsError
 from rappor_client.errors import UploadError
 from rappor_client.transport import Answer
+from rappor_client.version import installed_version
 
 _REPORTS: Final = "/v1/reports"
 _REGISTRY: Final = "/v1/registry"
-_GZIP_FROM_BYTES: Final = 1000  # below it the header eats the gain
+_GZIP_FROM_BYTES: Final = 1000  # below it the longer header costs more than gzip saves
 _MAX_ANSWER_BYTES: Final = 1_000_000
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class HttpTransport:
-    """HTTPS by the standard library: one connection, kept open, through the system's proxies."""
+    """Sends uploads over HTTPS: one connection, kept open, through the system's proxies."""
 
     def __init__(self, url: str, *, key: str | None = None) -> None:
-        """Take the collector's address, and the key for sending if it wants one.
+        """Keep the collector's address, and the key for sending if the collector wants one.
 
         Raises ParamsError unless the scheme is https, or http to this very machine.
         """
@@ -51,11 +51,11 @@ class HttpTransport:
         self._owner = os.getpid()
 
     def __repr__(self) -> str:
-        """Name the host; a key is never shown."""
+        """Name the host; the key is never shown."""
         return f"HttpTransport({self._parts.hostname!r})"
 
     def send(self, body: bytes, *, timeout: float) -> Answer:
-        """Post an upload, compressed where that pays."""
+        """Post an upload, compressed where that makes it shorter."""
         headers = {"Content-Type": "application/json"}
         packed = gzip.compress(body, mtime=0) if len(body) >= _GZIP_FROM_BYTES else body
         if len(packed) < len(body):
@@ -68,7 +68,7 @@ class HttpTransport:
         return self._ask("GET", _REGISTRY, None, {"Accept": "application/toml"}, timeout)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection; the next request opens a new one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -86,12 +86,12 @@ class HttpTransport:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             if not is_reused:
-                raise UploadError(_told(error)) from None
+                raise UploadError(_reason(error)) from None
         try:  # a connection that was kept open may have been closed at the other end meanwhile
             return self._exchange(method, path, body, headers, timeout)
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise UploadError(_told(error)) from None
+            raise UploadError(_reason(error)) from None
 
     def _exchange(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float
@@ -163,13 +163,10 @@ def _seconds(retry_after: str | None) -> float | None:
         return None
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return f"the collector was not reached: {type(error).__name__}"
 
 
 @functools.cache
 def _user_agent() -> str:
-    try:
-        return f"rappor-client/{importlib.metadata.version('rappor')}"
-    except importlib.metadata.PackageNotFoundError:  # run from a folder, not installed
-        return "rappor-client"
+    return f"rappor-client/{installed_version()}".removesuffix("/")

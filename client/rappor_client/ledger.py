@@ -1,59 +1,40 @@
 """What the device has spent, in nats: exact for what was reported, and capped.
 
-The loss is the sum over distinct bit patterns of the loss of each one's reports under its one
-permanent response. What that promises, and what not, depends on the metric; `Spent` says it.
-The ledger holds no value: a pattern is named by a keyed hash. It survives a new secret, which
-draws new permanent responses and so spends everything anew.
+The loss is a sum over distinct bit patterns. Each term is the loss of one pattern's reports under
+its one permanent response. What the sum promises depends on the metric; `Spent` says it in words.
+The ledger holds no value: a pattern is named by a keyed hash. The ledger survives a new secret,
+which draws new permanent responses and so is charged anew.
 """
 
 from __future__ import annotations
 
 import math
 import sqlite3
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.errors import ParamsError
 from rappor.privacy.loss import belief_bound, epsilon_reports
 from rappor.privacy.notice import at_most
 from rappor_client.errors import BudgetError
-from rappor_client.prepared import Made
-from rappor_client.state import fact, keep_params, kept_params, set_fact
+from rappor_client.prepared import Prepared
+from rappor_client.settings import Caps
+from rappor_client.state import keep_params, kept_params, read_state, write_state
 
 _CARRIED: Final = "carried_nats"
-_SUSPICION: Final = 0.5
+_EVEN_ODDS: Final = 0.5
 
-FOR_LIFE: Final = (
-    "Compare any two histories that are reported at the same times and whose values repeat in "
-    "the same way: the loss is at most this number. That a value changed, or came back, is not "
-    "hidden by it: a new permanent response follows, and over many reports it shows."
+WITHOUT_EPOCHS: Final = (
+    "This bounds what your reports reveal about WHICH values you had. It does not hide WHEN a "
+    "value changed or came back: over many reports, that can show."
 )
 BY_EPOCH: Final = (
-    "In each epoch the device answers for the first value only. The loss is at most this number "
-    "for any two histories, as long as the number and times of reports do not depend on the "
-    "values. The cohort stays the same over epochs and links them."
+    "In each epoch, your device keeps reporting the first value it saw, whatever happens later. "
+    "This bounds everything that your reports reveal about your values, if the number and the "
+    "times of the reports do not depend on them. Your device stays in one cohort, which can link "
+    "its epochs."
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caps:
-    """What a device may spend at most; `math.inf` lifts a cap.
-
-    `patterns` distinct permanent responses and `epsilon` nats for each metric, `lifetime` nats
-    over all metrics and all identities of the device.
-    """
-
-    patterns: float = 8
-    epsilon: float = 16.0
-    lifetime: float = 64.0
-
-    def __post_init__(self) -> None:
-        """Refuse what is no bound."""
-        for name in ("patterns", "epsilon", "lifetime"):
-            cap = getattr(self, name)
-            if isinstance(cap, bool) or not isinstance(cap, int | float) or not cap >= 0:
-                raise ParamsError(f"{name} must be a number in [0, infinity], got {cap!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,60 +55,87 @@ class Spent:
     carried: float
     metrics: Mapping[str, MetricSpent]
 
-    def belief(self, prior: float = _SUSPICION) -> tuple[float, float]:
-        """Return the lowest and highest belief that all reports can make of a suspicion."""
+    def belief(self, prior: float = _EVEN_ODDS) -> tuple[float, float]:
+        """Return the lowest and the highest belief that all reports can make of a prior belief."""
         return belief_bound(self.nats, prior)
 
     def __str__(self) -> str:
         """Say it in plain words."""
-        lines = [
-            f"{self.nats:.3f} nats spent: a suspicion of {100 * _SUSPICION:.0f} % can become at "
-            f"most {at_most(self.belief()[1])}."
+        paragraphs = [
+            f"Privacy loss so far: epsilon = {self.nats:.2f} (nats). An observer who gives even "
+            "odds that this device holds some value can be at most "
+            f"{at_most(self.belief()[1])} sure after all of its reports."
         ]
         for name, spent in self.metrics.items():
-            lines += [
-                f"  {name}: {spent.nats:.3f} nats by {spent.reports} reports of {spent.patterns} "
-                f"distinct patterns.",
+            reports = counted(spent.reports, "report")
+            patterns = counted(spent.patterns, "bit pattern")
+            paragraphs += [
+                f"  {name}: epsilon = {spent.nats:.2f}, {reports} of {patterns}.",
                 f"    {spent.promise}",
             ]
         if self.carried:
-            lines.append(f"  before consent was withdrawn: {self.carried:.3f} nats")
-        return "\n".join(lines)
+            paragraphs.append(f"  Before consent was withdrawn: epsilon = {self.carried:.2f}.")
+        return "\n".join(map(_wrapped, paragraphs))
 
 
-def charge(db: sqlite3.Connection, made: Made, caps: Caps) -> float:
-    """Write a report down and return the nats it adds; BudgetError if it would pass a cap."""
-    loss, added = price(db, made, caps)
-    keep_params(db, made.report.params, made.params)
+NOTHING_SPENT: Final = Spent(nats=0.0, carried=0.0, metrics={})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pattern:
+    """One permanent response in the ledger, by its keyed name, with its reports and their loss."""
+
+    metric: str
+    epoch: str
+    name: bytes
+    n_reports: int
+    nats: float
+
+
+def _wrapped(text: str) -> str:
+    """Wrap a paragraph at 80 columns, all of its lines indented as the first one."""
+    indent = " " * (len(text) - len(text.lstrip()))
+    return textwrap.fill(text, 80, subsequent_indent=indent)
+
+
+def counted(n: int, noun: str) -> str:
+    """Write a number with its noun: 1 report, 2 reports."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def charge(db: sqlite3.Connection, prepared: Prepared, caps: Caps) -> float:
+    """Charge a report and return the nats it adds; BudgetError if they would pass a cap."""
+    loss, added = price(db, prepared, caps)
+    keep_params(db, prepared.report.params, prepared.params)
     db.execute(
         "INSERT INTO pattern VALUES (?, ?, ?, 1, ?) ON CONFLICT (key) DO UPDATE "
         "SET reports = reports + 1, nats = excluded.nats",
-        (made.pattern, made.report.metric, made.epoch, loss),
+        (prepared.pattern, prepared.report.metric, prepared.epoch, loss),
     )
     db.execute(
         "INSERT INTO charge VALUES (?, ?, 1) ON CONFLICT (pattern, params) DO UPDATE "
         "SET reports = reports + 1",
-        (made.pattern, made.report.params),
+        (prepared.pattern, prepared.report.params),
     )
     return added
 
 
-def price(db: sqlite3.Connection, made: Made, caps: Caps) -> tuple[float, float]:
+def price(db: sqlite3.Connection, prepared: Prepared, caps: Caps) -> tuple[float, float]:
     """Return the pattern's loss after one more report and what that adds, in nats.
 
     Raises BudgetError if it would pass a cap.
     """
-    before, loss, is_new = _losses(db, made)
+    before, loss, is_new = _losses(db, prepared)
     added = loss - before if before < math.inf else 0.0
-    name = made.report.metric
+    name = prepared.report.metric
     query = "SELECT COUNT(*), TOTAL(nats) FROM pattern WHERE metric = ?"
-    patterns, nats = db.execute(query, (name,)).fetchone()
-    if patterns + is_new > caps.patterns:
+    n_patterns, nats = db.execute(query, (name,)).fetchone()
+    if n_patterns + is_new > caps.patterns:
         raise BudgetError(f"metric {name!r} must have at most {caps.patterns:g} distinct patterns")
-    if nats + added > caps.epsilon:
-        raise BudgetError(f"metric {name!r} must spend at most {caps.epsilon:g} nats")
-    if total(db) + added > caps.lifetime:
-        raise BudgetError(f"the device must spend at most {caps.lifetime:g} nats in its life")
+    if nats + added > caps.epsilon_inf:
+        raise BudgetError(f"metric {name!r} must spend at most {caps.epsilon_inf:g} nats")
+    if total(db) + added > caps.total:
+        raise BudgetError(f"the device must spend at most {caps.total:g} nats in total")
     return loss, added
 
 
@@ -139,12 +147,12 @@ def total(db: sqlite3.Connection) -> float:
 
 def carried(db: sqlite3.Connection) -> float:
     """Return the nats that had been spent when consent was last withdrawn."""
-    return float(fact(db, _CARRIED) or 0.0)
+    return float(read_state(db, _CARRIED) or 0.0)
 
 
 def carry(db: sqlite3.Connection, nats: float) -> None:
     """Keep the nats of a ledger that is erased."""
-    set_fact(db, _CARRIED, nats)
+    write_state(db, _CARRIED, nats)
 
 
 def spent(db: sqlite3.Connection) -> Spent:
@@ -156,20 +164,29 @@ def spent(db: sqlite3.Connection) -> Spent:
     metrics = {
         name: MetricSpent(
             nats=nats,
-            patterns=patterns,
-            reports=reports,
-            promise=BY_EPOCH if least_epoch else FOR_LIFE,
+            patterns=n_patterns,
+            reports=n_reports,
+            promise=BY_EPOCH if least_epoch else WITHOUT_EPOCHS,
         )
-        for name, nats, patterns, reports, least_epoch in db.execute(query)
+        for name, nats, n_patterns, n_reports, least_epoch in db.execute(query)
     }
     return Spent(nats=total(db), carried=carried(db), metrics=metrics)
 
 
-def _losses(db: sqlite3.Connection, made: Made) -> tuple[float, float, bool]:
+def patterns(db: sqlite3.Connection) -> list[Pattern]:
+    """Return every permanent response that was charged, by metric, epoch and name."""
+    query = "SELECT metric, epoch, key, reports, nats FROM pattern ORDER BY metric, epoch, key"
+    return [
+        Pattern(metric=metric, epoch=epoch, name=name, n_reports=n_reports, nats=nats)
+        for metric, epoch, name, n_reports, nats in db.execute(query)
+    ]
+
+
+def _losses(db: sqlite3.Connection, prepared: Prepared) -> tuple[float, float, bool]:
     """Return a pattern's loss before and after one more report, and whether it is new."""
     query = "SELECT params, reports FROM charge WHERE pattern = ?"
-    rows = db.execute(query, (made.pattern,)).fetchall()
+    rows = db.execute(query, (prepared.pattern,)).fetchall()
     reports = {kept_params(db, fingerprint): n for fingerprint, n in rows}
     before = epsilon_reports(reports) if reports else 0.0
-    reports[made.params] = reports.get(made.params, 0) + 1
+    reports[prepared.params] = reports.get(prepared.params, 0) + 1
     return before, epsilon_reports(reports), not rows

@@ -6,22 +6,31 @@ import enum
 
 
 class Outcome(enum.Enum):
-    """What became of a value; true if a report of it, or of its interval, is safe on the disk."""
+    """What became of a value.
+
+    An outcome is true where a noisy report is safe on the disk, waiting to be sent or held for
+    its interval. It speaks to the host program alone and is never sent.
+    """
 
     RECORDED = "recorded"
+    """A noisy report of this value waits to be sent."""
     HELD = "held"
-    """It takes part in the choice of its interval's one report."""
+    """A noisy report of this value takes part in the choice of its interval's one report."""
+    EARLIER_VALUE = "earlier value"
+    """A noisy report waits or is held, but it repeats the epoch's first value, not this one."""
     INTERVAL_OVER = "interval over"
     """The interval has had its report: the clock was set back."""
     OVER_BUDGET = "over budget"
+    """The report would pass one of the caps."""
     NO_CONSENT = "no consent"
     OPTED_OUT = "opted out"
     EXPIRED = "expired"
+    """The last day of the metric's collection is over."""
     DISABLED = "disabled"
     """The identity is damaged and the policy is to record nothing."""
     FAILED = "failed"
-    """The disk is full, read-only or locked; counted, and told in the log."""
+    """The disk is full, read-only or locked; this is counted and logged."""
 
     def __bool__(self) -> bool:
-        """Tell whether the value counts."""
-        return self in (Outcome.RECORDED, Outcome.HELD)
+        """Tell whether a report is safe on the disk."""
+        return self in (Outcome.RECORDED, Outcome.HELD, Outcome.EARLIER_VALUE)

@@ -1,4 +1,4 @@
-"""Days, intervals and epochs: UTC, from seconds since 1970, the clock being the caller's."""
+"""Days, intervals and epochs of a moment, all in UTC; the clock is the caller's."""
 
 from __future__ import annotations
 

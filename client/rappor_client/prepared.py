@@ -1,7 +1,8 @@
-"""A finished report with what the ledger must know of it, on its way to the spool."""
+"""A prepared report: noisy, ready to leave, with what the ledger must know of it."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,15 +13,16 @@ from rappor.protocol.randomizer import Coins, expand, instantaneous_response
 from rappor.protocol.wire import Report
 from rappor.registry.metric import Metric
 
-_PATTERN_BYTES: Final = 16
+_PATTERN_BYTES: Final = 16  # two patterns share a name with probability 2^-128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class Prepared:
     """A report, its parameters, and the permanent response behind it.
 
-    `pattern` names the permanent response by a keyed hash: equal for equal bits of one secret,
-    metric, epoch and permanent part of the parameters, and telling nothing without the secret.
+    `pattern` names the permanent response by a keyed hash. The name is the same for the same
+    bits of one secret, metric, epoch and permanent part of the parameters; it tells nothing to
+    anyone without the secret.
     """
 
     params: Params
@@ -30,12 +32,12 @@ class Made:
     report: Report
 
 
-def make_report(secret: bytes, metric: Metric, value: object, *, epoch: str, coins: Coins) -> Made:
-    """Make the report of a value; ReportError if it is not of the metric's kind."""
+def prepare(secret: bytes, metric: Metric, value: object, *, epoch: str, coins: Coins) -> Prepared:
+    """Prepare a report of a value; ReportError if the value is not of the metric's kind."""
     encoded = encode_value(secret, metric, value, epoch=epoch, coins=coins)
     kind = permanent_part(metric.params).fingerprint
     head = f"rappor-client/1/pattern\0{metric.name}\0{epoch}\0{kind}\0"
-    return Made(
+    return Prepared(
         params=metric.params,
         epoch=epoch,
         pattern=expand(secret, head.encode() + encoded.bits, _PATTERN_BYTES),
@@ -44,19 +46,7 @@ def make_report(secret: bytes, metric: Metric, value: object, *, epoch: str, coi
     )
 
 
-def make_again(made: Made, coins: Coins) -> Made:
-    """Make another report of the same permanent response."""
-    shown = instantaneous_response(made.permanent, made.params, coins)
-    report = Report(
-        metric=made.report.metric,
-        params=made.report.params,
-        cohort=made.report.cohort,
-        bits=shown,
-    )
-    return Made(
-        params=made.params,
-        epoch=made.epoch,
-        pattern=made.pattern,
-        permanent=made.permanent,
-        report=report,
-    )
+def prepare_again(prepared: Prepared, coins: Coins) -> Prepared:
+    """Prepare another report of the same permanent response, with fresh coins."""
+    bits = instantaneous_response(prepared.permanent, prepared.params, coins)
+    return dataclasses.replace(prepared, report=dataclasses.replace(prepared.report, bits=bits))

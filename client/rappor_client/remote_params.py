@@ -1,9 +1,9 @@
-"""A newer registry from the collector: taken only where it cannot weaken what was shipped.
+"""A newer registry from the collector, followed only where it cannot weaken the shipped one.
 
-The registry that ships with the program says what is recorded. A collector may change the
-noise and the size of a metric's reports inside a cap that is fixed in the program, and may end
-a metric earlier. It cannot add metrics, change what a value means, lengthen anything, or touch
-how a metric is paced and memoised.
+The registry that ships with the program says what is recorded. A collector may change the noise
+and the size of a metric's reports, inside a cap that the program fixes, and may end a metric
+earlier. It cannot add metrics, change what a value means, make collection last longer, or change
+a metric's interval and epoch.
 """
 
 from __future__ import annotations
@@ -11,80 +11,67 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from rappor.errors import ParamsError, RapporError
+from rappor.errors import RapporError
 from rappor.privacy.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric, Registry
 from rappor_client.errors import UploadError
-from rappor_client.periods import Clock, day_of
-from rappor_client.state import fact, set_fact
+from rappor_client.periods import day_of
+from rappor_client.settings import OfferCap, Settings
+from rappor_client.state import read_state, write_state
 from rappor_client.store import Store
-from rappor_client.transport import Transport
 
 _TEXT: Final = "offered_registry"
 _DAY: Final = "offer_day"
 _OK: Final = 200
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class OfferCap:
-    """The most that offered parameters may lose: nats by one report, and by all of a value."""
-
-    one: float
-    ever: float
-
-    def __post_init__(self) -> None:
-        """Refuse what is no bound."""
-        for name in ("one", "ever"):
-            if not getattr(self, name) >= 0:
-                raise ParamsError(
-                    f"{name} must be a number in [0, infinity], got {getattr(self, name)!r}"
-                )
-
-
 class Offers:
-    """Asks the collector for its registry, at most once a day, and remembers what it said."""
+    """Asks the collector for its registry at most once a day, and remembers the answer.
 
-    def __init__(
-        self, store: Store, transport: Transport, *, shipped: Registry, cap: OfferCap, clock: Clock
-    ) -> None:
-        """Start from what ships with the program."""
+    Without a cap or a transport in the settings it asks nothing and `registry` is the shipped one.
+    """
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        """Start from the registry that ships with the program."""
         self._store = store
-        self._transport = transport
-        self._shipped = shipped
-        self._cap = cap
-        self._clock = clock
-        self.registry = shipped
+        self._settings = settings
+        self.registry = settings.registry
 
     def recall(self) -> None:
-        """Take up what was offered to an earlier process; sqlite3.Error where that fails."""
+        """Follow what an earlier process was offered; sqlite3.Error where that cannot be read."""
+        if self._settings.offers is None or self._settings.transport is None:
+            return
         with self._store.reading() as db:
-            text = fact(db, _TEXT)
+            text = read_state(db, _TEXT)
         if text is not None:
-            self._take(text)
+            self._follow(text, self._settings.offers)
 
     def refresh(self, *, timeout: float) -> None:
-        """Ask again if the day has changed; whatever cannot be taken changes nothing."""
-        today = day_of(self._clock()).isoformat()
+        """Ask again if the day has changed; an offer that is not admitted changes nothing."""
+        cap, transport = self._settings.offers, self._settings.transport
+        if cap is None or transport is None:
+            return
+        today = day_of(self._settings.clock()).isoformat()
         with self._store.transaction() as db:
-            if fact(db, _DAY) == today:
+            if read_state(db, _DAY) == today:
                 return
-            set_fact(db, _DAY, today)
+            write_state(db, _DAY, today)
         try:
-            answer = self._transport.registry(timeout=timeout)
+            answer = transport.registry(timeout=timeout)
             text = answer.body.decode()
         except (UploadError, UnicodeDecodeError):
             return
-        if answer.status == _OK and self._take(text):
+        if answer.status == _OK and self._follow(text, cap):
             with self._store.transaction() as db:
-                set_fact(db, _TEXT, text)
+                write_state(db, _TEXT, text)
 
-    def _take(self, text: str) -> bool:
+    def _follow(self, text: str, cap: OfferCap) -> bool:
         try:
             offered = Registry.loads(text, path="the collector's registry")
         except RapporError:
             return False
-        self.registry = within(self._shipped, offered, self._cap)
+        self.registry = within(self._settings.registry, offered, cap)
         return True
 
 
@@ -101,7 +88,8 @@ def _admits(cap: OfferCap, shipped: Metric, offered: Metric | None) -> bool:
         return False
     if _meaning(offered.params) != _meaning(shipped.params):
         return False
-    return epsilon_1(offered.params) <= cap.one and epsilon_inf(offered.params) <= cap.ever
+    params = offered.params
+    return epsilon_1(params) <= cap.epsilon_1 and epsilon_inf(params) <= cap.epsilon_inf
 
 
 def _meaning(params: Params) -> tuple[object, ...]:

@@ -1,42 +1,59 @@
-"""At most one report in an interval: a uniform choice among its events, made as they come.
+"""At most one report in an interval: a uniform choice among its events, as they come.
 
-Of the events one finished report is held; the n-th replaces it with chance 1/n (Vitter 1985,
-algorithm R with a reservoir of one). Only what is held when the interval ends is charged and
-spooled. An interval that has had its report is not entered again by a clock that is set back.
+Of all events one prepared report is held; the n-th event replaces it with probability 1/n
+(Vitter 1985, algorithm R with a reservoir of one). Only what is held when the interval ends is
+charged and spooled. A clock that is set back does not reopen an interval that has had its report.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import dataclass
 
 from rappor.protocol.params import ONE
 from rappor.protocol.randomizer import Coins
 from rappor.protocol.wire import Report
 from rappor_client.errors import BudgetError
-from rappor_client.ledger import Caps, charge
-from rappor_client.prepared import Made
+from rappor_client.ledger import charge
+from rappor_client.prepared import Prepared
+from rappor_client.settings import Caps
 from rappor_client.spool import add
 from rappor_client.state import count, keep_params, kept_params
 
 
-def offer(db: sqlite3.Connection, made: Made, ends: float, *, now: float, coins: Coins) -> bool:
-    """Take part in the choice of the interval that is open; False if it has had its report."""
-    name = made.report.metric
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A metric's open interval: its end in seconds since 1970, and the report held for it.
+
+    `pattern` is the keyed name of the held report's permanent response.
+    """
+
+    metric: str
+    ends: float
+    n_events: int
+    pattern: bytes
+
+
+def offer(
+    db: sqlite3.Connection, prepared: Prepared, ends: float, *, now: float, coins: Coins
+) -> bool:
+    """Enter a report into the choice of the open interval; False if that has had its report."""
+    name = prepared.report.metric
     query = "SELECT ends, events, bits IS NULL FROM held WHERE metric = ?"
     open_until, events, is_released = db.execute(query, (name,)).fetchone() or (now, 0, True)
     if now >= open_until:
-        _hold(db, made, ends, 1)
+        _hold(db, prepared, ends, 1)
     elif is_released:
         return False
-    elif coins(1)[0] * (events + 1) < ONE:  # chance 1/n, to within 2^-32
-        _hold(db, made, open_until, events + 1)
+    elif coins(1)[0] * (events + 1) < ONE:  # probability 1/n, to within 2^-32
+        _hold(db, prepared, open_until, events + 1)
     else:
         db.execute("UPDATE held SET events = events + 1 WHERE metric = ?", (name,))
     return True
 
 
 def release(db: sqlite3.Connection, now: float, caps: Caps) -> None:
-    """Charge and spool what is held of intervals that have ended."""
+    """Charge and spool the held reports of intervals that have ended."""
     query = (
         "SELECT metric, epoch, params, cohort, bits, pattern FROM held "
         "WHERE ends <= ? AND bits IS NOT NULL"
@@ -44,16 +61,18 @@ def release(db: sqlite3.Connection, now: float, caps: Caps) -> None:
     for name, epoch, fingerprint, cohort, bits, pattern in db.execute(query, (now,)).fetchall():
         report = Report(metric=name, params=fingerprint, cohort=cohort, bits=bits)
         params = kept_params(db, fingerprint)
-        made = Made(params=params, epoch=epoch, pattern=pattern, permanent=b"", report=report)
+        prepared = Prepared(
+            params=params, epoch=epoch, pattern=pattern, permanent=b"", report=report
+        )
         try:
-            add(db, report, charge(db, made, caps))
+            add(db, report, charge(db, prepared, caps))
         except BudgetError:
             count(db, "over_budget")
         forget(db, name)
 
 
 def forget(db: sqlite3.Connection, name: str) -> None:
-    """Drop what is held of a metric, but not that its interval has been entered."""
+    """Drop the held report of a metric, but not the record that its interval was entered."""
     db.execute(
         "UPDATE held SET epoch = NULL, params = NULL, cohort = NULL, bits = NULL, pattern = NULL "
         "WHERE metric = ?",
@@ -61,22 +80,31 @@ def forget(db: sqlite3.Connection, name: str) -> None:
     )
 
 
+def held(db: sqlite3.Connection) -> list[Held]:
+    """Return every report that is held for its interval, by metric."""
+    query = "SELECT metric, ends, events, pattern FROM held WHERE bits IS NOT NULL ORDER BY metric"
+    return [
+        Held(metric=name, ends=ends, n_events=events, pattern=pattern)
+        for name, ends, events, pattern in db.execute(query)
+    ]
+
+
 def next_end(db: sqlite3.Connection) -> float | None:
-    """Return the moment when the next held report may go."""
+    """Return the moment when the next held report may go, None if none is held."""
     (ends,) = db.execute("SELECT MIN(ends) FROM held WHERE bits IS NOT NULL").fetchone()
     return None if ends is None else float(ends)
 
 
-def _hold(db: sqlite3.Connection, made: Made, ends: float, events: int) -> None:
-    keep_params(db, made.report.params, made.params)
+def _hold(db: sqlite3.Connection, prepared: Prepared, ends: float, events: int) -> None:
+    keep_params(db, prepared.report.params, prepared.params)
     row = (
-        made.report.metric,
+        prepared.report.metric,
         ends,
         events,
-        made.epoch,
-        made.report.params,
-        made.report.cohort,
-        made.report.bits,
-        made.pattern,
+        prepared.epoch,
+        prepared.report.params,
+        prepared.report.cohort,
+        prepared.report.bits,
+        prepared.pattern,
     )
     db.execute("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)

@@ -1,7 +1,7 @@
-"""The device's secret in a file of its own: made once, private, and never silently replaced.
+"""The device's secret in a file of its own: created once, private, never silently replaced.
 
-The file is a line that names it, the 32 bytes of the secret and a checksum. It is read and
-made inside a write transaction of the store, so that processes that start together agree.
+The file holds a line that names it, the 32 bytes of the secret and a checksum. It is read and
+written inside a write transaction of the store, so that processes that start together agree.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Stamp = tuple[int, int, int]
 """What tells one version of the file from another without reading it."""
 
 
-class Identity:
-    """The file of one folder."""
+class SecretFile:
+    """The secret's file in one folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Point at the file; nothing is read yet."""
+        """Name the folder; nothing is read yet."""
         self._path = folder / _NAME
 
     def exists(self) -> bool:
@@ -46,13 +46,13 @@ class Identity:
         secret = data[len(_MAGIC) : len(_MAGIC) + SECRET_BYTES]
         if data != _file_of(secret):
             raise IdentityError(
-                f"{self._path}: an identity must be the {len(_file_of(bytes(SECRET_BYTES)))} bytes "
-                f"that this library wrote, got {len(data)} others; say on_bad_identity='reset' to "
-                "start as a new device, or 'disable' to record nothing"
+                f"{self._path}: the identity must be the {len(_file_of(bytes(SECRET_BYTES)))} "
+                f"bytes that this library wrote, got {len(data)} other bytes; open with "
+                "on_bad_identity='reset' to start as a new device, or 'disable' to record nothing"
             )
         return secret
 
-    def make(self) -> bytes:
+    def create(self) -> bytes:
         """Write a fresh secret from the system's generator, whole or not at all."""
         secret = os.urandom(SECRET_BYTES)
         with replacing(self._path, mode=_PRIVATE) as file:
@@ -64,7 +64,7 @@ class Identity:
         self._path.unlink(missing_ok=True)
 
     def stamp(self) -> Stamp | None:
-        """Return what changes when the file does; None if it is gone."""
+        """Return what changes when the file does, None if the file is gone."""
         try:
             status = self._path.stat()
         except FileNotFoundError:

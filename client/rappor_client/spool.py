@@ -1,7 +1,7 @@
 """Finished reports on their way: waiting, in an upload, and sent, for the person to see.
 
-An upload's id and body are fixed before it first leaves and stay the same over all attempts.
-There is one pending upload at a time. What has left stays as a record, the oldest first to go.
+An upload's id and body are fixed before it first leaves and stay the same over all attempts. One
+upload is pending at a time. Uploads that have left stay in a log, which forgets the oldest first.
 """
 
 from __future__ import annotations
@@ -12,52 +12,48 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rappor.errors import ParamsError
 from rappor.protocol.params import MAX_BITS, Params
 from rappor.protocol.wire import Report, Upload
 from rappor_client.periods import DAY, day_of
+from rappor_client.settings import SpoolLimits
 from rappor_client.state import count, kept_params
 
 GIVE_UP_SECONDS: Final = 7 * DAY
-"""The collector knows ids for 14 days; half of it is for clocks and delays."""
+"""The collector remembers ids for 14 days; the other half is for wrong clocks and delays."""
 
 _SIZE: Final = "SELECT COUNT(*), COUNT(*) * 128 + TOTAL(LENGTH(bits)) FROM report"
-"""Reports, and about the bytes that they take."""
+"""The number of reports that wait, and about how many bytes they take."""
 _ENDS: Final = "SELECT (SELECT MIN(seq) FROM report), (SELECT MAX(seq) FROM report)"
 _LARGEST_BYTES: Final = 128 + (MAX_BITS + 7) // 8
+ACCEPTED: Final = "accepted"
 _UNANSWERED: Final = "unanswered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpoolLimits:
-    """How much may wait (reports, and bytes on disk, about) and how many uploads are remembered."""
-
-    reports: int = 1000
-    n_bytes: int = 1_000_000
-    log: int = 1000
-
-    def __post_init__(self) -> None:
-        """Refuse what bounds nothing."""
-        for name in ("reports", "n_bytes", "log"):
-            limit = getattr(self, name)
-            if type(limit) is not int or limit < 1:
-                raise ParamsError(f"{name} must be an integer of at least 1, got {limit!r}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """An upload without an answer; times in seconds since 1970."""
+    """An upload without an answer; times are in seconds since 1970.
+
+    Before `claimed_until` another process is sending it, before `asked_until` the collector wants
+    to be left alone, and before `backoff_until` the client waits because an attempt failed.
+    """
 
     id: str
     body: bytes
     attempts: int
     first_attempt: float | None
-    retry_at: float
+    claimed_until: float
+    asked_until: float
+    backoff_until: float
+
+    @property
+    def retry_at(self) -> float:
+        """The moment from which the background sender tries again."""
+        return max(self.claimed_until, self.asked_until, self.backoff_until)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentReport:
-    """One report as it left, with the nats it added to the ledger and what became of it."""
+    """One report as it left, with the nats that it added to the ledger and its status."""
 
     metric: str
     params: Params
@@ -69,7 +65,7 @@ class SentReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """One upload: the day (UTC, as 2026-11-30) and the very bytes that left the device."""
+    """One upload: its day (UTC, as 2026-11-30) and the very bytes that left the device."""
 
     day: str
     id: str
@@ -79,7 +75,7 @@ class Sent:
 
 
 def add(db: sqlite3.Connection, report: Report, nats: float) -> None:
-    """Let a finished and charged report wait."""
+    """Append a finished and charged report to those that wait."""
     db.execute(
         "INSERT INTO report (metric, params, cohort, bits, nats) VALUES (?, ?, ?, ?, ?)",
         (report.metric, report.params, report.cohort, report.bits, nats),
@@ -88,10 +84,10 @@ def add(db: sqlite3.Connection, report: Report, nats: float) -> None:
 
 
 def trim(db: sqlite3.Connection, limits: SpoolLimits) -> None:
-    """Drop and count the oldest waiting reports until the rest is within bounds."""
+    """Drop and count the oldest waiting reports until the others are within the limits."""
     first, last = db.execute(_ENDS).fetchone()
     if first is None or last - first < min(limits.reports, limits.n_bytes // _LARGEST_BYTES):
-        return  # at most so many rows: counting them would cost more than the report
+        return  # the span of the keys bounds the rows; counting them costs more than the report
     while True:
         reports, n_bytes = db.execute(_SIZE).fetchone()
         if reports <= limits.reports and n_bytes <= limits.n_bytes:
@@ -102,47 +98,74 @@ def trim(db: sqlite3.Connection, limits: SpoolLimits) -> None:
 
 def waiting(db: sqlite3.Connection) -> int:
     """Return how many finished reports have no answer yet, those in the pending upload too."""
-    (reports,) = db.execute("SELECT COUNT(*) FROM report").fetchone()
+    (n_reports,) = db.execute("SELECT COUNT(*) FROM report").fetchone()
     rows = db.execute("SELECT reports FROM upload WHERE NOT settled").fetchall()
-    return int(reports) + sum(len(json.loads(notes)) for (notes,) in rows)
+    return int(n_reports) + sum(len(json.loads(notes)) for (notes,) in rows)
+
+
+def waiting_reports(db: sqlite3.Connection) -> list[Report]:
+    """Return the reports that `waiting` counts, those in the pending upload first."""
+    rows = db.execute("SELECT reports FROM upload WHERE NOT settled").fetchall()
+    notes = [note for (text,) in rows for note in json.loads(text)]
+    query = "SELECT metric, params, cohort, bits FROM report ORDER BY seq"
+    return [
+        *(_report(n["metric"], n["params"], n["cohort"], bytes.fromhex(n["bits"])) for n in notes),
+        *(_report(*row) for row in db.execute(query)),
+    ]
 
 
 def pending(db: sqlite3.Connection) -> Pending | None:
-    """Return the upload to send next, built of the oldest report of each metric if need be."""
+    """Return the pending upload, None if there is none."""
     query = (
-        "SELECT id, body, attempts, first_attempt, retry_at FROM upload "
-        "WHERE NOT settled ORDER BY seq LIMIT 1"
+        "SELECT id, body, attempts, first_attempt, claimed_until, asked_until, backoff_until "
+        "FROM upload WHERE NOT settled ORDER BY seq LIMIT 1"
     )
     row = db.execute(query).fetchone()
-    if row is None and _build(db):
-        row = db.execute(query).fetchone()
     if row is None:
         return None
-    upload_id, body, attempts, first_attempt, retry_at = row
+    upload_id, body, attempts, first_attempt, claimed_until, asked_until, backoff_until = row
     return Pending(
-        id=upload_id, body=body, attempts=attempts, first_attempt=first_attempt, retry_at=retry_at
+        id=upload_id,
+        body=body,
+        attempts=attempts,
+        first_attempt=first_attempt,
+        claimed_until=claimed_until,
+        asked_until=asked_until,
+        backoff_until=backoff_until,
     )
+
+
+def next_upload(db: sqlite3.Connection) -> Pending | None:
+    """Return the pending upload; build it of the oldest report of each metric if there is none."""
+    upload = pending(db)
+    return pending(db) if upload is None and _build(db) else upload
 
 
 def claim(db: sqlite3.Connection, upload: Pending, *, now: float, until: float) -> None:
-    """Note an attempt before it is made; other processes keep away until the time given."""
+    """Note an attempt before it is made; other processes leave the upload alone until then."""
     db.execute(
-        "UPDATE upload SET attempts = attempts + 1, retry_at = ?, "
+        "UPDATE upload SET attempts = attempts + 1, claimed_until = ?, "
         "first_attempt = COALESCE(first_attempt, ?) WHERE id = ? AND NOT settled",
         (until, now, upload.id),
     )
 
 
-def postpone(db: sqlite3.Connection, upload: Pending, until: float) -> None:
-    """Let an upload wait for its next attempt."""
-    db.execute("UPDATE upload SET retry_at = ? WHERE id = ? AND NOT settled", (until, upload.id))
+def postpone(
+    db: sqlite3.Connection, upload: Pending, *, asked_until: float, backoff_until: float
+) -> None:
+    """End the claim on an upload and let it wait for its next attempt."""
+    db.execute(
+        "UPDATE upload SET claimed_until = 0, asked_until = ?, backoff_until = ? "
+        "WHERE id = ? AND NOT settled",
+        (asked_until, backoff_until, upload.id),
+    )
 
 
-def settle(db: sqlite3.Connection, upload: Pending, statuses: str | Sequence[str]) -> None:
+def settle(db: sqlite3.Connection, upload_id: str, statuses: str | Sequence[str]) -> None:
     """Close an upload with a status for each report, or one for all, and count them."""
     query = "SELECT reports FROM upload WHERE id = ? AND NOT settled"
-    row = db.execute(query, (upload.id,)).fetchone()
-    if row is None:  # another process had the answer first, or the person opted out
+    row = db.execute(query, (upload_id,)).fetchone()
+    if row is None:  # another process got the answer first, or the person opted out
         return
     reports = json.loads(row[0])
     if isinstance(statuses, str):
@@ -151,12 +174,12 @@ def settle(db: sqlite3.Connection, upload: Pending, statuses: str | Sequence[str
         report["status"] = status
         count(db, status)
     db.execute(
-        "UPDATE upload SET settled = 1, reports = ? WHERE id = ?", (json.dumps(reports), upload.id)
+        "UPDATE upload SET settled = 1, reports = ? WHERE id = ?", (json.dumps(reports), upload_id)
     )
 
 
 def opt_out(db: sqlite3.Connection, names: Collection[str]) -> None:
-    """Drop what waits of some metrics, and the pending upload if it holds any of them."""
+    """Drop the waiting reports of some metrics, and the pending upload if it holds any of them."""
     for name in names:
         dropped = db.execute("DELETE FROM report WHERE metric = ?", (name,)).rowcount
         if dropped:
@@ -164,8 +187,7 @@ def opt_out(db: sqlite3.Connection, names: Collection[str]) -> None:
     rows = db.execute("SELECT id, reports FROM upload WHERE NOT settled").fetchall()
     for upload_id, reports in rows:
         if {report["metric"] for report in json.loads(reports)} & set(names):
-            upload = Pending(id=upload_id, body=b"", attempts=0, first_attempt=None, retry_at=0.0)
-            settle(db, upload, "opted_out")
+            settle(db, upload_id, "opted_out")
 
 
 def log(db: sqlite3.Connection) -> list[Sent]:
@@ -195,10 +217,7 @@ def _build(db: sqlite3.Connection) -> bool:
     rows = db.execute(query).fetchall()
     if not rows:
         return False
-    reports = tuple(
-        Report(metric=metric, params=params, cohort=cohort, bits=bits)
-        for _, metric, params, cohort, bits, _ in rows
-    )
+    reports = tuple(_report(*row[1:5]) for row in rows)
     upload = Upload(id=Upload.new_id(), reports=reports)
     notes = [
         {"metric": metric, "params": params, "cohort": cohort, "bits": bits.hex(), "nats": nats}
@@ -210,6 +229,10 @@ def _build(db: sqlite3.Connection) -> bool:
     )
     db.executemany("DELETE FROM report WHERE seq = ?", [(row[0],) for row in rows])
     return True
+
+
+def _report(metric: str, params: str, cohort: int, bits: bytes) -> Report:
+    return Report(metric=metric, params=params, cohort=cohort, bits=bits)
 
 
 def _sent(

@@ -1,4 +1,4 @@
-"""Single facts, counters and parameter sets in the store."""
+"""Named values, counters and parameter sets in the store."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 from rappor.protocol.params import Params
 
 
-def fact(db: sqlite3.Connection, name: str) -> Any:
-    """Return a fact, None if it is not there."""
-    row = db.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
+def read_state(db: sqlite3.Connection, name: str) -> Any:
+    """Return the value that is kept under a name, None if there is none."""
+    row = db.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
     return row[0] if row else None
 
 
-def set_fact(db: sqlite3.Connection, name: str, value: object) -> None:
-    """Keep a fact in place of what was there."""
-    db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
+def write_state(db: sqlite3.Connection, name: str, value: object) -> None:
+    """Keep a value under a name, in place of what was there."""
+    db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (name, value))
 
 
 def count(db: sqlite3.Connection, name: str, n: int = 1) -> None:
-    """Add to a counter."""
+    """Add n to a counter."""
     db.execute(
         "INSERT INTO counter VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET n = n + excluded.n",
         (name, n),
@@ -34,14 +34,14 @@ def counters(db: sqlite3.Connection) -> dict[str, int]:
 
 
 def keep_params(db: sqlite3.Connection, fingerprint: str, params: Params) -> None:
-    """Make a parameter set known to the store."""
-    known = db.execute("SELECT 1 FROM params WHERE fingerprint = ?", (fingerprint,)).fetchone()
-    if not known:
+    """Keep a parameter set, so that reports can name it by its fingerprint."""
+    query = "SELECT 1 FROM params WHERE fingerprint = ?"
+    if not db.execute(query, (fingerprint,)).fetchone():
         db.execute("INSERT INTO params VALUES (?, ?)", (fingerprint, params.to_json()))
 
 
 def kept_params(db: sqlite3.Connection, fingerprint: str) -> Params:
-    """Return a parameter set that the store knows."""
+    """Return the parameter set that was kept under a fingerprint."""
     query = "SELECT document FROM params WHERE fingerprint = ?"
     (document,) = db.execute(query, (fingerprint,)).fetchone()
     return _read(document)

@@ -1,8 +1,8 @@
 """One small SQLite database for all that a device remembers, shared by threads and processes.
 
-Write-ahead log with synchronous = NORMAL: a transaction that has ended survives the death of
-the process; a durable one, which also waits for the disk, survives the loss of power. The
-connection is one for a process, closed before a fork and opened again on either side.
+The database has a write-ahead log and synchronous = NORMAL: a transaction that has ended survives
+the death of the process; a durable one also waits for the disk and survives the loss of power.
+Each process has one connection, which is closed before a fork and opened again on either side.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RETRY_SECONDS: Final = 0.01
 _PRIVATE: Final = 0o600
 
 _SCHEMA: Final = """
-CREATE TABLE fact (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE state (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE counter (name TEXT PRIMARY KEY, n INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE params (fingerprint TEXT PRIMARY KEY, document TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE pattern (
@@ -53,11 +53,12 @@ CREATE TABLE report (
 CREATE TABLE upload (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL, body BLOB NOT NULL,
     reports TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, first_attempt REAL,
-    retry_at REAL NOT NULL DEFAULT 0, settled INTEGER NOT NULL DEFAULT 0
+    claimed_until REAL NOT NULL DEFAULT 0, asked_until REAL NOT NULL DEFAULT 0,
+    backoff_until REAL NOT NULL DEFAULT 0, settled INTEGER NOT NULL DEFAULT 0
 );
 """
 TABLES: Final = (
-    "fact",
+    "state",
     "counter",
     "params",
     "pattern",
@@ -73,7 +74,7 @@ class Store:
     """The database of one folder; safe to use from any thread."""
 
     def __init__(self, folder: Path) -> None:
-        """Point at the file; it is opened when it is first needed."""
+        """Name the folder; its file is opened when it is first needed."""
         self._path = folder / _NAME
         self._lock = threading.RLock()
         self._open: sqlite3.Connection | None = None
@@ -85,7 +86,7 @@ class Store:
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
-        """Run the block as one write: all of it is kept, or nothing.
+        """Run the block as one write transaction: all of it is kept, or nothing.
 
         Raises sqlite3.Error where the disk, a lock or the file do not allow it.
         """
@@ -103,7 +104,7 @@ class Store:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Run the block on one state of the database."""
+        """Run the block on one unchanging view of the database."""
         with self._lock:
             connection = self._connection()
             connection.execute("BEGIN")
@@ -113,7 +114,7 @@ class Store:
                 connection.execute("ROLLBACK")
 
     def shred(self) -> None:
-        """Leave nothing of deleted rows in the files."""
+        """Rewrite the files, so that nothing of deleted rows is left in them."""
         with self._lock:
             connection = self._connection()
             connection.execute("VACUUM")
@@ -134,7 +135,7 @@ class Store:
 
 @contextlib.contextmanager
 def failing_as_file_error(folder: Path) -> Iterator[None]:
-    """Turn what the disk does not allow into FileError, for those who ask to look or to erase."""
+    """Raise FileError for what the disk does not allow when a caller looks or erases."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
@@ -142,7 +143,7 @@ def failing_as_file_error(folder: Path) -> Iterator[None]:
 
 
 def name_failure(error: Exception) -> str:
-    """Name a failure of the disk; no message of a library is passed on."""
+    """Name a failure of the disk in a word; no message of a library is passed on."""
     match error:
         case sqlite3.Error():
             return str(getattr(error, "sqlite_errorname", type(error).__name__))
@@ -158,7 +159,7 @@ _STORES: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    """Open the file; wait where SQLite does not: while another process makes the log."""
+    """Open the file; wait where SQLite does not: while another process creates the log."""
     patience = time.monotonic() + _BUSY_SECONDS
     while True:
         try:
@@ -186,7 +187,7 @@ def _connect_once(path: Path) -> sqlite3.Connection:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {_VERSION}")
         elif version != _VERSION:
-            raise sqlite3.DatabaseError(f"the store is of version {version}, not {_VERSION}")
+            raise sqlite3.DatabaseError(f"the store must be of version {_VERSION}, got {version}")
         connection.execute("COMMIT")
     except BaseException:
         connection.close()
@@ -195,26 +196,26 @@ def _connect_once(path: Path) -> sqlite3.Connection:
 
 
 class _Fork:
-    """Takes every store through a fork of the process."""
+    """Keeps every store whole when the process forks."""
 
     def __init__(self) -> None:
         self._stores: list[Store] = []
 
     def before(self) -> None:
-        """Hold still: nobody is inside a store, and no store has a handle to inherit."""
+        """Lock and close every store: no thread is inside one, and the child inherits no handle."""
         self._stores = list(_STORES)
         for store in self._stores:
             store._lock.acquire()
             store.close()
 
     def after_in_parent(self) -> None:
-        """Go on."""
+        """Unlock the stores in the parent."""
         for store in self._stores:
             store._lock.release()
         self._stores = []
 
     def after_in_child(self) -> None:
-        """Go on with locks of one's own: those who waited for the old ones are not here."""
+        """Give every store a new lock: the threads that waited for the old one are not here."""
         for store in self._stores:
             store._lock = threading.RLock()
         self._stores = []

@@ -1,10 +1,11 @@
-"""For the tests of programs that embed the client: no network, no chance, no waiting clock.
+"""For the tests of programs that embed the client: no network, no randomness, no waiting.
 
 clock = FixedClock("2026-11-21T12:00:00")
 transport = MemoryTransport()
-client = Client.open(folder, registry=registry, transport=transport, clock=clock,
+client = Client.open(folder, registry=registry, transport=transport, consent=True, clock=clock,
                      coins=FixedCoins(seed=1))
 client.record("theme", "dark")
+assert len(peek(folder).waiting) == 1
 assert client.flush()
 assert transport.reports[0].metric == "theme"
 """
@@ -14,10 +15,12 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Sequence
 
 from rappor.protocol.randomizer import Coins
 from rappor.protocol.wire import Report, decode_base64url
+from rappor_client.contents import Contents, read_contents
 from rappor_client.errors import UploadError
 from rappor_client.transport import Answer
 
@@ -26,7 +29,7 @@ class FixedClock:
     """A clock that stands still until it is told to move."""
 
     def __init__(self, moment: str) -> None:
-        """Start at a moment in ISO form, UTC unless it says otherwise."""
+        """Start at a moment in ISO form, in UTC unless it names another zone."""
         self.now = _seconds(moment)
 
     def __call__(self) -> float:
@@ -43,7 +46,7 @@ class FixedClock:
 
 
 class FixedCoins:
-    """Coins that fall the same way in each run, by SHA-256 of a seed; never in earnest."""
+    """Coins that fall the same way in each run, by SHA-256 of a seed; never for real reports."""
 
     def __init__(self, seed: int) -> None:
         """Begin the sequence of a seed."""
@@ -61,12 +64,12 @@ class MemoryTransport:
     """A collector in memory: it accepts every report, unless it was told what to answer.
 
     `script` holds what the next uploads meet, in order: an Answer, or None for a network that
-    fails. `bodies` holds every upload that came, and `reports` what was accepted of them, the
-    repetitions of an id apart.
+    fails. `bodies` holds every upload that came; `reports` holds the accepted reports, those of a
+    repeated upload once.
     """
 
     def __init__(self, script: Iterable[Answer | None] = (), *, registry: str = "") -> None:
-        """Take the script, and the registry to offer."""
+        """Keep the script, and the registry to offer."""
         self.script = list(script)
         self.offered = registry
         self.bodies: list[bytes] = []
@@ -74,7 +77,7 @@ class MemoryTransport:
         self._ids: set[str] = set()
 
     def send(self, body: bytes, *, timeout: float) -> Answer:
-        """Take an upload, or fail as the script says."""
+        """Accept an upload, or fail as the script says."""
         del timeout  # memory does not wait
         self.bodies.append(body)
         if self.script:
@@ -97,7 +100,16 @@ class MemoryTransport:
         return Answer(status=200, body=self.offered.encode())
 
     def close(self) -> None:
-        """Do nothing: there is nothing to let go of."""
+        """Do nothing: memory has no connections to close."""
+
+
+def peek(folder: str | os.PathLike[str]) -> Contents:
+    """Return what a device's folder holds now: reports, ledger, log, counters, and no secret.
+
+    It may be called while a client is open on the folder. A folder that does not exist has empty
+    contents; one that cannot be read raises FileError.
+    """
+    return read_contents(folder)
 
 
 def constant_coins(u: int) -> Coins:

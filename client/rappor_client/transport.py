@@ -1,4 +1,4 @@
-"""The network as an argument: what the client asks of it."""
+"""The network as an argument: what the client asks of a transport."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a collector said; `retry_after` in seconds, None if it did not say."""
+    """A collector's answer; `retry_after` is in seconds, None if the collector gave none."""
 
     status: int
     body: bytes = b""
@@ -16,13 +16,13 @@ class Answer:
 
 
 class Transport(Protocol):
-    """Carries uploads to one collector; used by one thread at a time."""
+    """Carries uploads to one collector; the client uses it from one thread at a time."""
 
     def send(self, body: bytes, *, timeout: float) -> Answer:
-        """Post an upload; UploadError if no whole answer comes back in the seconds given."""
+        """Post an upload; raise UploadError if no whole answer comes within `timeout` seconds."""
 
     def registry(self, *, timeout: float) -> Answer:
-        """Get the collector's registry as TOML; UploadError as above."""
+        """Get the collector's registry as TOML; raise UploadError as `send` does."""
 
     def close(self) -> None:
-        """Let go of connections; the next use opens others."""
+        """Close the transport's connections; the next request opens new ones."""

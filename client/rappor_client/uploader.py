@@ -1,14 +1,13 @@
 """One step of sending at a time: which upload is due, what an answer means, when to try again.
 
-A step never sleeps and starts no thread; it says when the next one is due. Ledger and spool
-are on the disk before an upload leaves, so that what left is never sent again as another.
+A step never sleeps and starts no thread; it says when the next one is due. Ledger and spool are
+on the disk before an upload leaves, so that no report ever leaves under two ids.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sqlite3
 import threading
 from typing import Final
 
@@ -16,107 +15,101 @@ from rappor.protocol.params import ONE
 from rappor.protocol.randomizer import Coins
 from rappor_client import reservoir, spool
 from rappor_client.errors import UploadError
-from rappor_client.ledger import Caps
-from rappor_client.periods import DAY, HOUR, Clock
+from rappor_client.flushed import FlushReason, Step
+from rappor_client.periods import DAY, HOUR
 from rappor_client.remote_params import Offers
-from rappor_client.spool import GIVE_UP_SECONDS, Pending, SpoolLimits
+from rappor_client.settings import Settings
+from rappor_client.spool import GIVE_UP_SECONDS, Pending
 from rappor_client.store import Store
 from rappor_client.transport import Answer, Transport
 
 REQUEST_SECONDS: Final = 30.0
+_LEAST_SECONDS: Final = 0.001  # a socket takes 0 for "do not wait" and refuses less
 _CLAIM_SECONDS: Final = 2 * REQUEST_SECONDS
 _FIRST_BACKOFF_SECONDS: Final = 5.0
 _LONGEST_BACKOFF_SECONDS: Final = HOUR
 _LONGEST_WAIT_SECONDS: Final = DAY
 _DROPPED: Final = (400, 409, 413, 415, 422)
-"""Statuses that no repetition changes; all others but 2xx wait."""
+"""Statuses that no repetition changes; after any other error the upload waits."""
 _REASON: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}")
 
 
-class Delivery:
-    """Carries the spool of one store to one transport."""
+class Uploader:
+    """Sends the uploads of one store through one transport."""
 
     def __init__(
-        self,
-        store: Store,
-        transport: Transport,
-        *,
-        caps: Caps,
-        limits: SpoolLimits,
-        offers: Offers | None,
-        max_delay: float,
-        clock: Clock,
-        coins: Coins,
+        self, store: Store, transport: Transport, settings: Settings, offers: Offers
     ) -> None:
-        """Take all that a step needs; `max_delay` in seconds."""
+        """Keep the store to send from, the transport to send through, and what bounds both."""
         self._store = store
         self._transport = transport
-        self._caps = caps
-        self._limits = limits
+        self._settings = settings
         self._offers = offers
-        self._max_delay = max_delay
-        self._clock = clock
-        self._coins = coins
+        self._clock = settings.clock
+        self._coins = settings.coins
         self._one_step = threading.Lock()
 
-    def step(self, *, timeout: float = REQUEST_SECONDS) -> float | None:
-        """Send what is due, one upload at most, and return when the next step is (None: idle).
+    def step(self, *, timeout: float = REQUEST_SECONDS, is_urgent: bool = False) -> Step:
+        """Send the upload that is due, one at most, and say when the next step is.
 
-        Raises sqlite3.Error and OSError where the disk fails, never for the network.
+        An urgent step does not wait for the backoff after a failure; it still waits where the
+        collector asked for it. Raises sqlite3.Error and OSError where the disk fails, never for
+        the network.
         """
         if not self._one_step.acquire(timeout=max(timeout, 0.0)):
-            return self._clock()  # another thread is at it
+            return Step(due=self._clock(), reason=FlushReason.BUSY)
         try:
-            upload = self._take()
-            if upload is None:
-                return self._next_end()
-            if upload.retry_at <= self._clock():
-                self._attempt(upload, min(timeout, REQUEST_SECONDS))
-                return self._clock()
-            return upload.retry_at
+            upload = self._claim(is_urgent=is_urgent)
+            if isinstance(upload, Step):
+                return upload
+            return self._attempt(upload, min(max(timeout, _LEAST_SECONDS), REQUEST_SECONDS))
         finally:
             self._one_step.release()
 
     def delay(self) -> float:
-        """Draw the seconds to wait before sending: when it is sent tells not when it happened."""
-        return self._coins(1)[0] / ONE * self._max_delay
+        """Draw a random wait in seconds, so that the moment of sending is not that of the event."""
+        return self._coins(1)[0] / ONE * self._settings.max_delay
 
     def close(self) -> None:
-        """Let go of the transport's connections."""
+        """Close the transport's connections."""
         self._transport.close()
 
-    def _take(self) -> Pending | None:
-        """Return the pending upload, claimed if it is due; on the disk before it leaves."""
+    def _claim(self, *, is_urgent: bool) -> Pending | Step:
+        """Return the upload to send now, claimed on the disk, or the step that says why none is."""
         now = self._clock()
         with self._store.transaction(durable=True) as db:
-            reservoir.release(db, now, self._caps)
-            spool.trim(db, self._limits)
-            spool.trim_log(db, self._limits)
-            while upload := spool.pending(db):
+            reservoir.release(db, now, self._settings.caps)
+            spool.trim(db, self._settings.limits)
+            spool.trim_log(db, self._settings.limits)
+            while upload := spool.next_upload(db):
                 if upload.retry_at > now + _LONGEST_WAIT_SECONDS:  # the clock was set back
-                    spool.postpone(db, upload, now)
-                elif upload.retry_at > now:
-                    return upload
+                    spool.postpone(db, upload, asked_until=now, backoff_until=now)
+                elif pause := _pause(upload, now, is_urgent=is_urgent):
+                    return pause
                 elif _is_too_old(upload, now):
-                    spool.settle(db, upload, "given_up")
+                    spool.settle(db, upload.id, "given_up")
                 else:
                     spool.claim(db, upload, now=now, until=now + _CLAIM_SECONDS)
                     return upload
-        return None
+            ends = reservoir.next_end(db)
+        return Step(due=None if ends is None else ends + self.delay())
 
-    def _attempt(self, upload: Pending, timeout: float) -> None:
+    def _attempt(self, upload: Pending, timeout: float) -> Step:
         """Send an upload once and write down what came of it."""
         try:
             answer = self._send(upload, timeout)
             statuses = _statuses(answer, n_reports=len(json.loads(upload.body)["reports"]))
         except UploadError as error:
-            with self._store.transaction() as db:
-                self._fail(db, upload, error)
-            return
+            return self._failed(upload, error)
         with self._store.transaction(durable=True) as db:
-            spool.settle(db, upload, statuses)
-        if self._offers is not None:
-            self._offers.refresh(timeout=timeout)
+            spool.settle(db, upload.id, statuses)
+        self._offers.refresh(timeout=timeout)
+        refused = [status for status in statuses if status != spool.ACCEPTED]
+        return Step(
+            due=self._clock(),
+            reason=FlushReason.REFUSED if refused else FlushReason.SENT,
+            detail=f"the collector {refused[0]}" if refused else "",
+        )
 
     def _send(self, upload: Pending, timeout: float) -> Answer:
         try:
@@ -126,18 +119,33 @@ class Delivery:
         except Exception as error:  # noqa: BLE001 - a host's own transport may raise anything
             raise UploadError(f"the transport failed: {type(error).__name__}") from None
 
-    def _fail(self, db: sqlite3.Connection, upload: Pending, error: UploadError) -> None:
+    def _failed(self, upload: Pending, error: UploadError) -> Step:
+        """Drop an upload that no repetition helps; let any other one wait."""
+        now = self._clock()
         if not error.retryable:
-            spool.settle(db, upload, f"refused: status {error.status}")
-            return
-        wait = _backoff(upload.attempts, self._coins)
-        wait += min(error.retry_after or 0.0, _LONGEST_WAIT_SECONDS - _LONGEST_BACKOFF_SECONDS)
-        spool.postpone(db, upload, self._clock() + wait)
+            due, reason = now, FlushReason.REFUSED
+            with self._store.transaction() as db:
+                spool.settle(db, upload.id, f"refused: status {error.status}")
+        else:
+            longest = _LONGEST_WAIT_SECONDS - _LONGEST_BACKOFF_SECONDS
+            asked_until = now + min(error.retry_after or 0.0, longest)
+            due = asked_until + _backoff(upload.attempts, self._coins)
+            answered = error.status is not None
+            reason = FlushReason.COLLECTOR_ERROR if answered else FlushReason.UNREACHABLE
+            with self._store.transaction() as db:
+                spool.postpone(db, upload, asked_until=asked_until, backoff_until=due)
+        return Step(due=due, reason=reason, status=error.status, detail=str(error))
 
-    def _next_end(self) -> float | None:
-        with self._store.reading() as db:
-            ends = reservoir.next_end(db)
-        return None if ends is None else ends + self.delay()
+
+def _pause(upload: Pending, now: float, *, is_urgent: bool) -> Step | None:
+    """Return the step that waits for an upload, None if it may be sent now."""
+    if upload.claimed_until > now:
+        return Step(due=upload.claimed_until, reason=FlushReason.BUSY)
+    if upload.asked_until > now:
+        return Step(due=upload.asked_until, reason=FlushReason.ASKED_TO_WAIT)
+    if upload.backoff_until > now and not is_urgent:
+        return Step(due=upload.backoff_until)
+    return None
 
 
 def _is_too_old(upload: Pending, now: float) -> bool:
@@ -145,16 +153,16 @@ def _is_too_old(upload: Pending, now: float) -> bool:
 
 
 def _backoff(attempts: int, coins: Coins) -> float:
-    """Return seconds to wait after so many attempts: exponential, with full jitter."""
+    """Return the seconds to wait after a number of attempts: exponential, with full jitter."""
     ceiling = min(_FIRST_BACKOFF_SECONDS * 2.0 ** min(attempts, 32), _LONGEST_BACKOFF_SECONDS)
     return coins(1)[0] / ONE * ceiling
 
 
 def _statuses(answer: Answer, n_reports: int) -> list[str]:
-    """Read the status of each report, or raise UploadError with what to do."""
+    """Read the status of each report, or raise the UploadError that says what to do."""
     if not 200 <= answer.status < 300:
         raise UploadError(
-            f"the collector answered {answer.status}",
+            f"the collector answered with status {answer.status}",
             status=answer.status,
             retryable=answer.status not in _DROPPED,
             retry_after=answer.retry_after,
@@ -169,8 +177,8 @@ def _statuses(answer: Answer, n_reports: int) -> list[str]:
 
 
 def _status(entry: dict[str, object]) -> str:
-    if entry["status"] == "accepted":
-        return "accepted"
+    if entry["status"] == spool.ACCEPTED:
+        return spool.ACCEPTED
     reason = entry.get("reason")
-    known = isinstance(reason, str) and _REASON.fullmatch(reason)
-    return f"refused: {reason if known else 'no reason given'}"
+    is_plain = isinstance(reason, str) and _REASON.fullmatch(reason)
+    return f"refused: {reason if is_plain else 'no reason given'}"

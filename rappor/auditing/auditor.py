@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from rappor.auditing.check import Check
-from rappor.auditing.interview import Evidence, Interview, Progress
+from rappor.auditing.interview import Evidence, Interview
 from rappor.auditing.lower_bound import LEVEL, loss_bound, reachable
 from rappor.auditing.pairs import Truth, choose_pairs
 from rappor.auditing.probabilities import law_checks, restart_check
@@ -16,6 +16,7 @@ from rappor.auditing.subject import Ask, Subject
 from rappor.auditing.timing import timing_check
 from rappor.errors import ParamsError
 from rappor.privacy.loss import epsilon_inf, epsilon_n
+from rappor.progress import Progress
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import SECRET_BYTES, Coins

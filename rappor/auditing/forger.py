@@ -10,7 +10,7 @@ other bits are drawn with chance p* look like any other, and move the decoder as
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Final, Literal
@@ -24,13 +24,12 @@ from rappor.counts.popcounts import popcount_range
 from rappor.decoding.decoder import decode
 from rappor.errors import ParamsError
 from rappor.planning.detection_limit import standard_error
+from rappor.progress import Progress
 from rappor.protocol.encodings import encoder, encoding_of
 from rappor.protocol.params import ONE, Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.keystream import Keystream
 from rappor.simulation.population import Population
-
-Progress = Callable[[str, int, int | None], None]
 
 Forgery = Literal["all ones", "matched"]
 """All bits 1, or the target's bits 1 and the others as noise would have them."""

@@ -6,7 +6,7 @@ about the same value, about another one and about another metric.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,12 +18,10 @@ from rappor.auditing.pairs import Truth, unpack
 from rappor.auditing.shipped_encoder import SECOND_METRIC, Shown
 from rappor.auditing.subject import Ask, Subject
 from rappor.errors import ReportError
+from rappor.progress import Progress
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import SECRET_BYTES
 from rappor.simulation.keystream import Keystream
-
-Progress = Callable[[str, int, int | None], None]
-"""Called with a stage, how much is done and how much there is."""
 
 _BLOCK_BITS: Final = 1 << 22
 """Bits that are looked at at a time: bounds the memory."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,11 +20,10 @@ from scipy import stats
 from rappor.auditing.pairs import choose_pairs, unpack
 from rappor.errors import ParamsError
 from rappor.privacy.loss import belief_bound, epsilon_1, epsilon_n
+from rappor.progress import Progress
 from rappor.protocol.encodings import encoder
 from rappor.protocol.params import Params
 from rappor.simulation.keystream import Keystream
-
-Progress = Callable[[str, int, int | None], None]
 
 REPORTS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 """How many reports the observer has."""
@@ -95,7 +94,7 @@ def learn(
     for before, n in itertools.pairwise([0, *reports]):
         ones += chance.binomial(n - before, np.where(bits, high, low))
         named = _share_named(ones, _log_ratios(params, n, memoised=memoised), tables, cohorts, held)
-        learned.append(_row(params, n, memoised, named, tables))
+        learned.append(_row(params, n, named, tables, memoised=memoised))
         progress("observing", len(learned), len(reports))
     return learned
 
@@ -113,9 +112,10 @@ def permanent_bits_known(params: Params, n: int) -> float:
 def _row(
     params: Params,
     n: int,
-    memoised: bool,
     named: NDArray[np.float64],
     tables: Sequence[NDArray[np.bool_]],
+    *,
+    memoised: bool,
 ) -> Learned:
     candidates = len(tables[0])
     distinct = [len(np.unique(table, axis=0)) for table in tables]

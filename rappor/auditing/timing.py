@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rappor.auditing.check import Check
-from rappor.auditing.interview import Progress
 from rappor.auditing.lower_bound import LEVEL
 from rappor.auditing.shipped_encoder import Show
+from rappor.progress import Progress
 from rappor.protocol.randomizer import SECRET_BYTES
 from rappor.simulation.keystream import Keystream
 

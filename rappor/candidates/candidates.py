@@ -1,10 +1,11 @@
-"""Candidates: the strings that a decode asks about, as devices would have hashed them."""
+"""Candidates: the strings whose frequencies a decode estimates, as devices hash them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +17,13 @@ from rappor.protocol.encodings.bloom import LAYOUT
 from rappor.protocol.normalizers import normalize as normalize_text
 from rappor.protocol.params import Params
 
-_BYTE_ORDER_MARK = "\ufeff"
+_BYTE_ORDER_MARK: Final = "\ufeff"
 
 
 class Candidates:
     """Strings in their order, distinct after normalisation.
 
-    Made by `from_file`, `from_lines` and `from_list`. An empty list is allowed here; a decode
+    `from_file`, `from_lines` and `from_list` read them. An empty list is allowed here; a decode
     refuses it.
 
     Attributes
@@ -30,7 +31,7 @@ class Candidates:
     strings : tuple of str, normalised.
     normalize : the normalizer's name.
     n_blank : lines of nothing but white space, which were skipped.
-    n_duplicates : strings that had come before, which were skipped.
+    n_duplicates : repeated strings, which were skipped.
     """
 
     __slots__ = ("_digests", "n_blank", "n_duplicates", "normalize", "strings")
@@ -38,7 +39,7 @@ class Candidates:
     def __init__(
         self, strings: tuple[str, ...], *, normalize: str, n_blank: int, n_duplicates: int
     ) -> None:
-        """Keep what a constructor below has checked."""
+        """Keep strings that one of the class methods has checked."""
         self.strings = strings
         self.normalize = normalize
         self.n_blank = n_blank
@@ -52,7 +53,7 @@ class Candidates:
         Raises
         ------
         FileError
-            The file cannot be read, or one of its lines; path and line are told.
+            The file, or one of its lines, cannot be read; the message has path and line.
         """
         try:
             with Path(path).open("rb") as lines:
@@ -76,7 +77,7 @@ class Candidates:
         Raises
         ------
         FileError
-            A line is not UTF-8, or holds a lone surrogate; name and line are told.
+            A line is not UTF-8, or has a lone surrogate; the message has name and line.
         """
         strings: dict[str, None] = {}
         number = n_blank = 0
@@ -100,14 +101,24 @@ class Candidates:
 
     @classmethod
     def from_list(cls, strings: Iterable[str], *, normalize: str = "none") -> Candidates:
-        """Take strings as they are; here an empty one is a candidate too.
+        """Take strings as they are, from a list, a column or any iterable.
+
+        An empty string is a candidate, too.
 
         Raises
         ------
+        ParamsError
+            `strings` is one text, not a list of them.
         ReportError
-            A string is no text, or holds a lone surrogate.
+            A string is not a text, or has a lone surrogate.
         """
-        texts = [normalize_text(normalize, text) for text in strings]
+        if isinstance(strings, str | bytes):
+            raise ParamsError(
+                f"candidates must be a list of strings, got a {type(strings).__name__}; "
+                "to read a file use Candidates.from_file(path)"
+            )
+        # str(): a column may have a subclass of its own, as numpy's.
+        texts = [str(normalize_text(normalize, text)) for text in strings]
         distinct = tuple(dict.fromkeys(texts))
         return cls(
             distinct, normalize=normalize, n_blank=0, n_duplicates=len(texts) - len(distinct)
@@ -129,7 +140,7 @@ class Candidates:
 
     @property
     def digests(self) -> NDArray[np.uint64]:
-        """(n, 2) uint64, from `hashing.digest_strings`; computed when first asked for."""
+        """(n, 2) uint64, from `hashing.digest_strings`; computed at the first use."""
         if self._digests is None:
             self._digests = digest_strings(text.encode() for text in self.strings)
         return self._digests

@@ -1,15 +1,14 @@
 """The hash layout of google/rappor's Python and C++ clients, for data collected by them.
 
 Hash i of a string in a cohort is byte i of MD5(cohort as 4 bytes big-endian, then the string
-in UTF-8), modulo k. One byte an index has its price, which this layout keeps: beyond k = 256
-higher bits are never set, and unless k divides 256 lower bits are set more often. Such sets
-are decoded, never offered for new metrics.
+in UTF-8), modulo k. A byte is little for an index: with k > 256 higher bits are never set, and
+unless k divides 256 lower bits are set more often. So parameters with this layout are decoded,
+but never offered for new metrics.
 """
 
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -22,10 +21,11 @@ from rappor.protocol.params import Params
 LAYOUT: Final = "google"
 
 _MANY: Final = 1 << 19
-"""Messages from which on the compiled hash is worth its loading."""
+"""Messages from which on the compiled hash is used: one by one they take a second, about as long
+as loading the compiler."""
 
 _HASHED: Final = 1 << 16
-"""Messages hashed at a time: 1 MB of digests."""
+"""Messages hashed at a time: 1 MB of digests stay in a core's cache."""
 
 
 def google_cells(values: Sequence[bytes], params: Params) -> NDArray[np.int32]:
@@ -37,8 +37,7 @@ def google_cells(values: Sequence[bytes], params: Params) -> NDArray[np.int32]:
     hash i sets in cohort j, or -1 where an earlier hash of that cohort has set the same bit.
     """
     k, h, m = params.k, params.h, params.m
-    loaded = "rappor.candidates.md5" in sys.modules
-    digest = _digest_many if loaded or len(values) * m >= _MANY else _digest_each
+    digest = _digest_many if len(values) * m >= _MANY else _digest_each
     cells = np.empty((len(values), m * h), dtype=np.int32)
     firsts = np.arange(m, dtype=np.int32)[:, None, None] * np.int32(k)
     step = max(_HASHED // m, 1)
@@ -62,8 +61,8 @@ def _digest_each(values: Sequence[bytes], m: int) -> NDArray[np.uint8]:
 
 
 def _digest_many(values: Sequence[bytes], m: int) -> NDArray[np.uint8]:
-    """Hash strings in each of m cohorts, compiled as far as one block of MD5 holds them."""
-    # Imported here: it loads the compiler, which a short list does without.
+    """Hash strings in each of m cohorts, (n, m, 16) uint8; those of one block by compiled code."""
+    # Imported here: it loads the compiler, which a short list does not need.
     from rappor.candidates import md5  # noqa: PLC0415
 
     short = np.array([len(value) <= md5.LONGEST for value in values], dtype=bool)

@@ -1,13 +1,14 @@
 """Bloom bits of many strings at once: the protocol's hash in array operations.
 
-The device's `rappor.protocol.encodings` computes the same bits one string at a time; the golden
-vectors hold both to it. One MurmurHash3 of a string serves every cohort, so a block of
+The device's `rappor.protocol.encodings` computes the same bits one string at a time; the test
+vectors are the same for both. One MurmurHash3 of a string serves every cohort, so a block of
 candidates in all cohorts costs little more than reading it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import mmh3
 import numpy as np
@@ -15,8 +16,8 @@ from numpy.typing import NDArray
 
 from rappor.protocol.params import Params
 
-_HASHED = 1 << 15
-"""Cells computed at a time: few enough to stay in a cache."""
+_HASHED: Final = 1 << 15
+"""Cells computed at a time: 256 KB of hashes stay in a core's cache."""
 
 
 def digest_strings(values: Iterable[bytes]) -> NDArray[np.uint64]:

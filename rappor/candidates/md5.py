@@ -1,6 +1,6 @@
 """MD5 of many short messages at once, compiled.
 
-The messages are those of `google_layout`: a cohort's number, then a string. Importing this
+The messages are those of `google_hashing`: a cohort's number, then a string. Importing this
 loads the compiler, which takes longer and more memory than hashing a short list.
 """
 
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from rappor.jit import compiled
 
 LONGEST: Final = 51
-"""Longest string whose message (cohort, string, padding, length) fits MD5's 64-byte block."""
+"""Longest string whose message fits MD5's 64-byte block: 4 bytes for the cohort, 1 of padding
+and 8 for the length come on top."""
 
 _SHIFTS: Final = np.array(
     [7, 12, 17, 22] * 4 + [5, 9, 14, 20] * 4 + [4, 11, 16, 23] * 4 + [6, 10, 15, 21] * 4,

@@ -29,16 +29,12 @@ def grouped(name: str, record: type[Any], *options: Callable[[_Command], _Comman
             values = record(**{field: given.pop(field) for field in fields})
             command(**{name: values}, **given)
 
-        return add_options(wrapped, options)
+        decorated: Any = wrapped
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
 
     return decorate
-
-
-def add_options(command: Any, options: tuple[Any, ...]) -> Any:
-    """Add options to a command in the order in which its help lists them."""
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 def _check_chart(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:

@@ -52,8 +52,8 @@ class _Budget:
             raise click.UsageError("give --epsilon-1 and --epsilon-inf, or --profile")
         return planning.plan(
             question,
-            epsilon=self.epsilon_1,
-            lifetime=self.epsilon_inf,
+            epsilon_1=self.epsilon_1,
+            epsilon_inf=self.epsilon_inf,
             reports=size.reports,
             share=size.share,
             max_bytes=self.max_bytes,
@@ -90,18 +90,20 @@ class _Strings:
 
     def question(self, detection: Detection, power: float) -> Question:
         """Return what the planner is asked."""
-        from rappor.planning.frequencies import Crowd
+        from rappor.planning.frequencies import Frequencies
         from rappor.planning.power import Question
         from rappor.simulation.population import Population
 
         if self.table is None:
-            shares = Crowd.zipf(self.candidates, 1.0 if self.zipf is None else self.zipf)
+            frequencies = Frequencies.zipf(self.candidates, 1.0 if self.zipf is None else self.zipf)
         elif self.zipf is None:
-            shares = Crowd.of_shares(Population.from_csv(self.table).weights, self.candidates)
+            frequencies = Frequencies.of_shares(
+                Population.from_csv(self.table).weights, self.candidates
+            )
         else:
             raise click.UsageError("give --zipf or --table, not both")
         return Question(
-            crowd=shares,
+            frequencies=frequencies,
             correction=detection.correction,
             level=detection.level,
             power=power,
@@ -262,9 +264,9 @@ def _summary(planned: Plan) -> Table:
 
 def _add_enough(summary: Table, params: Params) -> None:
     """Say where a smaller epsilon_inf would detect as much."""
-    from rappor.planning.noise import enough_lifetime
+    from rappor.planning.noise import enough_epsilon_inf
 
-    enough = enough_lifetime(epsilon_1(params), h=params.h)
+    enough = enough_epsilon_inf(epsilon_1(params), h=params.h)
     if epsilon_inf(params) > 1.01 * enough and abs(params.q_star - 0.5) < 1e-3:
         summary.add_row(
             "",
@@ -278,7 +280,7 @@ def _add_prediction(summary: Table, planned: Plan) -> None:
 
     prediction, question = planned.prediction, planned.question
     condition = (
-        f"in {planned.reports:,} reports, among {question.crowd.n_candidates:,} candidates "
+        f"in {planned.reports:,} reports, among {question.frequencies.n_candidates:,} candidates "
         f"({_CONTROL[question.correction]} {short_percent(question.level)})"
     )
     if planned.share is None:

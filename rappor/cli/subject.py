@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from rappor.cli.options import add_options, metric_option, registry_option
+from rappor.cli.options import grouped, metric_option, registry_option
 from rappor.protocol.params import PROFILES, Params
 from rappor.registry.metric import Metric, Registry
 
@@ -75,9 +75,6 @@ _WAYS: Final = (
 )
 """Options that say the same in different ways."""
 
-_GIVE: Final = "give --registry and --metric, or --profile, or -f, -p and -q"
-
-
 metric_argument = click.argument("metric_argument", required=False, metavar="[METRIC]")
 """The metric's name without --metric, for a command that is first of all about a metric."""
 
@@ -98,53 +95,53 @@ class Subject:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    """The options by which a subject is named."""
+
+    registry_path: str | None
+    metric_name: str | None
+    profile: str | None
+    bits: int
+    hashes: int
+    cohorts: int
+    f: float | None
+    p: float | None
+    q: float | None
+
+    def read(self, metric_argument: str | None) -> Subject:
+        """Return what they name, in one of three ways."""
+        _check_one_way()
+        name = _only_name(self.metric_name, metric_argument)
+        if self.registry_path is not None and name is not None:
+            registry = Registry.load(self.registry_path)
+            metric = registry.metric(name)
+            return Subject(params=metric.params, metric=metric, registry=registry)
+        if self.profile is not None:
+            return Subject(params=Params.profile(self.profile))
+        if self.f is None or self.p is None or self.q is None:
+            raise click.UsageError("give --registry and --metric, or --profile, or -f, -p and -q")
+        # What is only being looked at may promise nothing.
+        k, h, m = self.bits, self.hashes, self.cohorts
+        params = Params(k=k, h=h, m=m, f=self.f, p=self.p, q=self.q, insecure=True)
+        return Subject(params=params)
+
+
 def subject_options(command: Callable[..., None]) -> Any:
     """Add --registry, --metric, --profile and parameters to a command; it is given a `subject`."""
 
+    @grouped("options", _Options, *_OPTIONS)
     @functools.wraps(command)
-    def wrapped(
-        *,
-        registry_path: str | None,
-        metric_name: str | None,
-        metric_argument: str | None = None,
-        profile: str | None,
-        bits: int,
-        hashes: int,
-        cohorts: int,
-        f: float | None,
-        p: float | None,
-        q: float | None,
-        **others: Any,
-    ) -> None:
-        _check_one_way()
-        name = _only_name(metric_name, metric_argument)
-        if registry_path is not None or name is not None:
-            subject = _of_registry(registry_path, name)
-        elif profile is not None:
-            subject = Subject(params=Params.profile(profile))
-        elif f is not None and p is not None and q is not None:
-            # What is only being looked at may promise nothing.
-            params = Params(k=bits, h=hashes, m=cohorts, f=f, p=p, q=q, insecure=True)
-            subject = Subject(params=params)
-        else:
-            raise click.UsageError(_GIVE)
-        command(subject=subject, **others)
+    def wrapped(*, options: _Options, metric_argument: str | None = None, **others: Any) -> None:
+        command(subject=options.read(metric_argument), **others)
 
-    return add_options(wrapped, _OPTIONS)
+    return wrapped
 
 
 def _only_name(option: str | None, argument: str | None) -> str | None:
     if option is not None and argument is not None:
         raise click.UsageError("name the metric once: as METRIC or with --metric")
     return option if argument is None else argument
-
-
-def _of_registry(path: str | None, name: str | None) -> Subject:
-    if path is None or name is None:
-        raise click.UsageError(_GIVE)
-    registry = Registry.load(path)
-    metric = registry.metric(name)
-    return Subject(params=metric.params, metric=metric, registry=registry)
 
 
 def _check_one_way() -> None:

@@ -1,16 +1,16 @@
-"""The loops over reports, compiled: summing their bits, and making them.
+"""The sum of the bits of many reports, compiled.
 
-They work on packed reports: bit i of a report is bit i mod 8 (least significant first) of
-byte i div 8, and the unused bits of the last byte are 0.
+Reports are packed: bit i of a report is bit i mod 8 (least significant first) of byte i div 8,
+and the unused bits of the last byte are 0.
 
-Theory of `sum_bits`: one byte of a report, spread over the eight byte-wide lanes of a 64-bit
+Theory of operation: one byte of a report, spread over the eight byte-wide lanes of a 64-bit
 word, is added to eight counters at once. A lane holds 255, so a cohort's lanes are emptied
 into its 64-bit sums at every 255th report. That needs m * ceil(k/8) words and no sorting.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from rappor.errors import ReportError
 from rappor.jit import compiled
 
-_LANE_LIMIT = 255
+_LANE_LIMIT: Final = 255
+"""The largest number of a byte."""
 
-_LANES = np.array(
+_LANES: Final = np.array(
     [sum((byte >> lane & 1) << 8 * lane for lane in range(8)) for byte in range(256)],
     dtype=np.uint64,
 )
@@ -46,14 +47,14 @@ def sum_bits(
 
     Returns
     -------
-    ones : (m, k) int64, reports of cohort j that show a 1 at bit i.
+    ones : (m, k) int64, reports of cohort j that have a 1 at bit i.
     reports : (m,) int64, reports of cohort j.
 
     Raises
     ------
     ReportError
-        The arrays are not packed reports; a report names a cohort outside [0, m), or sets
-        one of the unused bits; the row is told.
+        The arrays are not packed reports, or a report names a cohort outside [0, m) or sets
+        one of the unused bits; the message has the row.
     """
     _check_reports(packed, cohorts, k)
     ones = np.zeros((m, k), dtype=np.int64)

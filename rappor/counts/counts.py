@@ -1,7 +1,7 @@
-"""Counts: how many reports of each cohort show a 1 at each bit. Adding them is aggregation.
+"""Counts: how many reports of each cohort have a 1 at each bit. Adding them is aggregation.
 
-Counts of one metric and one parameter set form a commutative monoid: a batch, a day, a shard
-or a worker each makes one, and their sum is what the analyst decodes.
+Counts of one metric and one parameter set form a commutative monoid: every batch, day, shard
+or worker has one, and their sum is what the analyst decodes.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,23 +19,22 @@ from rappor.errors import FileError, MetricError, ParamsError, ReportError
 from rappor.protocol.params import Params
 from rappor.protocol.wire import Report
 
-_BATCH = 1 << 16
-"""Reports that `from_reports` holds at a time."""
+_BATCH: Final = 1 << 16
+"""Reports that `from_reports` holds at a time: 1 MB of bits at k = 128."""
 
 
-@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
-class Counts:
+class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
     """Sums of reports; immutable, comparable, not hashable.
 
     Parameters
     ----------
     params : the parameter set of every report.
     ones : (m, k) of integers (or integral floats); at [j, i] the reports of cohort j that
-        show a 1 at bit i.
+        have a 1 at bit i.
     reports : (m,) likewise, the reports of each cohort.
-    metric : the name of what was collected; empty where there is none.
+    metric : the name of the metric; empty where there is none.
 
-    Attributes are the parameters, `ones` and `reports` as read-only int64 copies.
+    The attributes have the same names; `ones` and `reports` are read-only int64 copies.
 
     Raises
     ------
@@ -54,12 +52,7 @@ class Counts:
     8
     """
 
-    params: Params
-    ones: NDArray[np.int64]
-    reports: NDArray[np.int64]
-    metric: str
-
-    __hash__ = None  # type: ignore[assignment]
+    __slots__ = ("_metric", "_ones", "_params", "_reports")
 
     def __init__(
         self, params: Params, ones: ArrayLike, reports: ArrayLike, metric: str = ""
@@ -67,15 +60,31 @@ class Counts:
         """Copy and check the tables."""
         if not isinstance(metric, str):
             raise MetricError(f"metric must be a text, got {type(metric).__name__}")
-        fields = {
-            "params": params,
-            "ones": _whole_numbers("ones", ones, (params.m, params.k)),
-            "reports": _whole_numbers("reports", reports, (params.m,)),
-            "metric": metric,
-        }
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
+        self._params = params
+        self._ones = _whole_numbers("ones", ones, (params.m, params.k))
+        self._reports = _whole_numbers("reports", reports, (params.m,))
+        self._metric = metric
         _check_bounds(self.ones, self.reports)
+
+    @property
+    def params(self) -> Params:
+        """The parameter set of every report."""
+        return self._params
+
+    @property
+    def ones(self) -> NDArray[np.int64]:
+        """(m, k) int64, read-only: the reports of cohort j that have a 1 at bit i."""
+        return self._ones
+
+    @property
+    def reports(self) -> NDArray[np.int64]:
+        """(m,) int64, read-only: the reports of each cohort."""
+        return self._reports
+
+    @property
+    def metric(self) -> str:
+        """The name of the metric; empty where there is none."""
+        return self._metric
 
     @classmethod
     def zero(cls, params: Params, metric: str = "") -> Counts:
@@ -102,9 +111,9 @@ class Counts:
         Raises
         ------
         ReportError
-            See `rappor.kernels.sum_bits`.
+            See `rappor.counts.bit_sums.sum_bits`.
         """
-        # Imported here: it loads the compiler, which a decode does without.
+        # Imported here: it loads the compiler, which a decode does not need.
         from rappor.counts.bit_sums import sum_bits  # noqa: PLC0415
 
         return cls(params, *sum_bits(packed, cohorts, k=params.k, m=params.m), metric)
@@ -116,7 +125,7 @@ class Counts:
         Raises
         ------
         ReportError
-            A report carries another fingerprint or metric.
+            A report has another fingerprint or metric.
         """
         fingerprint = params.fingerprint
         total = cls.zero(params, metric)
@@ -183,7 +192,7 @@ class Counts:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one file, whole or not at all; `load` reads it back exactly."""
+        """Write one file, whole or not at all; `load` reads exactly the same counts."""
         counts_file.write(
             path, counts_file.Contents(self.params, self.ones, self.reports, self.metric)
         )
@@ -195,7 +204,7 @@ class Counts:
         Raises
         ------
         FileError
-            The file is not exactly what `save` writes; the reason is told.
+            The file is not exactly what `save` writes; the message has the reason.
         """
         contents = counts_file.read(path)
         try:
@@ -215,7 +224,7 @@ class Counts:
         ------
         FileError
             A column, a cohort or a number is missing, doubled, out of place or impossible;
-            path and line are told.
+            the message has path and line.
         """
         return cls(params, *tables.read_csv(path, params), metric)
 
@@ -257,7 +266,10 @@ class Counts:
 
     @classmethod
     def from_parquet(cls, path: str | os.PathLike[str]) -> Counts:
-        """Read a Parquet file as `to_parquet` writes it; raises what `from_arrow` raises."""
+        """Read a Parquet file as `to_parquet` writes it; raises what `from_arrow` raises.
+
+        A file of reports is refused: `rappor.engines.aggregate_parquet` adds them up.
+        """
         return cls._from_arrow(tables.read_parquet(path), path)
 
 
@@ -299,4 +311,5 @@ def _check_report(report: Report, fingerprint: str, metric: str) -> None:
     if report.params != fingerprint:
         raise ReportError(f"params must be {fingerprint}, got a report under {report.params}")
     if report.metric != metric:
-        raise ReportError(f"metric must be {metric!r}, got a report of {report.metric!r}")
+        mend = "" if metric else f"; give metric={report.metric!r}"
+        raise ReportError(f"metric must be {metric!r}, got a report of {report.metric!r}{mend}")

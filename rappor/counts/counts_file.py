@@ -27,10 +27,11 @@ from rappor.protocol.params import Params
 
 _FAMILY: Final = b"RAPPOR COUNTS "
 _MAGIC: Final = _FAMILY + b"1\n"
+_PARQUET: Final = b"PAR1"
 
 
 class Contents(NamedTuple):
-    """What a file holds: the arguments of Counts, read but not yet checked for consistency.
+    """What a file contains: the arguments of Counts, read but not yet checked for consistency.
 
     `ones` is (m, k) int64, `reports` (m,) int64.
     """
@@ -81,6 +82,11 @@ def _read_whole(path: str | os.PathLike[str]) -> bytes:
     """Read all of a file that begins as ours do; refuse another one unread."""
     with Path(path).open("rb") as file:
         start = file.read(len(_MAGIC))
+        if start.startswith(_PARQUET):
+            raise ValueError(
+                "it is a Parquet file, not a counts file: read counts with Counts.from_parquet, "
+                "add reports up with `rappor aggregate` or rappor.engines.aggregate_parquet"
+            )
         if not start.startswith(_FAMILY):
             raise ValueError("it is not a counts file")
         if start != _MAGIC:
@@ -92,7 +98,7 @@ def _parse(data: bytes) -> Contents:
     header, newline, rest = data.partition(b"\n")
     digest, payload = rest[:65], rest[65:]
     if digest != _digest(header + newline, payload):
-        raise ValueError("it is damaged: its SHA-256 does not match what it holds")
+        raise ValueError("it is damaged: its SHA-256 does not match its contents")
     try:
         document = json.loads(header)
         params = Params.from_json(json.dumps(document["params"]))

@@ -1,8 +1,8 @@
 """Popcounts that no honest device sends.
 
 The number of ones in an honest report with B true bits is the sum of Binomial(B, q*) and
-Binomial(k - B, p*). A report outside what any B of its encoding shows, but for a chance of
-1e-9, is forged or broken. Forgeries that match in popcount are not seen.
+Binomial(k - B, p*). A popcount that no B of its encoding has with a probability of 1e-9 or more
+means a report that is forged or broken. Forgeries with a plausible popcount are not found.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from numpy.typing import NDArray
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 
-CHANCE: Final = 1e-9
-"""False-alarm rate of an honest report, split between both ends."""
+FALSE_ALARM: Final = 1e-9
+"""Probability that an honest report is called suspicious, half of it at either end: one false
+alarm in a billion reports."""
 
 
 @functools.lru_cache(maxsize=1024)
 def popcount_range(params: Params) -> tuple[int, int]:
-    """Return the least and the most ones that an honest report shows, but for CHANCE."""
-    true_bits = encoding_of(params).true_bits  # ones grow with them
-    low = np.cumsum(_law(params, true_bits[0]))
-    high = np.cumsum(_law(params, true_bits[-1])[::-1])
-    least = int(np.searchsorted(low, CHANCE / 2, side="right"))
-    return least, params.k - int(np.searchsorted(high, CHANCE / 2, side="right"))
+    """Return the range of ones that honest reports have with probability 1 - FALSE_ALARM."""
+    true_bits = encoding_of(params).true_bits  # the more of them, the more ones
+    low = np.cumsum(_distribution(params, true_bits[0]))
+    high = np.cumsum(_distribution(params, true_bits[-1])[::-1])
+    least = int(np.searchsorted(low, FALSE_ALARM / 2, side="right"))
+    return least, params.k - int(np.searchsorted(high, FALSE_ALARM / 2, side="right"))
 
 
 def is_suspicious(bits: bytes, params: Params) -> bool:
@@ -36,16 +37,16 @@ def is_suspicious(bits: bytes, params: Params) -> bool:
     return not least <= int.from_bytes(bits, "little").bit_count() <= most
 
 
-def _law(params: Params, n_true: int) -> NDArray[np.float64]:
-    """Return the chances of 0 to k ones, (k + 1,) float64, with so many true bits."""
+def _distribution(params: Params, n_true: int) -> NDArray[np.float64]:
+    """Return the probabilities of 0 to k ones, (k + 1,) float64, if n_true bits are true."""
     return np.convolve(
         _binomial(n_true, params.q_star), _binomial(params.k - n_true, params.p_star)
     )
 
 
-def _binomial(n: int, chance: float) -> NDArray[np.float64]:
-    """Return the law of n coins by adding one at a time: exact to rounding, no logarithms."""
-    law = np.ones(1)
+def _binomial(n: int, probability: float) -> NDArray[np.float64]:
+    """Return the distribution of n coins by adding one at a time: exact to rounding."""
+    distribution = np.ones(1)
     for _ in range(n):
-        law = np.convolve(law, (1 - chance, chance))
-    return law
+        distribution = np.convolve(distribution, (1 - probability, probability))
+    return distribution

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import importlib
 import io
 import os
 import re
-from pathlib import Path
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from rappor.protocol.params import Params
 _Tables = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 _WHOLE: Final = re.compile(r"([0-9]{1,19})(?:\.0*)?", re.ASCII)
-"""A whole number; spreadsheets and data frames like to append .0 to it."""
+"""A whole number; spreadsheets and data frames may append .0 to it."""
 
 _PARAMS_KEY: Final = b"rappor.params"
 _METRIC_KEY: Final = b"rappor.metric"
@@ -57,7 +58,7 @@ def read_csv(path: str | os.PathLike[str], params: Params) -> _Tables:
     Raises
     ------
     FileError
-        The file is not such a table; path and line are told.
+        The file is not such a table; the message has path and line.
     """
     rows = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
     ones = np.zeros((params.m, params.k), dtype=np.int64)
@@ -191,23 +192,43 @@ def write_parquet(path: str | os.PathLike[str], table: Any) -> None:
 
 
 def read_parquet(path: str | os.PathLike[str]) -> Any:
-    """Read a pyarrow.Table.
+    """Read the pyarrow.Table of one Counts.
 
     Raises
     ------
     FileError
-        The file cannot be read as Parquet.
+        The file cannot be read as Parquet, or contains reports instead of counts.
+    """
+    with open_parquet(path) as file:
+        if {"bits", "cohort"} <= set(file.schema_arrow.names):
+            raise FileError(
+                path,
+                "it contains reports, not counts: add them up with `rappor aggregate` "
+                "or rappor.engines.aggregate_parquet",
+            )
+        return file.read()
+
+
+@contextlib.contextmanager
+def open_parquet(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """Open a pyarrow.parquet.ParquetFile.
+
+    By its path: reading through a Python file object can abort the process at its exit.
+
+    Raises
+    ------
+    FileError
+        The file cannot be read as Parquet, also later within the block.
+    MissingExtraError
+        The extra 'arrow' is not installed.
     """
     pa, parquet = load_pyarrow(), load_pyarrow("pyarrow.parquet")
     try:
-        with Path(path).open("rb") as file:
-            return parquet.ParquetFile(file).read()
+        with parquet.ParquetFile(os.fspath(path)) as file:
+            yield file
     except (OSError, pa.ArrowException) as error:
-        raise FileError(path, f"it cannot be read as Parquet: {_first_line(error)}") from None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0]
+        raise FileError(path, f"it cannot be read as Parquet: {reason}") from None
 
 
 def load_pyarrow(module: str = "pyarrow") -> ModuleType:

@@ -1,6 +1,8 @@
-"""Closed forms: encodings whose bits are the answers themselves need no regression."""
+"""Closed forms: where each bit is one answer there is no regression."""
 
 from __future__ import annotations
+
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +13,18 @@ from rappor.errors import DecodeError
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 
+_LEAST_NOISE: Final = 1e-18
+"""Variance that stands for none, where p* = 0 and nobody sends the bit: the squared share of one
+report of 10^9, so that such a row decides without dividing by zero."""
+
 
 def estimate_bits(
     target: Target, params: Params
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Estimate the share of devices behind each bit, by inverse-variance mean over collections.
+    """Estimate the share of reports behind each bit, by the inverse-variance mean over collections.
+
+    Each report counts as an independent device. Where devices report repeatedly the true errors
+    are larger than these: the noise of a permanent response is shared by all reports of a device.
 
     Returns
     -------
@@ -25,7 +34,7 @@ def estimate_bits(
 
     Raises
     ------
-    DecodeError: the collections do not ask the same question.
+    DecodeError: the collections do not have the same answers.
     """
     for counts in target.counts:
         if not encoding_of(params).answers_like(counts.params):
@@ -44,8 +53,7 @@ def _pool(
     proportions: NDArray[np.float64], noise: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the inverse-variance mean over collections, (k,), and its standard error."""
-    # A row without noise (p* = 0 at proportion 0) counts for one report's worth of it.
-    weight = 1 / np.maximum(noise, 1e-18)
+    weight = 1 / np.maximum(noise, _LEAST_NOISE)
     total = weight.sum(axis=0)
     return (weight * proportions).sum(axis=0) / total, 1 / np.sqrt(total)
 
@@ -56,8 +64,8 @@ def simplex_shares(
     """Return the shares that sum to one nearest to the estimates, in standard errors.
 
     The likelihood is normal, so this is its maximum on the simplex: shares are
-    max(0, estimate - mu std_error^2) with mu such that they sum to one. Share i is there
-    below mu = estimate / std_error^2, so mu is found among these, sorted.
+    max(0, estimate - mu std_error^2) with mu such that they sum to one. Share i is positive
+    while mu < estimate_i / std_error_i^2, so mu is found among these ends, sorted.
     """
     variance = std_error**2
     ends = estimate / variance

@@ -1,7 +1,7 @@
-"""De-biasing: from counts to what the regression explains, one row for each bit of a cohort.
+"""De-biasing: from counts to the rows of a regression, one row for each bit of a cohort.
 
-The rows of several collections are stacked: each brings its own effective probabilities,
-its own noise and its own background, and all of them share the candidates' proportions.
+The rows of several collections are stacked. Each collection brings its own effective
+probabilities, noise and background; all of them share the candidates' proportions.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ class Target:
     reports : (n,) float64. N_j of the row's cohort; 0 for an empty cohort.
     p_star, q_star : (n,) float64. Effective probabilities of the row.
     group : (n,) int64. Which collection the row comes from.
-    cohort : (n,) int64. Number of the row's cohort, counted through all collections.
     density : (n,) float64. Share of rows that a random string sets, the background's height.
-    n_reports : reports in all.
+    n_reports : reports in all collections.
     counts : the collections themselves.
     """
 
@@ -37,7 +36,6 @@ class Target:
     p_star: NDArray[np.float64]
     q_star: NDArray[np.float64]
     group: NDArray[np.int64]
-    cohort: NDArray[np.int64]
     density: NDArray[np.float64]
     n_reports: int
     counts: tuple[Counts, ...]
@@ -48,9 +46,9 @@ class Target:
     def noise(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the variance of each row if the true proportions were `theta`.
 
-        It is the variance of a sample: devices are drawn from a population, and the
-        population's proportion is what is estimated. About the devices that happened to
-        report it is a little too large. Rows of an empty cohort have infinite variance.
+        This is the variance of a sample: devices are drawn from a population, and the
+        population's proportion is the estimand. For the devices that did report it is a
+        little too large. Rows of an empty cohort have infinite variance.
         """
         gap = self.q_star - self.p_star
         mean = self.p_star + gap * np.clip(theta, 0.0, 1.0)
@@ -80,7 +78,6 @@ def debias(collections: Sequence[Counts]) -> Target:
         p_star=p_star,
         q_star=q_star,
         group=np.repeat(np.arange(len(sizes)), sizes),
-        cohort=np.repeat(np.arange(len(bits)), bits),
         density=np.repeat([c.params.density for c in collections], sizes),
         n_reports=sum(c.n_reports for c in collections),
         counts=tuple(collections),

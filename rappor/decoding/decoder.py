@@ -12,14 +12,15 @@ from rappor.counts.counts import Counts
 from rappor.decoding import closed_form, diagnostics
 from rappor.decoding.blas_threads import one_thread
 from rappor.decoding.debias import Target, debias
-from rappor.decoding.design import Design, Progress
+from rappor.decoding.design import Design
 from rappor.decoding.distribution import estimate_shares
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.inference import Question, Raw, conclude
+from rappor.decoding.inference import ErrorControl, Raw, conclude
 from rappor.decoding.selection import Selection, select
 from rappor.decoding.significance import null_tail
 from rappor.decoding.ties import drop_ties, find_ties, spread_ties
 from rappor.errors import DecodeError
+from rappor.progress import Progress, no_progress
 from rappor.protocol.encodings import encoding_of
 
 
@@ -31,30 +32,36 @@ def decode(
     correction: str = "bh",
     confidence: float = 0.95,
     distribution: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Estimates:
-    """Estimate how many devices hold each candidate.
+    """Estimate how many reports hold each candidate.
+
+    Every report counts as an independent device. README.md in this folder has the statistics.
 
     Parameters
     ----------
     counts : one collection, or several under any mixture of parameter sets.
-    candidates : the strings asked about. Other encodings than Bloom answer for all their
+    candidates : the strings to estimate: a list or column of them, or what
+        `Candidates.from_file` reads. Other encodings than Bloom answer for all their
         categories and take none.
     level : error rate of detection.
     correction : "bh" bounds the expected share of false detections [BH95]; "bonferroni"
-        the chance of any.
-    confidence : of the two-sided intervals.
-    distribution : also answer for the whole list at once (`Estimates.share`).
-    progress : called with a stage and how far it is.
+        the probability of any.
+    confidence : probability with which a two-sided interval holds the truth.
+    distribution : also estimate the whole list at once (`Estimates.share`).
+    progress : called with a stage, the steps done and the steps in all.
 
     Returns
     -------
-    Estimates, a row for every candidate. Deterministic.
+    Estimates, a row for every candidate: strings by count, largest first; categories and
+    buckets in their own order. Deterministic.
 
     Raises
     ------
     DecodeError
         There are no reports or no candidates, or the collections do not go together.
+    ParamsError
+        The candidates are one text instead of a list.
 
     Examples
     --------
@@ -66,20 +73,27 @@ def decode(
     >>> [found.candidates[i] for i in range(3) if found.detected[i]]
     ['cat', 'dog']
     """
-    collections = [counts] if isinstance(counts, Counts) else list(counts)
-    question = Question(level=level, correction=correction, confidence=confidence)
+    collections = _collections(counts)
+    control = ErrorControl(level=level, correction=correction, confidence=confidence)
     target = debias(collections)
     if not all(encoding_of(collection.params).hashed for collection in collections):
-        return _decode_closed(target, candidates, question, distribution=distribution)
+        if candidates is not None:
+            raise DecodeError("candidates must be left out: this encoding answers for every bit")
+        return _decode_closed(target, control, distribution=distribution)
     listed = _listed(candidates, collections)
     with one_thread():
-        return _decode_bloom(
-            target, listed, question, distribution=distribution, progress=progress or _silent
-        )
+        return _decode_bloom(target, listed, control, distribution=distribution, progress=progress)
 
 
-def _silent(stage: str, done: int, total: int) -> None:
-    """Report no progress."""
+def _collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
+    collections = [counts] if isinstance(counts, Counts) else list(counts)
+    for collection in collections:
+        if not isinstance(collection, Counts):
+            raise DecodeError(
+                f"counts must be Counts or a list of them, got {type(collection).__name__}; "
+                "call decode(counts, candidates)"
+            )
+    return collections
 
 
 def _listed(
@@ -91,26 +105,29 @@ def _listed(
         raise DecodeError(f"counts must share one normalizer, got {sorted(normalizers)}")
     normalizer = normalizers.pop()
     if not isinstance(candidates, Candidates):
-        candidates = Candidates.from_list(candidates or [], normalize=normalizer)
+        strings = () if candidates is None else candidates
+        candidates = Candidates.from_list(strings, normalize=normalizer)
     if candidates.normalize != normalizer:
         raise DecodeError(
             f"candidates must be normalised by {normalizer!r} as on the devices, "
             f"got {candidates.normalize!r}"
         )
     if len(candidates) == 0:
-        raise DecodeError("candidates must number at least 1, got 0")
+        raise DecodeError(
+            "candidates must number at least 1, got 0; give candidates: a list of strings"
+        )
     return candidates
 
 
 def _decode_bloom(
     target: Target,
     candidates: Candidates,
-    question: Question,
+    control: ErrorControl,
     *,
     distribution: bool,
     progress: Progress,
 ) -> Estimates:
-    """Decode strings: the regression."""
+    """Decode strings by regression."""
     params = [counts.params for counts in target.counts]
     design = Design(candidates, params)
     ties = find_ties(design, target.reports > 0, progress)
@@ -126,18 +143,23 @@ def _decode_bloom(
         p_value=p_value,
         share=shares,
     )
+    place = spread_ties(len(candidates), ties)
     return conclude(
         candidates.strings,
         raw,
-        question,
-        place=spread_ties(len(candidates), ties),
+        control,
+        order=np.argsort(-raw.estimate[place], kind="stable"),
+        place=place,
         ties=ties,
         reports=target.n_reports,
         exclusive=True,
         diagnostics={
             **diagnostics.describe_cohorts(target),
             **diagnostics.describe_fit(
-                target, selection.fit, selection.std_error, question.next_cut(raw.p_value)
+                target,
+                selection.fit,
+                selection.std_error,
+                threshold=control.next_threshold(raw.p_value),
             ),
             "selected": len(selection.chosen),
             "groups": [[candidates.strings[i] for i in group] for group in ties],
@@ -146,7 +168,7 @@ def _decode_bloom(
 
 
 def _with_sampling(target: Target, selection: Selection) -> NDArray[np.float64]:
-    """Add what rows of one string share: its devices' uneven spread over the cohorts.
+    """Add what the rows of one string share: its devices' uneven spread over the cohorts.
 
     The rows' noise counts that spread as if each of a string's h bits had its own; it is
     common to them, so (1 - 1/h) of beta (1 - beta) / N is missing from the mean of h bits.
@@ -157,16 +179,8 @@ def _with_sampling(target: Target, selection: Selection) -> NDArray[np.float64]:
     return np.sqrt(selection.std_error**2 + extra)
 
 
-def _decode_closed(
-    target: Target,
-    candidates: Candidates | Iterable[str] | None,
-    question: Question,
-    *,
-    distribution: bool,
-) -> Estimates:
-    """Decode categories, flags, booleans and buckets: the closed form."""
-    if candidates is not None:
-        raise DecodeError("candidates must be left out: this encoding answers for every bit")
+def _decode_closed(target: Target, control: ErrorControl, *, distribution: bool) -> Estimates:
+    """Decode categories, flags, booleans and buckets by the closed form."""
     params = target.counts[0].params
     estimate, std_error, p_value = closed_form.estimate_bits(target, params)
     encoding = encoding_of(params)
@@ -182,7 +196,8 @@ def _decode_closed(
             p_value=p_value,
             share=share if distribution else None,
         ),
-        question,
+        control,
+        order=np.arange(len(names)),
         place=np.arange(len(names)),
         ties=[],
         reports=target.n_reports,

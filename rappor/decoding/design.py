@@ -1,9 +1,9 @@
-"""The design matrix, never held whole: which rows each candidate sets."""
+"""The design matrix: which rows each candidate sets. It is never held whole."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +12,12 @@ from scipy import sparse
 from rappor.candidates.candidates import Candidates
 from rappor.protocol.params import Params
 
-BLOCK = 1 << 22
-"""Cells hashed at a time: 16 MB."""
+BLOCK: Final = 1 << 22
+"""Cells hashed at a time: 16 MB, so that a million candidates need no more memory than ten
+thousand."""
 
-_GATHERED = 1 << 15
-"""Cells looked up at a time: few enough to stay in a cache."""
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much is done and how much there is."""
+_GATHERED: Final = 1 << 15
+"""Cells looked up at a time: 512 KB of values, which stay in a core's second cache."""
 
 
 class Design:
@@ -39,8 +37,8 @@ class Design:
     def blocks(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
         """Yield the first index and the cells of every block of candidates.
 
-        Cells are the rows that each candidate sets, (b, sum of m h) int32, -1 for none. Those
-        of a single block are kept for the next time.
+        Cells are the rows that each candidate sets, (b, sum of m h) int32, -1 for none. Where
+        one block holds all candidates its cells are kept for the next call.
         """
         if self._whole is not None:
             yield 0, self._whole
@@ -72,10 +70,23 @@ class Design:
 
 
 def sum_rows(cells: NDArray[np.int32], values: NDArray[Any]) -> NDArray[Any]:
-    """Add up a row vector, (n,), over the rows that each candidate sets, (b,)."""
+    """Add up a value of each row, (n,), over the rows that each candidate sets, (b,)."""
     padded = np.append(values, values.dtype.type(0))  # its end is where -1 points
     sums = np.empty(len(cells), dtype=values.dtype)
     step = max(_GATHERED // cells.shape[1], 1)
     for start in range(0, len(cells), step):
         sums[start : start + step] = padded[cells[start : start + step]].sum(axis=1)
     return sums
+
+
+def sum_row_pairs(
+    cells: NDArray[np.int32], first: NDArray[np.float64], second: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Add up two values of each row, (n,) each, over the rows that each candidate sets.
+
+    Looking the rows up is what takes the time, so both values travel together, as the real
+    and the imaginary part of one number: two thirds of the time of two sums, a ninth of that
+    of an (n, 2) table, whose rows numpy adds one by one.
+    """
+    sums = sum_rows(cells, first + 1j * second)
+    return sums.real, sums.imag

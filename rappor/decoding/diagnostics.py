@@ -1,8 +1,8 @@
-"""Diagnostics instead of silence: what the data say about the collection itself."""
+"""Diagnostics: what the counts say about the collection itself."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,15 +12,19 @@ from rappor.decoding.debias import Target
 from rappor.decoding.fit import Fit
 from rappor.protocol.encodings import encoding_of
 
-SURE = 1e-9
-"""Chance at which an honest collection would be called suspicious, for each check."""
+FALSE_ALARM: Final = 1e-9
+"""Probability that the popcounts of an honest collection are called odd, at either end."""
 
-_POWER = 0.8
-_MOST_BITS = 10
+_POWER: Final = 0.8
+"""Probability with which `detectable_share` is detected: the usual power of a study, and the
+planner's default."""
+
+_LISTED_BITS: Final = 10
+"""Unexplained bits that are listed: enough to look at, few enough to print."""
 
 
 def describe_cohorts(target: Target) -> dict[str, Any]:
-    """Report how evenly devices fell into cohorts and how many bits their reports set."""
+    """Return how evenly reports fall into cohorts, and cohorts with odd numbers of ones."""
     balance = []
     popcounts = []
     for number, counts in enumerate(target.counts):
@@ -43,7 +47,7 @@ def describe_cohorts(target: Target) -> dict[str, Any]:
 
 
 def _odd_popcounts(target: Target, number: int) -> list[dict[str, Any]]:
-    """Find cohorts whose mean number of ones no mixture of honest devices shows."""
+    """Find cohorts whose mean number of ones no mixture of honest devices has."""
     counts = target.counts[number]
     params = counts.params
     true_bits = encoding_of(params).true_bits
@@ -52,7 +56,7 @@ def _odd_popcounts(target: Target, number: int) -> list[dict[str, Any]]:
     n = counts.reports[live]
     bits = (counts.ones[live].sum(axis=1) / n - params.k * params.p_star) / gap
     # Independent bits: the variance of a popcount is at most k/4.
-    margin = -special.ndtri(SURE / params.m) * np.sqrt(params.k / 4 / n) / gap
+    margin = -special.ndtri(FALSE_ALARM / params.m) * np.sqrt(params.k / 4 / n) / gap
     odd = (bits < true_bits[0] - margin) | (bits > true_bits[-1] + margin)
     return [
         {"collection": number, "cohort": cohort, "true_bits": mean}
@@ -61,24 +65,24 @@ def _odd_popcounts(target: Target, number: int) -> list[dict[str, Any]]:
 
 
 def describe_fit(
-    target: Target, fit: Fit, std_error: NDArray[np.float64], cut: float
+    target: Target, fit: Fit, std_error: NDArray[np.float64], *, threshold: float
 ) -> dict[str, Any]:
-    """Report how well the candidates explain the bits, and what binds the error.
+    """Return how well the candidates explain the bits, and what limits detection.
 
     Parameters
     ----------
     std_error : (c,) float64. Standard errors of the candidates, as shares.
-    cut : the p-value at which one candidate more would be detected.
+    threshold : the p-value at which one candidate more would be detected.
     """
     live = target.reports > 0
     squares = (fit.residual[live] ** 2 / fit.noise[live]).sum()
     noise = float(np.mean(fit.noise[live]))
     known = std_error[np.isfinite(std_error)]
-    reach = float(special.ndtri(_POWER) - special.ndtri(cut))
+    reach = float(special.ndtri(_POWER) - special.ndtri(threshold))
     return {
         "goodness_of_fit": {
-            "chi2_per_degree": float(squares / fit.freedom),
-            "p_value": float(special.chdtrc(fit.freedom, squares)),
+            "chi2_per_degree": float(squares / fit.degrees_of_freedom),
+            "p_value": float(special.chdtrc(fit.degrees_of_freedom, squares)),
         },
         "collision_share": float(fit.tau2 / (fit.tau2 + noise)),
         "set_aside_rows": int((fit.robust[live] < 1).sum()),
@@ -92,7 +96,7 @@ def _unexplained(target: Target, fit: Fit) -> list[dict[str, Any]]:
     """List the bits with the largest excess that no candidate explains."""
     excess = np.where(fit.robust < 1, fit.residual, 0.0)
     found = []
-    for row in np.argsort(-excess, kind="stable")[:_MOST_BITS]:
+    for row in np.argsort(-excess, kind="stable")[:_LISTED_BITS]:
         if excess[row] <= 0:
             break
         group = int(target.group[row])
@@ -110,10 +114,10 @@ def _unexplained(target: Target, fit: Fit) -> list[dict[str, Any]]:
 
 
 def _reports_for_half(target: Target, fit: Fit, noise: float) -> int | None:
-    """Return the reports at which half of today's smallest share is found; None if never.
+    """Return the reports that halve the smallest detectable share; None if none do.
 
-    Noise falls with reports, collisions only with more cohorts: (noise n0/n + tau2) must
-    reach a quarter of (noise + tau2).
+    Half the share takes half the standard error: (noise n0/n + tau2) must reach a quarter of
+    (noise + tau2). Noise falls as reports grow, collisions only as cohorts do.
     """
     left = (noise + fit.tau2) / 4 - fit.tau2
     return int(np.ceil(target.n_reports * noise / left)) if left > 0 else None

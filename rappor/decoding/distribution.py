@@ -2,52 +2,61 @@
 
 Theory of operation
 -------------------
-A question of its own, apart from detection. The error that counts is absolute, so the best
-answer for a string is a quantile of what its share may be, given the data: the median if a
-device given to a wrong string cost as much as one left out. One left out costs more, because
-it is missing from its string and turns up again in the rest: the 60 % quantile (`QUANTILE`).
+This is another question than detection: which shares, for all candidates and the rest, have
+the smallest total absolute error? For absolute error the best answer for a string is a quantile
+of its posterior: the median if a report given to a wrong string cost as much as one left out.
+One left out costs more, because it is missing from its string and turns up again in the rest:
+so the answer is the 60 % quantile (`QUANTILE`).
 
-What a share may be before the data is learnt from all candidates together (empirical Bayes,
-Johnstone and Silverman, Annals of Statistics 2004): a portion of them is absent, and the
-others follow a mixture of exponential distributions whose means are fixed on a grid. Such
-mixtures are the decreasing densities that are smooth (completely monotone): few heavy strings,
-more light ones. Only the mixture's weights are fitted, by maximum likelihood, which is a
-concave problem with one optimum (Stephens, Biostatistics 2017, section 2). Where the truth
-is another, say hundreds of equally frequent strings near the limit, the answer is less sharp
-than it could be, but its threshold still follows the data.
+The prior is learnt from all candidates together (empirical Bayes, Johnstone and Silverman,
+Annals of Statistics 2004): a portion of them is absent, and the others follow a mixture of
+exponential distributions whose means are fixed on a grid. Such mixtures are the smooth
+decreasing (completely monotone) densities: few heavy strings, more light ones. Only the
+mixture's weights are fitted, by maximum likelihood, which is a concave problem with one optimum
+(Stephens, Biostatistics 2017, section 2). Where the truth is another, say hundreds of equally
+frequent strings near the limit, the answer is less sharp than it could be, but its threshold
+still follows the data.
 
-Estimates are taken in standard errors, so that one curve answers for all candidates: from an
-estimate to its share. It is 0 up to a threshold, follows the estimate above, and lies a little
-under it. The shares are then held to a sum of at most one; the rest is the other's.
+Estimates are divided by their standard errors (z scores), so that one curve from z to share
+answers for all candidates. It is 0 up to a threshold, and a little under the estimate above.
+The shares are then projected to a sum of at most one; the rest belongs to other strings.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-QUANTILE = 0.6
-"""Of the posterior: a device left out costs .6 / .4 = 1.5 times one given wrongly."""
+QUANTILE: Final = 0.6
+"""Quantile of the posterior: a report left out costs .6 / .4 = 1.5 times one given wrongly."""
 
-_ABSENT = 2.0
-"""Candidates known to be absent that are counted in, so that few do not pass for none."""
+_ABSENT: Final = 2.0
+"""ABSENT_EVIDENCE"""
 
-_SMALLEST = 0.25
-"""Mean of the mixture's lightest part in standard errors; each next one is twice as heavy."""
+_SMALLEST: Final = 0.25
+"""Mean of the mixture's lightest part in standard errors; each next mean is twice as large. A
+lighter part is indistinguishable from absence."""
 
-_BIN = 64
-"""Bins to a standard error: the fit sees estimates rounded to so much."""
+_BINS: Final = 64
+"""Bins of a standard error: the prior is fitted to z scores rounded to them, so that a million
+candidates cost as much as a few thousand."""
 
-_NO_NOISE = 1e-12
-"""Standard error at which an estimate is taken as it is."""
+_NO_NOISE: Final = 1e-12
+"""Standard error that stands for none: an estimate with less is its own answer."""
 
-_STEPS = 100
-"""Of expectation and maximisation; shares hardly move after a few dozen."""
+_STEPS: Final = 100
+"""STEPS_EVIDENCE"""
 
-_HALVINGS = 40
+_HALVINGS: Final = 40
+"""Halvings of an interval of z scores: 2^-40 of its length is far below the width of a bin."""
+
+_FARTHEST: Final = 8.0
+"""Standard errors above the estimate within which the quantile is sought; a normal distribution
+leaves 6e-16 above them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,12 +76,12 @@ class Prior:
 def estimate_shares(
     estimate: NDArray[np.float64], std_error: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Answer for the whole list at once.
+    """Estimate the shares of the whole list at once.
 
     Parameters
     ----------
     estimate, std_error : (c,) float64. De-biased proportions and their standard errors;
-        a candidate of infinite error gets no share.
+        a candidate with an infinite error gets no share.
 
     Returns
     -------
@@ -89,29 +98,29 @@ def estimate_shares(
     if not known.any():
         return shares
     error = np.maximum(std_error[known], _NO_NOISE)
-    standing = estimate[known] / error
+    z = estimate[known] / error
     rounded, place, counts = np.unique(
-        np.rint(standing * _BIN) / _BIN, return_inverse=True, return_counts=True
+        np.rint(z * _BINS) / _BINS, return_inverse=True, return_counts=True
     )
     curve = posterior_quantile(fit_prior(rounded, counts), rounded)[place]
-    # The curve's slope is near one where it is not zero: what rounding took is given back.
-    fine = np.where(curve > 0, np.maximum(curve + standing - rounded[place], 0.0), 0.0)
+    # Where the curve is not zero its slope is near one, so what rounding took is added back.
+    fine = np.where(curve > 0, np.maximum(curve + z - rounded[place], 0.0), 0.0)
     shares[known] = fine * error
     return project(shares)
 
 
-def fit_prior(standing: NDArray[np.float64], counts: NDArray[np.int64]) -> Prior:
+def fit_prior(z: NDArray[np.float64], counts: NDArray[np.int64]) -> Prior:
     """Fit the mixture's weights by expectation and maximisation.
 
     Parameters
     ----------
-    standing : (u,) float64. Distinct estimates in standard errors.
-    counts : (u,) int64. Candidates at each.
+    z : (u,) float64. Distinct estimates in standard errors.
+    counts : (u,) int64. Number of candidates at each.
     """
-    largest = max(float(standing.max()), 2 * _SMALLEST)
+    largest = max(float(z.max()), 2 * _SMALLEST)
     n_parts = int(np.ceil(np.log2(largest / _SMALLEST))) + 1
     means = np.ldexp(_SMALLEST, np.arange(n_parts))
-    likelihood = _likelihood(means, standing)
+    likelihood = _likelihood(means, z)
     weights = np.full(1 + n_parts, 1 / (1 + n_parts))
     for _ in range(_STEPS):
         weights = weights * (likelihood.T @ (counts / (likelihood @ weights)))
@@ -120,17 +129,17 @@ def fit_prior(standing: NDArray[np.float64], counts: NDArray[np.int64]) -> Prior
     return Prior(means=means, weights=weights)
 
 
-def posterior_quantile(prior: Prior, standing: NDArray[np.float64]) -> NDArray[np.float64]:
+def posterior_quantile(prior: Prior, z: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the quantile of the share given each estimate, both in standard errors.
 
     Under an exponential part of mean c the posterior is a normal distribution around the
     estimate less 1/c, cut off at zero.
     """
-    joint = _likelihood(prior.means, standing) * prior.weights
+    joint = _likelihood(prior.means, z) * prior.weights
     parts = joint[:, 1:] / joint.sum(axis=1, keepdims=True)
-    centre = standing[:, None] - 1 / prior.means
+    centre = z[:, None] - 1 / prior.means
     whole = special.log_ndtr(centre)
-    low, high = np.zeros(len(standing)), np.maximum(standing, 0.0) + 8.0
+    low, high = np.zeros(len(z)), np.maximum(z, 0.0) + _FARTHEST
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         above = (parts * np.exp(special.log_ndtr(centre - middle[:, None]) - whole)).sum(axis=1)
@@ -139,14 +148,14 @@ def posterior_quantile(prior: Prior, standing: NDArray[np.float64]) -> NDArray[n
     return np.asarray(np.where(parts.sum(axis=1) > 1 - QUANTILE, low, 0.0))
 
 
-def _likelihood(means: NDArray[np.float64], standing: NDArray[np.float64]) -> NDArray[np.float64]:
+def _likelihood(means: NDArray[np.float64], z: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the density of each estimate if absent and under each part, (u, 1 + t).
 
     Each row is scaled so that its largest entry is one: only ratios are used.
     """
-    z, rate = standing[:, None], 1 / means
-    absent = -(z**2) / 2 - np.log(2 * np.pi) / 2
-    present = np.log(rate) + rate**2 / 2 - rate * z + special.log_ndtr(z - rate)
+    at, rate = z[:, None], 1 / means
+    absent = -(at**2) / 2 - np.log(2 * np.pi) / 2
+    present = np.log(rate) + rate**2 / 2 - rate * at + special.log_ndtr(at - rate)
     logs = np.hstack([absent, present])
     scaled: NDArray[np.float64] = np.exp(logs - logs.max(axis=1, keepdims=True))
     return scaled
@@ -155,8 +164,8 @@ def _likelihood(means: NDArray[np.float64], standing: NDArray[np.float64]) -> ND
 def project(shares: NDArray[np.float64]) -> NDArray[np.float64]:
     """Move shares >= 0 to the nearest ones whose sum is at most one.
 
-    Nearest in squares (Duchi et al., ICML 2008, figure 1): all lose the same, none more than
-    it has.
+    Nearest in squares (Duchi et al., ICML 2008, figure 1): all lose the same amount, and stop
+    at zero.
     """
     if shares.sum() <= 1:
         return shares

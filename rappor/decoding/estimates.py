@@ -1,4 +1,4 @@
-"""Estimates: a small table that never shows a number without its error."""
+"""Estimates: a small table in which every number has its error."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rappor.errors import MissingExtraError
 
-COLUMNS = (
+COLUMNS: Final = (
     "candidate",
     "count",
     "std_error",
@@ -35,29 +35,32 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Estimates:
-    """What a decode found, one row a candidate, sorted by count, largest first.
+    """What a decode found, one row a candidate.
+
+    Strings are sorted by count, largest first; categories, flags and buckets keep the order in
+    which the parameters declare them.
 
     Attributes
     ----------
     candidates : c texts.
     proportion : (c,) float64. Shares of all reports, unclipped: noise makes some negative.
-    std_error : (c,) float64. Of the proportion, as a share; infinite where the data say
-        nothing about a candidate.
+    std_error : (c,) float64. Standard error of the proportion, as a share; infinite where the
+        counts say nothing about a candidate.
     ci_low, ci_high : (c,) float64. Two-sided interval at `confidence`, for each candidate
         on its own.
-    p_value : (c,) float64. One-sided: how often a candidate that nobody has looks like this.
+    p_value : (c,) float64. One-sided: how often an absent candidate has such a score.
     detected : (c,) bool. At error rate `level` under `correction`, over all c candidates.
     ci_low_adjusted, ci_high_adjusted : (c,) float64. For the detected, widened so that the
         detected ones together keep their confidence (Benjamini and Yekutieli 2005); NaN for
         the others.
-    share : (c,) float64 or None. The distribution answer, if it was asked for.
-    group : (c,) int64. Candidates of the same number from 1 on cannot be told apart: each
+    share : (c,) float64 or None. The estimated distribution, if it was asked for.
+    group : (c,) int64. Candidates of the same number from 1 on are indistinguishable: each
         shows the total of its group; 0 for all others.
     reports : number of reports behind the table.
     unallocated : share of reports that no detected candidate explains, unclipped; NaN where
         a report can hold several answers.
-    diagnostics : findings about the data, ready for JSON.
-    level, correction, confidence : what was asked for.
+    diagnostics : findings about the counts, ready for JSON.
+    level, correction, confidence : the arguments of `decode`.
     """
 
     candidates: tuple[str, ...]
@@ -88,10 +91,11 @@ class Estimates:
         )
 
     def rows(self, *, detected_only: bool = False) -> Iterator[dict[str, Any]]:
-        """Yield each row as a dictionary; see the decode contract for its keys.
+        """Yield each row as a dictionary.
 
-        Numbers that do not exist (an infinite error) are None. The adjusted interval is
-        there for detected rows, `share` if it was asked for, `group` where there is one.
+        `count` and `std_error` are in reports, all else is named as the columns above. A number
+        that does not exist (an infinite error) is None. Detected rows have the adjusted
+        interval, rows of a group have `group`, and all have `share` if it was asked for.
         """
         for i in range(len(self)):
             if detected_only and not self.detected[i]:
@@ -119,7 +123,7 @@ class Estimates:
         return row
 
     def to_dict(self, *, detected_only: bool = False) -> dict[str, Any]:
-        """Return the whole answer as the object that `rappor decode --json` prints."""
+        """Return everything as the object that `rappor decode --json` prints."""
         return {
             "estimates": list(self.rows(detected_only=detected_only)),
             "reports": self.reports,
@@ -135,7 +139,7 @@ class Estimates:
     def to_csv(
         self, path: str | os.PathLike[str] | None = None, *, detected_only: bool = False
     ) -> str:
-        """Return the rows as CSV with a header, and write them to a file if one is named."""
+        """Return the rows as CSV with a header, and write them to `path` if there is one."""
         text = io.StringIO()
         writer = csv.DictWriter(text, self._columns(), restval="", lineterminator="\n")
         writer.writeheader()
@@ -153,9 +157,11 @@ class Estimates:
         return pa.table(self._table())
 
     def to_pandas(self) -> Any:
-        """Return all rows as a pandas.DataFrame. Raises ImportError where pandas is missing."""
-        import pandas as pd  # noqa: PLC0415  # optional, and the user's own
-
+        """Return all rows as a pandas.DataFrame. Raises MissingExtraError without pandas."""
+        try:
+            import pandas as pd  # noqa: PLC0415  # optional, and the user's own
+        except ImportError:
+            raise MissingExtraError("pandas", library=True) from None
         return pd.DataFrame(self._table())
 
     def _table(self) -> dict[str, Any]:
@@ -181,11 +187,13 @@ class Estimates:
             f"{row['proportion']:>9.4%}  {row['ci_low']:.4%} to {row['ci_high']:.4%}"
             for row in self.rows(detected_only=True)
         )
-        lines.append(
+        summary = (
             f"{int(self.detected.sum())} of {len(self)} candidates detected in "
-            f"{self.reports:,} reports; {self.unallocated:.1%} of the mass is unallocated"
+            f"{self.reports:,} reports"
         )
-        return "\n".join(lines)
+        if math.isfinite(self.unallocated):
+            summary += f"; {self.unallocated:.1%} of the mass is unallocated"
+        return "\n".join([*lines, summary])
 
 
 def _number(value: float) -> float | None:

@@ -2,19 +2,19 @@
 
 Theory of operation
 -------------------
-The row of bit i in cohort j is y = sum_s beta_s x_s + background + noise. Three things are
-noise here, and each is treated by what it is:
+The row of bit i in cohort j is y = sum_s beta_s x_s + background + noise. The noise has three
+sources, and each gets a treatment of its own:
 
 - the coins: their variance v is known exactly (`Target.noise`);
 - collisions with strings too rare to select: their bits fall anywhere, so they add one
-  common variance tau^2 to every row, estimated from the residuals by moments;
-- collisions with heavy strings that nobody asked about: few rows, far too high. They
-  can only add, so a one-sided redescending weight (Hampel's three-part psi without its flat
+  common variance tau^2 to every row, which is estimated from the residuals by moments;
+- collisions with heavy strings that are no candidates: they lift few rows by much. They can
+  only add, so a one-sided redescending weight (Hampel's three-part psi without its flat
   part) takes such rows out; estimates and variances are corrected by kappa = E psi' / E w
   (Huber, Robust Statistics, 1981, equation 6.4 of chapter 3 for the one-step estimate).
 
-The background of unasked strings is a free level for each collection: proportions sum to
-one, so the level is the density times the unexplained mass, less what the weights took out.
+The background of non-candidates is a free level for each collection: proportions sum to one,
+so the level is the density times the unexplained mass, less what the weights took out.
 
 For a candidate outside the selection the same fit gives the coefficient it would get if it
 were added: with z_s its column less its projection on the selected ones,
@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,14 +34,37 @@ from scipy import linalg, sparse
 from rappor.decoding.debias import Target
 from rappor.decoding.sparse_products import weighted_products
 
-TAPER = (3.5, 7.0)
-"""Standard deviations above the fit at which a row's weight begins to fall and is gone."""
+TAPER: Final = (3.5, 7.0)
+"""Standard deviations above the fit at which a row's weight begins to fall and is gone.
 
-_RIDGE = 1e-9
-"""Relative to the diagonal: keeps the normal equations solvable when columns repeat."""
+TAPER_EVIDENCE"""
 
-_NOTHING = 1e-6
-"""Share of a column's own information below which it is a combination of others."""
+_REWEIGHTINGS: Final = 3
+"""REWEIGHTINGS_EVIDENCE"""
+
+_NEWTON_STEPS: Final = 3
+"""NEWTON_EVIDENCE"""
+
+_RIDGE: Final = 1e-9
+"""Relative to the diagonal: keeps the normal equations solvable when columns repeat, and is
+small beside any statistical error."""
+
+_DEPENDENT: Final = 1e-6
+"""Share of a column's own information below which it is a combination of others: between
+rounding, 1e-12 or so, and one row of a thousand, which is information."""
+
+_MOST_LEVERAGE: Final = 0.5
+"""LEVERAGE_EVIDENCE"""
+
+_MOST_SEARCHED: Final = 0.5
+"""Part of the residual degrees of freedom that the search may claim: beyond it the formula,
+which holds for a sparse selection, says nothing."""
+
+_LEAST_KAPPA: Final = 0.1
+"""KAPPA_EVIDENCE"""
+
+_TINY: Final = 1e-300
+"""Keeps Newton's quotient finite where every row is set aside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,9 +75,9 @@ class Fit:
     ----------
     residual : (n,) float64. Proportions less fitted values.
     fitted : (n,) float64.
-    noise : (n,) float64. Coins' variance v at the fitted values.
+    noise : (n,) float64. Variance v of the coins at the fitted values.
     tau2 : variance of collisions, common to all rows.
-    robust : (n,) float64 in [0, 1]. What the taper left of each row's weight.
+    robust : (n,) float64 in [0, 1]. Part of each row's weight that the taper left.
     weight : (n,) float64. robust / (noise + tau2).
     kappa : mean slope of the tapered residual relative to its mean weight, 1 when nothing
         is tapered.
@@ -75,7 +99,7 @@ class Fit:
     coefficients: NDArray[np.float64]
 
     @property
-    def freedom(self) -> float:
+    def degrees_of_freedom(self) -> float:
         """Rows that carry weight, less the fitted coefficients; at least 1."""
         return max(float((self.weight > 0).sum() - len(self.coefficients)), 1.0)
 
@@ -95,7 +119,7 @@ class Fit:
         cross = weighted_products(columns, self.weight, self.basis)
         own = columns.T @ self.weight
         information = own - np.einsum("ij,ij->i", cross @ self.inverse, cross)
-        return score, np.where(information > _NOTHING * own, information, 0.0)
+        return score, np.where(information > _DEPENDENT * own, information, 0.0)
 
 
 def fit_rows(
@@ -104,7 +128,7 @@ def fit_rows(
     *,
     start: Fit | None = None,
     taper: bool = True,
-    search_freedom: float = 0.0,
+    search_degrees: float = 0.0,
 ) -> Fit:
     """Fit background and selected columns by iterated weighted least squares.
 
@@ -115,7 +139,7 @@ def fit_rows(
     start : a fit to take noise, collisions and weights from; without one they start from
         the background alone.
     taper : False keeps every row at full weight.
-    search_freedom : degrees of freedom that the search for the selection has used up beyond
+    search_degrees : degrees of freedom that the search for the selection has used up beyond
         its size (Tibshirani, Statistica Sinica 2015, section 5).
     """
     columns = sparse.hstack([_backgrounds(target), selected], format="csc")
@@ -124,7 +148,7 @@ def fit_rows(
     tau2 = start.tau2 if start else 0.0
     robust = start.robust if start and taper else np.ones(len(target))
     slope = np.ones(len(target))
-    for _ in range(3):
+    for _ in range(_REWEIGHTINGS):
         inverse, coefficients = _solve(columns, basis, robust / (noise + tau2), target.proportions)
         fitted = basis @ coefficients
         residual = target.proportions - fitted
@@ -133,7 +157,7 @@ def fit_rows(
             robust, slope = _taper(residual / np.sqrt(noise + tau2))
         leverage = _leverage(basis, inverse, robust / (noise + tau2))
         n_free = max(len(target) - len(coefficients), 2)
-        used = n_free / max(n_free - search_freedom, n_free / 2)
+        used = n_free / max(n_free - search_degrees, n_free * _MOST_SEARCHED)
         tau2 = _collisions(robust**2 * residual**2 * used / (1 - leverage), robust, noise, tau2)
     weight = robust / (noise + tau2)
     inverse, coefficients = _solve(columns, basis, weight, target.proportions)
@@ -145,7 +169,7 @@ def fit_rows(
         tau2=tau2,
         robust=robust,
         weight=weight,
-        kappa=max(float(np.sum(slope / (noise + tau2)) / np.sum(weight)), 0.1),
+        kappa=max(float(np.sum(slope / (noise + tau2)) / np.sum(weight)), _LEAST_KAPPA),
         basis=basis,
         inverse=inverse,
         coefficients=coefficients,
@@ -175,9 +199,9 @@ def _solve(
 def _leverage(
     basis: sparse.csr_array, inverse: NDArray[np.float64], weight: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return how much of each row its own fit explains, at most one half."""
+    """Return the part of each row's variance that its own fit explains, at most one half."""
     explained = np.asarray(basis.multiply(basis @ inverse).sum(axis=1)).ravel()
-    return np.asarray(np.minimum(weight * explained, 0.5))
+    return np.asarray(np.minimum(weight * explained, _MOST_LEVERAGE))
 
 
 def _taper(
@@ -201,13 +225,13 @@ def _collisions(
 ) -> float:
     """Solve sum squares / (v + tau2)^2 = sum robust / (v + tau2) for tau2 >= 0, by Newton.
 
-    The coins' variance is known exactly, so collisions are believed in only where they
-    exceed one standard error of this estimate; cutting at 0 alone would widen every
-    interval of a clean collection.
+    The variance of the coins is known exactly, so tau2 counts only where it exceeds one
+    standard error of this estimate. A threshold of 0 would widen every interval of a
+    collection without collisions.
     """
-    for _ in range(3):
+    for _ in range(_NEWTON_STEPS):
         total = noise + tau2
-        curvature = max(float(np.sum(robust / total**2)), 1e-300)
+        curvature = max(float(np.sum(robust / total**2)), _TINY)
         gap = np.sum(squares / total**2) - np.sum(robust / total)
         tau2 = max(0.0, tau2 + float(gap) / curvature)
     return tau2 if tau2 > math.sqrt(2 / curvature) else 0.0

@@ -12,41 +12,43 @@ from scipy import special
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.significance import CORRECTIONS, threshold
 from rappor.errors import DecodeError
+from rappor.ranges import check_choice, check_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """How sure to be: error rate of detection, its kind, confidence of the intervals."""
+class ErrorControl:
+    """How sure to be.
+
+    `level` is the error rate of detection under `correction` ("bh" or "bonferroni"),
+    `confidence` the probability with which an interval holds the truth.
+    """
 
     level: float
     correction: str
     confidence: float
 
     def __post_init__(self) -> None:
-        """Check the ranges; NaN is in none."""
-        for name, value in (("level", self.level), ("confidence", self.confidence)):
-            if not isinstance(value, int | float) or not 0 < value < 1:
-                raise DecodeError(f"{name} must be a number in (0, 1), got {value!r}")
-        if self.correction not in CORRECTIONS:
-            raise DecodeError(
-                f"correction must be one of {', '.join(CORRECTIONS)}, got {self.correction!r}"
-            )
+        """Raise DecodeError unless every field is in its range."""
+        check_number("level", self.level, "(0, 1)", error=DecodeError)
+        check_number("confidence", self.confidence, "(0, 1)", error=DecodeError)
+        check_choice("correction", self.correction, CORRECTIONS, error=DecodeError)
 
-    def cut(self, p_values: NDArray[np.float64]) -> float:
+    def threshold(self, p_values: NDArray[np.float64]) -> float:
         """Return the largest p-value that is detected, 0 for none."""
         return threshold(
-            p_values, level=self.level, n_asked=len(p_values), correction=self.correction
+            p_values, level=self.level, n_candidates=len(p_values), correction=self.correction
         )
 
-    def next_cut(self, p_values: NDArray[np.float64]) -> float:
+    def next_threshold(self, p_values: NDArray[np.float64]) -> float:
         """Return the p-value that one candidate more would need to be detected."""
-        found = int((p_values <= self.cut(p_values)).sum()) if self.correction == "bh" else 0
+        detected = p_values <= self.threshold(p_values)
+        found = int(detected.sum()) if self.correction == "bh" else 0
         return self.level * min(found + 1, len(p_values)) / len(p_values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Raw:
-    """De-biased results before any conclusion, one entry a distinguishable candidate.
+    """De-biased results before any conclusion, one entry for each distinguishable candidate.
 
     Attributes
     ----------
@@ -63,33 +65,34 @@ class Raw:
 def conclude(
     names: tuple[str, ...],
     raw: Raw,
-    question: Question,
+    control: ErrorControl,
     *,
+    order: NDArray[np.int64],
     place: NDArray[np.int64],
     ties: list[list[int]],
     reports: int,
     exclusive: bool,
     diagnostics: dict[str, Any],
 ) -> Estimates:
-    """Decide, put intervals on, spread ties over their members and sort by count.
+    """Decide what is detected, compute the intervals, and give every candidate its row.
 
     Parameters
     ----------
     names : all candidates.
-    place : (len(names),) int64. Entry of `raw` that answers for each of them.
+    order : (len(names),) int64. The candidate of each row.
+    place : (len(names),) int64. Entry of `raw` that answers for each candidate.
     ties : groups of candidates that share an entry.
-    exclusive : whether the shares of all answers sum to one, so that a rest makes sense.
+    exclusive : whether the shares of all answers sum to one, so that there is a rest.
     """
-    detected = raw.p_value <= question.cut(raw.p_value)
-    low, high = _interval(raw, 1 - question.confidence)
+    detected = raw.p_value <= control.threshold(raw.p_value)
+    low, high = _interval(raw, 1 - control.confidence)
     # False coverage rate (Benjamini and Yekutieli 2005, definition 1): the R detected of c
     # get intervals at 1 - R alpha / c.
     chosen_share = max(int(detected.sum()), 1) / len(detected)
-    low_adjusted, high_adjusted = _interval(raw, (1 - question.confidence) * chosen_share)
+    low_adjusted, high_adjusted = _interval(raw, (1 - control.confidence) * chosen_share)
     group = np.zeros(len(names), dtype=np.int64)
     for number, members in enumerate(ties, start=1):
         group[members] = number
-    order = np.argsort(-raw.estimate[place], kind="stable")
     entry = place[order]
     return Estimates(
         candidates=tuple(names[i] for i in order),
@@ -106,13 +109,13 @@ def conclude(
         reports=reports,
         unallocated=float(1 - raw.estimate[detected].sum()) if exclusive else float("nan"),
         diagnostics=diagnostics,
-        level=question.level,
-        correction=question.correction,
-        confidence=question.confidence,
+        level=control.level,
+        correction=control.correction,
+        confidence=control.confidence,
     )
 
 
 def _interval(raw: Raw, error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the two-sided normal interval that misses with chance `error`."""
+    """Return the two-sided normal interval that misses with probability `error`."""
     margin = -special.ndtri(error / 2) * raw.std_error
     return raw.estimate - margin, raw.estimate + margin

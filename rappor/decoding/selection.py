@@ -1,42 +1,71 @@
-"""Screening and selection: which candidates the fit must hold to be honest about the others.
+"""Screening and selection: the candidates that the fit must hold to be honest about the others.
 
 Screen all candidates by their score on the residual, in blocks, in bounded memory. Start
 from a non-negative lasso on the screened ones. Refine: refit, de-bias every screened
-candidate, let in what is significant and let go what no longer is. Screen again on the
-residual, until nothing new passes.
+candidate, add those that are significant and drop those that no longer are. Screen again on
+the new residual, until no further candidate is significant.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from rappor.decoding.debias import Target
-from rappor.decoding.design import Design, Progress, sum_rows
+from rappor.decoding.design import Design, sum_row_pairs
 from rappor.decoding.fit import Fit, fit_rows
 from rappor.decoding.significance import null_tail, threshold
 from rappor.decoding.sparse_products import weighted_products
+from rappor.progress import Progress
 
-SCREENED = 5000
-"""Candidates that selection looks at between two screenings, the selected ones apart."""
+SCREENED: Final = 5000
+"""SCREENED_EVIDENCE"""
 
-LASSO_SCREENED = 2000
-LASSO_PENALTY = 4.0
-"""The lasso's penalty in standard errors: only what is beyond doubt starts the selection."""
+LASSO_SCREENED: Final = 2000
+"""LASSO_SCREENED_EVIDENCE"""
 
-ENTER, STAY = 0.05, 0.10
-"""False discovery rates [BH95] at which a candidate enters and stays in the selection."""
+LASSO_PENALTY: Final = 4.0
+"""LASSO_PENALTY_EVIDENCE"""
 
-_SCREENINGS = 8
-_REFINEMENTS = 12
+ENTER: Final = 0.05
+"""False discovery rate [BH95] at which a candidate enters the selection: the decoder's default
+level, so that what is detected is explained."""
+
+STAY: Final = 0.10
+"""STAY_EVIDENCE"""
+
+_SCREENINGS: Final = 8
+"""SCREENINGS_EVIDENCE"""
+
+_REFINEMENTS: Final = 12
+"""REFINEMENTS_EVIDENCE"""
+
+_MOST_SELECTED: Final = 2
+"""Rows for each selected candidate at least: beyond, the fit has nothing left to estimate its
+noise from."""
+
+_MOST_ENTERING: Final = 16
+"""ENTERING_EVIDENCE"""
+
+_LEAST_LEFT: Final = 0.05
+"""LEAST_LEFT_EVIDENCE"""
+
+_DEPENDENT: Final = 1e-6
+"""Information, relative to the largest, below which a candidate has none of its own: all that
+the ridge of the fit and rounding leave of a combination of selected columns is less."""
+
+_EDGE: Final = 0.5
+"""Half width, in standard errors, of the window in which scores near the edge are counted: about
+the width at which the density of a normal score is still nearly linear."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Selection:
-    """The selected candidates, their fit, and a score for every candidate.
+    """The selected candidates, their fit, and an estimate for every candidate.
 
     Attributes
     ----------
@@ -52,6 +81,41 @@ class Selection:
     std_error: NDArray[np.float64]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Screened:
+    """The candidates that one round looks at.
+
+    Attributes
+    ----------
+    target : n rows.
+    columns : (n, s) sparse, the rows that each of s candidates sets.
+    n_candidates : number of all candidates, screened or not.
+    """
+
+    target: Target
+    columns: sparse.csc_array
+    n_candidates: int
+    progress: Progress
+
+
+class _Refined(NamedTuple):
+    """What a refinement ends with.
+
+    Attributes
+    ----------
+    fit : the fit on the selected candidates.
+    inside : (s,) bool. The selected ones of the screened candidates.
+    estimate, std_error : (s,) float64, of every screened candidate.
+    enter : the p-value at which one more would enter.
+    """
+
+    fit: Fit
+    inside: NDArray[np.bool_]
+    estimate: NDArray[np.float64]
+    std_error: NDArray[np.float64]
+    enter: float
+
+
 def select(target: Target, design: Design, progress: Progress) -> Selection:
     """Select candidates and de-bias all of them.
 
@@ -59,32 +123,30 @@ def select(target: Target, design: Design, progress: Progress) -> Selection:
     -------
     Selection, the same for the same input: nothing here is random.
     """
-    n = design.n_candidates
-    fit = fit_rows(target, design.columns(np.array([], dtype=np.int64)), taper=False)
     chosen = np.array([], dtype=np.int64)
+    fit = fit_rows(target, design.columns(chosen), taper=False)
     for round_ in range(_SCREENINGS):
         estimate, std_error = _screen(design, fit, progress, n_backgrounds=len(target.counts))
-        standing = estimate / std_error
-        standing[chosen] = np.inf
-        looked_at = np.sort(np.argsort(-standing, kind="stable")[: SCREENED + len(chosen)])
-        columns = design.columns(looked_at)
+        z = estimate / std_error
+        z[chosen] = np.inf
+        looked_at = np.sort(np.argsort(-z, kind="stable")[: SCREENED + len(chosen)])
+        screened = _Screened(
+            target=target,
+            columns=design.columns(looked_at),
+            n_candidates=design.n_candidates,
+            progress=progress,
+        )
         inside = np.isin(looked_at, chosen)
         if round_ == 0:
-            inside = lasso(columns, fit, standing[looked_at])
-            # Before any row is set aside: a string that the lasso missed would lose its own.
-            fit, inside, *_ = _refine(
-                target, columns, fit, inside, n_asked=n, progress=progress, taper=False
-            )
-        fit, inside, estimates, errors, cut = _refine(
-            target, columns, fit, inside, n_asked=n, progress=progress
-        )
-        chosen = looked_at[inside]
-        missed = np.setdiff1d(np.flatnonzero(standing > 0), looked_at)
+            fit, inside = _start(screened, fit, z[looked_at])
+        refined = _refine(screened, fit, inside)
+        fit, chosen = refined.fit, looked_at[refined.inside]
+        missed = np.setdiff1d(np.flatnonzero(z > 0), looked_at)
         if len(missed):
             estimate, std_error = _screen(design, fit, progress, n_backgrounds=len(target.counts))
-        estimate[looked_at], std_error[looked_at] = estimates, errors
-        tail = null_tail(target, fit)
-        if not len(missed) or not np.any(tail.p_values((estimate / std_error)[missed]) <= cut):
+        estimate[looked_at], std_error[looked_at] = refined.estimate, refined.std_error
+        p_values = null_tail(target, fit).p_values((estimate / std_error)[missed])
+        if not np.any(p_values <= refined.enter):
             break
     return Selection(chosen=chosen, fit=fit, estimate=estimate, std_error=std_error)
 
@@ -98,16 +160,14 @@ def _screen(
     -------
     estimate, std_error : (c,) float64.
     """
-    # Score and weight in one go, as the parts of a complex number.
-    both = fit.weight * fit.residual + 1j * fit.weight
-    sums = np.empty(design.n_candidates, dtype=complex)
+    score, own = np.empty(design.n_candidates), np.empty(design.n_candidates)
     for start, cells in design.blocks():
-        sums[start : start + len(cells)] = sum_rows(cells, both)
+        block = slice(start, start + len(cells))
+        score[block], own[block] = sum_row_pairs(cells, fit.weight * fit.residual, fit.weight)
         progress("screening candidates", start + len(cells), design.n_candidates)
-    score, own = sums.real, sums.imag
-    # The background takes own^2 / sum of weights, the selected their number in rows.
+    # The background takes own^2 / sum of weights, each selected candidate as much as one row.
     n_selected = len(fit.coefficients) - n_backgrounds
-    share_left = max(1 - n_selected / len(fit.residual), 0.05)
+    share_left = max(1 - n_selected / len(fit.residual), _LEAST_LEFT)
     return _debiased(score, own * (1 - own / fit.weight.sum()) * share_left, fit)
 
 
@@ -119,23 +179,37 @@ def _debiased(
     A candidate that is a combination of selected ones has no information of its own: its
     estimate is 0 and its standard error infinite.
     """
-    known = information > 1e-6 * np.max(information, initial=0.0)
+    known = information > _DEPENDENT * np.max(information, initial=0.0)
     safe = np.where(known, information, 1.0)
     estimate = np.where(known, score / safe / fit.kappa, 0.0)
     return estimate, np.where(known, 1 / np.sqrt(safe) / fit.kappa, np.inf)
 
 
-def lasso(columns: sparse.csc_array, fit: Fit, standing: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Run a non-negative lasso on the best columns.
+def _start(screened: _Screened, fit: Fit, z: NDArray[np.float64]) -> tuple[Fit, NDArray[np.bool_]]:
+    """Return a first selection, (s,) bool, and its fit: what the lasso finds, refined.
+
+    No row is set aside yet: a string that the lasso missed would lose its own rows.
+    """
+    inside = lasso(screened.columns, fit, z)
+    refined = _refine(screened, fit, inside, taper=False)
+    return refined.fit, refined.inside
+
+
+def lasso(columns: sparse.csc_array, fit: Fit, z: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Run a non-negative lasso on the columns with the largest z.
 
     Rows are weighted by inverse noise variance, columns scaled to unit information and the
     background projected out, so that the penalty counts standard errors.
 
     Few columns are in the solution, so it is sought among those whose score exceeds the
-    penalty at first, and then held against all others: those whose score on what is left
-    exceeds the penalty join, until none does. That is when it is the solution over all.
+    penalty at first, and then compared with all others: those whose score on the remaining
+    residual exceeds the penalty join, until there are none. Then it solves the lasso over all.
+
+    Returns
+    -------
+    (s,) bool, the columns with a coefficient above 0.
     """
-    best = np.sort(np.argsort(-standing, kind="stable")[:LASSO_SCREENED])
+    best = np.sort(np.argsort(-z, kind="stable")[:LASSO_SCREENED])
     score, information = fit.scores(columns[:, best])
     best = best[information > 0]
     score, information = score[information > 0], information[information > 0]
@@ -161,7 +235,7 @@ def lasso(columns: sparse.csc_array, fit: Fit, standing: NDArray[np.float64]) ->
 
 def _least_angles(gram: NDArray[np.float64], score: NDArray[np.float64]) -> NDArray[np.float64]:
     """Solve the non-negative lasso of a Gram matrix by least angles."""
-    # Imported here: it takes seconds, and closed forms never come this way.
+    # Imported here: it takes a second or more, and closed forms do without.
     from sklearn.linear_model import lars_path_gram  # noqa: PLC0415
 
     _, _, coefficients = lars_path_gram(
@@ -171,49 +245,47 @@ def _least_angles(gram: NDArray[np.float64], score: NDArray[np.float64]) -> NDAr
         alpha_min=LASSO_PENALTY,
         method="lasso",
         positive=True,
-        max_iter=10 * len(score) + 100,
+        max_iter=10 * len(score) + 100,  # each column joins and leaves a few times at most
         return_path=False,
     )
     return np.asarray(coefficients)
 
 
 def _refine(
-    target: Target,
-    columns: sparse.csc_array,
-    fit: Fit,
-    inside: NDArray[np.bool_],
-    *,
-    n_asked: int,
-    progress: Progress,
-    taper: bool = True,
-) -> tuple[Fit, NDArray[np.bool_], NDArray[np.float64], NDArray[np.float64], float]:
-    """Let candidates in and out of the selection until it stands.
+    screened: _Screened, fit: Fit, inside: NDArray[np.bool_], *, taper: bool = True
+) -> _Refined:
+    """Add and drop candidates until the selected set no longer changes.
 
-    Returns the fit, who is inside, estimates and standard errors of the looked-at
-    candidates, and the p-value at which one enters.
+    `taper` as in `fit_rows`: False keeps every row at full weight.
     """
-    search_freedom = 0.0
+    search_degrees = 0.0
     for step in range(_REFINEMENTS):
-        progress("selecting candidates", step, _REFINEMENTS)
+        screened.progress("selecting candidates", step, _REFINEMENTS)
         fit = fit_rows(
-            target, columns[:, inside], start=fit, taper=taper, search_freedom=search_freedom
+            screened.target,
+            screened.columns[:, inside],
+            start=fit,
+            taper=taper,
+            search_degrees=search_degrees,
         )
-        estimate, std_error = _all_estimates(columns, fit, inside)
-        standing = estimate / std_error
-        p_values = null_tail(target, fit).p_values(standing)
-        enter = threshold(p_values, level=ENTER, n_asked=n_asked, correction="bh")
-        stay = threshold(p_values, level=STAY, n_asked=n_asked, correction="bh")
+        estimate, std_error = _all_estimates(screened.columns, fit, inside)
+        z = estimate / std_error
+        p_values = null_tail(screened.target, fit).p_values(z)
+        enter, stay = (
+            threshold(p_values, level=level, n_candidates=screened.n_candidates, correction="bh")
+            for level in (ENTER, STAY)
+        )
         n_rows = int((fit.weight > 0).sum())
-        staying = _strongest(inside & (p_values <= stay), standing, n_rows // 2)
-        # Few at a time: what enters may explain away what would have entered beside it.
-        entering = _strongest(~inside & (p_values <= enter), standing, max(n_rows // 16, 1))
+        staying = _strongest(inside & (p_values <= stay), z, n_rows // _MOST_SELECTED)
+        # Few at a time: one that enters may explain what others would have entered for.
+        entering = _strongest(~inside & (p_values <= enter), z, max(n_rows // _MOST_ENTERING, 1))
         wanted = staying | entering
-        search_freedom = _search_freedom(standing, p_values <= enter)
+        search_degrees = _search_degrees(z, p_values <= enter)
         if step > 0 and np.array_equal(wanted, inside):
             break
         if step < _REFINEMENTS - 1:
             inside = wanted
-    return fit, inside, estimate, std_error, enter
+    return _Refined(fit, inside, estimate, std_error, enter)
 
 
 def _all_estimates(
@@ -228,24 +300,22 @@ def _all_estimates(
     return estimate, std_error
 
 
-def _strongest(
-    wanted: NDArray[np.bool_], standing: NDArray[np.float64], most: int
-) -> NDArray[np.bool_]:
-    """Keep the wanted candidates with the largest scores, at most so many."""
+def _strongest(wanted: NDArray[np.bool_], z: NDArray[np.float64], most: int) -> NDArray[np.bool_]:
+    """Keep the `most` wanted candidates with the largest z."""
     if wanted.sum() <= most:
         return wanted
     kept = np.zeros_like(wanted)
-    kept[np.argsort(np.where(wanted, -standing, np.inf), kind="stable")[:most]] = True
+    kept[np.argsort(np.where(wanted, -z, np.inf), kind="stable")[:most]] = True
     return kept
 
 
-def _search_freedom(standing: NDArray[np.float64], entered: NDArray[np.bool_]) -> float:
+def _search_degrees(z: NDArray[np.float64], entered: NDArray[np.bool_]) -> float:
     """Return the degrees of freedom spent on choosing: t times the density of scores at t.
 
     Tibshirani (Statistica Sinica 2015, section 5) derives it for best-subset selection in
-    an orthogonal design, which random hashing nearly is.
+    an orthogonal design, which random hashing nearly is. t is the smallest score that entered.
     """
     if not entered.any():
         return 0.0
-    edge = float(standing[entered].min())
-    return edge * float(np.sum(np.abs(standing - edge) < 0.5))
+    edge = float(z[entered].min())
+    return edge * float(np.sum(np.abs(z - edge) < _EDGE))

@@ -1,15 +1,16 @@
 """P-values and error control.
 
-A candidate that nobody has sets bits at random: its score is a sum of residuals drawn at
-random from each cohort. That distribution is known, residuals and all, whatever made them:
-noise, rare strings, or heavy strings that nobody asked about. Its tail is computed from the
-exact cumulant generating function by the saddlepoint formula of Lugannani and Rice
+An absent candidate sets random bits: its score is a sum of residuals drawn at random from
+each cohort. The residuals are at hand, so the distribution of that sum is known, whatever made
+them: noise, rare strings, or heavy strings that are no candidates. Its tail is computed from
+the exact cumulant generating function by the saddlepoint formula of Lugannani and Rice
 (Advances in Applied Probability 1980), so that skewed residuals do not pass for strings.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,12 @@ from scipy import special
 from rappor.decoding.debias import Target
 from rappor.decoding.fit import Fit
 
-CORRECTIONS = ("bh", "bonferroni")
+CORRECTIONS: Final = ("bh", "bonferroni")
 
-_TILTS = np.concatenate([np.linspace(-4.0, -0.1, 14), np.linspace(0.1, 8.0, 41)])
+_TILTS: Final = np.concatenate([np.linspace(-4.0, -0.1, 14), np.linspace(0.1, 8.0, 41)])
+"""Tilts at which the tail is computed; between their scores its logarithm is interpolated.
+
+TILTS_EVIDENCE"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -37,7 +41,7 @@ class NullTail:
     log_tails: NDArray[np.float64]
 
     def p_values(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return one-sided p-values; beyond the last tilt its exponential bound holds."""
+        """Return one-sided p-values, (c,); beyond the last tilt its exponential bound holds."""
         log_p = np.interp(scores, self.scores, self.log_tails, left=0.0)
         beyond = scores > self.scores[-1]
         log_p[beyond] = self.log_tails[-1] - _TILTS[-1] * (scores[beyond] - self.scores[-1])
@@ -60,22 +64,22 @@ def null_tail(target: Target, fit: Fit) -> NullTail:
             second[t] += draws * spread.sum()
     signed = np.sign(tilts) * np.sqrt(np.maximum(2 * (tilts * first - cumulants), 0.0))
     steep = tilts * np.sqrt(second)
-    # Without any residual spread both are zero and no tail is finite.
+    # The formula of Lugannani and Rice. Without any residual spread nothing in it is finite.
     with np.errstate(divide="ignore", invalid="ignore"):
         density = np.exp(-(signed**2) / 2) / np.sqrt(2 * np.pi)
         tails = special.ndtr(-signed) + density * (1 / steep - 1 / signed)
     usable = np.isfinite(tails) & (tails > 0)
     scores, log_tails = first[usable], np.log(np.minimum(tails[usable], 1.0))
-    # Where the residuals' largest sum is near, the formula flattens: keep it decreasing.
+    # Near the largest sum that the residuals can have, the formula may rise: keep it falling.
     log_tails = np.minimum.accumulate(log_tails)
     scores = np.maximum.accumulate(scores)
-    if len(scores) < 2:  # no residual spread at all: nothing can be told apart from chance
+    if len(scores) < 2:  # no residual spread at all: every p-value is 1
         return NullTail(scores=np.array([0.0, 1.0]), log_tails=np.zeros(2))
     return NullTail(scores=scores, log_tails=log_tails)
 
 
 def _cohorts(target: Target, fit: Fit) -> list[tuple[int, NDArray[np.float64]]]:
-    """Return for each collection its draws a cohort (h) and its (m, k) weighted residuals.
+    """Return for each collection its draws in a cohort (h) and its (m, k) weighted residuals.
 
     They are centred in each cohort and scaled so that an absent candidate's whole score has
     variance one.
@@ -94,19 +98,19 @@ def _cohorts(target: Target, fit: Fit) -> list[tuple[int, NDArray[np.float64]]]:
 
 
 def threshold(
-    p_values: NDArray[np.float64], *, level: float, n_asked: int, correction: str
+    p_values: NDArray[np.float64], *, level: float, n_candidates: int, correction: str
 ) -> float:
-    """Return the largest p-value that is still detected, 0 if none is.
+    """Return the largest p-value that is detected, 0 if none is.
 
     Parameters
     ----------
-    p_values : (c,) float64. At least the smallest ones of all that were asked about.
-    level : error rate of detection: false discovery rate for "bh" [BH95], chance of any
-        false detection for "bonferroni".
-    n_asked : number of candidates asked about.
+    p_values : (c,) float64. At least the smallest ones of all candidates.
+    level : error rate of detection: the false discovery rate for "bh" [BH95], the probability
+        of any false detection for "bonferroni".
+    n_candidates : number of all candidates.
     """
     if correction == "bonferroni":
-        return level / n_asked
+        return level / n_candidates
     ordered = np.sort(p_values)
-    passing = np.flatnonzero(ordered <= level * np.arange(1, len(ordered) + 1) / n_asked)
+    passing = np.flatnonzero(ordered <= level * np.arange(1, len(ordered) + 1) / n_candidates)
     return float(ordered[passing[-1]]) if len(passing) else 0.0

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-_SPARSE = 32
-"""One entry in so many: where the right side has fewer, it is better left sparse."""
+_SPARSE: Final = 32
+"""SPARSE_EVIDENCE"""
 
-_MOST = 1 << 22
-"""Entries of the right side, 32 MB, up to which it is written out."""
+_MOST: Final = 1 << 22
+"""Entries of the right side up to which it is written out: 32 MB bound the memory."""
 
 
 def weighted_products(

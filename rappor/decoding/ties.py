@@ -1,4 +1,4 @@
-"""Candidates that cannot be told apart: the same bits in every cohort that has reports."""
+"""Ties: candidates with the same bits in every cohort that has reports are indistinguishable."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.candidates.candidates import Candidates
-from rappor.decoding.design import Design, Progress, sum_rows
+from rappor.decoding.design import Design, sum_rows
+from rappor.progress import Progress
 
 
 def find_ties(design: Design, live: NDArray[np.bool_], progress: Progress) -> list[list[int]]:
     """Return the groups of two or more candidates that set the same live rows.
+
+    Every row gets a random 64-bit number, and candidates with equal sums are taken for equal:
+    among a million candidates two others share a sum with probability 3e-8.
 
     Parameters
     ----------
@@ -37,10 +41,10 @@ def find_ties(design: Design, live: NDArray[np.bool_], progress: Progress) -> li
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Spread numbers over 64 bits, so that sums of different ones differ (MurmurHash3's way)."""
-    x = x * np.uint64(0x9E3779B97F4A7C15)
+    """Spread numbers over 64 bits by multiplying and shifting, as the ends of hashes do."""
+    x = x * np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio
     x ^= x >> np.uint64(32)
-    x *= np.uint64(0xD6E8FEB86659FD93)
+    x *= np.uint64(0xD6E8FEB86659FD93)  # an odd number with bits all over
     x ^= x >> np.uint64(32)
     return x
 

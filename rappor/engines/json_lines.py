@@ -1,7 +1,7 @@
 """Uploads, one a line, to Counts: what a collector does, for files.
 
 Every line is read as strictly as a collector reads a request. A line or a report that is
-refused is counted by its reason and stops nothing.
+refused is counted by its reason, and the others are read on.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from rappor.protocol.params import Params
 from rappor.protocol.wire import Lookup, Report, parse_upload
 
 Collection = tuple[str, str]
-"""What is added up apart: a metric's name and a fingerprint."""
+"""Whose reports are added up together: a metric's name and a fingerprint."""
 
 _BATCH: Final = 1 << 14
-"""Reports of one collection that wait until they are summed."""
+"""Reports of one collection that wait until they are summed: some megabytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +33,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Aggregation:
-    """The sums of a stream of uploads, and what did not enter them.
+    """The sums of a stream of uploads, and what was left out of them.
 
     `refused` counts, by reason, whole uploads and single reports alike. `n_uploads` were
-    read; of these `n_repeated` had come before, byte for byte, and were counted once.
+    read; `n_repeated` of them were byte for byte the same as an earlier one and not counted.
     """
 
     counts: dict[Collection, Counts]
@@ -53,7 +53,7 @@ class Aggregation:
 def aggregate_jsonl(lines: Iterable[bytes], lookup: Lookup) -> Aggregation:
     """Sum uploads, one JSON document a line; empty lines are skipped.
 
-    Ids of uploads are kept, about 200 bytes each; reports are not.
+    It keeps the ids of uploads in memory, about 200 bytes each, but no reports.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def aggregate_jsonl(lines: Iterable[bytes], lookup: Lookup) -> Aggregation:
 
 
 class _Tally:
-    """The sums so far, and the reports that wait to enter them."""
+    """The sums so far, and the reports that wait to be added."""
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup

@@ -1,10 +1,10 @@
-"""Reports at rest: one Parquet layout, written in batches and summed in bounded memory.
+"""Stored reports: one Parquet layout, written in batches and summed in bounded memory.
 
 Columns: metric and params (text; params is the fingerprint), day (date), cohort (integer) and
-bits (fixed-size binary of ceil(k/8) bytes). Other columns are left alone.
+bits (fixed-size binary of ceil(k/8) bytes). Other columns are ignored.
 
-A file that is aggregated holds one metric under one parameter set. Rows of another one are
-refused, not skipped: what a query should leave out, it leaves out before it gets here.
+A file that is aggregated has one metric under one parameter set. Rows of another one are
+refused, not skipped: a query that selects rows belongs before this.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -20,16 +19,16 @@ from numpy.typing import NDArray
 
 from rappor.counts.bit_sums import sum_bits
 from rappor.counts.counts import Counts
-from rappor.counts.tables import load_pyarrow
+from rappor.counts.tables import load_pyarrow, open_parquet
 from rappor.errors import FileError, ReportError
 from rappor.files import replacing
 from rappor.protocol.params import Params
 
 _BATCH: Final = 1 << 18
-"""Reports that are read at a time."""
+"""Reports that are read at a time: 4 MB of bits at k = 128."""
 
 _COLUMNS: Final = ("metric", "params", "cohort", "bits")
-"""What is read of a row: its day is for the query that chose the file."""
+"""The columns that are read; the day is for queries that choose files."""
 
 
 def write_parquet(
@@ -98,23 +97,20 @@ def aggregate_parquet(path: str | os.PathLike[str], *, params: Params, metric: s
     ------
     FileError
         The file cannot be read, a column is missing or of another type, or a row is of
-        another metric or other parameters, or is no report; the row (from 0) is told.
+        another metric or other parameters, or is no report; the message has the row (from 0).
     MissingExtraError
         The extra 'arrow' is not installed.
     """
-    pa, parquet = load_pyarrow(), load_pyarrow("pyarrow.parquet")
     total = Counts.zero(params, metric)
     row = 0
     try:
-        with Path(path).open("rb") as source:
-            file = parquet.ParquetFile(source)
+        with open_parquet(path) as file:
             _check_columns(file.schema_arrow.names)
             for batch in file.iter_batches(_BATCH, columns=list(_COLUMNS)):
                 total += count_batch(batch, params=params, metric=metric, first_row=row)
                 row += batch.num_rows
-    except (OSError, ReportError, pa.ArrowException) as error:
-        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-        raise FileError(path, reason) from None
+    except ReportError as error:
+        raise FileError(path, str(error)) from None
     return total
 
 
@@ -132,7 +128,7 @@ def count_batch(batch: Any, *, params: Params, metric: str, first_row: int = 0) 
     ------
     ReportError
         A column is missing or of another type, or a row is of another metric or other
-        parameters, or is no report; the row is told.
+        parameters, or is no report; the message has the row.
     """
     _check_columns(batch.schema.names)
     _check_label(batch, "metric", metric, first_row)
@@ -149,7 +145,7 @@ def _check_columns(names: list[str]) -> None:
 
 
 def _check_label(batch: Any, name: str, expected: str, first_row: int) -> None:
-    """Check that a text column says the same in every row."""
+    """Check that a text column has the same label in every row."""
     for label in batch.column(name).unique().to_pylist():
         if label != expected:
             last_row = first_row + batch.num_rows - 1

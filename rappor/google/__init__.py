@@ -1,1 +1,1 @@
-"""The files and the clients of the reference implementation, google/rappor."""
+"""The files of the reference implementation, google/rappor, and the noise of its clients."""

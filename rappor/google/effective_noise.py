@@ -10,18 +10,17 @@ from typing import Final, Literal
 from rappor.errors import ParamsError
 
 Client = Literal["python", "cpp", "java"]
-
-
 CLIENTS: Final = ("python", "cpp", "java")
 
-
 _LEVELS: Final = 128
+"""Values of the seven bits that decide whether a bit is randomized."""
 
 
 def effective_f(f: float, client: Client) -> float:
     """Return the f that a client really used: the nearest of its 128 levels, in its own way.
 
-    Python compares with 128 f and so rounds up, C++ cuts 128 float32(f), Java rounds half up.
+    Python compares with 128 f and so rounds up, C++ truncates 128 float32(f), Java rounds half
+    up.
 
     Examples
     --------
@@ -32,7 +31,7 @@ def effective_f(f: float, client: Client) -> float:
 
 
 def randomizing_levels(f: float, client: Client) -> int:
-    """Return how many of the 128 values of seven bits randomize."""
+    """Return how many of the 128 values of seven bits randomize a bit."""
     if not 0 <= f < 1:
         raise ParamsError(f"f must be in [0, 1), got {f!r}")
     if client == "python":

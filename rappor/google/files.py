@@ -1,9 +1,9 @@
 """The files of google/rappor: read what its clients and tools wrote, write what they read.
 
-Its hash layout has a name of its own (`google_layout`), so its counts never mix with ours.
-Its bit numbers run as ours; only its text form is written from bit k - 1 down to bit 0.
-What its own readers let pass is refused here: probabilities out of range or swapped, more
-ones than reports, cohorts that do not exist, rows of another width.
+Its hash layout has a name of its own (`rappor.candidates.google_hashing`), so its counts never
+mix with ours. Bits have the same numbers; only the text form is written from bit k - 1 down to
+bit 0. Errors that its own readers ignore are refused here: probabilities out of range or swapped,
+more ones than reports, cohorts that do not exist, rows of another width.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from rappor.candidates.candidates import Candidates
 from rappor.candidates.google_hashing import LAYOUT
@@ -29,8 +31,8 @@ from rappor.protocol.params import Params
 
 PathLike = str | os.PathLike[str]
 
-_PARAMS_HEADER = ["k", "h", "m", "p", "q", "f"]
-_RESULTS_HEADER = [
+_PARAMS_HEADER: Final = ["k", "h", "m", "p", "q", "f"]
+_RESULTS_HEADER: Final = [
     "string",
     "estimate",
     "std_error",
@@ -39,11 +41,14 @@ _RESULTS_HEADER = [
     "prop_low_95",
     "prop_high_95",
 ]
-_REPORT_COLUMNS = 5
+_REPORT_COLUMNS: Final = 5
+
+_RESULTS_CONFIDENCE: Final = 0.95
+"""Of the intervals in results.csv, whose header says so."""
 
 
 class MappedCandidates(Candidates):
-    """Candidates whose bits a map.csv tells, whatever layout they were hashed by."""
+    """Candidates whose bits come from a map.csv, whatever hash layout made it."""
 
     __slots__ = ("_cells", "_shape")
 
@@ -75,8 +80,8 @@ class MappedCandidates(Candidates):
 def read_params(path: PathLike, *, client: Client | None = None) -> Params:
     """Read params.csv: the header k,h,m,p,q,f and one row.
 
-    Their clients round f to 1/128, each in its own way: name the one that sent the reports
-    and its effective f is taken ("python", "cpp" or "java"), otherwise f is as written.
+    Their clients round f to 1/128, each in its own way. `client` names the one that sent the
+    reports ("python", "cpp" or "java") and gives its effective f; without it f is as written.
 
     Raises
     ------
@@ -176,11 +181,11 @@ def read_candidates(path: PathLike) -> Candidates:
 
 
 def read_map(path: PathLike, params: Params) -> MappedCandidates:
-    """Read map.csv in place of candidates: strings with the cells that they set.
+    """Read map.csv, which takes the place of candidates: strings with the cells that they set.
 
-    The order of a row's cells is free, NA and repeated cells count for none, and "Empty" is
-    the empty string. Strings stay text, leading zeros included. Of a string that stands
-    twice the first is kept and the others are counted.
+    The cells of a row may have any order, NA and repeated cells are ignored, and "Empty" is
+    the empty string. Strings stay text, leading zeros included. Of a repeated string the first
+    row is kept and the others are counted.
 
     Raises
     ------
@@ -211,7 +216,7 @@ def read_map(path: PathLike, params: Params) -> MappedCandidates:
 def write_map(path: PathLike, candidates: Candidates, params: Params) -> None:
     """Write map.csv: a string, then cohort * k + bit + 1 of each hash in each cohort.
 
-    Where two hashes of a cohort set the same bit the number stands once.
+    Where two hashes of a cohort set the same bit the number is written once.
     """
     _check_layout(params)
     cells = candidates.cells(params, 0, len(candidates))
@@ -223,11 +228,12 @@ def write_map(path: PathLike, candidates: Candidates, params: Params) -> None:
 
 
 def write_results(path: PathLike, estimates: Estimates) -> None:
-    """Write results.csv: the detected strings, estimates floored, intervals cut to [0, 1]."""
+    """Write results.csv: the detected strings, estimates floored, intervals clipped to [0, 1]."""
     rows: list[Sequence[object]] = [_RESULTS_HEADER]
+    quantile = float(special.ndtri((1 + _RESULTS_CONFIDENCE) / 2))
     for row in estimates.rows(detected_only=True):
         share, error = row["proportion"], row["std_error"] / estimates.reports
-        low, high = max(0.0, share - 1.96 * error), min(1.0, share + 1.96 * error)
+        low, high = max(0.0, share - quantile * error), min(1.0, share + quantile * error)
         whole = [int(row["count"] // 1), int(row["std_error"] // 1)]
         rows.append([row["candidate"], *whole, share, error, low, high])
     _write(path, rows)

@@ -3,7 +3,8 @@ from rappor.planning.changed_params import decode_together as decode_together
 from rappor.planning.changed_params import joint_error as joint_error
 from rappor.planning.detection_limit import rare_variance as rare_variance
 from rappor.planning.detection_limit import standard_error as standard_error
-from rappor.planning.frequencies import Crowd as Crowd
+from rappor.planning.frequencies import Frequencies as Frequencies
+from rappor.planning.noise import Budget as Budget
 from rappor.planning.planner import assess as assess
 from rappor.planning.planner import plan as plan
 from rappor.planning.plans import Alternative as Alternative

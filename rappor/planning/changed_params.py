@@ -17,8 +17,8 @@ class JointError:
     """Standard errors of a rare string's share: each collection's, and both decoded together.
 
     `together` if each device reports once, in one of the two; `same_devices` if those of the
-    smaller collection report in both, where a permanent response that stays is noise that the
-    second report does not take away.
+    smaller collection report in both: a permanent response that stays is noise that the second
+    report does not average out.
     """
 
     before: float
@@ -34,25 +34,25 @@ def decode_together(old: Params, new: Params) -> bool:
 
 
 def joint_error(old: Params, new: Params, *, before: int, after: int) -> JointError:
-    """Return the standard errors of a share from so many reports before and after the change.
+    """Return the standard errors of a share before and after a change of parameters.
 
-    Both collections estimate the same share and are weighted by their inverse variances, as
-    the decoder does. Collisions of strings are left out.
+    `before` and `after` are numbers of reports. Both collections estimate the same share and are
+    weighted by their inverse variances, as the decoder does. Collisions are left out.
     """
     if not decode_together(old, new):
         raise ParamsError("parameters must agree in encoding, categories and normalizer")
     first = standard_error(old, before) / before
     second = standard_error(new, after) / after
-    both = first**2 + second**2  # 0 if a true 0 is always seen as one: p* = 0
+    both = first**2 + second**2  # 0 where p* = 0: a rare string then has no noise
     weight = second**2 / both if both else 0.5
-    apart = weight**2 * first**2 + (1 - weight) ** 2 * second**2
+    independent = weight**2 * first**2 + (1 - weight) ** 2 * second**2
     # Of the larger collection's devices, min / max report twice.
     common = 2 * weight * (1 - weight) * _shared_noise(old, new) / max(before, after)
     return JointError(
         before=first,
         after=second,
-        together=math.sqrt(apart),
-        same_devices=math.sqrt(apart + common),
+        together=math.sqrt(independent),
+        same_devices=math.sqrt(independent + common),
     )
 
 

@@ -1,4 +1,4 @@
-"""Choose the shape: how many bits, hash functions and cohorts.
+"""Choose the dimensions: how many bits, hash functions and cohorts.
 
 Theory of operation
 -------------------
@@ -6,11 +6,12 @@ More bits and more cohorts cost no accuracy and no privacy of a report's content
 bytes (k), time to decode (m k) and log2 m bits by which a device's reports are linked. So the
 smallest powers of two are taken beyond which little is gained:
 
-- k, until the level that other people's strings lend to every bit adds less than `NEGLIGIBLE` to
-  the variance of a rare string, or the report is as long as it may be;
-- m, until collisions add less than `NEGLIGIBLE`: those with strings that the selection does not
-  explain and those of candidates among themselves both fall as 1 / m. Not so many that a cohort has
-  fewer than 100 reports, and not so few that two candidates may have all their bits in common.
+- k, until the level that the strings of other devices add to every bit makes the variance of a
+  rare string less than `NEGLIGIBLE` larger, or the report is as long as it may be;
+- m, until collisions make it less than `NEGLIGIBLE` larger: those with strings that the selection
+  does not explain and those of candidates among themselves both fall as 1 / m. Cohorts are not so
+  many that one has fewer than 100 reports, and not so few that two candidates may have all their
+  bits in common.
 """
 
 from __future__ import annotations
@@ -21,25 +22,44 @@ from typing import Final
 
 from rappor.errors import ParamsError
 from rappor.planning.detection_limit import rare_variance
-from rappor.planning.noise import choose_noise
-from rappor.planning.power import Question, lone_error, predict
+from rappor.planning.noise import Budget, choose_noise
+from rappor.planning.power import Question, error_without_collisions, predict
 from rappor.protocol.params import MAX_HASHES, Params
+from rappor.ranges import check_integer
 
 NEGLIGIBLE: Final = 0.04
-"""Part of a rare string's variance that k, and again m, may add."""
+"""Part of a rare string's variance that k, and again m, may add: 2 % of its standard error each,
+so that a plan stays within 1.1 times the optimum."""
 
-_LEAST_BITS, _MOST_BITS = 8, 1024
-_LEAST_COHORTS, _MOST_COHORTS = 16, 4096
+_LEAST_BITS: Final = 8
+"""One byte, below which nothing is saved."""
+
+_MOST_BITS: Final = 1024
+"""128 bytes: bits beyond it change the variance by less than 1e-3."""
+
+_LEAST_COHORTS: Final = 16
+"""Fewer cohorts leave few ways in which absent candidates can fall, so that no p-value can be
+small."""
+
+_MOST_COHORTS: Final = 4096
+"""A decode takes seconds there; each doubling links reports by one bit more."""
+
 _REPORTS_A_COHORT: Final = 100
+"""Reports from which on the share of a cohort's ones is close to normal."""
+
 _TIED: Final = 0.01
 """Expected pairs of candidates with the same bits in every cohort."""
 
 _HASHES: Final = range(1, 5)
+"""Numbers of hash functions that are tried; more have more variance at equal losses."""
+
+_BITS_A_HASH: Final = 4
+"""Bits that a report needs for each hash function: a string then sets a quarter of them, and with
+fewer bits the strings of other devices would fill the report."""
 
 
 def choose_params(
-    epsilon: float,
-    lifetime: float,
+    budget: Budget,
     *,
     n_reports: int,
     question: Question,
@@ -47,7 +67,7 @@ def choose_params(
     hashes: int | None = None,
     symmetric: bool = False,
 ) -> Params:
-    """Return the best parameters for so many reports; see the theory above.
+    """Return the best parameters for `n_reports` reports; see the theory above.
 
     Parameters
     ----------
@@ -58,12 +78,20 @@ def choose_params(
     Raises
     ------
     ParamsError
-        A number is outside its range, or the report cannot hold the hash functions.
+        A number is outside its range, or the report is too short for the hash functions.
     """
     most_bits = _most_bits(max_bytes, 1 if hashes is None else hashes)
 
     def shaped(h: int, k: int, m: int, *, crowded: bool = False) -> Params:
-        return choose_noise(epsilon, lifetime, k=k, h=h, m=m, symmetric=symmetric, crowded=crowded)
+        return choose_noise(
+            budget.epsilon_1,
+            budget.epsilon_inf,
+            k=k,
+            h=h,
+            m=m,
+            symmetric=symmetric,
+            crowded=crowded,
+        )
 
     h = hashes or min(_HASHES, key=lambda h: rare_variance(shaped(h, _MOST_BITS, 1)))
     k, crowded = _choose_bits(
@@ -78,7 +106,7 @@ def choose_params(
 def least_cohorts(k: int, n_candidates: int) -> float:
     """Return the cohorts at which candidates with all bits in common are unlikely.
 
-    With one hash a pair is tied with chance k^-m; with more hashes, less often.
+    With one hash a pair is indistinguishable with probability k^-m; with more hashes, less often.
     """
     pairs = n_candidates * (n_candidates - 1) / 2
     return max(math.log(pairs / _TIED) / math.log(k), 1.0) if pairs else 1.0
@@ -86,15 +114,12 @@ def least_cohorts(k: int, n_candidates: int) -> float:
 
 def _most_bits(max_bytes: int | None, hashes: int) -> int:
     """Return the largest k that is allowed."""
-    whole = isinstance(hashes, int) and not isinstance(hashes, bool)
-    if not whole or not 1 <= hashes <= MAX_HASHES:
-        raise ParamsError(f"h must be an integer in [1, {MAX_HASHES}], got {hashes!r}")
+    check_integer("h", hashes, 1, MAX_HASHES)
     if max_bytes is None:
         return _MOST_BITS
-    if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or max_bytes < 1:
-        raise ParamsError(f"max_bytes must be an integer of at least 1, got {max_bytes!r}")
+    check_integer("max_bytes", max_bytes, 1)
     most = 8 * max_bytes
-    if most < 4 * hashes:
+    if most < _BITS_A_HASH * hashes:
         raise ParamsError(
             f"max_bytes must be at least {math.ceil(hashes / 2)} for h = {hashes}, got {max_bytes}"
         )
@@ -104,12 +129,13 @@ def _most_bits(max_bytes: int | None, hashes: int) -> int:
 def _choose_bits(
     with_bits: Callable[[int], Params], most: int, *, n_reports: int, question: Question
 ) -> tuple[int, bool]:
-    """Return k, and whether the limit stopped it while others' strings still fill the report."""
+    """Return k, and whether the limit stopped it while other strings still fill the report."""
     k = _LEAST_BITS
     while True:
         params = with_bits(k)
         ideal = rare_variance(params) / n_reports
-        if lone_error(params, n_reports, question.crowd) ** 2 <= (1 + NEGLIGIBLE) * ideal:
+        lone = error_without_collisions(params, n_reports, question.frequencies)
+        if lone**2 <= (1 + NEGLIGIBLE) * ideal:
             return k, False
         if k == most:
             return k, most < _MOST_BITS
@@ -119,12 +145,12 @@ def _choose_bits(
 def _choose_cohorts(
     with_cohorts: Callable[[int], Params], *, n_reports: int, question: Question
 ) -> int:
-    """Return m; what collisions add at the most cohorts tells what they add at fewer."""
+    """Return m: what collisions add at the most cohorts tells what they add at fewer."""
     params = with_cohorts(_MOST_COHORTS)
-    lone = lone_error(params, n_reports, question.crowd)
+    lone = error_without_collisions(params, n_reports, question.frequencies)
     added = (predict(params, n_reports, question).rare_error / lone) ** 2 - 1
     wanted = added * _MOST_COHORTS / NEGLIGIBLE
     enough = n_reports / _REPORTS_A_COHORT
-    least = least_cohorts(params.k, question.crowd.n_candidates)
+    least = least_cohorts(params.k, question.frequencies.n_candidates)
     m = max(least, _LEAST_COHORTS, min(wanted, enough))
     return min(1 << math.ceil(math.log2(m)), _MOST_COHORTS)

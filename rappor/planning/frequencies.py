@@ -1,4 +1,4 @@
-"""Who holds what, as far as planning needs to know: shares without names."""
+"""How frequent strings are, as far as planning needs to know: shares without names."""
 
 from __future__ import annotations
 
@@ -10,104 +10,115 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rappor.errors import ParamsError
+from rappor.ranges import check_integer, check_number, read_count
 
 MOST_CANDIDATES: Final = 10**9
+"""Candidates that can be planned for: more than any list has, and the largest number of ranks for
+which the integral of `zipf` was compared with the sum."""
 
-_FINE: Final = 0.02
-"""Strings whose shares differ by less than this part of them are counted as one class."""
+MOST_EXPONENT: Final = 10.0
+"""Largest exponent of Zipf's law: there the second string has a thousandth of the first."""
+
+_SAME: Final = 0.02
+"""Relative difference of shares below which strings are counted as one class. Plans change by
+less than 1e-3 of an error, and a billion strings make 700 classes."""
 
 _EXACT_RANKS: Final = 1000
+"""Ranks that are classes of their own; the integral that stands for later ones is right to 1e-7."""
+
 _STEP: Final = 1 / 4096
-"""Of the grid on which the level of a bit is counted."""
+"""Step of the grid on which the level of a bit is counted: a tenth of the level's spread where a
+collection of 10^6 reports detects anything."""
 
 _LEAST: Final = 1e-13
-"""Chance of a level that is left out."""
+"""Probability of a level that is left out: what rounding leaves of the Fourier transform."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Crowd:
+class Frequencies:
     """The shares of all strings, in classes of nearly equal ones.
 
     Attributes
     ----------
-    shares : (c,) float64. Share of devices of one string of each class.
-    asked, unasked : (c,) float64. Number of its strings that are candidates, and are not.
-    absent : number of candidates that nobody holds.
+    shares : (c,) float64. Share of devices that have one string of each class.
+    candidates, non_candidates : (c,) float64. Number of strings of each class that are
+        candidates, and that are not.
+    absent : number of candidates that no device has.
     """
 
     shares: NDArray[np.float64]
-    asked: NDArray[np.float64]
-    unasked: NDArray[np.float64]
+    candidates: NDArray[np.float64]
+    non_candidates: NDArray[np.float64]
     absent: int
 
     @property
     def n_candidates(self) -> int:
-        """Candidates, held and absent."""
-        return round(float(self.asked.sum())) + self.absent
+        """All candidates, present and absent."""
+        return round(float(self.candidates.sum())) + self.absent
 
     @classmethod
-    def zipf(cls, n_candidates: int, exponent: float = 1.0) -> Crowd:
+    def zipf(cls, n_candidates: int, exponent: float = 1.0) -> Frequencies:
         """Return as many strings as candidates, the i-th with a share in proportion to i^-s.
 
         Ranks above 1,000 are joined in blocks; the sum over a block is the integral between
         its half ranks, which is right to 1e-7 of it.
         """
-        _check_candidates(n_candidates)
-        if not isinstance(exponent, int | float) or not 0 <= exponent <= 10:
-            raise ParamsError(f"zipf must be a number in [0, 10], got {exponent!r}")
+        n_candidates = read_count("candidates", n_candidates, 1, MOST_CANDIDATES)
+        check_number("zipf", exponent, f"[0, {MOST_EXPONENT:g}]")
         n_exact = min(n_candidates, _EXACT_RANKS)
-        n_blocks = int(np.ceil(np.log(n_candidates / n_exact) / _FINE))
+        n_blocks = int(np.ceil(np.log(n_candidates / n_exact) / _SAME))
         edges = np.rint(np.geomspace(n_exact, n_candidates, n_blocks + 1))
         sizes = np.concatenate([np.ones(n_exact), np.diff(edges)])
         masses = np.concatenate(
             [np.arange(1.0, n_exact + 1) ** -exponent, _integral(edges + 0.5, exponent)]
         )
         shares = masses / masses.sum() / sizes
-        return cls(shares=shares, asked=sizes, unasked=np.zeros(len(sizes)), absent=0)
+        return cls(shares=shares, candidates=sizes, non_candidates=np.zeros(len(sizes)), absent=0)
 
     @classmethod
-    def of_shares(cls, shares: ArrayLike, n_candidates: int, *, n_held: int | None = None) -> Crowd:
-        """Return a table's strings, of which the largest are candidates.
+    def of_shares(
+        cls, shares: ArrayLike, n_candidates: int, *, n_present: int | None = None
+    ) -> Frequencies:
+        """Return the strings of a table, of which the largest are candidates.
 
         Parameters
         ----------
         shares : (n,) shares or weights in any order; they are divided by their sum.
-        n_candidates : candidates asked about.
-        n_held : how many of them are in the table; as many as there are if None. The others
+        n_candidates : number of candidates.
+        n_present : how many of them are in the table; as many as there are if None. The rest
             are absent.
         """
-        _check_candidates(n_candidates)
+        n_candidates = read_count("candidates", n_candidates, 1, MOST_CANDIDATES)
         ordered = np.sort(_check_shares(shares))[::-1]
-        n_asked = min(n_candidates, len(ordered)) if n_held is None else n_held
-        if n_asked not in range(min(n_candidates, len(ordered)) + 1):
-            raise ParamsError(
-                f"n_held must be an integer in [0, {min(n_candidates, len(ordered))}], "
-                f"got {n_held!r}"
-            )
-        asked, unasked = _classes(ordered[:n_asked]), _classes(ordered[n_asked:])
+        most = min(n_candidates, len(ordered))
+        n_present = most if n_present is None else n_present
+        check_integer("n_present", n_present, 0, most)
+        candidates, non_candidates = _classes(ordered[:n_present]), _classes(ordered[n_present:])
         return cls(
-            shares=np.concatenate([asked[0], unasked[0]]),
-            asked=np.concatenate([asked[1], np.zeros(len(unasked[0]))]),
-            unasked=np.concatenate([np.zeros(len(asked[0])), unasked[1]]),
-            absent=n_candidates - n_asked,
+            shares=np.concatenate([candidates[0], non_candidates[0]]),
+            candidates=np.concatenate([candidates[1], np.zeros(len(non_candidates[0]))]),
+            non_candidates=np.concatenate([np.zeros(len(candidates[0])), non_candidates[1]]),
+            absent=n_candidates - n_present,
         )
 
 
 @functools.lru_cache(maxsize=32)
-def bit_levels(crowd: Crowd, density: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the law of the share of devices that set one bit of one cohort.
+def bit_levels(
+    frequencies: Frequencies, density: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the distribution of the share of devices that set one bit of one cohort.
 
-    Every string sets the bit with chance `density`, so the law is a convolution, taken by
-    its characteristic function on a grid; a share between two points of it is one of them
-    by chance, with the right mean.
+    Every string sets the bit with probability `density`, so the distribution is a convolution,
+    computed by its characteristic function on a grid. A share between two points of the grid is
+    one or the other at random, with the right mean.
 
     Returns
     -------
-    levels, chances : (t,) float64.
+    levels, probabilities : (t,) float64.
     """
     size = int(2 / _STEP)
-    number = crowd.asked + crowd.unasked
-    steps = crowd.shares / _STEP
+    number = frequencies.candidates + frequencies.non_candidates
+    steps = frequencies.shares / _STEP
     turns = np.exp(-2j * np.pi * np.arange(size // 2 + 1) / size)
     large = steps >= 1
     logs = density * float((number * steps)[~large].sum()) * (turns - 1)
@@ -115,9 +126,9 @@ def bit_levels(crowd: Crowd, density: float) -> tuple[NDArray[np.float64], NDArr
         whole = np.floor(step)
         moved = turns**whole * (1 + (step - whole) * (turns - 1))
         logs += n * np.log1p(density * (moved - 1))
-    chances = np.fft.irfft(np.exp(logs), size)
-    kept = np.flatnonzero(chances > _LEAST)
-    left: NDArray[np.float64] = chances[kept]
+    probabilities = np.fft.irfft(np.exp(logs), size)
+    kept = np.flatnonzero(probabilities > _LEAST)
+    left: NDArray[np.float64] = probabilities[kept]
     return np.minimum(kept * _STEP, 1.0), left / left.sum()
 
 
@@ -132,20 +143,14 @@ def _classes(ordered: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray
     """Join decreasing positive shares in classes; return their means and sizes."""
     if not len(ordered):
         return np.zeros(0), np.zeros(0)
-    numbers = np.floor(np.log(ordered) / _FINE)
+    numbers = np.floor(np.log(ordered) / _SAME)
     starts = np.concatenate([[0], np.flatnonzero(np.diff(numbers)) + 1])
     sizes = np.diff(np.append(starts, len(ordered))).astype(float)
     return np.add.reduceat(ordered, starts) / sizes, sizes
 
 
-def _check_candidates(n_candidates: int) -> None:
-    whole = isinstance(n_candidates, int) and not isinstance(n_candidates, bool)
-    if not whole or not 1 <= n_candidates <= MOST_CANDIDATES:
-        raise ParamsError(f"candidates must be an integer in [1, 1e9], got {n_candidates!r}")
-
-
 def _check_shares(shares: ArrayLike) -> NDArray[np.float64]:
-    """Return the positive shares, divided by the sum."""
+    """Return the positive shares, divided by their sum."""
     try:
         numbers = np.array(shares, dtype=np.float64)
     except (TypeError, ValueError):

@@ -5,33 +5,33 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from rappor.errors import MetricError
 from rappor.planning.detection_limit import rare_variance
-from rappor.planning.noise import choose_noise, choose_published, optimum, shortest
+from rappor.planning.noise import Budget, choose_noise, choose_published, optimum, shortest
 from rappor.planning.power import Prediction, Question, predict
-from rappor.privacy.loss import epsilon_1, epsilon_inf
+from rappor.privacy import loss
 from rappor.protocol.params import Params
 from rappor.protocol.wire import METRIC_NAME
 
 REMEDIES: Final = {
     "coins": "the coins' noise, which only more reports or a larger loss lower",
-    "sampling": "the chance of who holds what, which only more reports lower",
+    "sampling": "the sampling of devices, which only more reports lower",
     "unexplained": "collisions with strings that stay unexplained, which only more cohorts lower",
     "candidates": "collisions of candidates among themselves, which only a larger m k lowers",
 }
-"""What each part of an error is, and what helps."""
+"""What each part of an error is, and what makes it smaller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
     """Another design of the same privacy, in the same k and m.
 
-    `variance` is the coins' variance of a rare string's count for each report, `excess` its
-    ratio to the optimum of one report's loss, `share` the smallest share it detects (None
-    if none).
+    `variance` is the variance of a rare string's count by the coins alone, divided by the number
+    of reports; `excess` its ratio to the optimum at epsilon_1; `share` the smallest share that is
+    detected, None if none is.
     """
 
     name: str
@@ -45,27 +45,36 @@ class Alternative:
 class Plan:
     """Parameters, what they promise and what they will find.
 
-    `epsilon` and `lifetime` are the losses that were asked for; the parameters stay at or
-    under them. `prediction` speaks of `reports` reports.
+    The parameters lose at most `budget`; what they do lose are `epsilon_1` and `epsilon_inf`.
+    `prediction` is for `reports` reports.
     """
 
     params: Params
-    epsilon: float
-    lifetime: float
+    budget: Budget
     reports: int
     question: Question
     prediction: Prediction
     alternatives: tuple[Alternative, ...]
 
     @property
+    def epsilon_1(self) -> float:
+        """Loss of one report, in nats."""
+        return loss.epsilon_1(self.params)
+
+    @property
+    def epsilon_inf(self) -> float:
+        """Loss of any number of reports of one value, in nats."""
+        return loss.epsilon_inf(self.params)
+
+    @property
     def share(self) -> float | None:
-        """The smallest share that is detected with the power asked for; None if none is."""
+        """The smallest share that is detected with the question's power; None if none is."""
         return self.prediction.share
 
     @property
     def excess(self) -> float:
-        """Variance of a rare string, collisions and all, as a multiple of the optimum."""
-        return self.prediction.rare_error**2 * self.reports / optimum(self.epsilon)
+        """Variance of a rare string, collisions included, as a multiple of the optimum."""
+        return self.prediction.rare_error**2 * self.reports / optimum(self.budget.epsilon_1)
 
     @property
     def binding(self) -> str:
@@ -85,12 +94,11 @@ class Plan:
         Raises
         ------
         MetricError
-            The name is none of a metric.
+            A metric cannot have this name.
         """
         if not METRIC_NAME.fullmatch(name):
             raise MetricError(f"a metric's name must match {METRIC_NAME.pattern}, got {name!r}")
         params = self.params
-        one, ever = epsilon_1(params), epsilon_inf(params)
         return "\n".join(
             [
                 f'[metrics."{name}"]' if "." in name else f"[metrics.{name}]",
@@ -101,8 +109,8 @@ class Plan:
                 f"k = {params.k}",
                 f"h = {params.h}",
                 f"m = {params.m}",
-                f"f = {shortest(params.f, halved=True)}  # epsilon {ever:.4f} for ever",
-                f"p = {shortest(params.p)}  # epsilon {one:.4f} by one report",
+                f"f = {shortest(params.f, halved=True)}  # epsilon_inf {self.epsilon_inf:.4f}",
+                f"p = {shortest(params.p)}  # epsilon_1 {self.epsilon_1:.4f}",
                 f"q = {shortest(params.q)}",
                 "",
             ]
@@ -116,13 +124,12 @@ class Plan:
             "p_star": self.params.p_star,
             "q_star": self.params.q_star,
             "fingerprint": self.params.fingerprint,
-            "epsilon": self.epsilon,
-            "lifetime": self.lifetime,
-            "epsilon_1": epsilon_1(self.params),
-            "epsilon_inf": epsilon_inf(self.params),
+            "epsilon_1": self.epsilon_1,
+            "epsilon_inf": self.epsilon_inf,
+            "budget": asdict(self.budget),
             "report_bytes": self.params.n_bytes,
             "reports": self.reports,
-            "candidates": question.crowd.n_candidates,
+            "candidates": question.frequencies.n_candidates,
             "correction": question.correction,
             "level": question.level,
             "power": question.power,
@@ -149,26 +156,23 @@ class Plan:
         }
 
 
-def finish(
-    params: Params, n_reports: int, question: Question, *, epsilon: float, lifetime: float
-) -> Plan:
+def finish(params: Params, n_reports: int, question: Question, budget: Budget) -> Plan:
     """Predict for the parameters, and for their alternatives in the same k and m."""
     others = []
-    for name, other in _alternatives(params, epsilon, lifetime):
+    for name, other in _alternatives(params, budget):
         variance = rare_variance(other)
         others.append(
             Alternative(
                 name=name,
                 params=other,
                 variance=variance,
-                excess=variance / optimum(epsilon),
+                excess=variance / optimum(budget.epsilon_1),
                 share=predict(other, n_reports, question).share,
             )
         )
     return Plan(
         params=params,
-        epsilon=epsilon,
-        lifetime=lifetime,
+        budget=budget,
         reports=n_reports,
         question=question,
         prediction=predict(params, n_reports, question),
@@ -176,14 +180,15 @@ def finish(
     )
 
 
-def _alternatives(params: Params, epsilon: float, lifetime: float) -> Iterator[tuple[str, Params]]:
-    """Yield designs of this privacy by name, this one first."""
+def _alternatives(params: Params, budget: Budget) -> Iterator[tuple[str, Params]]:
+    """Yield the names and parameters of designs of this budget, this one first."""
+    losses = (budget.epsilon_1, budget.epsilon_inf)
     k, m = params.k, params.m
     yield "this one", params
-    yield "h = 1, asymmetric", choose_noise(epsilon, lifetime, k=k, m=m)
-    yield "h = 1, symmetric", choose_noise(epsilon, lifetime, k=k, m=m, symmetric=True)
-    yield "h = 2, asymmetric", choose_noise(epsilon, lifetime, k=k, h=2, m=m)
-    published = choose_published(epsilon, lifetime, k=k, m=m)
+    yield "h = 1, asymmetric", choose_noise(*losses, k=k, m=m)
+    yield "h = 1, symmetric", choose_noise(*losses, k=k, m=m, symmetric=True)
+    yield "h = 2, asymmetric", choose_noise(*losses, k=k, h=2, m=m)
+    published = choose_published(*losses, k=k, m=m)
     if published is not None:
         yield "h = 2, p = 1/2 [EPK14]", published
 

@@ -15,15 +15,16 @@ sets n = m k d of them, d being the density, and its error is
 - 1 - d is what the free background takes, and s the number of selected strings, each of which
   takes as much as one bit: candidates that collide among themselves.
 
-A string of share b is detected with chance Phi(b / error - z), z being the normal quantile of the
-largest p-value that is detected. For Bonferroni it is level / c. For Benjamini-Hochberg it
+A string of share b is detected with probability Phi(b / error - z), z being the normal quantile
+of the p-value threshold. For Bonferroni the threshold is level / c. For Benjamini-Hochberg it
 follows from the answer: with r others detected a string needs p <= level (1 + r) / c, and
-r is the sum of everyone's chances at this cut. The largest such cut is the step-up
-procedure's. Which strings the selection explains is the same sum at the decoder's own level.
+r is the sum of everyone's probabilities at this threshold. The largest such threshold is that of
+the step-up procedure. Which strings the selection explains is the same sum at the decoder's own
+level.
 
-What is predicted holds in the mean over layouts and collections, for candidates that are
-tied to no other, and for collisions that do not dominate: there the decoder explains more than
-single strings' chances say.
+What is predicted holds in the mean over layouts and collections, for candidates that share their
+bits with no other, and for collisions that do not dominate: there the decoder explains more than
+the probabilities of single strings say.
 """
 
 from __future__ import annotations
@@ -38,64 +39,68 @@ from scipy import special
 from rappor.decoding.fit import TAPER
 from rappor.decoding.selection import ENTER
 from rappor.decoding.significance import CORRECTIONS
-from rappor.errors import ParamsError
-from rappor.planning.frequencies import Crowd, bit_levels
+from rappor.planning.frequencies import Frequencies, bit_levels
 from rappor.protocol.params import Params
+from rappor.ranges import check_choice, check_number
 
-_OWN: Final = np.concatenate([[0.0], np.geomspace(1e-7, 1.0, 113)])
-"""Shares at which the error is worked out; between them it is interpolated."""
+_SHARES: Final = np.concatenate([[0.0], np.geomspace(1e-7, 1.0, 113)])
+"""GRID_EVIDENCE"""
 
 _ROUNDS: Final = 100
-_CUTS: Final = 10_000
+"""ROUNDS_EVIDENCE"""
+
+_STEPS: Final = 10_000
+"""STEPS_EVIDENCE"""
+
 _SETTLED: Final = 1e-6
-_LEAST_INFORMATION: Final = 0.05
+"""Relative change at which a fixed point is reached: far below what any prediction is good for."""
+
+_LEAST_LEFT: Final = 0.05
+"""LEAST_LEFT_EVIDENCE"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Question:
-    """What will be asked: of whom, and how sure the answers shall be.
+    """What a collection is to answer, and how surely.
 
-    `level` is the error rate of detection under `correction` ("bh" or "bonferroni"), `power`
-    the chance with which a string shall be detected, `confidence` that of the intervals.
+    `frequencies` are those of the strings. `level` is the error rate of detection under
+    `correction` ("bh" or "bonferroni"), `power` the probability with which a string is to be
+    detected, `confidence` that of the intervals.
     """
 
-    crowd: Crowd
+    frequencies: Frequencies
     correction: str = "bh"
     level: float = 0.05
     power: float = 0.8
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
-        """Check the ranges; NaN is in none."""
+        """Raise ParamsError unless every field is in its range."""
         for name in ("level", "power", "confidence"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0 < value < 1:
-                raise ParamsError(f"{name} must be a number in (0, 1), got {value!r}")
-        if self.correction not in CORRECTIONS:
-            raise ParamsError(
-                f"correction must be one of {', '.join(CORRECTIONS)}, got {self.correction!r}"
-            )
+            check_number(name, getattr(self, name), "(0, 1)")
+        check_choice("correction", self.correction, CORRECTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prediction:
-    """What a parameter set finds in so many reports; errors and widths are shares of them.
+    """What a parameter set finds in a number of reports; errors and widths are shares of them.
 
     Attributes
     ----------
-    found : expected number of held candidates detected.
-    chances : (c,) float64. Chance of detection of a string of each class of the crowd.
-    share : the smallest share detected with the chance asked for; None if even 1 is not.
-    rare_error : standard error of a candidate that nobody holds.
+    found : expected number of present candidates that are detected.
+    probabilities : (c,) float64. Probability of detection of a string of each class of the
+        frequencies.
+    share : the smallest share detected with the question's power; None if even 1 is not.
+    rare_error : standard error of an absent candidate.
     error, width, adjusted_width : standard error of a string of that share, or of share 1
         without one, and whole widths of its interval alone and of the one that is widened
         for the detected list (Benjamini and Yekutieli 2005).
     parts : of that error's variance: coins, sampling (of the devices), unexplained (strings
-        on the same bits) and candidates (which must be told apart).
+        on the same bits) and candidates (which must be distinguished).
     """
 
     found: float
-    chances: NDArray[np.float64]
+    probabilities: NDArray[np.float64]
     share: float | None
     rare_error: float
     error: float
@@ -106,194 +111,191 @@ class Prediction:
 
 def predict(params: Params, n_reports: int, question: Question) -> Prediction:
     """Predict detection and errors of the decoder; see the theory above."""
-    crowd = question.crowd
-    errors, hidden = _settle(params, n_reports, crowd)
-    standing = crowd.shares / np.interp(crowd.shares, _OWN, errors)
-    cut, more = _cuts(standing, question)
-    # A string that is found anyway is one of those that set the cut; one in doubt comes on top.
-    first = _chance(standing, cut)
-    chances = _chance(standing, cut + (1 - first) * (more - cut))
+    frequencies = question.frequencies
+    collection = _Collection(params=params, n_reports=n_reports, frequencies=frequencies)
+    errors, selected = collection.settle()
+    z = frequencies.shares / np.interp(frequencies.shares, _SHARES, errors)
+    threshold, more = _thresholds(z, question)
+    # A string that is surely found is among those that set the threshold; one in doubt comes on
+    # top of them.
+    first = _detected(z, threshold)
+    probabilities = _detected(z, threshold + (1 - first) * (more - threshold))
     share = _smallest(errors, more, question.power)
-    found = float(crowd.asked @ chances)
-    n_detected = max(found + crowd.absent * cut, 1.0)
+    found = float(frequencies.candidates @ probabilities)
+    n_detected = max(found + frequencies.absent * threshold, 1.0)
     own = np.array([1.0 if share is None else share])
-    error = float(_errors(params, n_reports, crowd, own=own, hidden=hidden)[0])
+    error = float(collection.errors(own, selected)[0])
     missed = 1 - question.confidence
+    chosen_share = min(n_detected / frequencies.n_candidates, 1)
     return Prediction(
         found=found,
-        chances=chances,
+        probabilities=probabilities,
         share=share,
         rare_error=float(errors[0]),
         error=error,
         width=2 * _quantile(missed / 2) * error,
-        adjusted_width=2 * _quantile(missed * min(n_detected / crowd.n_candidates, 1) / 2) * error,
-        parts=_parts(params, n_reports, crowd, own=own, hidden=hidden),
+        adjusted_width=2 * _quantile(missed * chosen_share / 2) * error,
+        parts=collection.parts(own, selected),
     )
 
 
-def lone_error(params: Params, n_reports: int, crowd: Crowd) -> float:
-    """Return the standard error of an absent candidate if there were cohorts without end."""
-    lone = _Hidden(tau2=0.0, taken=0.0)
-    return float(_errors(params, n_reports, crowd, own=np.zeros(1), hidden=lone)[0])
+def error_without_collisions(params: Params, n_reports: int, frequencies: Frequencies) -> float:
+    """Return the standard error of an absent candidate in an infinite number of cohorts."""
+    collection = _Collection(params=params, n_reports=n_reports, frequencies=frequencies)
+    return float(collection.errors(np.zeros(1), _Selected(tau2=0.0, number=0.0))[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Hidden:
-    """What the selection leaves and takes: tau^2, and the number of strings in it."""
+class _Selected:
+    """The decoder's selection: the tau^2 of what it leaves, and the number of strings in it."""
 
     tau2: float
-    taken: float
+    number: float
 
 
-def _settle(params: Params, n_reports: int, crowd: Crowd) -> tuple[NDArray[np.float64], _Hidden]:
-    """Return the errors at the shares `_OWN`, and the selection that they settle at."""
-    hidden = _Hidden(tau2=0.0, taken=0.0)
-    for _ in range(_ROUNDS):
-        errors = _errors(params, n_reports, crowd, own=_OWN, hidden=hidden)
-        standing = crowd.shares / np.interp(crowd.shares, _OWN, errors)
-        cut = _step_up(standing, crowd, level=ENTER, more=0.0)
-        chances = _chance(standing, cut)
-        before, hidden = (
-            hidden,
-            _Hidden(
-                tau2=_collisions(params, n_reports, crowd, chances=chances, tau2=hidden.tau2),
-                taken=float(crowd.asked @ chances) + crowd.absent * cut,
-            ),
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Collection:
+    """Reports to come, of devices with strings of these frequencies.
+
+    `own` is (s,) float64 in its methods: shares of the strings that are looked at.
+    """
+
+    params: Params
+    n_reports: int
+    frequencies: Frequencies
+
+    def settle(self) -> tuple[NDArray[np.float64], _Selected]:
+        """Return the errors at the shares `_SHARES`, and the selection that they settle at."""
+        frequencies = self.frequencies
+        selected = _Selected(tau2=0.0, number=0.0)
+        for _ in range(_ROUNDS):
+            errors = self.errors(_SHARES, selected)
+            z = frequencies.shares / np.interp(frequencies.shares, _SHARES, errors)
+            threshold = _step_up(z, frequencies, level=ENTER, more=0.0)
+            probabilities = _detected(z, threshold)
+            before, selected = (
+                selected,
+                _Selected(
+                    tau2=self.collisions(probabilities, selected.tau2),
+                    number=float(frequencies.candidates @ probabilities)
+                    + frequencies.absent * threshold,
+                ),
+            )
+            settled = (before.tau2, before.number), (selected.tau2, selected.number)
+            if np.allclose(*settled, rtol=_SETTLED, atol=0):
+                break
+        return errors, selected
+
+    def errors(self, own: NDArray[np.float64], selected: _Selected) -> NDArray[np.float64]:
+        """Return the standard errors of strings with these shares: the theory's formula."""
+        params = self.params
+        left = max(1 - selected.number / (params.m * params.k), _LEAST_LEFT)
+        information = self.information(own, selected.tau2)
+        return np.asarray(
+            np.sqrt(1 / (left * (1 - params.density) * information) + self.spread(own))
         )
-        settled = (before.tau2, before.taken), (hidden.tau2, hidden.taken)
-        if np.allclose(*settled, rtol=_SETTLED, atol=0):
-            break
-    return errors, hidden
+
+    def information(self, own: NDArray[np.float64], tau2: float) -> NDArray[np.float64]:
+        """Return n E[1 / (v + tau^2)] for strings with these shares, n being the bits of one."""
+        params = self.params
+        levels, probabilities = bit_levels(self.frequencies, params.density)
+        # A string's own share lies on the bit together with the shares of the others.
+        noise = self.noise(levels + np.outer(own, 1 - levels))
+        ones = params.m * params.k * params.density
+        return np.asarray(ones * ((1 / (noise + tau2)) @ probabilities))
+
+    def noise(self, level: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the variance of one bit of one cohort if this share of devices sets it."""
+        params = self.params
+        gap = params.q_star - params.p_star
+        mean = params.p_star + gap * level
+        return np.asarray(mean * (1 - mean) * params.m / self.n_reports / gap**2)
+
+    def spread(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what h bits of one string share: its devices' uneven spread over cohorts."""
+        return np.asarray((1 - 1 / self.params.h) * own * (1 - own) / self.n_reports)
+
+    def collisions(self, probabilities: NDArray[np.float64], tau2: float) -> float:
+        """Return tau^2 if the selection explains strings with these probabilities, (c,)."""
+        frequencies, density = self.frequencies, self.params.density
+        row = np.sqrt(self.noise(np.array([density])) + tau2)
+        excess = frequencies.shares / row
+        low, high = TAPER
+        # A heavy string that is not explained takes its bits out of the fit instead.
+        fall = low * (high - excess) / ((high - low) * np.maximum(excess, low))
+        squares = (frequencies.shares * np.where(excess <= low, 1.0, np.maximum(fall, 0.0))) ** 2
+        unexplained = frequencies.candidates * (1 - probabilities) + frequencies.non_candidates
+        return float(density * (1 - density) * (unexplained @ squares))
+
+    def parts(self, own: NDArray[np.float64], selected: _Selected) -> dict[str, float]:
+        """Split the variance of a string of one share, (1,), by cause; the parts sum to one."""
+        params = self.params
+        information = self.information(own, selected.tau2)
+        unexplained = selected.tau2 / (params.m * params.k * params.density)
+        noise = float(1 / information[0]) - unexplained
+        # Coins and sampling make one variance; sampling has its part at the mean level.
+        level = own + (1 - own) * params.density
+        sampled = level * (1 - level) * params.m / self.n_reports / self.noise(level)
+        sampling = noise * float(sampled[0])
+        variance = float(self.errors(own, selected)[0]) ** 2
+        spread = float(self.spread(own)[0])
+        parts = {
+            "coins": noise - sampling,
+            "sampling": sampling + spread,
+            "unexplained": unexplained,
+            "candidates": variance - noise - unexplained - spread,
+        }
+        return {name: part / variance for name, part in parts.items()}
 
 
-def _errors(
-    params: Params,
-    n_reports: int,
-    crowd: Crowd,
-    *,
-    own: NDArray[np.float64],
-    hidden: _Hidden,
-) -> NDArray[np.float64]:
-    """Return the standard errors of strings with these shares; the theory's formula."""
-    left = max(1 - hidden.taken / (params.m * params.k), _LEAST_INFORMATION)
-    information = _information(params, n_reports, crowd, own=own, tau2=hidden.tau2)
-    spread = _spread(params, n_reports, own)
-    return np.asarray(np.sqrt(1 / (left * (1 - params.density) * information) + spread))
-
-
-def _information(
-    params: Params,
-    n_reports: int,
-    crowd: Crowd,
-    *,
-    own: NDArray[np.float64],
-    tau2: float,
-) -> NDArray[np.float64]:
-    """Return n E[1 / (v + tau^2)] for strings with these shares, n being the bits of one."""
-    levels, chances = bit_levels(crowd, params.density)
-    # A share of one's own lies on the bit with the shares of the others.
-    noise = _noise(params, n_reports, levels + np.outer(own, 1 - levels))
-    ones = params.m * params.k * params.density
-    return np.asarray(ones * ((1 / (noise + tau2)) @ chances))
-
-
-def _noise(params: Params, n_reports: int, level: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the variance of one bit of one cohort if this share of devices sets it."""
-    gap = params.q_star - params.p_star
-    mean = params.p_star + gap * level
-    return np.asarray(mean * (1 - mean) * params.m / n_reports / gap**2)
-
-
-def _spread(params: Params, n_reports: int, own: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return what h bits of one string share: the uneven spread of its devices over cohorts."""
-    return np.asarray((1 - 1 / params.h) * own * (1 - own) / n_reports)
-
-
-def _collisions(
-    params: Params,
-    n_reports: int,
-    crowd: Crowd,
-    *,
-    chances: NDArray[np.float64],
-    tau2: float,
-) -> float:
-    """Return tau^2 once these chances say which strings the selection explains."""
-    density = params.density
-    row = np.sqrt(_noise(params, n_reports, np.array([density])) + tau2)
-    excess = crowd.shares / row
-    low, high = TAPER
-    # A heavy string that is not explained takes its bits out of the fit instead.
-    fall = low * (high - excess) / ((high - low) * np.maximum(excess, low))
-    squares = (crowd.shares * np.where(excess <= low, 1.0, np.maximum(fall, 0.0))) ** 2
-    hidden = crowd.asked * (1 - chances) + crowd.unasked
-    return float(density * (1 - density) * (hidden @ squares))
-
-
-def _cuts(standing: NDArray[np.float64], question: Question) -> tuple[float, float]:
-    """Return the largest p-value that is detected, and the one for a candidate more."""
-    crowd, level = question.crowd, question.level
-    least = level / crowd.n_candidates
+def _thresholds(z: NDArray[np.float64], question: Question) -> tuple[float, float]:
+    """Return the largest p-value that is detected, and that for one candidate more."""
+    frequencies, level = question.frequencies, question.level
+    least = level / frequencies.n_candidates
     if question.correction == "bonferroni":
         return least, least
     return (
-        max(_step_up(standing, crowd, level=level, more=0.0), least),
-        _step_up(standing, crowd, level=level, more=1.0),
+        max(_step_up(z, frequencies, level=level, more=0.0), least),
+        _step_up(z, frequencies, level=level, more=1.0),
     )
 
 
-def _step_up(standing: NDArray[np.float64], crowd: Crowd, *, level: float, more: float) -> float:
-    """Return the largest cut = level (more + detected at the cut) / c [BH95].
+def _step_up(
+    z: NDArray[np.float64], frequencies: Frequencies, *, level: float, more: float
+) -> float:
+    """Return the largest threshold t = level (more + detected at t) / c [BH95].
 
     From above the map leads down to its largest fixed point.
     """
-    cut = level
-    for _ in range(_CUTS):
-        detected = more + crowd.asked @ _chance(standing, cut) + crowd.absent * cut
-        before, cut = cut, min(float(level * detected / crowd.n_candidates), level)
-        if before - cut <= _SETTLED * cut:
+    threshold = level
+    for _ in range(_STEPS):
+        detected = (
+            more + frequencies.candidates @ _detected(z, threshold) + frequencies.absent * threshold
+        )
+        before, threshold = (
+            threshold,
+            min(float(level * detected / frequencies.n_candidates), level),
+        )
+        if before - threshold <= _SETTLED * threshold:
             break
-    return cut
+    return threshold
 
 
-def _smallest(errors: NDArray[np.float64], cut: float, power: float) -> float | None:
-    """Return the share whose chance of detection at the cut is `power`, None if none's is."""
-    needed = _OWN / errors - _quantile(cut) - _quantile(1 - power)
+def _smallest(errors: NDArray[np.float64], threshold: float, power: float) -> float | None:
+    """Return the share that is detected with probability `power`, None if none is."""
+    needed = _SHARES / errors - _quantile(threshold) - _quantile(1 - power)
     if needed[-1] < 0:
         return None
-    return float(np.interp(0.0, needed, _OWN))
+    return float(np.interp(0.0, needed, _SHARES))
 
 
-def _chance(standing: NDArray[np.float64], cut: float | NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(special.ndtr(standing + special.ndtri(cut)))
+def _detected(
+    z: NDArray[np.float64], threshold: float | NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the probabilities of detection of strings with these expected z scores."""
+    return np.asarray(special.ndtr(z + special.ndtri(threshold)))
 
 
 def _quantile(tail: float) -> float:
-    """Return the normal quantile that is exceeded with this chance."""
+    """Return the normal quantile that is exceeded with probability `tail`."""
     return float(-special.ndtri(tail))
-
-
-def _parts(
-    params: Params,
-    n_reports: int,
-    crowd: Crowd,
-    *,
-    own: NDArray[np.float64],
-    hidden: _Hidden,
-) -> dict[str, float]:
-    """Split the variance of a string of one share, (1,), by its causes; portions sum to one."""
-    information = _information(params, n_reports, crowd, own=own, tau2=hidden.tau2)
-    unexplained = hidden.tau2 / (params.m * params.k * params.density)
-    noise = float(1 / information[0]) - unexplained
-    # Of the coins and the devices together, the devices have their part at the mean level.
-    level = own + (1 - own) * params.density
-    sampled = level * (1 - level) * params.m / n_reports / _noise(params, n_reports, level)
-    sampling = noise * float(sampled[0])
-    variance = float(_errors(params, n_reports, crowd, own=own, hidden=hidden)[0]) ** 2
-    spread = float(_spread(params, n_reports, own)[0])
-    parts = {
-        "coins": noise - sampling,
-        "sampling": sampling + spread,
-        "unexplained": unexplained,
-        "candidates": variance - noise - unexplained - spread,
-    }
-    return {name: part / variance for name, part in parts.items()}

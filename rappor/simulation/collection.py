@@ -1,7 +1,7 @@
 """Simulated collections: the counts alone, however many devices, or every device's report.
 
-Noise falls on each bit of each device alone. So given T_ij devices of cohort j whose true
-bit i is 1, out of N_j, the ones that arrive are exactly
+The noise of each bit of each device is independent. So if T_ij of the N_j devices of cohort j
+have a true bit i, the ones that arrive are exactly
 Binomial(T_ij, q*) + Binomial(N_j - T_ij, p*) ([EPK14] Lemma 1), and a billion devices cost no
 more than a thousand.
 """
@@ -22,23 +22,27 @@ from rappor.protocol.encodings import encoder, encoding_of
 from rappor.protocol.encodings.bloom import LAYOUT
 from rappor.protocol.normalizers import normalize
 from rappor.protocol.params import Params
+from rappor.ranges import check_integer, read_count
 from rappor.simulation.kernels import add_cells, respond, set_bits
 from rappor.simulation.keystream import Keystream
 from rappor.simulation.population import Population
 
+MOST_DEVICES: Final = (1 << 62) - 1
+"""Devices that can be simulated: twice as many still fit the 64-bit integers of Counts."""
+
 _VALUES_AT_ONCE: Final = 4096
-"""Values whose devices are spread over the cohorts at a time: bounds the memory."""
+"""Values whose devices are spread over the cohorts at a time: 4 MB at 128 cohorts."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Simulation:
     """A simulated collection and the truth behind it.
 
-    `held` is (n_values,) int64: the devices that hold each value of the population.
+    `devices` is (n_values,) int64: the devices that have each value of the population.
     """
 
     counts: Counts
-    held: NDArray[np.int64]
+    devices: NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,42 +62,45 @@ def simulate(
     population: Population,
     params: Params,
     *,
-    n_reports: int,
+    n_reports: float,
     seed: int | None = None,
     metric: str = "",
 ) -> Simulation:
     """Draw the counts of one report from each of `n_reports` devices, and the truth.
 
     Values and cohorts are multinomial, cohorts uniform. Without a seed every call differs.
+    `n_reports` is a whole number, which may be written as 1e6.
 
     Raises
     ------
     ParamsError
-        n_reports is negative, or the hash layout is foreign.
+        n_reports is negative, the arguments are in another order, or the hash layout is
+        foreign.
     ReportError
-        A value of the population is none of this encoding.
+        The encoding cannot encode a value of the population.
     """
-    _check_n_reports(n_reports)
+    _check_order(population, params)
+    n_reports = read_count("n_reports", n_reports, 0, MOST_DEVICES)
     truth = _true_bits(population, params)
-    chance = Keystream(seed).generator()
-    held = _multinomial(chance, n_reports, population.weights)
-    devices = np.zeros(params.m, dtype=np.int64)
+    rng = Keystream(seed).generator()
+    devices = _multinomial(rng, n_reports, population.weights)
+    reports = np.zeros(params.m, dtype=np.int64)
     true_ones = np.zeros((params.m, params.k), dtype=np.int64)
-    for start in range(0, len(held), _VALUES_AT_ONCE):
+    for start in range(0, len(devices), _VALUES_AT_ONCE):
         block = slice(start, start + _VALUES_AT_ONCE)
-        spread = chance.multinomial(held[block], np.full(params.m, 1 / params.m))
-        devices += spread.sum(axis=0)
+        spread = rng.multinomial(devices[block], np.full(params.m, 1 / params.m))
+        reports += spread.sum(axis=0)
         truth.add_ones(true_ones, block, spread)
-    ones = chance.binomial(true_ones, params.q_star)
-    ones += chance.binomial(devices[:, None] - true_ones, params.p_star)
-    return Simulation(counts=Counts(params, ones, devices, metric), held=held)
+    ones = rng.binomial(true_ones, params.q_star)
+    ones += rng.binomial(reports[:, None] - true_ones, params.p_star)
+    return Simulation(counts=Counts(params, ones, reports, metric), devices=devices)
 
 
 def simulate_counts(
     population: Population,
     params: Params,
     *,
-    n_reports: int,
+    n_reports: float,
     seed: int | None = None,
     metric: str = "",
 ) -> Counts:
@@ -105,7 +112,7 @@ def simulate_reports(
     population: Population,
     params: Params,
     *,
-    n_reports: int | None = None,
+    n_reports: float | None = None,
     seed: int | None = None,
     block: int = 1 << 16,
     values: NDArray[np.int64] | None = None,
@@ -122,16 +129,17 @@ def simulate_reports(
     Raises
     ------
     ParamsError
-        n_reports is negative, block is not positive, or the hash layout is foreign.
+        n_reports is negative, block is not positive, the arguments are in another order, or
+        the hash layout is foreign.
     ReportError
-        A value of the population is none of this encoding.
+        The encoding cannot encode a value of the population.
     """
-    if block < 1:
-        raise ParamsError(f"block must be at least 1, got {block}")
+    _check_order(population, params)
+    check_integer("block", block, 1)
     keystream = Keystream(seed)
     if values is None:
-        _check_n_reports(n_reports)
-        picks = _draw_values(population.weights, keystream.spawn(0), n_reports or 0, block)
+        n_devices = read_count("n_reports", n_reports, 0, MOST_DEVICES)
+        picks = _draw_values(population.weights, keystream.spawn(0), n_devices, block)
     else:
         picks = (values[start : start + block] for start in range(0, len(values), block))
     return _draw_reports(_true_bits(population, params), picks, params, keystream)
@@ -175,25 +183,28 @@ def _uniform(stream: Keystream, n: int) -> NDArray[np.float64]:
 
 
 def _multinomial(
-    chance: np.random.Generator, n: int, weights: NDArray[np.float64]
+    rng: np.random.Generator, n: int, weights: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Draw (n_values,) int64; a value of weight 0, above all the last, gets no rounding error."""
-    held = np.zeros(len(weights), dtype=np.int64)
+    """Draw (n_values,) int64; rounding gives no device to a value of weight 0."""
+    devices = np.zeros(len(weights), dtype=np.int64)
     possible = np.flatnonzero(weights)
-    held[possible] = chance.multinomial(n, weights[possible])
-    return held
+    devices[possible] = rng.multinomial(n, weights[possible])
+    return devices
 
 
-def _check_n_reports(n_reports: int | None) -> None:
-    if not isinstance(n_reports, int) or not 0 <= n_reports < 1 << 62:
-        raise ParamsError(f"n_reports must be an integer in [0, 2^62), got {n_reports!r}")
+def _check_order(population: object, params: object) -> None:
+    if not isinstance(population, Population) or not isinstance(params, Params):
+        raise ParamsError(
+            "the first argument must be a Population and the second Params, "
+            f"got {type(population).__name__} and {type(params).__name__}"
+        )
 
 
 class _TrueBits(Protocol):
     """The bits that a population's values set, before any noise."""
 
     def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:
-        """Add to ones, (m, k), those of the devices, (values, m), that hold these values."""
+        """Add to ones, (m, k), those of the devices, (values, m), with these values."""
 
     def of_devices(
         self, values: NDArray[np.int64], cohorts: NDArray[np.uint16]
@@ -223,7 +234,7 @@ class _BloomBits:
     def of_devices(
         self, values: NDArray[np.int64], cohorts: NDArray[np.uint16]
     ) -> NDArray[np.uint8]:
-        """Hash each device in its own cohort only.
+        """Hash each value in the cohort of its device only.
 
         Hash l of cohort c mixes a + (c h + l + 1) (b | 1), so moving a by c h (b | 1) makes
         cohort c the first and only one.
@@ -236,7 +247,7 @@ class _BloomBits:
 
 
 class _TableBits:
-    """Every other encoding: one cohort, so the bits of each value are one row of a table."""
+    """Every other encoding: it has one cohort, so the bits of a value are one row of a table."""
 
     def __init__(self, population: Population, params: Params) -> None:
         encode = encoder(params)

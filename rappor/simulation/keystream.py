@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+from typing import Final
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -17,14 +18,14 @@ from numpy.typing import NDArray
 
 from rappor.errors import ParamsError, RapporError
 
-_ZEROS = bytes(1 << 18)
-"""What is encrypted, a piece at a time: 256 KiB stay in a core's cache."""
+_ZEROS: Final = bytes(1 << 18)
+"""Plain text of the cipher, a piece at a time: 256 KiB stay in a core's cache."""
 
 
 class Keystream:
     """A stream of uniform 32-bit integers; the same seed gives the same stream.
 
-    A stream belongs to the process that made it: a fork would draw its parent's coins over
+    A stream belongs to the process that started it: a fork would draw its parent's coins over
     again, so there `coins` refuses and `spawn` works. Not thread-safe, not picklable.
 
     Raises ParamsError for a seed that is not an integer.
@@ -61,11 +62,11 @@ class Keystream:
         Raises
         ------
         RapporError
-            The stream was made before a fork, in another process.
+            The stream was started before a fork, in another process.
         """
         if os.getpid() != self._process:
             raise RapporError(
-                "a keystream must be drawn from in the process that made it; "
+                "a keystream must be drawn from in the process that started it; "
                 "after a fork take spawn(index)"
             )
         size = 4 * (math.prod(shape) if isinstance(shape, tuple) else shape)

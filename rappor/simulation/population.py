@@ -1,4 +1,4 @@
-"""Populations to simulate: values and how often each is held."""
+"""Populations to simulate: values, and the share of devices that have each."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _HEADERS: Final = (["value", "weight"], ["value", "count"])
 
 
 class Population:
-    """Distinct values, as texts, each with the share of devices that hold it.
+    """Distinct values, as texts, each with the share of devices that have it.
 
     Parameters
     ----------
-    values : distinct texts; what is simulated is what a device would make of them.
+    values : distinct texts; the simulation encodes them as a device would.
     weights : (n,) finite and non-negative, not all 0, on any scale.
 
     Attributes are `values`, a tuple, and `weights`, (n,) float64 that sum to one, read-only.
@@ -61,7 +61,7 @@ class Population:
         Raises
         ------
         FileError
-            The file is not such a table; path and line are told.
+            The file is not such a table; the message has path and line.
         """
         return cls._from_text(read_text(path), path)
 

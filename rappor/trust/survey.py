@@ -71,7 +71,7 @@ class CoinSurvey:
         noise = (1 - self.alpha) * min(self.beta, 1 - self.beta)
         return math.log1p(self.alpha / noise) if noise else math.inf
 
-    def answer(self, truth: bool, coins: Coins) -> bool:
+    def answer(self, truth: bool, coins: Coins) -> bool:  # noqa: FBT001 - the value that is asked
         """Answer for one device, with two fresh coins."""
         first, second = coins(2)
         return truth if first < threshold(self.alpha) else second < threshold(self.beta)

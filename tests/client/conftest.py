@@ -22,11 +22,16 @@ def clock() -> FixedClock:
 
 @pytest.fixture
 def open_client(tmp_path: Path, clock: FixedClock) -> Iterator[Opener]:
-    """Open clients on one folder, with uncapped losses unless told; close them at the end."""
+    """Open clients on one folder, consented and uncapped unless told; close them at the end."""
     opened = []
 
     def opener(*metrics: Metric, folder: str = "device", **chosen: Any) -> Client:
-        settings: dict[str, Any] = {"clock": clock, "caps": UNCAPPED, "max_delay": 3600.0} | chosen
+        settings: dict[str, Any] = {
+            "consent": True,
+            "clock": clock,
+            "caps": UNCAPPED,
+            "max_delay": 3600.0,
+        } | chosen
         client = Client.open(
             tmp_path / folder, registry=Registry(metrics or [metric_of()]), **settings
         )

@@ -26,7 +26,7 @@ import pytest
 from crash_child import fast_clock
 from devices import UNCAPPED, metric_of
 from rappor_client import Client
-from rappor_client.testing import constant_coins
+from rappor_client.testing import constant_coins, peek
 from sockets import serving
 
 from rappor import Registry
@@ -62,8 +62,8 @@ class Moody(http.server.ThreadingHTTPServer):
     def accept(self, body: bytes) -> None:
         """Remember an upload; the same id must always have the same body."""
         with self.lock:
-            known = self.accepted.setdefault(json.loads(body)["id"], body)
-            self.n_conflicts += known != body
+            first = self.accepted.setdefault(json.loads(body)["id"], body)
+            self.n_conflicts += first != body
 
 
 class MoodyHandler(http.server.BaseHTTPRequestHandler):
@@ -147,13 +147,13 @@ def numbers_of(body: bytes) -> list[int]:
     ]
 
 
-def spooled(client: Client, accepted: dict[str, bytes]) -> list[int]:
-    """Return the numbers that wait, those in a pending upload that was not accepted too."""
-    with client._store.reading() as db:
-        rows = db.execute("SELECT bits FROM report").fetchall()
-        uploads = db.execute("SELECT id, body FROM upload WHERE NOT settled").fetchall()
-    waiting = [int.from_bytes(bits, "little") for (bits,) in rows]
-    return waiting + [n for key, body in uploads if key not in accepted for n in numbers_of(body)]
+def spooled(folder: Path, accepted: dict[str, bytes]) -> list[int]:
+    """Return the numbers that wait, but for those of a pending upload that was accepted."""
+    contents = peek(folder)
+    waiting = [int.from_bytes(report.bits, "little") for report in contents.waiting]
+    if contents.pending is not None and contents.pending.id in accepted:
+        return waiting[len(numbers_of(contents.pending.body)) :]
+    return waiting
 
 
 def crash(folder: Path, kills: int) -> None:
@@ -173,15 +173,16 @@ def crash(folder: Path, kills: int) -> None:
             folder,
             registry=Registry([metric_of("one"), metric_of("two")]),
             collector=url,
+            consent=True,
             caps=UNCAPPED,
             clock=lambda: fast_clock(started) + 3600,  # past every claim and backoff
             coins=constant_coins(0),
         ) as client:
-            account(client, server, confirmed, kills)
-            waiting = spooled(client, server.accepted)
+            account(client, folder, server, confirmed, kills)
+            waiting = spooled(folder, server.accepted)
             assert client.flush(timeout=60)
             counters = client.counters()
-            account(client, server, confirmed, kills)
+            account(client, folder, server, confirmed, kills)
     delivered = [n for body in server.accepted.values() for n in numbers_of(body)]
     assert set(waiting) <= set(delivered)
     assert counters["accepted"] == len(delivered)
@@ -190,10 +191,10 @@ def crash(folder: Path, kills: int) -> None:
     assert kills < 200 or set(server.moods) == set(MOODS)
 
 
-def account(client: Client, server: Moody, confirmed: set[int], kills: int) -> None:
+def account(client: Client, folder: Path, server: Moody, confirmed: set[int], kills: int) -> None:
     """Check that records, deliveries, the spool and the counters agree."""
     delivered = [n for body in server.accepted.values() for n in numbers_of(body)]
-    kept = delivered + spooled(client, server.accepted)
+    kept = delivered + spooled(folder, server.accepted)
     counters = client.counters()
     dropped = counters.get("dropped_full", 0)
     assert len(kept) == len(set(kept)), "a report was delivered under two ids"

@@ -105,7 +105,7 @@ def test_request_says_no_more_than_it_must(collector: Collector) -> None:
 
 
 def test_connection_is_used_again(collector: Collector) -> None:
-    """And made anew, without a failure, when the collector has closed it meanwhile."""
+    """A new one replaces it, without a failure, when the collector has closed it meanwhile."""
     transport = HttpTransport(collector.url)
     for _ in range(3):
         transport.send(b"{}", timeout=5)
@@ -156,7 +156,7 @@ def test_retry_after_is_read(
 
 
 def test_retry_after_may_be_a_date(collector: Collector) -> None:
-    """Days ahead it is about so many seconds, in the past none."""
+    """A date ahead is that many seconds from now; a past one is zero."""
     transport = HttpTransport(collector.url)
     collector.headers = {"Retry-After": "Fri, 01 Jan 2100 00:00:00 GMT"}
     late = transport.send(b"{}", timeout=5).retry_after

@@ -1,4 +1,4 @@
-"""The secret: made once, private, agreed on by all processes, never silently replaced."""
+"""The secret: created once, private, agreed on by all processes, never silently replaced."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import Opener
+from devices import Opener, secret_of
 from rappor_client import Client, IdentityError, Outcome
-from rappor_client.secret_file import Identity
+from rappor_client.identity import Identity
+from rappor_client.store import Store
 
 from rappor import Registry
 from rappor.errors import ParamsError
@@ -20,13 +21,8 @@ from rappor.errors import ParamsError
 WHOLE = 58
 
 
-def secret_of(folder: Path) -> bytes:
-    """Return the secret as the file holds it."""
-    return Identity(folder).read()
-
-
 def test_secret_is_private_and_stays(open_client: Opener, tmp_path: Path) -> None:
-    """The file is made at the first opening, for the user only, and is the same ever after."""
+    """The file is created at the first opening, for the user only, and then stays the same."""
     open_client().close()
     folder = tmp_path / "device"
     first = secret_of(folder)
@@ -55,10 +51,10 @@ def test_processes_that_start_together_agree(tmp_path: Path) -> None:
     )
     program = (
         "import sys\nfrom pathlib import Path\nfrom rappor_client import Client\n"
-        "from rappor_client.secret_file import Identity\nsys.stdin.readline()\n"
-        f"client = Client.open({str(tmp_path / 'new')!r}, registry={str(registry)!r})\n"
-        f"secret = Identity(Path({str(tmp_path / 'new')!r})).read()\n"
-        "assert secret == client._device.secret()\n"
+        "from rappor_client.secret_file import SecretFile\nsys.stdin.readline()\n"
+        f"folder = Path({str(tmp_path / 'new')!r})\n"
+        f"client = Client.open(folder, registry={str(registry)!r}, consent=True)\n"
+        "secret = SecretFile(folder).read()\n"
         "print(client.record('page', 'x').name, secret.hex())\n"
     )
     children = [
@@ -73,9 +69,10 @@ def test_processes_that_start_together_agree(tmp_path: Path) -> None:
     answers = [child.communicate("go\n", timeout=60)[0].split() for child in children]
     assert {outcome for outcome, _ in answers} == {"RECORDED"}
     assert len({secret for _, secret in answers}) == 1
-    client = Client.open(tmp_path / "new", registry=registry)
+    client = Client.open(tmp_path / "new", registry=registry, consent=True)
     assert client.waiting() == 8
-    assert client.spent().metrics["page"].reports == 8
+    spent = client.spent().metrics["page"]
+    assert (spent.reports, spent.patterns) == (8, 1)  # one value under one secret
     client.close()
 
 
@@ -171,15 +168,18 @@ def test_identity_replaced_by_another_process_is_noticed(
     (folder / "identity").write_bytes(b"")
     other = open_client(on_bad_identity="reset")
     assert running.record("page", "x") is Outcome.RECORDED
-    assert running._device.secret() == other._device.secret() == secret_of(folder)
-    assert running.spent().metrics["page"].patterns == 2
+    assert other.record("page", "x") is Outcome.RECORDED
+    spent = running.spent().metrics["page"]
+    assert (spent.reports, spent.patterns) == (3, 2)  # both go on under the new secret
 
 
 def test_nothing_shows_the_secret(open_client: Opener, tmp_path: Path) -> None:
-    """Neither the client's representation nor the device's."""
+    """Neither the client's representation nor the identity's."""
     client = open_client()
     secret = secret_of(tmp_path / "device")
-    for shown in (repr(client), repr(client._device), str(vars(client))):
+    identity = Identity(tmp_path / "device", Store(tmp_path / "device"), "error")
+    assert identity.secret() == secret
+    for shown in (repr(client), str(vars(client)), repr(identity)):
         assert secret.hex() not in shown
         assert repr(secret) not in shown
     assert isinstance(client.registry, Registry)

@@ -1,4 +1,4 @@
-"""The permanent response: the same for ever, and independent of every other.
+"""The permanent response: it stays the same, and is independent of every other.
 
 Independence is tested by Hoeffding's inequality at a false-alarm rate of 1e-9 a check. Each
 check looks at every bit position for a true 0 and a true 1; a shared coin would make pairs
@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from devices import UNCAPPED, Opener, metric_of
+from devices import UNCAPPED, Opener, metric_of, secret_of
 from rappor_client import Client
-from rappor_client.prepared import make_report
+from rappor_client.prepared import prepare
 from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Params, Registry
@@ -55,7 +55,7 @@ HOME: Context = (bytes(32), "page", "2026-11", PARAMS)
 OTHERS: dict[str, Context] = {
     "metric": (bytes(32), "sage", "2026-11", PARAMS),
     "epoch": (bytes(32), "page", "2026-12", PARAMS),
-    "for life": (bytes(32), "page", "", PARAMS),
+    "no epochs": (bytes(32), "page", "", PARAMS),
     "secret": (bytes(31) + b"\1", "page", "2026-11", PARAMS),
     "f": (bytes(32), "page", "2026-11", OTHER_F),
 }
@@ -67,9 +67,9 @@ def test_responses_are_independent(differs: str) -> None:
     k = PARAMS.k
     bound = math.sqrt(math.log(2 * 2 * k / FALSE_ALARM) / (2 * N_PAIRS))
     for bits, truth in ((bytes(4), 0), (b"\xff" * 4, 1)):
-        chance = expected(HOME[3], OTHERS[differs][3], truth)
+        agreeing = expected(HOME[3], OTHERS[differs][3], truth)
         rates = agreement(HOME, OTHERS[differs], bits)
-        assert all(abs(rate - chance) <= bound for rate in rates)
+        assert all(abs(rate - agreeing) <= bound for rate in rates)
 
 
 def test_the_check_would_see_shared_coins() -> None:
@@ -96,23 +96,21 @@ def test_response_outlives_processes_restarts_and_changes_of_p_and_q(
     registry += 'encoding="bloom"\nk=128\nm=64\nf=0.5\np={p}\nq={q}\n'
     folder = tmp_path / "device"
     program = (
-        "import sys\nfrom rappor import Registry\nfrom rappor_client import Client\n"
-        "from rappor_client.prepared import make_report\n"
+        "from pathlib import Path\nfrom rappor import Registry\n"
+        "from rappor_client.prepared import prepare\n"
+        "from rappor_client.secret_file import SecretFile\n"
         "from rappor.protocol.randomizer import system_coins\n"
         f"registry = Registry.loads({registry.format(p=0.1, q=0.6)!r})\n"
-        f"with Client.open({str(folder)!r}, registry=registry) as client:\n"
-        "    made = make_report(client._device.secret(), registry['page'], 'x', epoch='',\n"
-        "                       coins=system_coins)\n"
-        "    print(made.permanent.hex())\n"
+        f"secret = SecretFile(Path({str(folder)!r})).read()\n"
+        "prepared = prepare(secret, registry['page'], 'x', epoch='', coins=system_coins)\n"
+        "print(prepared.permanent.hex())\n"
     )
     seen = set()
     for p, q in ((0.25, 0.75), (0.4, 0.6), (0.0, 1.0)):
         metric = Registry.loads(registry.format(p=p, q=q))["page"]
         client = open_client(metric)
-        made = make_report(
-            client._device.secret(), metric, "x", epoch="", coins=lambda n: [2**31] * n
-        )
-        seen.add(made.permanent.hex())
+        prepared = prepare(secret_of(folder), metric, "x", epoch="", coins=lambda n: [2**31] * n)
+        seen.add(prepared.permanent.hex())
         client.close()
     for _ in range(2):
         answer = subprocess.run(
@@ -130,6 +128,7 @@ def test_response_of_a_value_that_comes_back_is_the_same(tmp_path: Path) -> None
         tmp_path / "device",
         registry=Registry([metric_of(params=clear)]),
         transport=transport,
+        consent=True,
         caps=UNCAPPED,
         clock=FixedClock("2026-11-18"),
         max_delay=3600.0,

@@ -1,8 +1,9 @@
 """What memoisation promises, checked over all pairs of short histories.
 
 The real client is led through every history of up to four reports; what it charged, and which
-permanent response it used for which report, is read from its ledger. The law of the reports is
-then enumerated, all coins of both responses, in binary fractions that float64 holds exactly.
+permanent response it used for which report, is read from its ledger. The
+distribution of the reports is then enumerated over all coins of both responses, in binary
+fractions that float64 holds exactly.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from devices import UNCAPPED, metric_of
+from devices import UNCAPPED, metric_of, secret_of
 from enumeration import histories_of
 from rappor_client import Client, Outcome
-from rappor_client.prepared import make_report
-from rappor_client.testing import FixedClock
+from rappor_client.prepared import prepare
+from rappor_client.testing import FixedClock, peek
 
 from rappor import Metric, Params, Registry, epsilon_n
 from rappor.protocol.encodings import encoder
@@ -59,15 +60,17 @@ class Led:
 def lead(folder: Path, metric: Metric, values: Sequence[object], days: Sequence[str]) -> Led:
     """Record values on the days given and find out whose permanent response each report shows."""
     clock = FixedClock(f"{days[0]}T12:00:00")
-    client = Client.open(folder, registry=Registry([metric]), clock=clock, caps=UNCAPPED)
-    secret = client._device.secret()
+    client = Client.open(
+        folder, registry=Registry([metric]), consent=True, clock=clock, caps=UNCAPPED
+    )
+    secret = secret_of(folder)
     steps: list[Step] = []
     charged: dict[bytes, int] = {}
     for value, day in zip(values, days, strict=True):
         clock.set(f"{day}T12:00:00")
-        assert client.record(metric.name, value) is Outcome.RECORDED
-        with client._store.reading() as db:
-            now = dict(db.execute("SELECT key, reports FROM pattern").fetchall())
+        outcome = client.record(metric.name, value)
+        assert outcome in (Outcome.RECORDED, Outcome.EARLIER_VALUE)
+        now = {pattern.name: pattern.n_reports for pattern in peek(folder).patterns}
         (key,) = [key for key, n in now.items() if n != charged.get(key, 0)]
         charged = now
         steps.append(step_of(key, secret, metric, values, days))
@@ -86,32 +89,33 @@ def step_of(
         (epoch, encoder(metric.params).encode(value, own_cohort))
         for epoch in epochs
         for value in values
-        if make_report(secret, metric, value, epoch=epoch, coins=system_coins).pattern == key
+        if prepare(secret, metric, value, epoch=epoch, coins=system_coins).pattern == key
     }
     (step,) = found
     return step
 
 
 @functools.cache
-def law_of_one(bits: bytes, params: Params, n: int) -> np.ndarray:
-    """Return the law of n reports of one permanent response: shape (2^k,) * n."""
-    law = np.zeros((2**params.k,) * n)
-    for reports, chance in histories_of(bits, params, n).items():
-        exact = float(chance)
-        assert chance == exact  # halves and quarters: no rounding
-        law[tuple(reports)] = exact
-    return law
+def distribution_of_one(bits: bytes, params: Params, n: int) -> np.ndarray:
+    """Return the distribution of n reports of one permanent response: shape (2^k,) * n."""
+    distribution = np.zeros((2**params.k,) * n)
+    for reports, probability in histories_of(bits, params, n).items():
+        exact = float(probability)
+        assert probability == exact  # halves and quarters: no rounding
+        distribution[tuple(reports)] = exact
+    return distribution
 
 
-def law_of(led: Led, params: Params) -> np.ndarray:
-    """Return the law of a whole history's reports, flat."""
+def distribution_of(led: Led, params: Params) -> np.ndarray:
+    """Return the distribution of a whole history's reports, flat."""
     n = len(led.steps)
-    law = np.ones((1,) * n)
+    distribution = np.ones((1,) * n)
     for step in set(led.steps):
         places = [i for i, other in enumerate(led.steps) if other == step]
-        one = law_of_one(step[1], params, len(places))
-        law = law * one.reshape([one.shape[0] if i in places else 1 for i in range(n)])
-    return law.ravel()
+        one = distribution_of_one(step[1], params, len(places))
+        shape = [one.shape[0] if i in places else 1 for i in range(n)]
+        distribution = distribution * one.reshape(shape)
+    return distribution.ravel()
 
 
 def worst(one: np.ndarray, other: np.ndarray) -> float:
@@ -132,7 +136,7 @@ def led_histories(
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 @pytest.mark.parametrize("encoding", DOMAINS)
-def test_for_life_the_ledger_bounds_histories_that_repeat_alike(
+def test_without_epochs_the_ledger_bounds_histories_that_repeat_alike(
     encoding: str, n: int, tmp_path: Path
 ) -> None:
     """Over all such pairs the loss is at most the ledger's sum, and some pair reaches it."""
@@ -140,13 +144,13 @@ def test_for_life_the_ledger_bounds_histories_that_repeat_alike(
     if 2 ** (params.k * n) > 512 and len(domain) > 2:
         domain = (domain[0], domain[-1])  # all pairs of the two that differ most
     led = led_histories(tmp_path, metric_of(params=params), domain, ONE_DAY * n)
-    laws = [law_of(one, params) for one in led]
+    distributions = [distribution_of(one, params) for one in led]
     reached = 0.0
-    for (one, its_law), (other, other_law) in itertools.permutations(
-        zip(led, laws, strict=True), 2
+    for (one, its_own), (other, its_others) in itertools.permutations(
+        zip(led, distributions, strict=True), 2
     ):
         if one.shape == other.shape:
-            loss = worst(its_law, other_law)
+            loss = worst(its_own, its_others)
             assert one.nats == pytest.approx(other.nats, rel=1e-12)
             assert loss <= one.nats + 1e-9
             reached = max(reached, loss / one.nats)
@@ -160,16 +164,18 @@ def test_for_life_the_ledger_bounds_histories_that_repeat_alike(
         (4, epsilon_n(ONEHOT, 1) + epsilon_n(ONEHOT, 3), 4.55),  # it came back, or it did not
     ],
 )
-def test_for_life_a_change_of_value_is_not_hidden_by_the_sum(
+def test_without_epochs_a_change_of_value_is_not_hidden_by_the_sum(
     n: int, claim: float, shown: float, tmp_path: Path
 ) -> None:
     """The figures by which the protocol warns: 2.38 against 2.04, 4.55 against 3.03."""
     params = Params(k=3, encoding="onehot", categories=("a", "b", "c"), **NOISE)
     led = led_histories(tmp_path, metric_of(params=params), "abc", ONE_DAY * n)
-    laws = [(law_of(one, params), one.nats) for one in led if one.nats < claim + 1e-9]
+    distributions = [
+        (distribution_of(one, params), one.nats) for one in led if one.nats < claim + 1e-9
+    ]
     losses = [
         worst(one, other)
-        for (one, nats), (other, others) in itertools.permutations(laws, 2)
+        for (one, nats), (other, others) in itertools.permutations(distributions, 2)
         if max(nats, others) == pytest.approx(claim)
     ]
     assert max(losses) == pytest.approx(shown, abs=0.005)
@@ -197,8 +203,8 @@ def test_by_epoch_the_ledger_bounds_all_histories(
     metric = metric_of(params=params, epoch="month")
     led = led_histories(tmp_path, metric, domain, days[:n])
     assert len({one.nats for one in led}) == 1
-    laws = [law_of(one, params) for one in led]
-    losses = [worst(one, other) for one, other in itertools.permutations(laws, 2)]
+    distributions = [distribution_of(one, params) for one in led]
+    losses = [worst(one, other) for one, other in itertools.permutations(distributions, 2)]
     assert max(losses) <= led[0].nats + 1e-9
     assert max(losses) == pytest.approx(led[0].nats, abs=1e-9)
 

@@ -7,13 +7,20 @@ import math
 import os
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import BALANCED, BOOLEAN, Opener, metric_of
+from devices import BALANCED, BOOLEAN, DATABASE, Opener, metric_of, secret_of
 from rappor_client import Caps, Client, Outcome, SpoolLimits
-from rappor_client.testing import FixedClock, FixedCoins, MemoryTransport, constant_coins
+from rappor_client.testing import (
+    FixedClock,
+    FixedCoins,
+    MemoryTransport,
+    constant_coins,
+    peek,
+)
 
 from rappor import Params, Registry
 from rappor.errors import FileError, MetricError, ParamsError, ReportError
@@ -107,10 +114,10 @@ def test_registry_is_read_from_its_file(tmp_path: Path, clock: FixedClock) -> No
     """The path of a TOML file will do, and an interval may stand in it."""
     path = tmp_path / "metrics.toml"
     path.write_text(TOML)
-    with Client.open(tmp_path / "d", registry=path, clock=clock) as client:
+    with Client.open(tmp_path / "d", registry=path, consent=True, clock=clock) as client:
         assert client.record("page", "x") is Outcome.HELD
     with pytest.raises(FileError):
-        Client.open(tmp_path / "d", registry=tmp_path / "absent.toml")
+        Client.open(tmp_path / "d", registry=tmp_path / "absent.toml", consent=True)
 
 
 def test_interval_must_be_a_known_one() -> None:
@@ -130,9 +137,10 @@ def test_expired_metric_is_not_recorded(open_client: Opener, clock: FixedClock) 
     assert client.waiting() == 2
 
 
-def test_outcomes_are_true_where_the_value_counts() -> None:
-    """`if client.record(...)` reads as it should."""
-    assert [outcome for outcome in Outcome if outcome] == [Outcome.RECORDED, Outcome.HELD]
+def test_outcomes_are_true_where_a_report_is_safe() -> None:
+    """`if client.record(...)` tells whether a report waits or is held."""
+    safe = [Outcome.RECORDED, Outcome.HELD, Outcome.EARLIER_VALUE]
+    assert [outcome for outcome in Outcome if outcome] == safe
 
 
 @pytest.mark.parametrize("params", [BALANCED, ONEHOT, BOOLEAN, FLAGS, BUCKETS], ids=range(5))
@@ -159,12 +167,11 @@ def test_reports_are_those_of_the_protocol(
     again = open_client(metric_of(params=clear), transport=transport)
     again.record("page", value)
     assert again.flush()
-    secret = again._device.secret()
+    secret = secret_of(tmp_path / "device")
     own = cohort(secret, "page", clear.m)
     expected = permanent(secret, "page", "", clear, encoder(clear).encode(value, own))
     assert [report.bits for report in transport.reports] == [expected] * 3
     assert {report.cohort for report in transport.reports} == {own}
-    assert tmp_path.exists()
 
 
 def test_hundred_threads_record_at_once(open_client: Opener) -> None:
@@ -188,20 +195,36 @@ def test_hundred_threads_record_at_once(open_client: Opener) -> None:
     assert (spent.patterns, spent.reports) == (7, 500)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_fork_shares_no_handle_no_thread_and_no_randomness(open_client: Opener) -> None:
+def handles(folder: Path) -> list[str]:
+    """Return this process's open files of a folder, where the system lists them (Linux)."""
+    links = [entry for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+    opened = [str(link.readlink()) for link in links]
+    return [name for name in opened if name.startswith(f"{folder}/{DATABASE}")]
+
+
+def senders() -> set[threading.Thread]:
+    """Return the sender threads that are alive."""
+    return {thread for thread in threading.enumerate() if thread.name == "rappor-sender"}
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the system lists no open files")
+def test_fork_shares_no_handle_no_thread_and_no_randomness(
+    open_client: Opener, tmp_path: Path
+) -> None:
     """Parent and child go on recording; their instantaneous coins differ, their secret does not."""
     transport = MemoryTransport()
     client = open_client(metric_of(params=BALANCED), transport=transport, max_delay=3600.0)
     client.record("page", "x")
-    before = client._current
+    folder = tmp_path / "device"
+    assert len(senders()) == 1
+    assert handles(folder)
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            fresh = client._store._open is None and client._sending() is not before
+            fresh = not handles(folder) and not senders()
             kept = [client.record("page", "x") for _ in range(20)]
-            code = 0 if fresh and all(kept) else 2
+            code = 0 if fresh and all(kept) and len(senders()) == 1 else 2
         finally:
             os._exit(code)
     for _ in range(20):
@@ -210,9 +233,8 @@ def test_fork_shares_no_handle_no_thread_and_no_randomness(open_client: Opener) 
     assert os.waitstatus_to_exitcode(status) == 0
     assert client.waiting() == 41
     assert client.spent().metrics["page"].patterns == 1
-    with client._store.reading() as db:
-        bits = [row[0] for row in db.execute("SELECT bits FROM report")]
-    assert len(set(bits)) == 41  # 128 fresh coins each: equal ones have chance 2^-60
+    bits = {report.bits for report in peek(folder).waiting}
+    assert len(bits) == 41  # of 128 fresh coins each: two are equal with probability below 2^-60
 
 
 # Intervals
@@ -265,34 +287,45 @@ def test_next_event_releases_the_interval_before(open_client: Opener, clock: Fix
     assert client.spent().metrics["page"].reports == 1
 
 
+class TurnedCoins:
+    """Coins that all fall on one integer, which a test may change."""
+
+    def __init__(self, u: int) -> None:
+        self.u = u
+
+    def __call__(self, n: int) -> Sequence[int]:
+        """Return n equal coins."""
+        return [self.u] * n
+
+
 @pytest.mark.parametrize("n", [2, 3, 5])
-def test_choice_within_an_interval_is_uniform_by_its_coins(n: int, open_client: Opener) -> None:
+def test_choice_within_an_interval_is_uniform_by_its_coins(
+    n: int, open_client: Opener, tmp_path: Path
+) -> None:
     """The i-th event replaces the held one just when its coin is below 2^32/i: exactly 1/n each."""
     clear = Params(k=8, encoding="buckets", categories=tuple("1234567"), **CLEAR)
     thresholds = [math.ceil(2**32 / i) for i in range(1, n + 1)]
     for i in range(2, n + 1):
         for coin, replaces in ((thresholds[i - 1] - 1, True), (thresholds[i - 1], False)):
+            coins = TurnedCoins(2**32 - 1)  # no event replaces the first
+            folder = f"{n}-{i}-{coin}"
             client = open_client(
-                metric_of(params=clear, interval="day"),
-                folder=f"{n}-{i}-{coin}",
-                coins=constant_coins(2**32 - 1),  # no event replaces the first
+                metric_of(params=clear, interval="day"), folder=folder, coins=coins
             )
             for value in range(i - 1):
                 client.record("page", value)
-            with client._store.reading() as db:
-                (first,) = db.execute("SELECT pattern FROM held").fetchone()
-            client._coins = constant_coins(coin)
+            (first,) = peek(tmp_path / folder).held
+            coins.u = coin
             client.record("page", 7)
-            with client._store.reading() as db:
-                ((held, events),) = db.execute("SELECT pattern, events FROM held").fetchall()
-            assert (held != first) is replaces
-            assert events == i
+            (held,) = peek(tmp_path / folder).held
+            assert (held.pattern != first.pattern) is replaces
+            assert held.n_events == i
 
 
 def test_only_what_survives_is_charged_and_capped(open_client: Opener, clock: FixedClock) -> None:
     """A cap met meanwhile is met at the interval's end, and counted."""
     metrics = (metric_of(interval="day"), metric_of("other"))
-    client = open_client(*metrics, caps=Caps(patterns=8, epsilon=16, lifetime=3.0))
+    client = open_client(*metrics, caps=Caps(patterns=8, epsilon_inf=16, total=3.0))
     assert client.record("page", "x") is Outcome.HELD
     assert client.record("other", "x") is Outcome.RECORDED
     assert client.record("page", "x") is Outcome.OVER_BUDGET
@@ -304,7 +337,7 @@ def test_only_what_survives_is_charged_and_capped(open_client: Opener, clock: Fi
 
 
 def test_clock_set_back_enters_no_interval_twice(open_client: Opener, clock: FixedClock) -> None:
-    """Back in an interval that had its report nothing is made; in one that is held, it counts."""
+    """Back in an interval that had its report, nothing is recorded; in an open one, it counts."""
     transport = MemoryTransport()
     client = held_client(open_client, "day", transport=transport)
     client.record("page", "a")
@@ -327,36 +360,47 @@ def test_clock_set_back_enters_no_interval_twice(open_client: Opener, clock: Fix
 # Epochs
 
 
-def clear_report(client: Client, transport: MemoryTransport, value: str) -> bytes:
+def clear_report(
+    client: Client,
+    transport: MemoryTransport,
+    value: str,
+    outcome: Outcome = Outcome.RECORDED,
+) -> bytes:
     """Record and send a value; return the bits that arrived."""
-    assert client.record("page", value) is Outcome.RECORDED
+    assert client.record("page", value) is outcome
     assert client.flush()
     return transport.reports[-1].bits
 
 
-def test_first_value_of_an_epoch_answers_for_it(open_client: Opener, clock: FixedClock) -> None:
+EARLIER = Outcome.EARLIER_VALUE
+
+
+def test_first_value_of_an_epoch_answers_for_it(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
     """Over restarts, other values and a clock that is set back; the next epoch draws anew."""
     clear = Params(k=128, m=128, **CLEAR)
     metric = metric_of(params=clear, epoch="quarter")
     transport = MemoryTransport()
     client = open_client(metric, transport=transport)
     first = clear_report(client, transport, "a")
-    assert clear_report(client, transport, "b") == first
+    assert clear_report(client, transport, "b", EARLIER) == first
     client.close()
     client = open_client(metric, transport=transport)
-    assert clear_report(client, transport, "c") == first
+    assert clear_report(client, transport, "c", EARLIER) == first
     clock.set("2027-01-01T00:00:00")
     second = clear_report(client, transport, "c")
     assert second != first
-    secret = client._device.secret()
+    secret = secret_of(tmp_path / "device")
     own = cohort(secret, "page", 128)
     for epoch, value, bits in (("2026-Q4", "a", first), ("2027-Q1", "c", second)):
         truth = encoder(clear).encode(value, own)
         assert permanent(secret, "page", epoch, clear, truth) == bits
     clock.set("2026-12-01T00:00:00")
-    assert clear_report(client, transport, "a") == second  # never back into an earlier epoch
+    # never back into an earlier epoch
+    assert clear_report(client, transport, "a", EARLIER) == second
     clock.set("2026-01-01T00:00:00")
-    assert clear_report(client, transport, "a") == second
+    assert clear_report(client, transport, "a", EARLIER) == second
 
 
 def test_changed_parameters_wait_for_the_next_epoch(open_client: Opener, clock: FixedClock) -> None:
@@ -368,7 +412,7 @@ def test_changed_parameters_wait_for_the_next_epoch(open_client: Opener, clock: 
     client.close()
     client = open_client(metric_of(params=new, epoch="month"), transport=transport)
     clock.set("2026-12-31T23:00:00")
-    clear_report(client, transport, "b")
+    clear_report(client, transport, "b", EARLIER)
     assert transport.reports[-1].params == old.fingerprint
     clock.set("2027-01-01T01:00:00")
     clear_report(client, transport, "b")
@@ -376,15 +420,50 @@ def test_changed_parameters_wait_for_the_next_epoch(open_client: Opener, clock: 
     assert client.spent().metrics["page"].patterns == 2
 
 
-def test_refused_value_latches_nothing(open_client: Opener) -> None:
-    """A report that passes a cap is not made and leaves no trace of the epoch."""
-    client = open_client(metric_of(epoch="month"), caps=Caps(lifetime=1.0))
+def test_outcome_says_that_an_earlier_value_answers(open_client: Opener, tmp_path: Path) -> None:
+    """Only the epoch's first value is RECORDED or HELD; a true outcome all the same."""
+    metrics = (metric_of(epoch="month"), metric_of("slow", epoch="month", interval="day"))
+    client = open_client(*metrics)
+    outcomes = [client.record(name, value) for name in ("page", "slow") for value in "aba"]
+    assert outcomes == [
+        Outcome.RECORDED,
+        Outcome.EARLIER_VALUE,
+        Outcome.RECORDED,
+        Outcome.HELD,
+        Outcome.EARLIER_VALUE,
+        Outcome.HELD,
+    ]
+    contents = peek(tmp_path / "device")
+    assert len(contents.waiting) == 3
+    assert contents.held[0].n_events == 3
+    assert contents.latched == {"page": "2026-11", "slow": "2026-11"}
+
+
+def test_outcome_of_a_value_that_meets_no_report_is_not_earlier_value(open_client: Opener) -> None:
+    """Past a cap nothing is reported, whichever value it is."""
+    client = open_client(metric_of(epoch="month"), caps=Caps(total=2.0001))
+    assert client.record("page", "a") is Outcome.RECORDED
+    assert client.record("page", "b") is Outcome.OVER_BUDGET
+
+
+def test_refused_value_latches_nothing(open_client: Opener, tmp_path: Path) -> None:
+    """A report that would pass a cap is not kept and leaves no trace of the epoch."""
+    client = open_client(metric_of(epoch="month"), caps=Caps(total=1.0))
     assert client.record("page", "a") is Outcome.OVER_BUDGET
-    with client._store.reading() as db:
-        assert db.execute("SELECT COUNT(*) FROM latch").fetchone() == (0,)
+    assert peek(tmp_path / "device").latched == {}
 
 
 # Consent
+
+
+def test_consent_is_asked_and_not_assumed(tmp_path: Path) -> None:
+    """Without the argument nothing opens, and a text is no answer."""
+    registry = Registry([metric_of()])
+    with pytest.raises(TypeError, match="consent"):
+        Client.open(tmp_path / "device", registry=registry)  # type: ignore[call-arg]
+    with pytest.raises(ParamsError, match="consent must be True or False, got 'no'"):
+        Client.open(tmp_path / "device", registry=registry, consent="no")  # type: ignore[arg-type]
+    assert not (tmp_path / "device").exists()
 
 
 def files_of(folder: Path) -> bytes:
@@ -395,7 +474,7 @@ def files_of(folder: Path) -> bytes:
 def test_without_consent_nothing_is_computed_stored_or_sent(
     open_client: Opener, tmp_path: Path
 ) -> None:
-    """Not even the folder is made, and a value of the wrong kind is not looked at."""
+    """Not even the folder is created, and a value of the wrong kind is not looked at."""
     transport = MemoryTransport()
     client = open_client(consent=False, transport=transport)
     assert client.record("page", object()) is Outcome.NO_CONSENT
@@ -412,31 +491,34 @@ def test_withdrawing_consent_erases_all_but_one_number(
     how: str, open_client: Opener, tmp_path: Path
 ) -> None:
     """No secret, ledger, spool or log; consenting again goes on with the nats already spent."""
-    caps = Caps(patterns=8, epsilon=16, lifetime=7.0)
+    caps = Caps(patterns=8, epsilon_inf=16, total=7.0)
     client = open_client(caps=caps, transport=MemoryTransport())
     client.record("page", "a")
     client.flush()
     client.record("page", "b")
-    with client._store.reading() as db:
-        traces = [row[0] for row in db.execute("SELECT key FROM pattern")]
-        traces += [row[0] for row in db.execute("SELECT bits FROM report")]
-        traces += [row[0].encode() for row in db.execute("SELECT id FROM upload")]
-    traces.append(client._device.secret())
+    folder = tmp_path / "device"
+    contents = peek(folder)
+    traces = [pattern.name for pattern in contents.patterns]
+    traces += [report.bits for report in contents.waiting]
+    traces += [upload.id.encode() for upload in contents.sent]
+    traces.append(secret_of(folder))
+    assert len(traces) == 5
     client.close()
-    assert all(trace in files_of(tmp_path / "device") for trace in traces)
+    assert all(trace in files_of(folder) for trace in traces)
     if how == "withdraw":
         client.withdraw()
         assert client.record("page", "a") is Outcome.NO_CONSENT
     else:
         open_client(consent=False).close()
     client.close()
-    left = files_of(tmp_path / "device")
+    left = files_of(folder)
     assert not any(trace in left for trace in traces)
-    assert not (tmp_path / "device" / "identity").exists()
+    assert not (folder / "identity").exists()
+    assert not peek(folder).has_secret
     again = open_client(caps=caps)
     spent = again.spent()
     assert spent.nats == spent.carried == pytest.approx(4, abs=1e-4)
-    assert "before consent was withdrawn: 4.000 nats" in str(spent)
+    assert "Before consent was withdrawn: epsilon = 4.00." in str(spent)
     assert again.record("page", "a") is Outcome.RECORDED
     assert again.record("page", "b") is Outcome.OVER_BUDGET
 
@@ -504,8 +586,6 @@ def test_fixed_coins_make_the_same_reports(open_client: Opener, tmp_path: Path) 
     for _ in range(2):
         client = open_client(coins=FixedCoins(seed=5))
         client.record("page", "x")
-        with client._store.reading() as db:
-            seen.append(db.execute("SELECT bits FROM report ORDER BY seq DESC").fetchone())
+        seen.append(peek(tmp_path / "device").waiting[-1].bits)
         client.close()
     assert seen[0] == seen[1]
-    assert tmp_path.exists()

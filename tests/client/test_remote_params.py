@@ -18,7 +18,7 @@ from rappor.errors import ParamsError
 
 STRICT = Params.profile("strict")
 ACCURATE = Params.profile("accurate")
-CAP = OfferCap(one=2.001, ever=4.001)
+CAP = OfferCap(epsilon_1=2.001, epsilon_inf=4.001)
 OFFERED = """
 [metrics.page]
 description = "offered"
@@ -53,7 +53,15 @@ def test_noise_and_size_may_change_inside_the_cap() -> None:
         metric_of(params=STRICT, epoch="month"),
         metric_of("other", STRICT),
     ],
-    ids=["both losses", "one report", "for ever", "normalizer", "encoding", "epoch", "new metric"],
+    ids=[
+        "both losses",
+        "one report",
+        "any number",
+        "normalizer",
+        "encoding",
+        "epoch",
+        "new metric",
+    ],
 )
 def test_whatever_weakens_or_means_something_else_is_not_taken(offered: Metric) -> None:
     """The shipped metric stays whole, and no metric is added."""
@@ -76,9 +84,9 @@ def test_collection_may_end_earlier_and_never_later(day: str, kept: str) -> None
 def test_cap_is_a_number(wrong: float) -> None:
     """NaN would admit everything or nothing."""
     with pytest.raises(ParamsError, match="must be a number in"):
-        OfferCap(one=wrong, ever=4.0)
+        OfferCap(epsilon_1=wrong, epsilon_inf=4.0)
     with pytest.raises(ParamsError, match="must be a number in"):
-        OfferCap(one=4.0, ever=wrong)
+        OfferCap(epsilon_1=4.0, epsilon_inf=wrong)
 
 
 def offered_client(open_client: Opener, transport: MemoryTransport, **settings: Any) -> Any:

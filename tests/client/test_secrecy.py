@@ -11,18 +11,22 @@ from pathlib import Path
 
 import mmh3
 import pytest
-from devices import UNCAPPED, Opener, metric_of
-from rappor_client import BudgetError, Caps, Client, IdentityError, Outcome
-from rappor_client.prepared import make_report
-from rappor_client.testing import FixedClock, MemoryTransport
+from devices import UNCAPPED, Opener, database, metric_of, refusing_disk, secret_of
+from rappor_client import BudgetError, Caps, IdentityError, Outcome
+from rappor_client.identity import Identity
+from rappor_client.prepared import prepare
+from rappor_client.spool import add
+from rappor_client.store import Store
+from rappor_client.testing import FixedClock, MemoryTransport, peek
 
 from rappor import Metric, Params, RapporError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import cohort, system_coins
+from rappor.protocol.wire import Report
 
 VALUES = ("telltale-value-one", "Telltale Ünicode Zwei", "x" * 5 + "telltale-three")
 WIDE = Params(k=256, h=16, m=8, f=0.3, p=0.2, q=0.7)
-"""Many bits set, so that a Bloom filter is not to be met by chance."""
+"""Many bits are set, so that no Bloom filter is met by accident."""
 METRICS = (
     metric_of("plain", WIDE),
     metric_of("held", WIDE, interval="day"),
@@ -65,11 +69,11 @@ def everything_written(folder: Path) -> bytes:
     return b"\0".join(path.read_bytes() for path in files)
 
 
-def lead_through_everything(open_client: Opener, clock: FixedClock) -> tuple[list[str], Client]:
+def lead_through_everything(open_client: Opener, clock: FixedClock, folder: Path) -> list[str]:
     """Record, send, fail, refuse, restart; return what exceptions and representations said."""
     said: list[str] = []
     transport = MemoryTransport([None])
-    for caps in (UNCAPPED, Caps(epsilon=0.1)):
+    for caps in (UNCAPPED, Caps(epsilon_inf=0.1)):
         client = open_client(*METRICS, transport=transport, caps=caps)
         for value in VALUES:
             said += [repr(client.record(metric.name, value)) for metric in METRICS]
@@ -77,17 +81,17 @@ def lead_through_everything(open_client: Opener, clock: FixedClock) -> tuple[lis
                 with pytest.raises(RapporError) as caught:
                     client.record("plain", wrong)
                 said += [str(caught.value), repr(caught.value)]
-        client.flush(timeout=0.0)
+        said += [str(client.flush(timeout=0.0)), repr(peek(folder))]
         clock.advance(days=40)
-        client.flush()
+        said += [repr(client.flush())]
         said += [repr(client), str(client.spent()), repr(client.spent()), repr(client.counters())]
-        said += [repr(client.log()), repr(client._device), str(vars(client._device).keys())]
-        made = make_report(
-            client._device.secret(), METRICS[0], VALUES[0], epoch="", coins=system_coins
-        )
-        said += [repr(made), repr(made.report)]
+        identity = Identity(folder, Store(folder), "error")
+        secret = identity.secret()
+        said += [repr(client.log()), repr(identity), repr(peek(folder))]
+        prepared = prepare(secret, METRICS[0], VALUES[0], epoch="", coins=system_coins)
+        said += [repr(prepared), repr(prepared.report)]
         client.close()
-    return said, client
+    return said
 
 
 def test_nothing_true_is_written_or_said(
@@ -95,10 +99,11 @@ def test_nothing_true_is_written_or_said(
 ) -> None:
     """Not in the database, its log, a message, a representation or a log line."""
     caplog.set_level(logging.DEBUG)
-    said, client = lead_through_everything(open_client, clock)
-    written = everything_written(tmp_path / "device")
+    folder = tmp_path / "device"
+    said = lead_through_everything(open_client, clock, folder)
+    written = everything_written(folder)
     spoken = "\n".join([*said, caplog.text]).encode()
-    for thing in true_things(client._device.secret()):
+    for thing in true_things(secret_of(folder)):
         assert thing not in written
         assert thing not in spoken
 
@@ -107,30 +112,31 @@ def test_the_search_finds_what_is_there(open_client: Opener, tmp_path: Path) -> 
     """The secret in its own file and a value put into the database by hand are found."""
     client = open_client(*METRICS)
     client.record("plain", VALUES[0])
-    secret = client._device.secret()
-    assert any(thing in (tmp_path / "device" / "identity").read_bytes() for thing in [secret])
+    folder = tmp_path / "device"
+    secret = secret_of(folder)
+    assert secret in (folder / "identity").read_bytes()
     own = cohort(secret, "plain", WIDE.m)
     bits = encoder(WIDE).encode(VALUES[0], own)
-    with client._store.transaction() as db:
-        db.execute("INSERT INTO fact VALUES ('planted', ?)", (bits.hex(),))
-    written = everything_written(tmp_path / "device")
+    with database(folder) as db:
+        db.execute("INSERT INTO state VALUES ('planted', ?)", (bits.hex(),))
+    written = everything_written(folder)
     assert any(thing in written for thing in true_things(secret))
 
 
-def test_tracebacks_of_a_failing_disk_show_no_value(open_client: Opener) -> None:
+def test_tracebacks_of_a_failing_disk_show_no_value(
+    open_client: Opener, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Nor do the errors that are caught inside."""
+    folder = tmp_path / "device"
     client = open_client(*METRICS)
     client.record("plain", VALUES[0])
-    with client._store._lock:
-        client._store._connection().execute("PRAGMA query_only = ON")
-    assert client.record("plain", VALUES[0]) is Outcome.FAILED
-    try:
-        with client._store.transaction() as db:
-            db.execute("DELETE FROM report")
-    except sqlite3.Error as error:
-        shown = "".join(traceback.format_exception(error))
+    with refusing_disk(folder):
+        assert client.record("plain", VALUES[0]) is Outcome.FAILED
+        with pytest.raises(sqlite3.Error) as caught, Store(folder).transaction() as db:
+            add(db, Report(metric="plain", params="p", cohort=0, bits=b""), 1.0)
+    shown = "".join(traceback.format_exception(caught.value)) + caplog.text
     assert VALUES[0] not in shown
-    assert client._device.secret().hex() not in shown
+    assert secret_of(folder).hex() not in shown
 
 
 @pytest.mark.parametrize("kind", [BudgetError, IdentityError])

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-import doctest
+from pathlib import Path
 
 import pytest
 import rappor_client.testing
-from devices import Opener
-from rappor_client import Answer, UploadError
-from rappor_client.testing import FixedCoins, MemoryTransport, constant_coins
+from devices import Opener, metric_of
+from rappor_client import Answer, Client, FlushReason, UploadError
+from rappor_client.testing import (
+    FixedClock,
+    FixedCoins,
+    MemoryTransport,
+    constant_coins,
+    peek,
+)
+
+from rappor import Registry
+from rappor.errors import FileError
+
+ACCEPTED = b'{"reports":[{"status":"accepted"}]}'
 
 
 def test_transport_follows_its_script_and_then_accepts(open_client: Opener) -> None:
@@ -35,6 +46,59 @@ def test_fixed_coins_repeat_by_seed() -> None:
     assert list(constant_coins(7)(3)) == [7, 7, 7]
 
 
-def test_examples_run() -> None:
-    """Docstrings of the device print what they say."""
-    assert doctest.testmod(rappor_client.testing).failed == 0
+def test_peek_shows_what_a_folder_holds(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """Reports waiting, pending, held and sent; the ledger, the latch and the counters."""
+    metrics = (metric_of(epoch="month"), metric_of("slow", interval="day"))
+    transport = MemoryTransport([Answer(status=200, body=ACCEPTED), None])
+    client = open_client(*metrics, transport=transport, coins=constant_coins(2**32 - 1))
+    for name in ("page", "slow", "page", "page"):
+        client.record(name, "x")
+    assert client.flush(timeout=0.0).reason is FlushReason.TIMEOUT
+    assert client.flush(timeout=0.0).reason is FlushReason.UNREACHABLE
+    contents = peek(tmp_path / "device")
+    assert contents.has_secret
+    assert [report.metric for report in contents.waiting] == ["page", "page"]
+    assert contents.pending is not None
+    assert contents.pending.body == transport.bodies[1]
+    assert contents.pending.retry_at == pytest.approx(clock() + 5)
+    assert [(held.metric, held.n_events) for held in contents.held] == [("slow", 1)]
+    assert contents.held[0].ends == FixedClock("2026-11-19")()
+    assert contents.latched == {"page": "2026-11"}
+    (pattern,) = contents.patterns
+    assert (pattern.metric, pattern.epoch, pattern.n_reports) == ("page", "2026-11", 3)
+    assert contents.spent == client.spent()
+    assert pattern.nats == contents.spent.nats
+    assert list(contents.sent) == client.log()
+    assert contents.counters == client.counters() == {"accepted": 1, "recorded": 3}
+
+
+def test_peek_at_nothing_is_empty_and_leaves_nothing(tmp_path: Path) -> None:
+    """A folder that does not exist holds nothing, and still does not exist afterwards."""
+    contents = peek(tmp_path / "absent")
+    assert not contents.has_secret
+    assert not any([contents.waiting, contents.patterns, contents.sent, contents.held])
+    assert contents.spent.nats == 0
+    assert not (tmp_path / "absent").exists()
+
+
+def test_peek_at_a_damaged_folder_is_a_file_error(tmp_path: Path) -> None:
+    """What is no database cannot be read as one."""
+    (tmp_path / "telemetry.sqlite3").write_bytes(b"no database" * 100)
+    with pytest.raises(FileError, match="SQLITE_NOTADB"):
+        peek(tmp_path)
+
+
+def test_example_of_the_module_runs(tmp_path: Path) -> None:
+    """The program in the docstring passes its own assertions."""
+    _, program = str(rappor_client.testing.__doc__).split("\n\n", 1)
+    folder, registry = tmp_path / "device", Registry([metric_of("theme")])
+    given = {
+        "folder": folder,
+        "registry": registry,
+        "Client": Client,
+        **vars(rappor_client.testing),
+    }
+    exec(program, given)  # noqa: S102 - our own docstring
+    assert [upload.reports[0].status for upload in peek(folder).sent] == ["accepted"]

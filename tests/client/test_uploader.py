@@ -1,21 +1,25 @@
-"""Spool and delivery: bounded, idempotent, patient, and honest about what was dropped."""
+"""Spool and uploader: bounded, idempotent, patient, and honest about what was dropped."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-import sqlite3
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import Opener, metric_of
-from rappor_client import Answer, Client, Outcome, SpoolLimits, UploadError
-from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
+from devices import Opener, database, full_disk, metric_of, refusing_disk
+from rappor_client import Answer, FlushReason, Outcome, SpoolLimits, UploadError
+from rappor_client.testing import FixedClock, MemoryTransport, constant_coins, peek
 
-from rappor.protocol.wire import Report, parse_upload
+from rappor.protocol.wire import parse_upload
 
 DAY = 86400.0
+START = FixedClock("2026-11-18T12:00:00")()
+"""Where the clock of these tests stands."""
 LATE = constant_coins(2**32 - 1)
 EARLY = constant_coins(0)
 
@@ -33,10 +37,11 @@ def put_by(open_client: Opener, *values: str) -> None:
     client.close()
 
 
-def retry_at(client: Client) -> float:
-    """Return when the pending upload is due."""
-    with client._store.reading() as db:
-        return float(db.execute("SELECT retry_at FROM upload WHERE NOT settled").fetchone()[0])
+def retry_at(folder: Path) -> float:
+    """Return when the background sender tries the pending upload again."""
+    pending = peek(folder).pending
+    assert pending is not None
+    return pending.retry_at
 
 
 def test_upload_holds_at_most_one_report_of_each_metric(open_client: Opener) -> None:
@@ -57,18 +62,17 @@ def test_upload_holds_at_most_one_report_of_each_metric(open_client: Opener) -> 
     assert len(set(ids_of(transport))) == 3
 
 
-def test_uploads_are_those_of_the_protocol(open_client: Opener) -> None:
+def test_uploads_are_those_of_the_protocol(open_client: Opener, tmp_path: Path) -> None:
     """The strict reader takes what left the device, bit for bit what was spooled."""
     transport = MemoryTransport()
     metric = metric_of()
     client = open_client(metric, transport=transport)
     client.record("page", "x")
-    with client._store.reading() as db:
-        (bits,) = db.execute("SELECT bits FROM report").fetchone()
+    (report,) = peek(tmp_path / "device").waiting
     assert client.flush()
     upload_id, reports = parse_upload(transport.bodies[0], client.registry.lookup)
     assert upload_id == ids_of(transport)[0]
-    assert [report.bits for report in reports if isinstance(report, Report)] == [bits]
+    assert reports == [report]
 
 
 def test_retry_repeats_the_same_bytes(open_client: Opener) -> None:
@@ -99,43 +103,44 @@ def test_statuses_that_no_repetition_changes_drop(status: int, open_client: Open
 
 
 @pytest.mark.parametrize("status", [301, 401, 403, 404, 408, 425, 429, 500, 502, 503, 504])
-def test_other_statuses_wait(status: int, open_client: Opener, clock: FixedClock) -> None:
-    """The upload stays, backs off, and is accepted when its time has come."""
+def test_other_statuses_wait(status: int, open_client: Opener, tmp_path: Path) -> None:
+    """The upload stays, backs off, and is accepted under the same id."""
     transport = MemoryTransport([Answer(status=status)])
     client = open_client(transport=transport, coins=LATE)
     client.record("page", "x")
     assert not client.flush(timeout=0.0)
     assert client.waiting() == 1
-    assert not client.flush(timeout=0.0)  # not due yet
     assert len(transport.bodies) == 1
-    clock.advance(seconds=5.1)
+    assert retry_at(tmp_path / "device") == pytest.approx(START + 5.0)
     assert client.flush()
     assert ids_of(transport)[0] == ids_of(transport)[1]
 
 
 def test_backoff_doubles_up_to_an_hour_and_jitters_fully(
-    open_client: Opener, clock: FixedClock
+    open_client: Opener, clock: FixedClock, tmp_path: Path
 ) -> None:
     """Uniform between nothing and 5 seconds times 2^(attempts - 1), an hour at most."""
+    folder = tmp_path / "device"
     transport = MemoryTransport([None] * 40)
     client = open_client(transport=transport, coins=LATE)
     client.record("page", "x")
     waits = []
     for _ in range(14):
         client.flush(timeout=0.0)
-        waits.append(retry_at(client) - clock())
-        clock.now = retry_at(client)
+        waits.append(retry_at(folder) - clock())
+        clock.now = retry_at(folder)
     expected = [min(5.0 * 2**i, 3600.0) for i in range(14)]
     assert waits == pytest.approx(expected, rel=1e-6)
     client.close()
     early = open_client(transport=transport, coins=EARLY)
     assert not early.flush(timeout=0.0)
     assert len(transport.bodies) == 15
-    assert retry_at(early) == clock()
+    assert retry_at(folder) == clock()
 
 
-def test_retry_after_is_honoured(open_client: Opener, clock: FixedClock) -> None:
+def test_retry_after_is_honoured(open_client: Opener, clock: FixedClock, tmp_path: Path) -> None:
     """Not a moment before; and no collector can silence a device for longer than a day."""
+    folder = tmp_path / "device"
     script = [Answer(status=503, retry_after=120.0), Answer(status=429, retry_after=1e9)]
     transport = MemoryTransport(script)
     put_by(open_client, "x")
@@ -147,7 +152,7 @@ def test_retry_after_is_honoured(open_client: Opener, clock: FixedClock) -> None
     clock.advance(seconds=1)
     assert not client.flush(timeout=0.05)
     assert len(transport.bodies) == 2
-    assert retry_at(client) - clock() <= DAY
+    assert retry_at(folder) - clock() <= DAY
     clock.advance(days=1)
     assert client.flush()
 
@@ -222,15 +227,16 @@ def test_clock_set_back_does_not_stop_the_sender(open_client: Opener, clock: Fix
     assert client.flush()
 
 
-def test_spool_is_bounded_in_number(open_client: Opener) -> None:
+def test_spool_is_bounded_in_number(open_client: Opener, tmp_path: Path) -> None:
     """The oldest go first and are counted."""
     client = open_client(limits=SpoolLimits(reports=5))
+    recorded = []
     for _ in range(12):
         assert client.record("page", "x") is Outcome.RECORDED
+        recorded.append(peek(tmp_path / "device").waiting[-1].bits)
     assert client.waiting() == 5
     assert client.counters()["dropped_full"] == 7
-    with client._store.reading() as db:
-        assert [row[0] for row in db.execute("SELECT seq FROM report")] == [8, 9, 10, 11, 12]
+    assert [report.bits for report in peek(tmp_path / "device").waiting] == recorded[-5:]
 
 
 def test_spool_is_bounded_in_bytes(open_client: Opener) -> None:
@@ -392,28 +398,19 @@ def test_background_sender_releases_held_reports(open_client: Opener, clock: Fix
 # Disks that fail
 
 
-def break_store(client: Client, monkey: str) -> None:
-    """Make every further write of a client fail as a full or read-only disk does."""
-    client._store.close()
-    with client._store._lock:
-        connection = client._store._connection()
-        if monkey == "full":
-            (pages,) = connection.execute("PRAGMA page_count").fetchone()
-            connection.execute(f"PRAGMA max_page_count = {pages}")
-        else:
-            connection.execute("PRAGMA query_only = ON")
-
-
-@pytest.mark.parametrize("failure", ["full", "read-only"])
+@pytest.mark.parametrize("breaking", [full_disk, refusing_disk])
 def test_failing_disk_does_not_reach_the_host(
-    failure: str, open_client: Opener, caplog: pytest.LogCaptureFixture
+    breaking: Callable[[Path], contextlib.AbstractContextManager[None]],
+    open_client: Opener,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A counter and a log line without a value; what was there stays; later it goes on."""
     transport = MemoryTransport()
     client = open_client(transport=transport)
     client.record("page", "first")
-    break_store(client, failure)
-    outcomes = [client.record("page", f"telltale {i}") for i in range(400)]
+    with breaking(tmp_path / "device"):
+        outcomes = [client.record("page", f"telltale {i}") for i in range(400)]
     assert outcomes[-1] is Outcome.FAILED
     failed = outcomes.count(Outcome.FAILED)
     assert client.counters()["storage_failures"] == failed
@@ -433,7 +430,7 @@ def test_folder_that_cannot_be_made_does_not_reach_the_host(
     assert client.record("page", "x") is Outcome.FAILED
     assert client.counters() == {"storage_failures": 2}
     assert caplog.text.count("telemetry could not be stored") == 2
-    assert client.flush(timeout=0.0) is False
+    assert client.flush(timeout=0.0).reason is FlushReason.FAILED
 
 
 def test_database_of_another_version_is_left_alone(
@@ -441,10 +438,8 @@ def test_database_of_another_version_is_left_alone(
 ) -> None:
     """Nothing is recorded into it and nothing in it is changed."""
     open_client().close()
-    path = tmp_path / "device" / "telemetry.sqlite3"
-    with sqlite3.connect(path) as db:
+    with database(tmp_path / "device") as db:
         db.execute("PRAGMA user_version = 99")
-    db.close()
     client = open_client()
     assert client.record("page", "x") is Outcome.FAILED
     assert "DatabaseError" in caplog.text

@@ -52,6 +52,7 @@ def test_client_sends_what_the_vectors_say(number: int, tmp_path: Path) -> None:
         tmp_path / "device",
         registry=Registry([metric_of(row["metric"], params, epoch=epoch)]),
         transport=transport,
+        consent=True,
         caps=UNCAPPED,
         max_delay=3600.0,
         clock=FixedClock(day),

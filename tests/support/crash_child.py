@@ -41,12 +41,13 @@ def fast_clock(started: float) -> float:
 
 
 def main(folder: str, collector: str, process: int, started: float) -> None:
-    """Record for ever."""
+    """Record until the process is killed."""
     coins = Numbered()
     client = Client.open(
         folder,
         registry=Registry([metric_of("one"), metric_of("two")]),
         collector=collector,
+        consent=True,
         caps=UNCAPPED,
         limits=SpoolLimits(reports=100),
         max_delay=5.0,

@@ -24,6 +24,7 @@ def main(registry_path: str, url: str, folder: str) -> None:
             Path(folder) / str(i),
             registry=registry,
             transport=transport,
+            consent=True,
             caps=UNCAPPED,
             max_delay=3600.0,
         )

@@ -1,30 +1,78 @@
-"""Metrics and settings that the tests of the device share."""
+"""Metrics, settings and disks that the tests of the device share."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from rappor_client import Caps, Client
+from rappor_client.secret_file import SecretFile
 
 from rappor import Metric, Params
 
-UNCAPPED = Caps(patterns=float("inf"), epsilon=float("inf"), lifetime=float("inf"))
+UNCAPPED = Caps(patterns=float("inf"), epsilon_inf=float("inf"), total=float("inf"))
 BALANCED = dataclasses.replace(Params.profile("balanced"), m=1)
 """In one cohort the same values share their bits in every run; in many, now and then others."""
 BOOLEAN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+DATABASE = "telemetry.sqlite3"
 
 Opener = Callable[..., Client]
 """(*metrics, folder=..., **settings of Client.open) -> a client on one folder of a test."""
 
 
 def metric_of(name: str = "page", params: Params = BALANCED, **fields: Any) -> Metric:
-    """Make a metric that lasts until 2030."""
+    """Return a metric that lasts until 2030."""
     given: dict[str, Any] = {
         "expires": datetime.date(2030, 12, 31),
         "description": "a",
         "owner": "b",
     } | fields
     return Metric(name=name, params=params, **given)
+
+
+def secret_of(folder: Path) -> bytes:
+    """Return the secret as the folder's file holds it."""
+    return SecretFile(folder).read()
+
+
+@contextlib.contextmanager
+def database(folder: Path) -> Iterator[sqlite3.Connection]:
+    """Open a device's database beside its client; keep what the block writes."""
+    db = sqlite3.connect(folder / DATABASE)
+    try:
+        with db:
+            yield db
+    finally:
+        db.close()
+
+
+@contextlib.contextmanager
+def refusing_disk(folder: Path) -> Iterator[None]:
+    """Let the database refuse every further report while the block runs."""
+    refuse = "BEFORE INSERT ON report BEGIN SELECT RAISE(ABORT, 'refused'); END"
+    with database(folder) as db:
+        db.execute(f"CREATE TRIGGER refusing {refuse}")
+    try:
+        yield
+    finally:
+        with database(folder) as db:
+            db.execute("DROP TRIGGER refusing")
+
+
+@contextlib.contextmanager
+def full_disk(folder: Path) -> Iterator[None]:
+    """Let no file of this process grow past the database's largest while the block runs."""
+    import resource  # noqa: PLC0415 - POSIX only
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    largest = max(path.stat().st_size for path in folder.iterdir())
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

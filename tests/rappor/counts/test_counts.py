@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import datetime
 import hashlib
 import json
 import math
@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rappor.counts.counts import Counts
+from rappor.engines import write_parquet
 from rappor.errors import FileError, MetricError, ParamsError, ReportError
 from rappor.protocol.params import Params
 from rappor.protocol.wire import Report
@@ -70,8 +71,9 @@ def test_counts_cannot_be_changed_from_outside() -> None:
     assert counts == small()
     with pytest.raises(ValueError, match="read-only"):
         counts.ones[0, 0] = 4
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        counts.metric = "site"  # type: ignore[misc]
+    for name in ("params", "ones", "reports", "metric"):
+        with pytest.raises(AttributeError):
+            setattr(counts, name, getattr(counts, name))
 
 
 def test_counts_travel_between_processes() -> None:
@@ -175,8 +177,10 @@ def test_a_report_of_another_collection_is_not_counted() -> None:
     """Fingerprint and metric of every report are compared."""
     with pytest.raises(ReportError, match=f"params must be {PARAMS.fingerprint}, got a report"):
         Counts.from_reports([report(0, 0, params=OTHER)], PARAMS, "page")
-    with pytest.raises(ReportError, match="metric must be 'page', got a report of 'site'"):
+    with pytest.raises(ReportError, match=r"metric must be 'page', got a report of 'site'$"):
         Counts.from_reports([report(0, 0, metric="site")], PARAMS, "page")
+    with pytest.raises(ReportError, match="got a report of 'site'; give metric='site'"):
+        Counts.from_reports([report(0, 0, metric="site")], PARAMS)
 
 
 def test_packed_reports_are_counted() -> None:
@@ -449,6 +453,19 @@ def test_a_wrong_arrow_table_is_refused(reason: str) -> None:
     """Metadata, columns, types, nulls, cohorts and numbers are checked."""
     with pytest.raises(FileError, match=f"Arrow table: .*{reason}"):
         Counts.from_arrow(wrong_tables()[reason])
+
+
+def test_reports_are_not_taken_for_counts(tmp_path: Path) -> None:
+    """Both ways to read counts name what adds reports up."""
+    path = tmp_path / "reports.parquet"
+    day, batches = datetime.date(2026, 11, 21), [(np.zeros((1, 1), np.uint8), np.array([0]))]
+    write_parquet(path, batches, params=PARAMS, metric="page", day=day)
+    with pytest.raises(
+        FileError, match=r"reports, not counts: .* rappor.engines.aggregate_parquet"
+    ):
+        Counts.from_parquet(path)
+    with pytest.raises(FileError, match=r"Parquet file, not a counts file: .*Counts.from_parquet"):
+        Counts.load(path)
 
 
 def test_a_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:

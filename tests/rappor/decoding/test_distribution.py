@@ -23,62 +23,62 @@ PARAMS = Params(k=32, h=2, m=8, f=0.25, p=0.2, q=0.6)
 PRIOR = Prior(means=np.array([0.5, 4.0, 30.0]), weights=np.array([0.6, 0.1, 0.2, 0.1]))
 
 
-def above(share: float, standing: float) -> float:
-    """Return the posterior chance of more than `share`, by numerical integration of Bayes."""
+def above(share: float, z: float) -> float:
+    """Return the posterior probability of more than `share`, by numerical integration of Bayes."""
 
     def joint(value: float) -> float:
         parts = PRIOR.weights[1:] * stats.expon.pdf(value, scale=PRIOR.means)
-        return float(stats.norm.pdf(standing - value) * parts.sum())
+        return float(stats.norm.pdf(z - value) * parts.sum())
 
-    end = max(standing, 0.0) + 12.0
-    absent = float(PRIOR.weights[0] * stats.norm.pdf(standing))
+    end = max(z, 0.0) + 12.0
+    absent = float(PRIOR.weights[0] * stats.norm.pdf(z))
     upper = integrate.quad(joint, share, end, epsabs=1e-300, epsrel=1e-10, limit=200)[0]
     lower = integrate.quad(joint, 0.0, share, epsabs=1e-300, epsrel=1e-10, limit=200)[0]
     return float(upper / (absent + lower + upper))
 
 
-@pytest.mark.parametrize("standing", [-6.0, -1.0, 0.0, 1.0, 2.0, 2.5, 3.0, 5.0, 9.0, 20.0])
-def test_the_share_is_the_quantile_of_the_posterior(standing: float) -> None:
+@pytest.mark.parametrize("z", [-6.0, -1.0, 0.0, 1.0, 2.0, 2.5, 3.0, 5.0, 9.0, 20.0])
+def test_the_share_is_the_quantile_of_the_posterior(z: float) -> None:
     """Where the posterior puts more than the quantile on zero it is zero, else it splits there."""
-    share = float(posterior_quantile(PRIOR, np.array([standing]))[0])
+    share = float(posterior_quantile(PRIOR, np.array([z]))[0])
     if share == 0:
-        assert above(0.0, standing) <= 1 - QUANTILE + 1e-6
+        assert above(0.0, z) <= 1 - QUANTILE + 1e-6
     else:
-        assert above(share, standing) == pytest.approx(1 - QUANTILE, abs=1e-6)
+        assert above(share, z) == pytest.approx(1 - QUANTILE, abs=1e-6)
 
 
-def log_likelihood(prior: Prior, standing: NDArray[np.float64]) -> float:
+def log_likelihood(prior: Prior, z: NDArray[np.float64]) -> float:
     """Return the log-likelihood of estimates, by integrals of the convolution in closed form."""
-    parts = [stats.exponnorm.pdf(standing, mean) for mean in prior.means]
-    densities = [stats.norm.pdf(standing), *parts]
+    parts = [stats.exponnorm.pdf(z, mean) for mean in prior.means]
+    densities = [stats.norm.pdf(z), *parts]
     return float(np.log(np.array(densities).T @ prior.weights).sum())
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_prior_is_near_the_largest_likelihood(seed: int) -> None:
     """No exchange of a hundredth between two parts gains more than the absent that count in."""
-    chance = np.random.default_rng(seed)
-    truth = np.where(chance.random(2000) < 0.7, 0.0, chance.exponential(8.0, 2000))
-    standing = np.sort(truth + chance.normal(size=2000))
-    prior = fit_prior(standing, np.ones(2000, dtype=np.int64))
+    rng = np.random.default_rng(seed)
+    truth = np.where(rng.random(2000) < 0.7, 0.0, rng.exponential(8.0, 2000))
+    z = np.sort(truth + rng.normal(size=2000))
+    prior = fit_prior(z, np.ones(2000, dtype=np.int64))
     assert prior.weights.sum() == pytest.approx(1)
-    best = log_likelihood(prior, standing)
+    best = log_likelihood(prior, z)
     for giver in np.flatnonzero(prior.weights > 0.01):
         for taker in range(len(prior.weights)):
             moved = prior.weights.copy()
             moved[giver] -= 0.01
             moved[taker] += 0.01
             # Two absent candidates counted in and finite steps leave less than one nat.
-            assert log_likelihood(Prior(means=prior.means, weights=moved), standing) < best + 1
+            assert log_likelihood(Prior(means=prior.means, weights=moved), z) < best + 1
 
 
 def test_a_curve_that_rises_with_the_estimate() -> None:
     """A larger estimate never gets a smaller share, and no share exceeds it by much."""
-    standing = np.linspace(-8, 60, 2000)
-    shares = posterior_quantile(PRIOR, standing)
+    z = np.linspace(-8, 60, 2000)
+    shares = posterior_quantile(PRIOR, z)
     assert (np.diff(shares) >= -1e-9).all()
     # The 60 % quantile of a flat posterior lies a quarter of a standard error above.
-    assert (shares <= np.maximum(standing, 0) + stats.norm.ppf(QUANTILE) + 1e-6).all()
+    assert (shares <= np.maximum(z, 0) + stats.norm.ppf(QUANTILE) + 1e-6).all()
 
 
 @given(

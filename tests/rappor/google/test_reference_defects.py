@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from google_clients import permanent_python
 from scipy import stats
 
 from rappor import (
@@ -36,7 +37,6 @@ from rappor.candidates.google_hashing import LAYOUT
 from rappor.cli.app import run
 from rappor.google import files
 from rappor.google.effective_noise import effective_f
-from rappor.google.randomizer import permanent_python
 from rappor.protocol.randomizer import instantaneous_response, permanent, permanent_response
 
 GOOGLE = Path(__file__).parent / "data"

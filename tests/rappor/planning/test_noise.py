@@ -1,4 +1,4 @@
-"""The noise that is chosen: best of its privacy, never over it, and the figures of FACTS."""
+"""The noise that is chosen: the best of its budget, never over it, and known figures."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from hypothesis import strategies as st
 
 from rappor import Params, ParamsError, epsilon_1, epsilon_inf, epsilon_n
 from rappor.planning.detection_limit import detection_limit, rare_variance, standard_error
-from rappor.planning.noise import choose_noise, choose_published, enough_lifetime, optimum, shortest
+from rappor.planning.noise import (
+    choose_noise,
+    choose_published,
+    enough_epsilon_inf,
+    optimum,
+    shortest,
+)
 from rappor.protocol.params import PROFILES, threshold
 
-ONE, EVER = 1.0743, 2 * 2 * math.log(3)
+ONE, INF = 1.0743, 2 * 2 * math.log(3)
 """The losses of [EPK14] section 5.2, eps_1 and eps_inf."""
 
 PAPER = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75)
@@ -40,26 +46,26 @@ def test_no_loss_is_exceeded(
     pair: tuple[float, float], h: int, symmetric: bool, crowded: bool
 ) -> None:
     """After rounding to 32 bits both losses are at most what was asked, and hardly less."""
-    epsilon, lifetime = pair
-    made = choose_noise(epsilon, lifetime, k=32, h=h, symmetric=symmetric, crowded=crowded)
-    assert epsilon_1(made) <= epsilon
-    assert epsilon_inf(made) <= lifetime * (1 + 1e-15)
-    if epsilon < 10 * h and lifetime < 20 * h:  # beyond, 32-bit coins end
-        assert epsilon_1(made) >= epsilon * 0.997
-        assert epsilon_inf(made) >= lifetime * 0.999
+    one, inf = pair
+    params = choose_noise(one, inf, k=32, h=h, symmetric=symmetric, crowded=crowded)
+    assert epsilon_1(params) <= one
+    assert epsilon_inf(params) <= inf * (1 + 1e-15)
+    if one < 10 * h and inf < 20 * h:  # beyond, 32-bit coins end
+        assert epsilon_1(params) >= one * 0.997
+        assert epsilon_inf(params) >= inf * 0.999
     if symmetric:
-        assert made.p + made.q == pytest.approx(1, abs=1e-8)
+        assert params.p + params.q == pytest.approx(1, abs=1e-8)
 
 
 @given(st.floats(0.01, 0.98), st.floats(0, 0.9), st.floats(0.05, 1), st.sampled_from([1, 2, 4]))
 def test_no_design_of_the_same_privacy_is_better(f: float, p: float, up: float, h: int) -> None:
     """Whatever f, p and q: the one chosen for its losses has no larger variance."""
     other = Params(k=128, h=h, m=1, f=f, p=p, q=p + (1 - p) * up)
-    epsilon, lifetime = epsilon_1(other), epsilon_inf(other)
-    assume(0.05 <= epsilon <= lifetime <= 40)
-    best = choose_noise(epsilon, lifetime, h=h)
+    one, inf = epsilon_1(other), epsilon_inf(other)
+    assume(0.05 <= one <= inf <= 40)
+    best = choose_noise(one, inf, h=h)
     assert rare_variance(best) <= rare_variance(other) * (1 + ROUNDING)
-    crowded = choose_noise(epsilon, lifetime, h=h, crowded=True)
+    crowded = choose_noise(one, inf, h=h, crowded=True)
     assert crowded_variance(crowded) <= crowded_variance(other) * (1 + ROUNDING)
     assert crowded_variance(crowded) <= crowded_variance(best) * (1 + ROUNDING)
 
@@ -75,13 +81,13 @@ def test_more_hash_functions_never_help(pair: tuple[float, float]) -> None:
 
 
 @given(st.floats(0.05, 8), st.floats(0, 3))
-def test_the_optimum_is_reached_where_the_lifetime_allows(epsilon: float, more: float) -> None:
+def test_the_optimum_is_reached_where_epsilon_inf_allows(epsilon: float, more: float) -> None:
     """From eps_inf = 2 ln((e^eps + 1)/2) on the permanent response costs nothing."""
     edge = max(2 * math.log((math.exp(epsilon) + 1) / 2), epsilon)
-    made = choose_noise(epsilon, min(edge * (1 + more) + 1e-9, 40))
-    assert made.q_star == pytest.approx(0.5, abs=1e-6)
-    assert made.p_star == pytest.approx(1 / (math.exp(epsilon) + 1), abs=1e-6)
-    assert rare_variance(made) == pytest.approx(optimum(epsilon), rel=ROUNDING)
+    params = choose_noise(epsilon, min(edge * (1 + more) + 1e-9, 40))
+    assert params.q_star == pytest.approx(0.5, abs=1e-6)
+    assert params.p_star == pytest.approx(1 / (math.exp(epsilon) + 1), abs=1e-6)
+    assert rare_variance(params) == pytest.approx(optimum(epsilon), rel=ROUNDING)
     assert optimum(epsilon) == pytest.approx(
         4 * math.exp(epsilon) / (math.exp(epsilon) - 1) ** 2, rel=1e-12
     )
@@ -89,18 +95,18 @@ def test_the_optimum_is_reached_where_the_lifetime_allows(epsilon: float, more: 
 
 @pytest.mark.parametrize("h", [1, 2, 3])
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
-def test_enough_lifetime_is_the_least_that_is_enough(epsilon: float, h: int) -> None:
+def test_enough_epsilon_inf_is_the_least_that_is_enough(epsilon: float, h: int) -> None:
     """Above it the variance of a rare string stays, below it grows."""
 
-    def variance(lifetime: float) -> float:
-        return rare_variance(choose_noise(epsilon, lifetime, h=h))
+    def variance(inf: float) -> float:
+        return rare_variance(choose_noise(epsilon, inf, h=h))
 
-    enough = enough_lifetime(epsilon, h=h)
+    enough = enough_epsilon_inf(epsilon, h=h)
     assert variance(1.001 * enough) == pytest.approx(variance(3 * enough), rel=1e-5)
     assert variance((epsilon + enough) / 2) > variance(enough) * (1 + 1e-5)
 
 
-def test_a_short_lifetime_costs() -> None:
+def test_a_small_epsilon_inf_costs() -> None:
     """Below it p is 0, and with both losses equal q is 1: one report is the whole response."""
     short = choose_noise(3, 3.5)
     assert short.t_p <= 1
@@ -110,21 +116,21 @@ def test_a_short_lifetime_costs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "one", "ever"), [("strict", 1, 2), ("balanced", 2, 4), ("accurate", 4, 8)]
+    ("name", "one", "inf"), [("strict", 1, 2), ("balanced", 2, 4), ("accurate", 4, 8)]
 )
-def test_named_profiles_are_what_the_planner_chooses(name: str, one: float, ever: float) -> None:
+def test_named_profiles_are_what_the_planner_chooses(name: str, one: float, inf: float) -> None:
     """To the six digits that they are written with."""
-    made = choose_noise(one, ever)
+    params = choose_noise(one, inf)
     for letter, value in PROFILES[name].items():
-        assert abs(getattr(made, letter) - value) < 1e-6, letter
-    assert [round(getattr(made, x), 6) for x in "fp"] == [PROFILES[name][x] for x in "fp"]
+        assert abs(getattr(params, letter) - value) < 1e-6, letter
+    assert [round(getattr(params, x), 6) for x in "fp"] == [PROFILES[name][x] for x in "fp"]
 
 
 def test_variances_at_equal_privacy() -> None:
-    """FACTS section 2: at (1.0743, 4.394), designs of one and two hash functions."""
-    asymmetric, symmetric = choose_noise(ONE, EVER), choose_noise(ONE, EVER, symmetric=True)
-    two = choose_noise(ONE, EVER, h=2)
-    published = choose_published(ONE, EVER)
+    """At (1.0743, 4.394), designs of one and two hash functions."""
+    asymmetric, symmetric = choose_noise(ONE, INF), choose_noise(ONE, INF, symmetric=True)
+    two = choose_noise(ONE, INF, h=2)
+    published = choose_published(ONE, INF)
     assert published is not None
     assert round(rare_variance(PAPER), 3) == 7.875
     assert round(rare_variance(published), 2) == 7.87
@@ -139,18 +145,18 @@ def test_variances_at_equal_privacy() -> None:
     assert round(rare_variance(exact), 3) == 6.768
     assert round(rare_variance(two) / rare_variance(asymmetric), 2) == 2.15
     assert round(rare_variance(PAPER) / rare_variance(exact), 2) == 1.16
-    assert round(enough_lifetime(ONE), 3) == 1.350
+    assert round(enough_epsilon_inf(ONE), 3) == 1.350
 
 
 def test_equal_means_equal_at_one_report_and_at_infinity() -> None:
-    """FACTS section 2: in between, one hash function spends slightly more."""
-    assert round(epsilon_n(choose_noise(ONE, EVER), 5), 3) == 3.744
-    assert round(epsilon_n(choose_noise(ONE, EVER, symmetric=True), 5), 3) == 3.879
+    """In between, one hash function spends slightly more."""
+    assert round(epsilon_n(choose_noise(ONE, INF), 5), 3) == 3.744
+    assert round(epsilon_n(choose_noise(ONE, INF, symmetric=True), 5), 3) == 3.879
     assert round(epsilon_n(PAPER, 5), 3) == 3.656
 
 
 def test_limits_of_the_published_collections() -> None:
-    """FACTS section 2: [EPK14] 5.2, 5.3 and 5.4."""
+    """[EPK14] 5.2, 5.3 and 5.4."""
     assert round(standard_error(PAPER, 1_000_000)) == 2806
     processes = Params(k=128, h=2, m=8, f=0.5, p=0.5, q=0.75)
     assert abs(standard_error(processes, 186_792) - 1212) < 1.5
@@ -169,24 +175,24 @@ def test_published_designs_end_where_half_is_too_much_noise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "lifetime", "reason"),
+    ("one", "inf", "reason"),
     [
-        (0, 1, "epsilon must be a number in"),
-        (-1, 1, "epsilon must be a number in"),
-        (math.nan, 1, "epsilon must be a number in"),
-        (41, 41, "epsilon must be a number in"),
-        (math.inf, math.inf, "epsilon must be a number in"),
-        (1, math.inf, "lifetime must be a number in"),
-        (1, math.nan, "lifetime must be a number in"),
-        (True, 1, "epsilon must be a number in"),
-        (2, 1, "lifetime must be at least epsilon"),
+        (0, 1, "epsilon_1 must be a number in"),
+        (-1, 1, "epsilon_1 must be a number in"),
+        (math.nan, 1, "epsilon_1 must be a number in"),
+        (41, 41, "epsilon_1 must be a number in"),
+        (math.inf, math.inf, "epsilon_1 must be a number in"),
+        (1, math.inf, "epsilon_inf must be a number in"),
+        (1, math.nan, "epsilon_inf must be a number in"),
+        (True, 1, "epsilon_1 must be a number in"),
+        (2, 1, "epsilon_inf must be at least epsilon_1"),
     ],
 )
-def test_impossible_losses_are_refused(epsilon: float, lifetime: float, reason: str) -> None:
+def test_impossible_losses_are_refused(one: float, inf: float, reason: str) -> None:
     """Each in one sentence that names the number."""
     for choose in (choose_noise, choose_published):
         with pytest.raises(ParamsError, match=reason):
-            choose(epsilon, lifetime)
+            choose(one, inf)
 
 
 @given(st.integers(0, 1 << 32))

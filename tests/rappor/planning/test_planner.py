@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from rappor import (
-    Crowd,
     DecodeError,
+    Frequencies,
     MetricError,
     Params,
     ParamsError,
@@ -47,64 +47,66 @@ def exact_zipf(n: int, exponent: float) -> np.ndarray[Any, np.dtype[np.float64]]
 @pytest.mark.parametrize("n", [1, 7, 1000, 1001, 30_000])
 def test_zipf_in_classes_is_zipf(n: int, exponent: float) -> None:
     """Number, sum and sum of squares of the strings are those of the exact table."""
-    crowd = Crowd.zipf(n, exponent)
+    frequencies = Frequencies.zipf(n, exponent)
     exact = exact_zipf(n, exponent)
-    assert crowd.n_candidates == n == crowd.asked.sum()
-    assert crowd.asked @ crowd.shares == pytest.approx(1, abs=1e-12)
-    assert crowd.asked @ crowd.shares**2 == pytest.approx(exact @ exact, rel=1e-4)
-    assert crowd.shares[0] == pytest.approx(exact[0], rel=1e-6)
-    assert crowd.shares[-1] == pytest.approx(exact[-1], rel=0.03)
+    assert frequencies.n_candidates == n == frequencies.candidates.sum()
+    assert frequencies.candidates @ frequencies.shares == pytest.approx(1, abs=1e-12)
+    assert frequencies.candidates @ frequencies.shares**2 == pytest.approx(exact @ exact, rel=1e-4)
+    assert frequencies.shares[0] == pytest.approx(exact[0], rel=1e-6)
+    assert frequencies.shares[-1] == pytest.approx(exact[-1], rel=0.03)
 
 
 def test_a_table_gives_its_largest_strings_to_the_candidates() -> None:
-    """In any order; candidates beyond the table are absent, strings beyond them unasked."""
-    crowd = Crowd.of_shares([1, 4, 0, 2, 1], 2)
-    assert crowd.asked @ crowd.shares == pytest.approx(6 / 8)
-    assert crowd.unasked @ crowd.shares == pytest.approx(2 / 8)
-    assert (crowd.asked.sum(), crowd.unasked.sum(), crowd.absent) == (2, 2, 0)
-    assert Crowd.of_shares([1, 4, 2], 10).absent == 7
-    assert Crowd.of_shares([1, 4, 2], 10, n_held=2).absent == 8
+    """In any order; candidates beyond the table are absent."""
+    frequencies = Frequencies.of_shares([1, 4, 0, 2, 1], 2)
+    assert frequencies.candidates @ frequencies.shares == pytest.approx(6 / 8)
+    assert frequencies.non_candidates @ frequencies.shares == pytest.approx(2 / 8)
+    assert (frequencies.candidates.sum(), frequencies.non_candidates.sum()) == (2, 2)
+    assert frequencies.absent == 0
+    assert Frequencies.of_shares([1, 4, 2], 10).absent == 7
+    assert Frequencies.of_shares([1, 4, 2], 10, n_present=2).absent == 8
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=7), st.floats(0.01, 0.5))
-def test_level_of_a_bit_has_its_exact_law(parts: list[int], density: float) -> None:
+def test_level_of_a_bit_has_its_exact_distribution(parts: list[int], density: float) -> None:
     """Shares on the grid: every subset of strings is enumerated."""
     shares = np.array(parts) / 4096
-    crowd = Crowd(shares=shares, asked=np.ones(len(parts)), unasked=np.zeros(len(parts)), absent=0)
+    every, none = np.ones(len(parts)), np.zeros(len(parts))
+    frequencies = Frequencies(shares=shares, candidates=every, non_candidates=none, absent=0)
     exact: dict[int, float] = {}
     for subset in itertools.product([0, 1], repeat=len(parts)):
         level = sum(n for n, here in zip(parts, subset, strict=True) if here)
-        chance = math.prod(density if here else 1 - density for here in subset)
-        exact[level] = exact.get(level, 0.0) + chance
-    levels, chances = bit_levels(crowd, density)
-    found = dict(zip(np.rint(levels * 4096).astype(int), chances, strict=True))
-    for level, chance in exact.items():
-        assert found.get(level, 0.0) == pytest.approx(chance, abs=1e-11)
+        probability = math.prod(density if here else 1 - density for here in subset)
+        exact[level] = exact.get(level, 0.0) + probability
+    levels, probabilities = bit_levels(frequencies, density)
+    found = dict(zip(np.rint(levels * 4096).astype(int), probabilities, strict=True))
+    for level, probability in exact.items():
+        assert found.get(level, 0.0) == pytest.approx(probability, abs=1e-11)
 
 
 def test_level_of_a_bit_keeps_mean_and_variance_off_the_grid() -> None:
     """Mean d, variance d (1-d) sum of squares, for ten thousand strings by Zipf's law."""
-    crowd, density = Crowd.zipf(10_000), 1 / 64
-    levels, chances = bit_levels(crowd, density)
-    mean = levels @ chances
+    frequencies, density = Frequencies.zipf(10_000), 1 / 64
+    levels, probabilities = bit_levels(frequencies, density)
+    mean = levels @ probabilities
     assert mean == pytest.approx(density, rel=1e-9)
-    exact = density * (1 - density) * float(crowd.asked @ crowd.shares**2)
-    assert (levels - mean) ** 2 @ chances == pytest.approx(exact, rel=0.01)
+    exact = density * (1 - density) * float(frequencies.candidates @ frequencies.shares**2)
+    assert (levels - mean) ** 2 @ probabilities == pytest.approx(exact, rel=0.01)
 
 
 def test_error_is_the_mean_information_over_all_layouts() -> None:
     """Two strings that are surely found: their collisions are enumerated, nothing is hidden."""
     params, n, shares = BALANCED, 10_000_000, (0.75, 0.25)
-    question = Question(crowd=Crowd.of_shares(shares, 2), correction="bonferroni")
+    question = Question(frequencies=Frequencies.of_shares(shares, 2), correction="bonferroni")
     prediction = predict(params, n, question)
     assert prediction.found == pytest.approx(2)
     gap, d, rows = params.q_star - params.p_star, 1 / params.k, params.m * params.k
     information = 0.0
     for subset in itertools.product([0, 1], repeat=2):
-        chance = math.prod(d if here else 1 - d for here in subset)
+        probability = math.prod(d if here else 1 - d for here in subset)
         level = sum(share for share, here in zip(shares, subset, strict=True) if here)
         mean = params.p_star + gap * level
-        information += chance * n * gap**2 / (params.m * mean * (1 - mean))
+        information += probability * n * gap**2 / (params.m * mean * (1 - mean))
     information *= params.m * (1 - d) * (1 - 2 / rows)
     assert prediction.rare_error == pytest.approx(1 / math.sqrt(information), rel=1e-6)
 
@@ -116,11 +118,11 @@ def test_found_is_what_the_procedures_find_in_normal_scores(
 ) -> None:
     """Benjamini-Hochberg itself, run on independent scores of the predicted errors."""
     shares = exact_zipf(200, 1.0)
-    question = Question(crowd=Crowd.of_shares(shares, 400), correction=correction)
+    question = Question(frequencies=Frequencies.of_shares(shares, 400), correction=correction)
     prediction = predict(BALANCED, n_reports, question)
-    standing = np.concatenate([shares / prediction.rare_error, np.zeros(200)])
-    chance = np.random.default_rng(5)
-    p_values = stats.norm.sf(chance.normal(standing, size=(4000, 400)))
+    z = np.concatenate([shares / prediction.rare_error, np.zeros(200)])
+    rng = np.random.default_rng(5)
+    p_values = stats.norm.sf(rng.normal(z, size=(4000, 400)))
     if correction == "bh":
         p_values = stats.false_discovery_control(p_values, axis=1)
         detected = p_values <= 0.05
@@ -147,11 +149,11 @@ def test_found_in_the_data_of_the_paper(
 ) -> None:
     """Within one string, twice the standard error of 20 collections."""
     params = Params(k=128, **letters)
-    crowd = Crowd.of_shares(np.exp(-0.05 * np.arange(100)), 200)
+    frequencies = Frequencies.of_shares(np.exp(-0.05 * np.arange(100)), 200)
     for correction, found in (("bonferroni", bonferroni), ("bh", bh)):
-        question = Question(crowd=crowd, correction=correction)
-        made = assess(params, question, reports=1_000_000)
-        assert made.prediction.found == pytest.approx(found, abs=1)
+        question = Question(frequencies=frequencies, correction=correction)
+        planned = assess(params, question, reports=1_000_000)
+        assert planned.prediction.found == pytest.approx(found, abs=1)
 
 
 @settings(deadline=None, max_examples=40)
@@ -165,52 +167,52 @@ def test_found_in_the_data_of_the_paper(
 def test_parts_of_an_error_are_its_whole(
     n_reports: int, n_candidates: int, exponent: float, correction: str, h: int
 ) -> None:
-    """None is negative and they sum to one; no chance leaves [0, 1]."""
-    question = Question(crowd=Crowd.zipf(n_candidates, exponent), correction=correction)
+    """None is negative and they sum to one; no probability leaves [0, 1]."""
+    question = Question(frequencies=Frequencies.zipf(n_candidates, exponent), correction=correction)
     params = choose_noise(1, 3, k=64, h=h, m=64)
     prediction = predict(params, n_reports, question)
     assert sum(prediction.parts.values()) == pytest.approx(1)
     assert min(prediction.parts.values()) >= -1e-9
     assert 0 <= prediction.found <= n_candidates
-    assert np.all((prediction.chances >= 0) & (prediction.chances <= 1))
+    assert np.all((prediction.probabilities >= 0) & (prediction.probabilities <= 1))
     assert prediction.adjusted_width >= prediction.width * (1 - 1e-12)
 
 
 def test_plan_finds_the_asymmetric_design_and_prices_the_published_one() -> None:
     """At the losses of [EPK14] 5.2: h = 1, p* = .254586, q* = 1/2, and 2.5 times the variance."""
-    made = plan(200, epsilon=1.0743, lifetime=4.394449, reports=1_000_000)
-    params = made.params
+    planned = plan(200, epsilon_1=1.0743, epsilon_inf=4.394449, reports=1_000_000)
+    params = planned.params
     assert params.h == 1
     assert [params.f, params.p, params.q] == pytest.approx([0.2, 0.223909, 0.530677], abs=1e-6)
-    prices = {other.name: other for other in made.alternatives}
+    prices = {other.name: other for other in planned.alternatives}
     published = prices["h = 2, p = 1/2 [EPK14]"]
     assert (published.params.f, published.params.q) == pytest.approx((0.5, 0.75), abs=1e-5)
     assert round(published.excess, 1) == 2.5
     assert published.share is not None
-    assert made.share is not None
+    assert planned.share is not None
     # Shares detected go as the root of the variance, near enough.
-    assert published.share / made.share == pytest.approx(math.sqrt(published.excess), rel=0.12)
+    assert published.share / planned.share == pytest.approx(math.sqrt(published.excess), rel=0.12)
 
 
-@pytest.mark.parametrize(("one", "ever"), [(1, 2), (2, 4), (4, 8)])
+@pytest.mark.parametrize(("one", "inf"), [(1, 2), (2, 4), (4, 8)])
 @pytest.mark.parametrize("reports", [30_000, 1_000_000, 1_000_000_000])
-def test_a_rare_string_is_near_the_optimum(one: float, ever: float, reports: int) -> None:
+def test_a_rare_string_is_near_the_optimum(one: float, inf: float, reports: int) -> None:
     """Where no limit is set, all collisions together add at most what k and m may."""
-    made = plan(1000, epsilon=one, lifetime=ever, reports=reports)
-    assert 1 <= made.excess <= (1 + NEGLIGIBLE) ** 2 + 0.005 <= 1.1
-    assert epsilon_1(made.params) <= one
-    assert epsilon_inf(made.params) <= ever
+    planned = plan(1000, epsilon_1=one, epsilon_inf=inf, reports=reports)
+    assert 1 <= planned.excess <= (1 + NEGLIGIBLE) ** 2 + 0.005 <= 1.1
+    assert epsilon_1(planned.params) <= one
+    assert epsilon_inf(planned.params) <= inf
 
 
 def test_smaller_shapes_would_add_more_than_is_negligible() -> None:
     """Half the bits, or half the cohorts, exceed their allowance."""
-    made = plan(1000, epsilon=2, lifetime=4, reports=10_000_000)
-    params = made.params
-    whole = made.prediction.rare_error**2
+    planned = plan(1000, epsilon_1=2, epsilon_inf=4, reports=10_000_000)
+    params = planned.params
+    whole = planned.prediction.rare_error**2
     fewer_bits = choose_noise(2, 4, k=params.k // 2, m=4096)
     fewer_cohorts = choose_noise(2, 4, k=params.k, m=params.m // 2)
-    bits = predict(fewer_bits, 10_000_000, made.question).rare_error ** 2
-    cohorts = predict(fewer_cohorts, 10_000_000, made.question).rare_error ** 2
+    bits = predict(fewer_bits, 10_000_000, planned.question).rare_error ** 2
+    cohorts = predict(fewer_cohorts, 10_000_000, planned.question).rare_error ** 2
     assert bits * 10_000_000 > (1 + NEGLIGIBLE) * 0.724062
     assert cohorts > whole * (1 + NEGLIGIBLE / 2) * 0.99
 
@@ -219,33 +221,33 @@ def test_smaller_shapes_would_add_more_than_is_negligible() -> None:
 @pytest.mark.parametrize("share", [0.2, 0.01, 0.0007])
 def test_reports_for_a_share_detect_it_and_fewer_do_not(share: float, correction: str) -> None:
     """The two directions are each other's inverse, to the three digits that are given."""
-    question = Question(crowd=Crowd.zipf(500), correction=correction)
-    made = plan(question, epsilon=1, lifetime=3, share=share)
-    assert made.share is not None
-    assert made.share <= share
-    fewer = plan(question, epsilon=1, lifetime=3, reports=made.reports * 98 // 100)
+    question = Question(frequencies=Frequencies.zipf(500), correction=correction)
+    planned = plan(question, epsilon_1=1, epsilon_inf=3, share=share)
+    assert planned.share is not None
+    assert planned.share <= share
+    fewer = plan(question, epsilon_1=1, epsilon_inf=3, reports=planned.reports * 98 // 100)
     assert fewer.share is None or fewer.share > share
 
 
 def test_report_size_is_limited_on_request() -> None:
     """A byte or two, and the noise is then chosen for a crowded report."""
-    free = plan(1000, epsilon=2, lifetime=4, reports=1_000_000)
+    free = plan(1000, epsilon_1=2, epsilon_inf=4, reports=1_000_000)
     for most in (1, 2, 3, 16):
-        made = plan(1000, epsilon=2, lifetime=4, reports=1_000_000, max_bytes=most)
-        assert made.params.n_bytes <= most
-        assert made.excess >= free.excess * (1 - 1e-9)
-        plain = choose_noise(2, 4, k=made.params.k, m=made.params.m)
-        assert made.excess <= assess_excess(plain) * (1 + 1e-6)
-    assert made.params == free.params  # 16 bytes are no limit here
+        planned = plan(1000, epsilon_1=2, epsilon_inf=4, reports=1_000_000, max_bytes=most)
+        assert planned.params.n_bytes <= most
+        assert planned.excess >= free.excess * (1 - 1e-9)
+        plain = choose_noise(2, 4, k=planned.params.k, m=planned.params.m)
+        assert planned.excess <= assess_excess(plain) * (1 + 1e-6)
+    assert planned.params == free.params  # 16 bytes are no limit here
 
 
 def test_a_limited_report_is_filled() -> None:
     """Three bytes have 24 bits, and no fewer would do as well."""
-    made = plan(1000, epsilon=2, lifetime=4, reports=1_000_000, max_bytes=3)
-    assert made.params.k == 24
+    planned = plan(1000, epsilon_1=2, epsilon_inf=4, reports=1_000_000, max_bytes=3)
+    assert planned.params.k == 24
     for k in (16, 23):
-        fewer = choose_noise(2, 4, k=k, m=made.params.m, crowded=True)
-        assert assess_excess(fewer) > made.excess
+        fewer = choose_noise(2, 4, k=k, m=planned.params.m, crowded=True)
+        assert assess_excess(fewer) > planned.excess
 
 
 def assess_excess(params: Params) -> float:
@@ -255,27 +257,27 @@ def assess_excess(params: Params) -> float:
 
 def test_profiles_are_explained() -> None:
     """Assessing one shows that the best design of its losses is itself."""
-    made = assess(BALANCED, 1000, reports=1_000_000)
-    best = made.alternatives[1].params
+    planned = assess(BALANCED, 1000, reports=1_000_000)
+    best = planned.alternatives[1].params
     assert [best.f, best.p, best.q] == pytest.approx([BALANCED.f, BALANCED.p, BALANCED.q], abs=1e-6)
 
 
 def test_metric_block_loads_with_the_same_parameters() -> None:
     """To the last bit, whatever the losses; a dotted name is quoted."""
-    for epsilon, lifetime in ((0.3, 1.1), (1.0743, 4.394449), (3, 3), (5, 30)):
-        made = plan(50, epsilon=epsilon, lifetime=lifetime, reports=100_000)
+    for one, inf in ((0.3, 1.1), (1.0743, 4.394449), (3, 3), (5, 30)):
+        planned = plan(50, epsilon_1=one, epsilon_inf=inf, reports=100_000)
         for name in ("engine", "page.home"):
-            registry = Registry.loads(made.to_toml(name, expires=date(2030, 12, 31)))
-            assert registry.metric(name).params == made.params
+            registry = Registry.loads(planned.to_toml(name, expires=date(2030, 12, 31)))
+            assert registry.metric(name).params == planned.params
     with pytest.raises(MetricError, match="name must match"):
-        made.to_toml("No Name", expires=date(2030, 12, 31))
+        planned.to_toml("No Name", expires=date(2030, 12, 31))
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"epsilon": 0}, "epsilon must be a number in"),
-    ({"epsilon": math.inf}, "epsilon must be a number in"),
-    ({"epsilon": 5}, "lifetime must be at least epsilon"),
-    ({"lifetime": math.nan}, "lifetime must be a number in"),
+    ({"epsilon_1": 0}, "epsilon_1 must be a number in"),
+    ({"epsilon_1": math.inf}, "epsilon_1 must be a number in"),
+    ({"epsilon_1": 5}, "epsilon_inf must be at least epsilon_1"),
+    ({"epsilon_inf": math.nan}, "epsilon_inf must be a number in"),
     ({"reports": 0}, "reports must be an integer in"),
     ({"reports": 1.5}, "reports must be an integer in"),
     ({"reports": None}, "either reports or share must be given"),
@@ -293,7 +295,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("wrong", "reason"), BAD)
 def test_impossible_wishes_are_refused(wrong: dict[str, Any], reason: str) -> None:
     """One sentence each."""
-    wishes: dict[str, Any] = {"epsilon": 2, "lifetime": 4, "reports": 1000, **wrong}
+    wishes: dict[str, Any] = {"epsilon_1": 2, "epsilon_inf": 4, "reports": 1000, **wrong}
     with pytest.raises(ParamsError, match=reason):
         plan(100, **wishes)
 
@@ -302,20 +304,20 @@ def test_impossible_questions_are_refused() -> None:
     """Candidates, tables, exponents and rates outside their ranges."""
     for n in (0, -1, 1.5, True, 10**10):
         with pytest.raises(ParamsError, match="candidates must be an integer in"):
-            Crowd.zipf(n)  # type: ignore[arg-type]
+            Frequencies.zipf(n)  # type: ignore[arg-type]
     for exponent in (-1, math.nan, 11):
         with pytest.raises(ParamsError, match="zipf must be a number in"):
-            Crowd.zipf(10, exponent)
+            Frequencies.zipf(10, exponent)
     for table in ([], [0, 0], [1, -1], [1, math.nan], [[1]], ["x"]):
         with pytest.raises(ParamsError, match="table must"):
-            Crowd.of_shares(table, 10)
-    with pytest.raises(ParamsError, match="n_held must be an integer in"):
-        Crowd.of_shares([1, 2], 10, n_held=3)
+            Frequencies.of_shares(table, 10)
+    with pytest.raises(ParamsError, match="n_present must be an integer in"):
+        Frequencies.of_shares([1, 2], 10, n_present=3)
     for name in ("level", "power", "confidence"):
         with pytest.raises(ParamsError, match=f"{name} must be a number in"):
-            Question(crowd=Crowd.zipf(3), **{name: 1.0})  # type: ignore[arg-type]
+            Question(frequencies=Frequencies.zipf(3), **{name: 1.0})  # type: ignore[arg-type]
     with pytest.raises(ParamsError, match="correction must be one of"):
-        Question(crowd=Crowd.zipf(3), correction="none")
+        Question(frequencies=Frequencies.zipf(3), correction="none")
 
 
 def test_what_cannot_be_planned_is_refused() -> None:
@@ -324,19 +326,19 @@ def test_what_cannot_be_planned_is_refused() -> None:
     with pytest.raises(ParamsError, match="encoding must be bloom"):
         assess(boolean, 10, reports=100)
     bare = Params(k=8, m=64, f=0, p=0.1, q=0.9)
-    with pytest.raises(ParamsError, match="lifetime must be a number in"):
+    with pytest.raises(ParamsError, match="epsilon_inf must be a number in"):
         assess(bare, 10, reports=100)
     with pytest.raises(ParamsError, match="m must be at least"):
         assess(Params(k=8, m=2, f=0.5, p=0.25, q=0.75), 1000, reports=100)
     with pytest.raises(DecodeError, match="share must be larger"):
-        plan(100, epsilon=1, lifetime=2, share=1e-9)
+        plan(100, epsilon_1=1, epsilon_inf=2, share=1e-9)
 
 
 def test_too_few_reports_detect_nothing() -> None:
     """A handful of devices under strong noise: no share, and the command says so."""
-    made = plan(100, epsilon=0.5, lifetime=1, reports=5)
-    assert made.share is None
-    assert made.to_dict()["share"] is None
+    planned = plan(100, epsilon_1=0.5, epsilon_inf=1, reports=5)
+    assert planned.share is None
+    assert planned.to_dict()["share"] is None
 
 
 def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -356,10 +358,10 @@ def test_command_prints_the_plan_for_scripts(capsys: pytest.CaptureFixture[str])
     )
     assert code == 0
     answer = json.loads(out)
-    made = plan(500, epsilon=2, lifetime=4, reports=1_000_000)
+    planned = plan(500, epsilon_1=2, epsilon_inf=4, reports=1_000_000)
     block = answer.pop("toml")
-    assert answer == json.loads(json.dumps(made.to_dict()))
-    assert Registry.loads(block).metric("engine").params == made.params
+    assert answer == json.loads(json.dumps(planned.to_dict()))
+    assert Registry.loads(block).metric("engine").params == planned.params
 
 
 def test_command_prints_the_plan_for_people(

@@ -23,7 +23,7 @@ else:
     plans = benchmark("plans")
 
 FALSE_ALARM = 1e-9
-"""Chance that one check fails although the code is right and the bound is met in the limit."""
+"""Probability that one check fails although the code is right and the bound is met in the limit."""
 
 SIGMAS = float(stats.norm.isf(FALSE_ALARM))
 
@@ -32,7 +32,7 @@ QUICK = {"strict, 20,000 reports": 100, "privacy of [EPK14]": 16, "h = 2, symmet
 """Plans of the default run, and collections that a minute affords of each."""
 
 SEEN = 0.3
-"""Part of a mean that chance may hide at most: an error of twice as much would be seen."""
+"""Part of a mean that noise may hide at most: an error of twice as much would be seen."""
 
 each_plan = pytest.mark.parametrize(
     ("name", "n_runs"),
@@ -58,7 +58,7 @@ def observed(name: str, n_runs: int) -> list[plans.Observed]:
 
 
 def stray(values: list[float]) -> float:
-    """Return how far the mean of runs strays by chance, from their own spread."""
+    """Return how far the mean of runs strays at random, from their own spread."""
     return SIGMAS * float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
@@ -73,8 +73,8 @@ def test_the_share_is_detected_as_often_as_planned(name: str, n_runs: int) -> No
 
 
 @each_plan
-def test_held_strings_are_detected_as_often_as_predicted(name: str, n_runs: int) -> None:
-    """Wherever the predicted chance lies: within 5 points in each bin of it, and overall."""
+def test_present_strings_are_detected_as_often_as_predicted(name: str, n_runs: int) -> None:
+    """Wherever the predicted probability lies: within 5 points in each bin of it, and overall."""
     runs = observed(name, n_runs)
     expected = plans.with_probe(name)[1]
     bins = np.digitize(expected, plans.BINS)
@@ -114,7 +114,7 @@ def test_rare_strings_have_the_variance_predicted(name: str, n_runs: int) -> Non
     """Within 5 %, and where no limit binds at most 1.1 times the least that is known."""
     runs = observed(name, n_runs)
     it = plans.case(name)
-    best = optimum(it.plan.epsilon) / it.plan.reports
+    best = optimum(it.plan.budget.epsilon_1) / it.plan.reports
     ratios = [run.rare / best for run in runs]
     mean, sure = float(np.mean(ratios)), stray(ratios)
     assert sure <= SEEN * it.plan.excess

@@ -149,6 +149,7 @@ def test_errors_together_are_exact() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_decoder_takes_counts_before_and_after() -> None:
     """One regression over both finds what is held, with the standard error that is predicted."""
     noisier = Params(k=128, m=128, f=BALANCED.f, p=0.2, q=0.5)

@@ -227,6 +227,7 @@ def test_an_encoder_knows_its_parameters(params: Params) -> None:
     assert type(encoder(params)).__name__.lower() == params.encoding
 
 
+@pytest.mark.slow
 def test_bits_are_even_over_strings_and_cohorts() -> None:
     """No bit is left out or favoured: all 16 lie within bounds of a fair binomial.
 

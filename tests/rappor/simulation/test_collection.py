@@ -1,13 +1,14 @@
 """Simulated collections: repeatable, exact without noise, and distributed as derived.
 
-One device lands in cohort j with chance 1/m and shows a 1 at bit i with chance q* or p*, so
-every cell of the counts is exactly Binomial(n, r_ij) with
+One device falls into cohort j with probability 1/m and reports a 1 at bit i with probability q*
+or p*, so every cell of the counts is exactly Binomial(n, r_ij) with
 r_ij = sum over values of weight (q* if the value sets bit i in cohort j, else p*) / m.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,14 +23,14 @@ from rappor.simulation.collection import ReportBlock, simulate, simulate_counts,
 from rappor.simulation.population import Population
 
 FALSE_ALARM = 1e-9
-"""Chance that a statistical check below fails although the code is right."""
+"""Probability that a statistical check below fails although the code is right."""
 
 PARAMS = Params(k=11, h=2, m=3, f=0.25, p=0.2, q=0.7)
 NOISELESS = Params(k=11, h=2, m=3, f=0.0, p=0.0, q=1.0, insecure=True)
 POPULATION = Population(["a", "b", "never", "c"], [5, 3, 0, 2])
 
 Simulate = Callable[[int, int], Counts]
-"""Simulate so many devices from a seed."""
+"""Simulate a number of devices from a seed."""
 
 
 def by_counts(n: int, seed: int) -> Counts:
@@ -50,33 +51,33 @@ def true_bits(value: str, cohort: int, params: Params) -> NDArray[np.uint8]:
     return np.unpackbits(packed, count=params.k, bitorder="little")
 
 
-def cell_chances() -> NDArray[np.float64]:
-    """Return the (m, k) chances r_ij that a device adds a one to a cell."""
-    chances = np.zeros((PARAMS.m, PARAMS.k))
+def cell_probabilities() -> NDArray[np.float64]:
+    """Return the (m, k) probabilities r_ij that a device adds a one to a cell."""
+    probabilities = np.zeros((PARAMS.m, PARAMS.k))
     for value, weight in zip(POPULATION.values, POPULATION.weights, strict=True):
         for j in range(PARAMS.m):
-            shown = np.where(true_bits(value, j, PARAMS), PARAMS.q_star, PARAMS.p_star)
-            chances[j] += weight * shown / PARAMS.m
-    return chances
+            ones = np.where(true_bits(value, j, PARAMS), PARAMS.q_star, PARAMS.p_star)
+            probabilities[j] += weight * ones / PARAMS.m
+    return probabilities
 
 
 def assert_binomial(
-    counts: NDArray[np.int64], n: int, chances: NDArray[np.float64], *, detect: float
+    counts: NDArray[np.int64], n: int, probabilities: NDArray[np.float64], *, detect: float
 ) -> None:
-    """Check every count against Binomial(n, chance), and that a shift by `detect` would show."""
-    low, high = stats.binom.interval(1 - FALSE_ALARM / counts.size, n, chances)
+    """Check counts against Binomial(n, probability), and that a shift by `detect` would show."""
+    low, high = stats.binom.interval(1 - FALSE_ALARM / counts.size, n, probabilities)
     assert ((low <= counts) & (counts <= high)).all()
-    assert np.all(stats.binom.cdf(high, n, chances + detect) < 1e-3)
-    assert np.all(stats.binom.sf(low - 1, n, chances - detect) < 1e-3)
+    assert np.all(stats.binom.cdf(high, n, probabilities + detect) < 1e-3)
+    assert np.all(stats.binom.sf(low - 1, n, probabilities - detect) < 1e-3)
 
 
 @pytest.mark.parametrize("collect", [by_counts, by_reports])
 def test_every_cell_has_its_binomial(collect: Simulate) -> None:
-    """Ones at each bit of each cohort, and reports of each cohort, have the derived chance."""
+    """Ones at each bit of each cohort, and reports of each cohort, have the derived probability."""
     n = 400_000
     counts = collect(n, 1)
     assert counts.n_reports == n
-    assert_binomial(counts.ones, n, cell_chances(), detect=0.01)
+    assert_binomial(counts.ones, n, cell_probabilities(), detect=0.01)
     assert_binomial(counts.reports, n, np.full(PARAMS.m, 1 / PARAMS.m), detect=0.01)
 
 
@@ -87,9 +88,9 @@ def test_every_cell_has_its_variance(collect: Simulate) -> None:
     The normal approximation of these binomials, n r (1-r) > 100, moves the bounds by far less
     than the margin that Bonferroni over the cells leaves.
     """
-    n, runs, chances = 2000, 500, cell_chances()
+    n, runs, r = 2000, 500, cell_probabilities()
     ones = np.array([collect(n, seed).ones for seed in range(runs)])
-    spread = (((ones - n * chances) ** 2) / (n * chances * (1 - chances))).sum(axis=0)
+    spread = (((ones - n * r) ** 2) / (n * r * (1 - r))).sum(axis=0)
     low, high = stats.chi2.interval(1 - FALSE_ALARM / spread.size, runs)
     assert ((low <= spread) & (spread <= high)).all()
     assert stats.chi2.cdf(high / 2, runs) < 1e-3
@@ -99,21 +100,21 @@ def test_every_cell_has_its_variance(collect: Simulate) -> None:
 def test_the_truth_is_multinomial_and_complete() -> None:
     """Devices of each value are counted, and a value of weight 0 has none."""
     n = 1_000_000
-    held = simulate(POPULATION, PARAMS, n_reports=n, seed=4).held
-    assert held.sum() == n
-    assert held[2] == 0
+    devices = simulate(POPULATION, PARAMS, n_reports=n, seed=4).devices
+    assert devices.sum() == n
+    assert devices[2] == 0
     possible = np.flatnonzero(POPULATION.weights)
-    assert_binomial(held[possible], n, POPULATION.weights[possible], detect=0.005)
+    assert_binomial(devices[possible], n, POPULATION.weights[possible], detect=0.005)
 
 
 def test_the_values_of_reports_are_drawn_by_weight() -> None:
     """Each device's value follows the weights, and one of weight 0 is never drawn."""
     n = 300_000
     blocks = simulate_reports(POPULATION, PARAMS, n_reports=n, seed=4)
-    held = sum((np.bincount(block.values, minlength=4) for block in blocks), np.zeros(4, int))
-    assert held[2] == 0
+    devices = sum((np.bincount(block.values, minlength=4) for block in blocks), np.zeros(4, int))
+    assert devices[2] == 0
     possible = np.flatnonzero(POPULATION.weights)
-    assert_binomial(held[possible], n, POPULATION.weights[possible], detect=0.01)
+    assert_binomial(devices[possible], n, POPULATION.weights[possible], detect=0.01)
 
 
 def test_without_noise_a_report_is_the_devices_own_encoding() -> None:
@@ -158,7 +159,7 @@ def test_without_noise_every_encoding_gives_the_truth(
     result = simulate(population, params, n_reports=1000, seed=1)
     table = np.frombuffer(b"".join(bits.values()), np.uint8).reshape(len(values), -1)
     unpacked = np.unpackbits(table, axis=1, count=k, bitorder="little").astype(int)
-    assert result.counts.ones.tolist() == [(result.held @ unpacked).tolist()]
+    assert result.counts.ones.tolist() == [(result.devices @ unpacked).tolist()]
     (block,) = simulate_reports(population, params, n_reports=1000, seed=1)
     assert np.array_equal(block.packed, table[block.values])
     assert set(block.cohorts.tolist()) == {0}
@@ -203,9 +204,9 @@ def test_no_devices_make_no_reports() -> None:
 def test_a_billion_devices_are_simulated() -> None:
     """The number of devices costs nothing, and none is lost."""
     result = simulate(POPULATION, PARAMS, n_reports=10**9, seed=1, metric="page")
-    assert result.counts.n_reports == result.held.sum() == 10**9
+    assert result.counts.n_reports == result.devices.sum() == 10**9
     assert result.counts.metric == "page"
-    assert_binomial(result.counts.ones, 10**9, cell_chances(), detect=0.001)
+    assert_binomial(result.counts.ones, 10**9, cell_probabilities(), detect=0.001)
 
 
 def test_more_values_than_one_block_are_simulated() -> None:
@@ -214,11 +215,11 @@ def test_more_values_than_one_block_are_simulated() -> None:
     result = simulate(many, NOISELESS, n_reports=50_000, seed=1)
     singles = Params(k=11, h=1, m=3, f=0.0, p=0.0, q=1.0, insecure=True)
     assert simulate_counts(many, singles, n_reports=50_000, seed=1).ones.sum() == 50_000
-    assert result.counts.n_reports == result.held.sum() == 50_000
+    assert result.counts.n_reports == result.devices.sum() == 50_000
 
 
-@pytest.mark.parametrize("n", [-1, 2**62, 1e6, "5"])
-def test_the_number_of_devices_is_checked(n: int) -> None:
+@pytest.mark.parametrize("n", [-1, 2**62, 1.5, True, "5", None])
+def test_the_number_of_devices_is_checked(n: Any) -> None:
     """At the call, not at the first block."""
     for run in (simulate, simulate_counts, simulate_reports):
         with pytest.raises(ParamsError, match="n_reports must be an integer in"):
@@ -227,8 +228,22 @@ def test_the_number_of_devices_is_checked(n: int) -> None:
 
 def test_blocks_and_layouts_are_checked() -> None:
     """An empty block and a foreign hash layout are refused."""
-    with pytest.raises(ParamsError, match="block must be at least 1, got 0"):
+    with pytest.raises(ParamsError, match="block must be an integer of at least 1, got 0"):
         simulate_reports(POPULATION, PARAMS, n_reports=1, block=0)
     foreign = Params(k=16, f=0.5, p=0.25, q=0.75, layout="other")
     with pytest.raises(ParamsError, match="layout must be rappor-1 to simulate, got 'other'"):
         simulate_counts(POPULATION, foreign, n_reports=1)
+
+
+def test_a_million_devices_may_be_written_as_1e6() -> None:
+    """A float without a fraction is the number that it stands for."""
+    whole = simulate_counts(POPULATION, PARAMS, n_reports=10_000, seed=1)
+    assert simulate_counts(POPULATION, PARAMS, n_reports=1e4, seed=1) == whole
+    assert sum(len(b.packed) for b in simulate_reports(POPULATION, PARAMS, n_reports=1e3)) == 1000
+
+
+def test_swapped_arguments_are_refused() -> None:
+    """One sentence that names the order."""
+    for run in (simulate, simulate_counts, simulate_reports):
+        with pytest.raises(ParamsError, match="first argument must be a Population and the second"):
+            run(PARAMS, POPULATION, n_reports=1)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from rappor_server.ingest.validate import Submission, Suspicion, read_upload
 from scipy import stats
 
 from rappor import Params, Registry
-from rappor.counts.popcounts import CHANCE, is_suspicious, popcount_range
+from rappor.counts.popcounts import FALSE_ALARM, is_suspicious, popcount_range
 from rappor.errors import ReportError
 from rappor.protocol.wire import Report, parse_upload
 
@@ -180,8 +180,8 @@ def test_range_of_popcounts_is_exact(params: Params) -> None:
         return np.convolve(ones, zeros)
 
     low, high = law(fewest), law(largest)
-    assert low[:least].sum() <= CHANCE / 2 < low[: least + 1].sum()
-    assert high[most + 1 :].sum() <= CHANCE / 2 < high[most:].sum()
+    assert low[:least].sum() <= FALSE_ALARM / 2 < low[: least + 1].sum()
+    assert high[most + 1 :].sum() <= FALSE_ALARM / 2 < high[most:].sum()
 
 
 @pytest.mark.parametrize(

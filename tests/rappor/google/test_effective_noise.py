@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from rappor import ParamsError
-from rappor.google.effective_noise import effective_f
-from rappor.google.randomizer import (
+from google_clients import (
     bloom,
     cohort_cpp,
     cohort_cpp_drbg,
@@ -19,6 +16,9 @@ from rappor.google.randomizer import (
     permanent_cpp_drbg,
     permanent_python,
 )
+
+from rappor import ParamsError
+from rappor.google.effective_noise import effective_f
 
 KNOWN_ANSWERS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "data" / "vectors.json").read_text(encoding="utf-8")

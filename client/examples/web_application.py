@@ -1,0 +1,164 @@
+"""A web application in which every signed-in person is a device of their own.
+
+    python web_application.py serve 8000     # http://localhost:8000, any name, any password
+    python web_application.py send           # from a timer: sends what waits for all people
+
+One Client for all visitors would be wrong: it would count them as one device with one noise. So
+each account has a folder, and consent is asked of each person. A request only records; the sending
+is a job of its own, so that the time of an upload says nothing about the time of a visit.
+
+The server sees the true values while it serves the page, as it always did. What the devices
+protect is what leaves the server: uploads, the collector's database, and whoever reads them. Guard
+the form against forged requests as you guard your other forms.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import random
+import shutil
+import sqlite3
+import sys
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs
+from wsgiref.simple_server import make_server
+
+from rappor_client import Client
+
+REGISTRY = Path(__file__).with_name("metrics.toml")
+COLLECTOR = os.environ.get("MYSITE_COLLECTOR", "https://telemetry.example.org")
+HOME = Path(os.environ.get("MYSITE_HOME", "mysite"))
+THEMES = ("light", "dark", "high contrast")
+
+Environ = dict[str, Any]
+Start = Callable[[str, list[tuple[str, str]]], object]
+
+
+class Account(NamedTuple):
+    """A person: the name of their device's folder, and their answer (None: not asked yet)."""
+
+    name: str
+    device: str
+    consent: bool | None
+
+
+@contextlib.contextmanager
+def accounts() -> Iterator[sqlite3.Connection]:
+    """Open the table of accounts."""
+    HOME.mkdir(parents=True, exist_ok=True)
+    with contextlib.closing(sqlite3.connect(HOME / "accounts.sqlite3")) as db, db:
+        db.execute("CREATE TABLE IF NOT EXISTS account (name PRIMARY KEY, device, consent)")
+        yield db
+
+
+def account_of(name: str) -> Account:
+    """Return a person's account, a new one at the first visit."""
+    with accounts() as db:
+        db.execute("INSERT OR IGNORE INTO account VALUES (?, ?, NULL)", (name, uuid.uuid4().hex))
+        query = "SELECT device, consent FROM account WHERE name = ?"
+        device, consent = db.execute(query, (name,)).fetchone()
+    return Account(name, device, None if consent is None else bool(consent))
+
+
+def answer(account: Account, *, is_yes: bool) -> Account:
+    """Keep a person's answer; a "no" erases their device at once."""
+    with accounts() as db:
+        db.execute("UPDATE account SET consent = ? WHERE name = ?", (is_yes, account.name))
+    account = account._replace(consent=is_yes)
+    open_telemetry(account).close()
+    return account
+
+
+def open_telemetry(account: Account, collector: str | None = None) -> Client:
+    """Open a person's device."""
+    return Client.open(
+        HOME / "devices" / account.device,
+        registry=REGISTRY,
+        consent=account.consent is True,
+        collector=collector,
+    )
+
+
+def delete(account: Account) -> None:
+    """Delete an account with all that it has."""
+    answer(account, is_yes=False)
+    shutil.rmtree(HOME / "devices" / account.device, ignore_errors=True)
+    with accounts() as db:
+        db.execute("DELETE FROM account WHERE name = ?", (account.name,))
+
+
+def send_all() -> None:
+    """Send what waits, for all who agreed, in an order that says nothing."""
+    with accounts() as db:
+        names = [name for (name,) in db.execute("SELECT name FROM account WHERE consent")]
+    random.shuffle(names)
+    for name in names:
+        with open_telemetry(account_of(name), COLLECTOR) as telemetry:
+            telemetry.flush(timeout=10.0)
+
+
+def application(environ: Environ, start: Start) -> Iterable[bytes]:
+    """Serve one request of a signed-in person (WSGI)."""
+    account = account_of(environ["REMOTE_USER"])
+    form = read_form(environ)
+    start("200 OK", [("Content-Type", "text/html; charset=utf-8")])
+    if "delete" in form:
+        delete(account)
+        return [b"Your account and its telemetry are deleted."]
+    if "consent" in form:
+        account = answer(account, is_yes=form["consent"] == "yes")
+    if form.get("theme") in THEMES:
+        with open_telemetry(account) as telemetry:
+            telemetry.record("theme", form["theme"])
+    return [page(account).encode()]
+
+
+def read_form(environ: Environ) -> dict[str, str]:
+    """Return the fields of a posted form."""
+    body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    return {key: values[0] for key, values in parse_qs(body.decode()).items()}
+
+
+def page(account: Account) -> str:
+    """Return the page: the themes, the question, and what has been reported."""
+    themes = "".join(f"<button name=theme value='{theme}'>{theme}</button>" for theme in THEMES)
+    question = (
+        "<p>May we count, with noise added, which theme you use? "
+        "<button name=consent value=yes>Yes</button> <button name=consent value=no>No</button></p>"
+    )
+    with open_telemetry(account) as telemetry:
+        spent = f"<pre>{telemetry.spent()}</pre>" if account.consent else ""
+    withdraw = "<button name=consent value=no>Stop, and erase all of it</button>"
+    asked = question if account.consent is None else withdraw if account.consent else ""
+    close = "<button name=delete value=yes>Delete my account</button>"
+    form = f"<form method=post>{themes}{asked}{close}</form>"
+    return f"<!doctype html><title>Themes</title>{form}{spent}"
+
+
+def sign_in(application: Callable[[Environ, Start], Iterable[bytes]]) -> Any:
+    """Stand in for your program's own sign-in: it believes every name and any password."""
+
+    def signed_in(environ: Environ, start: Start) -> Iterable[bytes]:
+        kind, _, login = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
+        if kind != "Basic":
+            start("401 Unauthorized", [("WWW-Authenticate", 'Basic realm="mysite"')])
+            return [b"Sign in."]
+        environ["REMOTE_USER"] = base64.b64decode(login).decode().partition(":")[0]
+        return application(environ, start)
+
+    return signed_in
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["send"]:
+        send_all()
+    else:
+        port = int(sys.argv[2]) if sys.argv[1:2] == ["serve"] else 8000
+        server = make_server("localhost", port, sign_in(application))
+        print(f"Serving http://localhost:{server.server_port}", flush=True)
+        server.serve_forever()

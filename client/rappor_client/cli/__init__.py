@@ -1,0 +1,44 @@
+"""The `rappor-client` command: what a device has sent and spent, one file a command.
+
+Exit codes: 0 done, 1 not done, 2 usage (a wrong argument, file or entry), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rappor.errors import RapporError
+from rappor_client.cli import completion, reset, send, show
+from rappor_client.cli.parser import Namespace, ProgramParser
+
+DONE: Final = 0
+NOT_DONE: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 130
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; without words, those of the process."""
+    chosen = program().parse(sys.argv[1:] if words is None else words)
+    run: Callable[[Namespace], bool] = chosen.run
+    try:
+        return DONE if run(chosen) else NOT_DONE
+    except RapporError as error:
+        print(f"rappor-client: {error}", file=sys.stderr)  # noqa: T201 - a command's output
+        return USAGE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader has closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOT_DONE
+
+
+def program() -> ProgramParser:
+    """Return the parser of the whole command line."""
+    parser = ProgramParser()
+    for command in (show, reset, send, completion):
+        command.add_to(parser)
+    return parser

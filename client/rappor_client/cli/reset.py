@@ -1,0 +1,55 @@
+"""`rappor-client reset`: erase a device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rappor.errors import FileError
+from rappor_client import ledger
+from rappor_client.cli.parser import Namespace, ProgramParser
+from rappor_client.identity import Identity
+from rappor_client.store import Store, failing_as_file_error
+
+
+def add_to(program: ProgramParser) -> None:
+    """Add the command to the program."""
+    command = program.add_command(
+        "reset",
+        run,
+        summary="Erase a device's secret, waiting reports, ledger and log.",
+        details=(
+            "One number stays: the privacy loss already spent, so that a new start does\n"
+            "not renew the device's budget. End the program first."
+        ),
+        example="rappor-client reset ~/.local/share/myapp/telemetry --yes",
+    )
+    command.add_argument(
+        "folder",
+        type=Path,
+        metavar="FOLDER",
+        help="The folder in which the program keeps its telemetry.",
+    )
+    command.add_argument("--yes", action="store_true", help="Erase without asking.")
+
+
+def run(chosen: Namespace) -> bool:
+    """Erase a folder, after a question unless told not to ask."""
+    store = Store(chosen.folder)
+    if not store.exists():
+        raise FileError(chosen.folder, "there is no telemetry in it")
+    if not (chosen.yes or _is_confirmed(chosen.folder)):
+        return False
+    with failing_as_file_error(chosen.folder):
+        Identity(chosen.folder, store, "error").erase()
+        with store.reading() as db:
+            nats = ledger.total(db)
+    print(f"Erased. One number stays: epsilon = {nats:.2f} has been spent.")  # noqa: T201 - output
+    return True
+
+
+def _is_confirmed(folder: Path) -> bool:
+    try:
+        answer = input(f"Erase the identity and all records in {folder}? [y/N] ")
+    except EOFError:  # nobody is there to answer
+        return False
+    return answer.strip().lower() in ("y", "yes")

@@ -1,0 +1,111 @@
+"""`rappor-client send`: try a collector by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from rappor.errors import MetricError
+from rappor.files import read_text
+from rappor.protocol.encodings import parse_value
+from rappor.registry.metric import Metric, Registry
+from rappor_client.cli.parser import Namespace, ProgramParser, seconds, suggestion
+from rappor_client.cli.show import UploadRecord
+from rappor_client.client import Client
+from rappor_client.outcome import Outcome
+from rappor_client.settings import Caps
+from rappor_client.spool import ACCEPTED
+
+_UNCAPPED: Final = Caps(patterns=math.inf, epsilon_inf=math.inf, total=math.inf)
+
+
+def add_to(program: ProgramParser) -> None:
+    """Add the command to the program."""
+    command = program.add_command(
+        "send",
+        run,
+        summary="Send each VALUE as a device of its own, to try a collector by hand.",
+        details=(
+            "Every value gets a new device in a temporary folder, which is erased at the\n"
+            "end. The metric's interval is ignored: the report is sent at once."
+        ),
+        example=(
+            "rappor-client send duckduckgo qwant --registry metrics.toml \\\n"
+            "    --metric search_engine --collector http://127.0.0.1:8080"
+        ),
+    )
+    command.add_argument(
+        "values", nargs="+", metavar="VALUE", help="A value to send; flags are joined by commas."
+    )
+    command.add_argument(
+        "--registry", required=True, type=Path, metavar="FILE", help="The registry, a TOML file."
+    )
+    command.add_argument(
+        "--metric", required=True, metavar="NAME", help="The metric that the values belong to."
+    )
+    command.add_argument(
+        "--collector",
+        required=True,
+        metavar="URL",
+        help="The collector's address: https, or http on this machine.",
+    )
+    command.add_argument(
+        "--key-file",
+        type=Path,
+        metavar="FILE",
+        help="A file that holds the key for sending, if the collector wants one.",
+    )
+    command.add_argument(
+        "--timeout",
+        type=seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="Seconds to wait for the answer to each value; 10 unless given.",
+    )
+
+
+def run(chosen: Namespace) -> bool:
+    """Send every value; True if the collector accepted all of them."""
+    metric = _metric(chosen.registry, chosen.metric)
+    key = read_text(chosen.key_file).strip() if chosen.key_file else None
+    accepted = []
+    for text in chosen.values:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Client.open(
+                folder,
+                registry=Registry([metric]),
+                consent=True,
+                collector=chosen.collector,
+                key=key,
+                caps=_UNCAPPED,
+            ) as client,
+        ):
+            accepted.append(_send_one(client, metric, text, chosen.timeout))
+    return all(accepted)
+
+
+def _send_one(client: Client, metric: Metric, text: str, timeout: float) -> bool:
+    """Send one value and print what became of it; the value itself is not repeated."""
+    outcome = client.record(metric.name, parse_value(metric.params, text))
+    if outcome is not Outcome.RECORDED:
+        print(f"Not sent: {outcome.value}.")  # noqa: T201 - a command's output
+        return False
+    flushed = client.flush(timeout=timeout)
+    if not flushed:
+        print(f"Not sent: {flushed.detail or flushed.reason.value}.")  # noqa: T201
+        return False
+    (upload,) = client.log()
+    print(UploadRecord.of(upload))  # noqa: T201
+    return upload.reports[0].status == ACCEPTED
+
+
+def _metric(path: Path, name: str) -> Metric:
+    """Return a metric of the registry, without its interval, which is not for tries by hand."""
+    registry = Registry.load(path)
+    if name not in registry:
+        raise MetricError(f"{path} has no metric {name!r}; {suggestion(name, registry)}")
+    return dataclasses.replace(registry[name], interval=None)

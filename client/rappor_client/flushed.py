@@ -1,0 +1,110 @@
+"""What a step of sending met, and why a flush ended."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+
+class FlushReason(enum.Enum):
+    """Why a flush ended; the first three leave nothing waiting."""
+
+    NOTHING_WAITING = "nothing was waiting"
+    SENT = "the collector accepted everything"
+    REFUSED = "the collector refused a report for good, so it was dropped"
+    UNREACHABLE = "the collector was not reached"
+    COLLECTOR_ERROR = "the collector answered with an error"
+    ASKED_TO_WAIT = "the collector asked to wait"
+    BUSY = "another thread or process is sending"
+    TIMEOUT = "the time was over before everything was sent"
+    NO_COLLECTOR = "no collector was named"
+    NO_CONSENT = "there is no consent"
+    FAILED = "the disk is full, read-only or locked"
+
+
+_DONE: Final = (FlushReason.NOTHING_WAITING, FlushReason.SENT, FlushReason.REFUSED)
+_ATTEMPTS: Final = (
+    FlushReason.SENT,
+    FlushReason.REFUSED,
+    FlushReason.UNREACHABLE,
+    FlushReason.COLLECTOR_ERROR,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flushed:
+    """The end of a flush: true if nothing waits any more.
+
+    `status` is the collector's HTTP status where it answered with an error. `detail` says in
+    words what went wrong. `retry_at` is the moment of the next attempt in seconds since 1970, if
+    one is planned; a flush may come before it unless the collector asked to wait.
+    """
+
+    reason: FlushReason
+    status: int | None = None
+    detail: str = ""
+    retry_at: float | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing waits any more."""
+        return self.reason in _DONE
+
+    def __bool__(self) -> bool:
+        """Tell whether nothing waits any more."""
+        return self.done
+
+    def __str__(self) -> str:
+        """Say it in one sentence."""
+        text = self.detail or self.reason.value
+        if self.retry_at is None:
+            return text
+        moment = datetime.datetime.fromtimestamp(self.retry_at, datetime.UTC)
+        return f"{text}; the next attempt is planned for {moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What one step of sending met, and when the next one is due.
+
+    `due` is in seconds since 1970, None if no step is due. `reason` is None where nothing could be
+    sent yet.
+    """
+
+    due: float | None
+    reason: FlushReason | None = None
+    status: int | None = None
+    detail: str = ""
+
+    @property
+    def is_attempt(self) -> bool:
+        """Whether an upload was sent, or tried."""
+        return self.reason in _ATTEMPTS
+
+
+def sum_up(steps: Sequence[Step], *, is_done: bool) -> Flushed:
+    """Return what the steps of one flush come to; `is_done` where nothing waits after them."""
+    return _finished(steps) if is_done else _cut_short(steps)
+
+
+def _finished(steps: Sequence[Step]) -> Flushed:
+    latest = {step.reason: step for step in steps}
+    for reason in (FlushReason.REFUSED, FlushReason.SENT):
+        if reason in latest:
+            step = latest[reason]
+            return Flushed(reason=reason, status=step.status, detail=step.detail)
+    return Flushed(reason=FlushReason.NOTHING_WAITING)
+
+
+def _cut_short(steps: Sequence[Step]) -> Flushed:
+    for step in reversed(steps):
+        if step.reason in _DONE:
+            break
+        if step.reason is not None:
+            return Flushed(
+                reason=step.reason, status=step.status, detail=step.detail, retry_at=step.due
+            )
+    return Flushed(reason=FlushReason.TIMEOUT)

@@ -1,0 +1,112 @@
+"""Everything that a host program chooses for its device, checked once and passed on as a whole."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from rappor.errors import ParamsError
+from rappor.protocol.randomizer import Coins
+from rappor.registry.metric import Registry
+from rappor_client.periods import Clock
+from rappor_client.transport import Transport
+
+Policy = Literal["error", "reset", "disable"]
+"""What to do about a secret that is damaged, lost or another device's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caps:
+    """The most that a device may spend; `math.inf` lifts a cap.
+
+    Each metric may have `patterns` distinct permanent responses and spend `epsilon_inf` nats by
+    any number of reports. The device may spend `total` nats over all metrics and all identities.
+    """
+
+    patterns: float = 8
+    epsilon_inf: float = 16.0
+    total: float = 64.0
+
+    def __post_init__(self) -> None:
+        """Refuse what bounds nothing."""
+        for name in ("patterns", "epsilon_inf", "total"):
+            _check_cap(name, getattr(self, name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferCap:
+    """The most that parameters offered by a collector may lose, in nats.
+
+    `epsilon_1` bounds one report, `epsilon_inf` any number of reports of one value.
+    """
+
+    epsilon_1: float
+    epsilon_inf: float
+
+    def __post_init__(self) -> None:
+        """Refuse what bounds nothing."""
+        for name in ("epsilon_1", "epsilon_inf"):
+            _check_cap(name, getattr(self, name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolLimits:
+    """How much the device keeps on its disk.
+
+    At most `reports` reports and about `n_bytes` bytes wait to be sent; the `log` newest uploads
+    are remembered for the person to see.
+    """
+
+    reports: int = 1000
+    n_bytes: int = 1_000_000
+    log: int = 1000
+
+    def __post_init__(self) -> None:
+        """Refuse what bounds nothing."""
+        for name in ("reports", "n_bytes", "log"):
+            limit = getattr(self, name)
+            if type(limit) is not int or limit < 1:
+                raise ParamsError(f"{name} must be an integer of at least 1, got {limit!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What `Client.open` was called with; see there for each field.
+
+    `registry` is the one that ships with the program. `consent` and `opted_out` are the person's
+    choices at the time of opening; `max_delay` is in seconds.
+    """
+
+    folder: Path
+    registry: Registry
+    transport: Transport | None
+    consent: bool
+    opted_out: frozenset[str]
+    caps: Caps
+    limits: SpoolLimits
+    offers: OfferCap | None
+    on_bad_identity: Policy
+    max_delay: float
+    clock: Clock
+    coins: Coins
+
+    def __post_init__(self) -> None:
+        """Check what types alone do not."""
+        if not isinstance(self.consent, bool):  # a text such as "no" would read as consent
+            raise ParamsError(f"consent must be True or False, got {self.consent!r}")
+        for name in sorted(self.opted_out):
+            self.registry.metric(name)
+        if self.on_bad_identity not in get_args(Policy):
+            raise ParamsError(
+                f"on_bad_identity must be one of {', '.join(get_args(Policy))}, "
+                f"got {self.on_bad_identity!r}"
+            )
+        if not 0 <= self.max_delay < math.inf:
+            raise ParamsError(f"max_delay must be a number in [0, infinity), got {self.max_delay}")
+
+
+def _check_cap(name: str, cap: object) -> None:
+    if isinstance(cap, bool) or not isinstance(cap, int | float) or not cap >= 0:
+        raise ParamsError(f"{name} must be a number in [0, infinity], got {cap!r}")

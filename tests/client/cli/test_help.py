@@ -1,0 +1,156 @@
+"""`rappor-client --help`: whole sentences, examples that run, and what a typo was meant to be."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from accepting_collector import accepting
+from devices import metric_of
+from rappor_client import Client
+from rappor_client.cli import main, program
+from rappor_client.testing import MemoryTransport
+
+from rappor import Registry
+
+COMMANDS = ["show", "reset", "send", "completion"]
+HELPS = [["--help"], *([name, "--help"] for name in COMMANDS)]
+TOML = """
+[metrics.search_engine]
+description = "a"
+owner = "b"
+expires = 2100-01-01
+encoding = "bloom"
+profile = "balanced"
+"""
+
+
+def told(words: Sequence[str], capsys: pytest.CaptureFixture[str], code: int) -> str:
+    """Return what the command line prints before it ends the process with a code."""
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == code
+    printed = capsys.readouterr()
+    return printed.out + printed.err
+
+
+@pytest.fixture
+def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+@pytest.mark.usefixtures("_narrow")
+@pytest.mark.parametrize("words", HELPS, ids=" ".join)
+def test_help_fits_into_80_columns(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """No line is longer, nothing is cut, and the short option prints the same."""
+    printed = told(words, capsys, 0)
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "..." not in re.sub(r"^usage: .*?\n\n", "", printed, flags=re.DOTALL)
+    assert told([*words[:-1], "-h"], capsys, 0) == printed
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_written_in_sentences(name: str) -> None:
+    """Every argument and every command is told in whole sentences, options of time with a unit."""
+    command = program().commands[name]
+    texts = [str(action.help) for action in command.arguments]
+    texts.append(str(command.description))
+    for text in texts:
+        assert re.match(r"[A-Z]", text), text
+        assert text.endswith("."), text
+    for action in command.arguments:
+        assert action.metavar != "SECONDS" or "Seconds" in str(action.help)
+
+
+def test_main_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each with its sentence."""
+    printed = " ".join(told(["--help"], capsys, 0).split())
+    for name, command in program().commands.items():
+        summary = str(command.description).splitlines()[0]
+        assert f" {name} {summary}" in printed
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """The distribution's, as for the other commands."""
+    assert re.fullmatch(r"rappor-client [0-9.]+\n", told(["--version"], capsys, 0))
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["shwo", "x"], "unknown command 'shwo'; did you mean 'show'?"),
+        (["frobnicate"], "choose one of show, reset, send, completion"),
+        (["show", "x", "--jsno"], "unknown option '--jsno'; did you mean '--json'?"),
+        (["send", "x", "--registy=f"], "unknown option '--registy'; did you mean '--registry'?"),
+        (["reset", "--ye", "x"], "unknown option '--ye'; did you mean '--yes'?"),
+        (["completion", "fsh"], "invalid choice: 'fsh'"),
+        ([], "required: COMMAND"),
+        (["send", "x"], "required: --registry, --metric, --collector"),
+        (["send", "x", "--timeout", "0"], "it must be a number of seconds above 0, got '0'"),
+    ],
+    ids=" ".join,
+)
+def test_mistakes_are_told_with_what_was_meant(
+    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The code is 2, and a close name is suggested."""
+    assert hint in told(words, capsys, 2)
+
+
+def test_values_after_two_dashes_are_no_options(capsys: pytest.CaptureFixture[str]) -> None:
+    """They may begin with a dash."""
+    options = ["--registry", "absent.toml", "--metric", "m", "--collector", "http://127.0.0.1:9"]
+    assert main(["send", *options, "--", "--value"]) == 2
+    assert "absent.toml" in capsys.readouterr().err
+
+
+def examples_of(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the lines that stand below the word Examples."""
+    _, _, examples = told(words, capsys, 0).partition("Examples:\n")
+    assert examples
+    return textwrap.dedent(examples)
+
+
+@pytest.mark.parametrize("words", HELPS, ids=" ".join)
+def test_examples_run(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As they stand, at a home with a device, beside a registry and a collector."""
+    registry = Registry.loads(TOML)
+    (tmp_path / "metrics.toml").write_text(TOML)
+    (tmp_path / ".config/fish/completions").mkdir(parents=True)
+    with Client.open(
+        tmp_path / ".local/share/myapp/telemetry",
+        registry=Registry([metric_of()]),
+        transport=MemoryTransport(),
+        consent=True,
+    ) as client:
+        client.record("page", "x")
+    entry = "import sys; from rappor_client.cli import main; sys.exit(main())"
+    command = tmp_path / "bin" / "rappor-client"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -c {shlex.quote(entry)} "$@"\n')
+    command.chmod(0o755)
+    with accepting(registry) as collector:
+        script = examples_of(words, capsys).replace("http://127.0.0.1:8080", collector.url)
+        ended = subprocess.run(
+            [str(shutil.which("bash")), "-e", "-c", script],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "HOME": str(tmp_path),
+                "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}",
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr == ""

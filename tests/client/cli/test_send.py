@@ -1,0 +1,101 @@
+"""`rappor-client send`: a collector tried by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from accepting_collector import AcceptingCollector, accepting
+from rappor_client.cli import main
+
+from rappor import Registry
+
+TOML = """
+[metrics.page]
+description = "a"
+owner = "b"
+expires = 2100-01-01
+encoding = "bloom"
+profile = "balanced"
+interval = "day"
+
+[metrics.sound]
+description = "a"
+owner = "b"
+expires = 2100-01-01
+encoding = "boolean"
+profile = "strict"
+
+[metrics.old]
+description = "a"
+owner = "b"
+expires = 2001-01-01
+encoding = "boolean"
+profile = "strict"
+"""
+
+
+@pytest.fixture
+def collector() -> Iterator[AcceptingCollector]:
+    """A collector on a port of its own."""
+    with accepting(Registry.loads(TOML)) as server:
+        yield server
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Path:
+    """A registry's file."""
+    path = tmp_path / "metrics.toml"
+    path.write_text(TOML)
+    return path
+
+
+def test_send_tries_a_collector(
+    collector: AcceptingCollector, registry: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each value is a device of its own and does not wait for the metric's interval."""
+    arguments = ["--registry", str(registry), "--collector", collector.url]
+    assert main(["send", "a", "a", "a", *arguments, "--metric", "page"]) == 0
+    assert len(collector.reports) == 3
+    assert len({report.bits for report in collector.reports}) == 3
+    assert capsys.readouterr().out.count("page: accepted.") == 3
+    assert main(["send", "yes", *arguments, "--metric", "sound"]) == 0
+    assert main(["send", "maybe", *arguments, "--metric", "sound"]) == 2
+    assert "maybe" not in capsys.readouterr().err
+
+
+def test_key_comes_from_a_file(
+    collector: AcceptingCollector, registry: Path, tmp_path: Path
+) -> None:
+    """Its line end is not part of it."""
+    (tmp_path / "key").write_text("sesame\n")
+    arguments = ["--registry", str(registry), "--metric", "page", "--collector", collector.url]
+    assert main(["send", "a", *arguments, "--key-file", str(tmp_path / "key")]) == 0
+    assert collector.keys == ["Bearer sesame"]
+
+
+def test_refused_report_is_not_done(
+    collector: AcceptingCollector, registry: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The collector's reason is printed, and the code is 1."""
+    collector.registry = Registry.loads(TOML.replace("balanced", "strict"))
+    arguments = ["--registry", str(registry), "--metric", "page", "--collector", collector.url]
+    assert main(["send", "a", *arguments]) == 1
+    assert "page: refused: " in capsys.readouterr().out
+
+
+def test_send_says_what_is_wrong(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A metric that is unknown or over, a wrong address, a collector that does not answer."""
+    common = ["send", "a", "--registry", str(registry), "--timeout", "0.1"]
+    assert main([*common, "--metric", "pgae", "--collector", "http://127.0.0.1:9"]) == 2
+    assert "has no metric 'pgae'; did you mean 'page'?" in capsys.readouterr().err
+    assert main([*common, "--metric", "zzz", "--collector", "http://127.0.0.1:9"]) == 2
+    assert "has no metric 'zzz'; choose one of page, sound, old" in capsys.readouterr().err
+    assert main([*common, "--metric", "page", "--collector", "http://example.org"]) == 2
+    assert "https" in capsys.readouterr().err
+    assert main([*common, "--metric", "page", "--collector", "http://127.0.0.1:9"]) == 1
+    assert "Not sent: the collector was not reached: " in capsys.readouterr().out
+    old = ["send", "yes", "--registry", str(registry), "--metric", "old"]
+    assert main([*old, "--collector", "http://127.0.0.1:9"]) == 1
+    assert "Not sent: expired." in capsys.readouterr().out

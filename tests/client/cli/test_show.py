@@ -1,0 +1,102 @@
+"""`rappor-client show`: what left, what it cost, what waits."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from devices import Opener, metric_of
+from rappor_client.cli import main
+from rappor_client.cli.show import device_record
+from rappor_client.testing import FixedClock, MemoryTransport
+
+from rappor import Params
+
+
+def test_show_prints_what_left(
+    open_client: Opener, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The body as it left, parameters, loss, promise, what waits and what was counted."""
+    transport = MemoryTransport()
+    client = open_client(metric_of(), metric_of("slow", interval="day"), transport=transport)
+    client.record("page", "telltale")
+    client.flush()
+    client.record("page", "telltale")
+    client.record("slow", "telltale")
+    client.close()
+    assert main(["show", str(tmp_path / "device")]) == 0
+    printed = capsys.readouterr().out
+    assert transport.bodies[0].decode() in printed
+    assert "2026-11-18  Upload " in printed
+    assert ", 1 attempt\n" in printed
+    assert (
+        "page: accepted. It added epsilon = 2.00 (epsilon_1 = 2.00, epsilon_inf = 4.00)." in printed
+    )
+    assert "Cohort 0 of 1, 128 bits: " in printed
+    assert "1 report waiting to be sent, 1 report held until the interval ends." in printed
+    assert "Counters: accepted 1, recorded 2" in printed
+    assert "An observer who gives even odds that\nthis device holds some value" in printed
+    assert "telltale" not in printed
+
+
+def test_show_for_scripts(
+    open_client: Opener, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same as JSON."""
+    transport = MemoryTransport()
+    client = open_client(metric_of(), transport=transport)
+    client.record("page", "x")
+    client.flush()
+    nats = client.spent().nats
+    client.close()
+    assert main(["show", str(tmp_path / "device"), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    (upload,) = document["uploads"]
+    assert upload["body"] == transport.bodies[0].decode()
+    (report,) = upload["reports"]
+    assert len(report["bits"]) == 128
+    sent = int(report["bits"][::-1], 2).to_bytes(16, "little")
+    assert sent == transport.reports[0].bits
+    assert report["status"] == "accepted"
+    assert report["fingerprint"] == transport.reports[0].params
+    assert Params.from_json(json.dumps(report["params"])).fingerprint == report["fingerprint"]
+    assert document["spent"]["nats"] == report["nats"] == nats
+    assert document["spent"]["metrics"]["page"]["reports"] == 1
+    assert (document["waiting"], document["held"]) == (0, 0)
+    assert document["counters"] == {"accepted": 1, "recorded": 1}
+
+
+def test_infinite_loss_is_null_for_scripts(
+    open_client: Opener, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """JSON has no infinity."""
+    clear = Params(k=1, encoding="boolean", f=0.0, p=0.0, q=1.0, insecure=True)
+    client = open_client(metric_of(params=clear), transport=MemoryTransport())
+    client.record("page", True)
+    client.flush()
+    assert client.spent().nats == math.inf
+    assert main(["show", str(tmp_path / "device"), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["spent"]["nats"] is None
+    assert document["uploads"][0]["reports"][0]["nats"] is None
+
+
+def test_record_is_typed(open_client: Opener, tmp_path: Path, clock: FixedClock) -> None:
+    """What both forms render is one record."""
+    client = open_client(metric_of(), transport=MemoryTransport())
+    client.record("page", "x")
+    client.flush()
+    record = device_record(tmp_path / "device")
+    assert record.spent == client.spent()
+    assert record.uploads[0].reports[0].params == metric_of().params
+    assert record.uploads[0].day == "2026-11-18"
+    assert clock() > 0
+
+
+def test_show_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder without telemetry is named, and nothing is created in it."""
+    assert main(["show", str(tmp_path / "absent")]) == 2
+    assert "there is no telemetry in it" in capsys.readouterr().err
+    assert not (tmp_path / "absent").exists()

@@ -1,0 +1,200 @@
+"""What client/README.md shows is what happens, from an empty folder on."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from accepting_collector import AcceptingCollector, accepting
+from places import ROOT
+from rappor_client import FlushReason, Outcome
+
+from rappor import Registry
+
+PAGE = ROOT / "client" / "README.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+PACKAGE = ROOT / "client" / "rappor_client"
+
+
+class Block(NamedTuple):
+    """A fenced block of the page."""
+
+    language: str
+    text: str
+
+
+BLOCKS = [Block(*found) for found in re.findall(r"```(\w+)\n(.*?)```", TEXT, flags=re.DOTALL)]
+
+
+class Reader:
+    """A person who follows the page in an empty folder, which is also their home."""
+
+    def __init__(self, folder: Path, collector: AcceptingCollector) -> None:
+        self._folder = folder
+        self._collector = collector
+        command = folder / "bin" / "rappor-client"
+        command.parent.mkdir()
+        entry = "import sys; from rappor_client.cli import main; sys.exit(main())"
+        command.write_text(f'#!/bin/sh\nexec {sys.executable} -c {shlex.quote(entry)} "$@"\n')
+        command.chmod(0o755)
+        paths = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
+        self._env: Mapping[str, str] = {**os.environ, "HOME": str(folder), "PATH": paths}
+
+    def follow(self, block: Block) -> str:
+        """Do what a block says; return what it prints."""
+        match block.language:
+            case "toml":
+                (self._folder / "metrics.toml").write_text(block.text)
+                return ""
+            case "python":
+                return self._run(sys.executable, "-c", block.text)
+            case "sh":
+                return self._run(str(shutil.which("bash")), "-e", "-c", block.text)
+            case _:
+                return ""
+
+    def _run(self, *words: str) -> str:
+        for address in ("https://telemetry.example.org", "http://127.0.0.1:8080"):
+            words = tuple(word.replace(address, self._collector.url) for word in words)
+        ended = subprocess.run(
+            words, cwd=self._folder, env=self._env, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stderr == ""
+        return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def collector() -> Iterator[AcceptingCollector]:
+    """A collector for the page's registry."""
+    (registry,) = (block.text for block in BLOCKS if block.language == "toml")
+    with accepting(Registry.loads(registry)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def printed(
+    collector: AcceptingCollector, tmp_path_factory: pytest.TempPathFactory
+) -> dict[Block, str]:
+    """What every block prints, followed from the first to the last."""
+    reader = Reader(tmp_path_factory.mktemp("home"), collector)
+    return {block: reader.follow(block) for block in BLOCKS}
+
+
+def output_of(words: str, printed: Mapping[Block, str]) -> str:
+    """Return what the one block that holds the words prints."""
+    (found,) = (text for block, text in printed.items() if words in block.text)
+    return found
+
+
+def test_every_block_runs(printed: Mapping[Block, str], collector: AcceptingCollector) -> None:
+    """Also those that print nothing; what they send is accepted."""
+    languages = [block.language for block in printed]
+    assert languages.count("python") == 6
+    assert languages.count("sh") == 2
+    assert [report.metric for report in collector.reports] == [
+        "search_engine",
+        "theme",
+        "search_engine",
+        "search_engine",
+    ]
+
+
+def test_tool_sends_at_once(printed: Mapping[Block, str]) -> None:
+    """The first recipe says what became of its report."""
+    assert output_of("flushed", printed) == "the collector accepted everything\n"
+
+
+def test_people_of_the_web_recipe_are_devices(printed: Mapping[Block, str]) -> None:
+    """Who agreed has a report that is sent, who did not has none."""
+    assert output_of("anna", printed).splitlines() == [
+        "Outcome.RECORDED",
+        "Outcome.NO_CONSENT",
+        "the collector accepted everything",
+        "nothing was waiting",
+    ]
+
+
+def test_people_are_shown_what_the_page_shows(printed: Mapping[Block, str]) -> None:
+    """The text of spent(), word for word, and then the bytes that left."""
+    (shown,) = (block.text for block in BLOCKS if block.language == "text")
+    output = output_of("client.spent()", printed)
+    assert output.startswith(shown)
+    assert '"reports":[{"metric":"search_engine"' in output
+
+
+def test_command_shows_and_sends(printed: Mapping[Block, str]) -> None:
+    """After the withdrawal one number is left; a collector is tried by hand."""
+    assert "Before consent was withdrawn: epsilon = 3.00." in output_of("--json", printed)
+    assert output_of("duckduckgo qwant", printed).count("search_engine: accepted.") == 2
+
+
+@pytest.mark.parametrize("kind", [Outcome, FlushReason])
+def test_tables_hold_every_outcome_and_whether_it_is_true(
+    kind: type[Outcome] | type[FlushReason],
+) -> None:
+    """One row each, or one for those that mean the same."""
+    _, _, table = TEXT.partition(f"| `{kind.__name__}` | true |")
+    rows = table.partition("\n\n")[0].splitlines()[2:]
+    told = {
+        name: truth == "yes"
+        for names, truth in (row.split(" | ")[:2] for row in rows)
+        for name in re.findall(r"\w+", names)
+    }
+    done = {reason.name for reason in list(FlushReason)[:3]}
+    assert told == {
+        each.name: bool(each) if isinstance(each, Outcome) else each.name in done for each in kind
+    }
+
+
+def test_links_lead_somewhere() -> None:
+    """Files exist, and headings of this page do."""
+    headings = {
+        re.sub(r"[^\w -]", "", line.lstrip("# ")).lower().replace(" ", "-")
+        for line in TEXT.splitlines()
+        if line.startswith("#")
+    }
+    links = re.findall(r"\]\(([^)]+)\)", TEXT)
+    assert len(links) > 5
+    for link in links:
+        if link.startswith("#"):
+            assert link[1:] in headings
+        else:
+            assert (PAGE.parent / link).exists(), link
+
+
+def rooms() -> list[str]:
+    """Return the modules in the order of the map."""
+    return re.findall(r"^\| `(\w+)` \|", TEXT.partition("## The map")[2], flags=re.MULTILINE)
+
+
+def test_map_names_every_module() -> None:
+    """One line each, and nothing that is not there."""
+    there = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"} | {"cli"}
+    assert len(rooms()) == len(set(rooms()))
+    assert set(rooms()) == there
+
+
+def test_modules_import_what_stands_above_them_in_the_map() -> None:
+    """The map is in the order of the layers."""
+    above: set[str] = set()
+    for room in rooms():
+        files = [PACKAGE / f"{room}.py"] if room != "cli" else (PACKAGE / "cli").glob("*.py")
+        for path in files:
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ImportFrom) and str(node.module) == "rappor_client":
+                    assert {alias.name for alias in node.names} <= above | {"cli"}, path
+                elif isinstance(node, ast.ImportFrom):
+                    package, _, rest = str(node.module).partition(".")
+                    own = {rest.partition(".")[0]} if package == "rappor_client" else set()
+                    assert own <= above | {room}, path
+        above.add(room)

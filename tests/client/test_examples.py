@@ -1,0 +1,187 @@
+"""The programs in client/examples do what they say."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from accepting_collector import AcceptingCollector, accepting
+from places import ROOT
+from rappor_client.contents import Contents
+from rappor_client.testing import peek
+
+from rappor import Registry
+
+EXAMPLES = ROOT / "client" / "examples"
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Opens pages without the proxy that the environment may name."""
+
+
+@pytest.fixture
+def collector() -> Iterator[AcceptingCollector]:
+    """A collector for the examples' registry."""
+    with accepting(Registry.load(EXAMPLES / "metrics.toml")) as server:
+        yield server
+
+
+class Tool:
+    """The command-line tool, at a home and a collector of its own."""
+
+    def __init__(self, home: Path, collector: str) -> None:
+        self.home = home
+        self._env = {**os.environ, "MYTOOL_HOME": str(home), "MYTOOL_COLLECTOR": collector}
+
+    def run(self, *words: str, stdin: int = subprocess.DEVNULL) -> str:
+        """Run one command and return what it prints."""
+        ended = subprocess.run(
+            [sys.executable, str(EXAMPLES / "command_line.py"), *words],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            env=self._env,
+            text=True,
+            check=True,
+        )
+        return ended.stdout
+
+
+def test_tool_without_an_answer_keeps_nothing(
+    tmp_path: Path, collector: AcceptingCollector
+) -> None:
+    """A script is not asked, and what is not answered is a no."""
+    tool = Tool(tmp_path / "home", collector.url)
+    assert tool.run("search", "duckduckgo") == "Searching with duckduckgo ...\n"
+    assert not tool.home.exists()
+    assert collector.reports == []
+
+
+def test_tool_records_sends_shows_and_erases(tmp_path: Path, collector: AcceptingCollector) -> None:
+    """With consent, a run's report has left when the run ends; "off" leaves one number."""
+    tool = Tool(tmp_path / "home", collector.url)
+    assert tool.run("telemetry", "on") == "Telemetry is on.\n"
+    tool.run("search", "duckduckgo")
+    tool.run("search", "duckduckgo")
+    assert [report.metric for report in collector.reports] == ["search_engine"] * 2
+    assert "search_engine: epsilon = " in tool.run("telemetry", "show")
+    assert tool.run("telemetry", "off") == "Telemetry is off, and nothing is kept.\n"
+    contents = peek(tool.home / "telemetry")
+    assert not contents.has_secret
+    assert contents.sent == ()
+    assert contents.waiting == ()
+    assert contents.spent.carried > 2
+    tool.run("search", "duckduckgo")
+    assert len(collector.reports) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="the system has no terminals")
+@pytest.mark.parametrize(("typed", "n_reports"), [(b"y\n", 1), (b"\n", 0)], ids=["yes", "enter"])
+def test_tool_asks_on_a_terminal_once(
+    typed: bytes, n_reports: int, tmp_path: Path, collector: AcceptingCollector
+) -> None:
+    """The answer counts from the first value on, and is not asked for again."""
+    tool = Tool(tmp_path / "home", collector.url)
+    terminal, stdin = os.openpty()
+    os.write(terminal, typed)
+    assert "[y/N]" in tool.run("search", "qwant", stdin=stdin)
+    assert "[y/N]" not in tool.run("search", "qwant", stdin=stdin)
+    os.close(terminal)
+    os.close(stdin)
+    assert len(collector.reports) == 2 * n_reports
+
+
+class Site:
+    """The web application, served by a process of its own."""
+
+    def __init__(self, home: Path, collector: str) -> None:
+        self.devices = home / "devices"
+        self._env = {**os.environ, "MYSITE_HOME": str(home), "MYSITE_COLLECTOR": collector}
+        self._command = [sys.executable, str(EXAMPLES / "web_application.py")]
+        self._server = subprocess.Popen(
+            [*self._command, "serve", "0"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=self._env,
+            text=True,
+        )
+        assert self._server.stdout is not None
+        self.url = self._server.stdout.readline().split()[-1]
+
+    def visit(self, person: str, **form: str) -> str:
+        """Load the page as a signed-in person, or post its form."""
+        login = base64.b64encode(f"{person}:any".encode()).decode()
+        request = urllib.request.Request(  # noqa: S310 - the test's own server
+            self.url,
+            data=urllib.parse.urlencode(form).encode() if form else None,
+            headers={"Authorization": f"Basic {login}"},
+        )
+        with DIRECT.open(request, timeout=30) as answer:
+            return str(answer.read().decode())
+
+    def send(self) -> None:
+        """Run the sending job."""
+        subprocess.run([*self._command, "send"], env=self._env, check=True)
+
+    def contents(self) -> list[Contents]:
+        """Return what the people's devices hold."""
+        return [peek(folder) for folder in self.devices.glob("*")]
+
+    def close(self) -> None:
+        """End the server."""
+        self._server.terminate()
+        self._server.communicate()
+
+
+@pytest.fixture
+def site(tmp_path: Path, collector: AcceptingCollector) -> Iterator[Site]:
+    """The web application, with the collector above."""
+    site = Site(tmp_path / "site", collector.url)
+    yield site
+    site.close()
+
+
+def test_every_person_is_a_device(site: Site, collector: AcceptingCollector) -> None:
+    """Who agreed has a secret, a ledger and reports of their own; who did not has nothing."""
+    for person, consent in (("anna", "yes"), ("ben", "yes"), ("cleo", "no"), ("dan", None)):
+        assert "May we count" in site.visit(person)
+        if consent is not None:
+            assert "May we count" not in site.visit(person, consent=consent)
+        for theme in ("dark", "light"):
+            site.visit(person, theme=theme)
+    contents = site.contents()
+    assert [one.has_secret for one in contents] == [True, True]
+    assert [len(one.waiting) for one in contents] == [2, 2]
+    assert len({one.patterns[0].name for one in contents}) == 2
+    assert [one.spent.metrics["theme"].patterns for one in contents] == [1, 1]
+    assert collector.reports == []  # a request only records
+    site.send()
+    assert len(collector.reports) == 4
+    assert "An observer who gives even odds" in site.visit("anna")
+
+
+def test_person_may_withdraw_and_delete(site: Site) -> None:
+    """A withdrawal leaves the loss already spent, the end of the account nothing at all."""
+    site.visit("anna", consent="yes")
+    site.visit("anna", theme="dark")
+    site.visit("anna", consent="no")
+    (contents,) = site.contents()
+    assert not contents.has_secret
+    assert contents.waiting == ()
+    assert contents.spent.carried > 0
+    site.visit("anna", consent="yes")
+    assert "deleted" in site.visit("anna", delete="yes")
+    assert site.contents() == []
+    assert "May we count" in site.visit("anna")
+
+
+def test_nobody_is_served_without_signing_in(site: Site) -> None:
+    """There is no device for a visitor whom nobody knows."""
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        DIRECT.open(site.url, timeout=30)
+    assert not site.devices.exists()

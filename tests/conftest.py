@@ -1,0 +1,33 @@
+"""The fast lane: `pytest -m fast` runs the tests of what every other package stands on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+HERE: Final = Path(__file__).parent
+
+FAST: Final = tuple(HERE / "rappor" / name for name in ("protocol", "registry", "privacy"))
+"""The folders of the fast lane; a test in them leaves it by the marker `slow` or `acceptance`."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Read no other folder for the fast lane: importing all tests takes longer than running it."""
+    if config.getoption("markexpr") != "fast" or not collection_path.is_relative_to(HERE):
+        return None
+    return None if any(_overlap(collection_path, folder) for folder in FAST) else True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of the fast lane by their folder."""
+    for item in items:
+        in_lane = any(item.path.is_relative_to(folder) for folder in FAST)
+        if in_lane and not any(map(item.get_closest_marker, ("slow", "acceptance"))):
+            item.add_marker("fast")
+
+
+def _overlap(path: Path, folder: Path) -> bool:
+    return path.is_relative_to(folder) or folder.is_relative_to(path)

@@ -1,0 +1,107 @@
+"""Closed forms on paper: p* = .375, q* = .625, so their difference is .25."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rappor.counts.counts import Counts
+from rappor.decoding.decoder import decode
+from rappor.protocol.params import Params
+
+
+def one_hot(names: tuple[str, ...], encoding: str = "onehot", bits: int | None = None) -> Params:
+    k = bits or len(names)
+    return Params(k=k, encoding=encoding, categories=names, f=0.5, p=0.25, q=0.75)
+
+
+def error_at(mean: float, n: int) -> float:
+    return math.sqrt(mean * (1 - mean) / n) / 0.25
+
+
+def test_one_hot_is_the_inverse_of_its_noise() -> None:
+    """Proportions, errors and p-values as on paper; the rest is what is not detected."""
+    counts = Counts(one_hot(("a", "b", "c")), [[4000, 5000, 3700]], [10_000])
+    estimates = decode(counts)
+    assert estimates.candidates == ("a", "b", "c")
+    assert estimates.proportion.tolist() == pytest.approx([0.1, 0.5, -0.02])
+    errors = [error_at(mean, 10_000) for mean in (0.4, 0.5, 0.375)]
+    assert estimates.std_error.tolist() == pytest.approx(errors)
+    null = error_at(0.375, 10_000)
+    expected = [stats.norm.sf(share / null) for share in (0.1, 0.5, -0.02)]
+    assert estimates.p_value.tolist() == pytest.approx(expected)
+    assert estimates.detected.tolist() == [True, True, False]
+    assert estimates.unallocated == pytest.approx(0.4)
+    assert estimates.ci_low[1] == pytest.approx(0.5 - 1.959964 * errors[1])
+    assert estimates.ci_high[1] == pytest.approx(0.5 + 1.959964 * errors[1])
+
+
+def test_one_hot_shares_are_the_nearest_on_the_simplex() -> None:
+    """They sum to one, none is negative, and all moved by the same multiple of variance."""
+    counts = Counts(one_hot(("a", "b", "c")), [[4000, 5000, 3700]], [10_000])
+    estimates = decode(counts, distribution=True)
+    assert estimates.share is not None
+    share, variance = estimates.share, estimates.std_error**2
+    assert share.sum() == pytest.approx(1)
+    assert (share >= 0).all()
+    pull = (estimates.proportion - share) / variance
+    positive = share > 0
+    assert positive[:2].all()
+    assert pull[positive].tolist() == pytest.approx([pull[0]] * int(positive.sum()))
+    assert (pull[~positive] <= pull[0]).all()
+
+
+def test_a_boolean_is_one_proportion() -> None:
+    """There is no rest: what is not true is false."""
+    params = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+    estimates = decode(Counts(params, [[4500]], [10_000]))
+    assert estimates.candidates == ("true",)
+    assert estimates.proportion[0] == pytest.approx(0.3)
+    assert estimates.std_error[0] == pytest.approx(error_at(0.45, 10_000))
+    assert math.isnan(estimates.unallocated)
+    assert estimates.to_dict()["unallocated"] is None
+
+
+def test_flags_are_proportions_of_their_own() -> None:
+    """They may sum to more than one; each share is clipped to [0, 1]."""
+    counts = Counts(one_hot(("a", "b", "c"), "flags"), [[6000, 5750, 3500]], [10_000])
+    estimates = decode(counts, distribution=True)
+    assert estimates.share is not None
+    assert estimates.proportion.tolist() == pytest.approx([0.9, 0.8, -0.1])
+    assert estimates.share.tolist() == pytest.approx([0.9, 0.8, 0.0])
+    assert math.isnan(estimates.unallocated)
+
+
+def test_buckets_are_named_by_their_intervals() -> None:
+    """Two open ends and what is between the edges, in the order of the numbers."""
+    counts = Counts(one_hot(("0", "10"), "buckets", 3), [[4000, 5000, 3750]], [10_000])
+    estimates = decode(counts)
+    names = ["(-inf, 0)", "[0, 10)", "[10, inf)"]
+    assert list(estimates.candidates) == names
+    assert estimates.proportion.tolist() == pytest.approx([0.1, 0.5, 0.0])
+    assert [row["candidate"] for row in estimates.to_dict()["estimates"]] == names
+    assert estimates.to_pandas()["candidate"].tolist() == names
+
+
+def test_closed_forms_pool_by_inverse_variance() -> None:
+    """Two collections of different noise weigh as their variances say."""
+    quiet = Params(k=1, encoding="boolean", f=0.0, p=0.25, q=0.75)
+    noisy = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+    counts = [Counts(quiet, [[4000]], [10_000]), Counts(noisy, [[4500]], [10_000])]
+    estimates = decode(counts)
+    pooled = float(estimates.proportion[0])
+    assert pooled == pytest.approx(0.3)
+    variances = [0.4 * 0.6 / 10_000 / 0.25, error_at(0.45, 10_000) ** 2]
+    expected = 1 / math.sqrt(sum(1 / variance for variance in variances))
+    assert estimates.std_error[0] == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_binned_normal_has_the_published_errors() -> None:
+    """[EPK14] section 5.1: f = 0, p = .5, q = .75: sd 632 a bin at 1e5 reports."""
+    names = tuple(str(edge) for edge in range(100))
+    params = Params(k=101, encoding="buckets", categories=names, f=0.0, p=0.5, q=0.75)
+    counts = Counts(params, np.full((1, 101), 50_000), [100_000])
+    assert decode(counts).std_error * 100_000 == pytest.approx(np.full(101, 632.5), abs=0.1)

@@ -1,0 +1,133 @@
+"""The table: rows, JSON, CSV, frames and text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from decodings import (
+    ABSENT,
+    CANDIDATES,
+    N,
+    counted,
+)
+
+from rappor.counts.counts import Counts
+from rappor.decoding.decoder import decode
+from rappor.decoding.estimates import Estimates
+from rappor.protocol.params import Params
+
+
+@pytest.fixture(name="estimates", scope="module")
+def _estimates() -> Estimates:
+    return decode(counted(), CANDIDATES, distribution=True)
+
+
+def test_rows_have_the_keys_of_the_contract(estimates: Estimates) -> None:
+    """Always eight, the adjusted interval where detected, the share where asked for."""
+    always = ["candidate", "count", "std_error", "proportion", "ci_low", "ci_high", "p_value"]
+    always += ["detected"]
+    adjusted = ["ci_low_adjusted", "ci_high_adjusted"]
+    for row in estimates.rows():
+        assert list(row) == always + (adjusted if row["detected"] else []) + ["share"]
+    without = next(decode(counted(n=1000), ABSENT).rows())
+    assert list(without) == always + (adjusted if without["detected"] else [])
+
+
+def test_rows_agree_with_the_columns(estimates: Estimates) -> None:
+    """Counts are proportions times reports; the adjusted interval holds the plain one."""
+    for i, row in enumerate(estimates.rows()):
+        assert row["candidate"] == estimates.candidates[i]
+        assert row["count"] == pytest.approx(estimates.proportion[i] * N)
+        assert row["std_error"] == pytest.approx(estimates.std_error[i] * N)
+        if row["detected"]:
+            assert row["ci_low_adjusted"] <= row["ci_low"] < row["proportion"]
+            assert row["proportion"] < row["ci_high"] <= row["ci_high_adjusted"]
+
+
+def test_rows_are_sorted_by_count(estimates: Estimates) -> None:
+    """Strings come largest first."""
+    assert (np.diff(estimates.proportion) <= 0).all()
+    assert estimates.candidates[:2] == ("true 0", "true 1")
+
+
+def test_detected_rows_can_be_had_alone(estimates: Estimates) -> None:
+    """The same rows, less the others, in rows, JSON and CSV."""
+    every = list(estimates.rows())
+    found = [row for row in every if row["detected"]]
+    assert 0 < len(found) < len(every)
+    assert list(estimates.rows(detected_only=True)) == found
+    assert json.loads(estimates.to_json(detected_only=True))["estimates"] == found
+    assert len(estimates.to_csv(detected_only=True).splitlines()) == 1 + len(found)
+
+
+def test_json_reads_back(estimates: Estimates) -> None:
+    """One strict object of four keys that is the dictionary."""
+    document = json.loads(estimates.to_json(), parse_constant=pytest.fail)
+    assert list(document) == ["estimates", "reports", "unallocated", "diagnostics"]
+    assert document == estimates.to_dict()
+    assert document["reports"] == N
+
+
+def test_csv_reads_back(estimates: Estimates, tmp_path: Any) -> None:
+    """Every number survives, in text and in the file, whatever is in a candidate's name."""
+    odd = decode(counted(n=1000), ['a,"b"', "c\nd", "é"])
+    path = tmp_path / "estimates.csv"
+    assert path.write_text("old") == 3
+    for each in (estimates, odd):
+        text = each.to_csv(path)
+        assert path.read_bytes().decode() == text
+        for row, read in zip(each.rows(), csv.DictReader(io.StringIO(text)), strict=True):
+            assert read["candidate"] == row["candidate"]
+            assert float(read["count"]) == row["count"]
+            assert float(read["p_value"]) == row["p_value"]
+            assert read["detected"] == str(row["detected"])
+
+
+def test_frames_have_the_columns(estimates: Estimates) -> None:
+    """Pandas and Arrow hold the same numbers under the contract's names."""
+    table, frame = estimates.to_arrow(), estimates.to_pandas()
+    columns = ["candidate", "count", "std_error", "proportion", "ci_low", "ci_high", "p_value"]
+    columns += ["detected", "ci_low_adjusted", "ci_high_adjusted", "share", "group"]
+    assert table.column_names == list(frame.columns) == columns
+    assert table["candidate"].to_pylist() == list(frame["candidate"]) == list(estimates.candidates)
+    expected = [row["count"] for row in estimates.rows()]
+    assert table["count"].to_pylist() == frame["count"].tolist() == expected
+    assert "share" not in decode(counted(n=1000), ABSENT).to_arrow().column_names
+
+
+def test_people_read_a_summary(estimates: Estimates) -> None:
+    """The text lists the detected and counts the rest; the representation is one line."""
+    lines = str(estimates).splitlines()
+    n_found = int(estimates.detected.sum())
+    assert len(lines) == n_found + 2
+    assert lines[1].startswith("true 0 ")
+    assert lines[-1].startswith(f"{n_found} of 32 candidates detected in 1,000,000 reports")
+    assert repr(estimates) == f"Estimates({n_found} detected of 32 candidates, 1000000 reports)"
+
+
+def test_a_summary_without_a_rest_says_nothing_of_it() -> None:
+    """Flags sum to anything, so nothing is left unallocated."""
+    params = Params(k=2, encoding="flags", categories=("a", "b"), f=0.5, p=0.25, q=0.75)
+    text = str(decode(Counts(params, [[6000, 4000]], [10_000])))
+    assert text.endswith("candidates detected in 10,000 reports")
+
+
+def test_pandas_is_named_where_it_is_missing() -> None:
+    """The sentence says what to install, and that is no extra of this project."""
+    script = (
+        "import sys; sys.modules['pandas'] = None\n"
+        "from rappor import Counts, MissingExtraError, Params, decode\n"
+        "params = Params(k=1, encoding='boolean', f=0.5, p=0.25, q=0.75)\n"
+        "try:\n    decode(Counts(params, [[5]], [10])).to_pandas()\n"
+        "except MissingExtraError as error:\n    print(error)\n"
+    )
+    command = [sys.executable, "-c", script]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert answer.stdout == "this needs pandas; install it with: pip install pandas\n"

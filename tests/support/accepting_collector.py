@@ -1,0 +1,63 @@
+"""A small collector for tests of the device: it reads uploads strictly and accepts them."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+from collections.abc import Iterator
+
+from sockets import serving
+
+from rappor import Registry
+from rappor.protocol.wire import Report, parse_upload
+
+
+class AcceptingCollector(http.server.ThreadingHTTPServer):
+    """Keeps the reports of the registry's metrics, and the headers of each upload."""
+
+    def __init__(self, registry: Registry) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.registry = registry
+        self.reports: list[Report] = []
+        self.keys: list[str | None] = []
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    """One upload."""
+
+    server: AcceptingCollector
+
+    def do_POST(self) -> None:
+        """Accept every report that can be read, refuse the others."""
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        _, read = parse_upload(body, self.server.registry.lookup)
+        self.server.keys.append(self.headers["Authorization"])
+        self.server.reports += [report for report in read if isinstance(report, Report)]
+        statuses = [
+            {"status": "accepted"}
+            if isinstance(report, Report)
+            else {"status": "refused", "reason": report.code}
+            for report in read
+        ]
+        answer = json.dumps({"reports": statuses}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet."""
+
+
+@contextlib.contextmanager
+def accepting(registry: Registry) -> Iterator[AcceptingCollector]:
+    """Run a collector for a registry while the block runs."""
+    server = AcceptingCollector(registry)
+    with serving(server):
+        yield server

