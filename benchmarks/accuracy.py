@@ -20,7 +20,6 @@ from scipy import stats
 from benchmarks.populations import POPULATIONS, Collection
 from benchmarks.tables import Table
 from rappor.candidates.candidates import Candidates
-from rappor.candidates.hashing import bloom_cells
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
 from rappor.decoding.estimates import Estimates
@@ -146,7 +145,7 @@ def plain_least_squares(
     n = np.repeat(counts.reports, params.k)
     observed = counts.ones.ravel() / n
     noise = observed * (1 - observed) / n / gap**2
-    cells = bloom_cells(Candidates.from_list(candidates).digests, params)
+    cells = Candidates.from_list(candidates).cells(params, 0, len(candidates))
     design = np.zeros((params.m * params.k, len(candidates)))
     for column, rows in enumerate(cells):
         design[rows[rows >= 0], column] = 1

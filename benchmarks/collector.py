@@ -18,10 +18,14 @@ from benchmarks.tables import Table
 _ROOT = Path(__file__).resolve().parents[1]
 _CONNECTIONS = 64
 _TOML = """
+[budget]
+total = inf
 [metrics.page]
 description = "a"
 owner = "b"
 expires = 2100-01-01
+epoch = "life"
+interval = "none"
 encoding = "bloom"
 profile = "balanced"
 """

@@ -16,10 +16,14 @@ from pathlib import Path
 from typing import Any
 
 _TOML = """
+[budget]
+total = inf
 [metrics.page]
 description = "a"
 owner = "b"
 expires = 2100-01-01
+epoch = "life"
+interval = "none"
 encoding = "bloom"
 profile = "balanced"
 """

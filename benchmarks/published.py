@@ -17,7 +17,7 @@ from benchmarks.accuracy import DESIGNS, Detection, detect, run_many, start_pool
 from benchmarks.tables import Table
 from rappor.decoding.decoder import decode
 from rappor.planning.detection_limit import standard_error
-from rappor.privacy.loss import epsilon_1, epsilon_inf
+from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate, simulate_counts
 from rappor.simulation.population import Population

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 from rappor.errors import ParamsError
 from rappor.protocol.encodings import encoder
+from rappor.protocol.parts import choose_part
 from rappor.protocol.randomizer import (
     Coins,
     cohort,
     instantaneous_response,
+    part_coin,
     permanent,
     system_coins,
 )
@@ -39,12 +41,14 @@ def encode_value(
     value: object,
     *,
     epoch: str = "",
+    part: str | None = None,
     coins: Coins = system_coins,
 ) -> Encoded:
     """Make one report of a value, in the epoch of the metric's calendar.
 
-    It keeps no account: the caller checks that the metric is active and that the device may
-    still report it.
+    `part` is the part that a device has answered for before in this epoch; without one the
+    secret chooses. It keeps no account: whether the metric is active and may be reported is the
+    caller's to ask.
     """
     if not isinstance(metric, Metric):
         raise ParamsError(
@@ -52,10 +56,17 @@ def encode_value(
             "call encode_value(secret, metric, value)"
         )
     metric.check_epoch(epoch)
-    params = metric.params
-    own_cohort = cohort(secret, metric.name, params.m)
+    params = metric.part_params(device_part(secret, metric, epoch) if part is None else part)
+    own_cohort = cohort(secret, metric.name, epoch, params)
     bits = encoder(params).encode(value, own_cohort)
     memoised = permanent(secret, metric.name, epoch, params, bits)
     shown = instantaneous_response(memoised, params, coins)
     report = Report(metric=metric.name, params=params.fingerprint, cohort=own_cohort, bits=shown)
     return Encoded(cohort=own_cohort, bits=bits, permanent=memoised, report=report)
+
+
+def device_part(secret: bytes, metric: Metric, epoch: str) -> str:
+    """Return the part of a metric that a device without one answers for; empty if it has none."""
+    if not metric.parts:
+        return ""
+    return choose_part(metric.parts, part_coin(secret, metric.name, epoch, metric.params))

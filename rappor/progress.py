@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-Progress = Callable[[str, int, int], None]
-"""Called with the name of a stage, the steps that are done and the steps that there are."""
+Progress = Callable[[str, int, int | None], None]
+"""Called with a stage, the steps done and the steps there are; None if nobody knows."""
 
 
-def no_progress(stage: str, done: int, total: int) -> None:
+def no_progress(stage: str, done: int, total: int | None) -> None:
     """Report nothing."""

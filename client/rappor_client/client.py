@@ -15,7 +15,8 @@ from typing import Final, NamedTuple, Self
 
 from rappor.errors import FileError, ParamsError
 from rappor.protocol.randomizer import Coins, system_coins
-from rappor.registry.metric import Metric, Registry
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
 from rappor_client import epoch_memory, ledger, reservoir, spool
 from rappor_client.background import Sender
 from rappor_client.errors import BudgetError, IdentityError
@@ -295,7 +296,7 @@ class Client:
     ) -> Outcome:
         """Charge and spool a report, or let it take part in the choice of its interval."""
         caps = self._settings.caps
-        if metric.interval is None:
+        if metric.interval == "none":
             spool.add(db, prepared.report, ledger.charge(db, prepared, caps))
             return Outcome.RECORDED
         reservoir.release(db, now, caps)

@@ -40,7 +40,7 @@ def latched(db: sqlite3.Connection, name: str, day: datetime.date, coins: Coins)
 
 def latch(db: sqlite3.Connection, metric: Metric, prepared: Prepared, day: datetime.date) -> None:
     """Let a report's permanent response answer for the epoch, if the metric has epochs."""
-    if metric.epoch is None:
+    if metric.epoch == "life":
         return
     keep_params(db, prepared.report.params, prepared.params)
     row = (

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.privacy.loss import belief_bound, epsilon_reports
 from rappor.privacy.notice import at_most
+from rappor.protocol.loss import belief_bound, epsilon_reports
 from rappor_client.errors import BudgetError
 from rappor_client.prepared import Prepared
 from rappor_client.settings import Caps

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rappor.encode import encode_value
-from rappor.privacy.loss import permanent_part
 from rappor.protocol.params import Params
-from rappor.protocol.randomizer import Coins, expand, instantaneous_response
+from rappor.protocol.randomizer import Coins, expand, instantaneous_response, scope
 from rappor.protocol.wire import Report
 from rappor.registry.metric import Metric
 
@@ -35,12 +34,11 @@ class Prepared:
 def prepare(secret: bytes, metric: Metric, value: object, *, epoch: str, coins: Coins) -> Prepared:
     """Prepare a report of a value; ReportError if the value is not of the metric's kind."""
     encoded = encode_value(secret, metric, value, epoch=epoch, coins=coins)
-    kind = permanent_part(metric.params).fingerprint
-    head = f"rappor-client/1/pattern\0{metric.name}\0{epoch}\0{kind}\0"
+    head = b"rappor-client/1/pattern\0" + scope(metric.name, epoch, metric.params) + b"\0"
     return Prepared(
         params=metric.params,
         epoch=epoch,
-        pattern=expand(secret, head.encode() + encoded.bits, _PATTERN_BYTES),
+        pattern=expand(secret, head + encoded.bits, _PATTERN_BYTES),
         permanent=encoded.permanent,
         report=encoded.report,
     )

@@ -12,9 +12,10 @@ import dataclasses
 from typing import Final
 
 from rappor.errors import RapporError
-from rappor.privacy.loss import epsilon_1, epsilon_inf
+from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
-from rappor.registry.metric import Metric, Registry
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
 from rappor_client.errors import UploadError
 from rappor_client.periods import day_of
 from rappor_client.settings import OfferCap, Settings
@@ -77,10 +78,11 @@ class Offers:
 
 def within(shipped: Registry, offered: Registry, cap: OfferCap) -> Registry:
     """Return the shipped registry with those changes of the offered one that the cap admits."""
-    return Registry(
+    metrics = [
         _changed(metric, offered[name]) if _admits(cap, metric, offered.get(name)) else metric
         for name, metric in shipped.items()
-    )
+    ]
+    return Registry(metrics, total=shipped.total)
 
 
 def _admits(cap: OfferCap, shipped: Metric, offered: Metric | None) -> bool:

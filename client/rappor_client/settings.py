@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from rappor.errors import ParamsError
 from rappor.protocol.randomizer import Coins
-from rappor.registry.metric import Registry
+from rappor.registry.registry import Registry
 from rappor_client.periods import Clock
 from rappor_client.transport import Transport
 

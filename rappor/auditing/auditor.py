@@ -3,46 +3,74 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from rappor.auditing.check import Check
-from rappor.auditing.interview import Evidence, Interview
+from rappor.auditing.evidence import Evidence, Stage
+from rappor.auditing.interview import Interview
 from rappor.auditing.lower_bound import LEVEL, loss_bound, reachable
 from rappor.auditing.pairs import Truth, choose_pairs
-from rappor.auditing.probabilities import law_checks, restart_check
+from rappor.auditing.probabilities import probability_checks, restart_check
 from rappor.auditing.randomness import coin_checks, permanent_source
-from rappor.auditing.shipped_encoder import shipped_show
-from rappor.auditing.subject import Ask, Subject
+from rappor.auditing.scope import not_examined
+from rappor.auditing.shipped_encoder import shipped_respond
+from rappor.auditing.subject import Request, Subject
 from rappor.auditing.timing import timing_check
-from rappor.errors import ParamsError
-from rappor.privacy.loss import epsilon_inf, epsilon_n
-from rappor.progress import Progress
+from rappor.progress import Progress, no_progress
 from rappor.protocol.encodings import encoding_of
+from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import SECRET_BYTES, Coins
+from rappor.ranges import read_count
 from rappor.registry.metric import Metric
 from rappor.simulation.keystream import Keystream
 
-_RETURNING, _RETURNING_SLOWLY = 2000, 16
-"""Devices that are asked again, and how many where each is a process."""
+_RETURNING: Final = 2000
+"""Devices that are asked again: the first reveal redrawn noise, 1,000 reveal shared noise."""
 
+_RETURNING_SLOWLY: Final = 16
+"""Devices that are asked again if each needs a process, of a tenth of a second or more."""
 
-_MOST_REPORTS = 100
+_LEAST_TRIALS, _MOST_TRIALS = 1000, 10**9
+"""Fewer devices bound next to nothing; a billion take the shipped encoder days."""
+
+_MOST_REPORTS: Final = 100
+"""A hundred reports lose nearly epsilon_inf; memory grows with their number."""
+
+_TIMED_PAIRS: Final = 3
+"""Pairs of values that are timed, some seconds each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """The checks of one audit, in the order in which they are read."""
+    """What one audit asked, what it found, and what it did not look at.
+
+    `trials` devices were asked for `n_reports` reports each; the bounds of the losses are too
+    high with probability `level`.
+    """
 
     metric: Metric
     trials: int
     n_reports: int
+    level: float
     checks: tuple[Check, ...]
+    not_examined: tuple[str, ...]
+
+    @property
+    def faults(self) -> tuple[Check, ...]:
+        """The checks that found a fault."""
+        return tuple(check for check in self.checks if check.verdict == "fault")
 
     @property
     def passed(self) -> bool:
         """Whether no check found a fault."""
-        return all(check.verdict != "fault" for check in self.checks)
+        return not self.faults
+
+    def with_checks(self, checks: Iterable[Check]) -> Audit:
+        """Return the audit with more checks, as those of coins and of time."""
+        return replace(self, checks=(*self.checks, *checks))
 
 
 def audit(
@@ -53,39 +81,46 @@ def audit(
     n_reports: int = 2,
     level: float = LEVEL,
     seed: int | None = None,
-    progress: Progress = lambda _stage, _done, _total: None,
+    progress: Progress = no_progress,
 ) -> Audit:
-    """Hold a subject against what the metric's parameters claim.
+    """Compare how a subject responds with what the metric's parameters claim.
 
-    `trials` are devices, each asked for `n_reports` reports where that is cheap; `seed` repeats
-    the auditor's questions (not the subject's answers).
+    `trials` are devices, each asked for `n_reports` reports if that is cheap; `seed` repeats
+    the auditor's requests (not the subject's responses).
 
     Raises ParamsError for trials or reports outside their range and for parameters under which
-    one report reveals the value, ReportError for answers that
-    are no reports.
+    one report reveals the value, ReportError for answers that are no reports.
     """
-    _check_range("trials", trials, 1000, 10**9)
-    _check_range("n_reports", n_reports, 1, _MOST_REPORTS)
-    params = replace(metric.params, insecure=False)  # nothing claimed, nothing audited
-    chance = Keystream(seed)
+    trials = read_count("trials", trials, _LEAST_TRIALS, _MOST_TRIALS)
+    n_reports = read_count("n_reports", n_reports, 1, _MOST_REPORTS)
+    params = replace(metric.params, insecure=False)  # without a claim there is nothing to audit
+    rng = Keystream(seed)
     truth = Truth(params, choose_pairs(params))
-    interview = Interview(subject, params, metric.name, truth, chance)
+    interview = Interview(subject, params, metric.name, truth, rng)
     interview.ask_trials(trials, n_reports=n_reports, progress=progress)
     if subject.remembers:
         devices = min(trials, _RETURNING) if subject.quick else _RETURNING_SLOWLY
         interview.ask_returning(devices, progress=progress)
-    secret = chance.coins(SECRET_BYTES // 4).tobytes() if subject.remembers else b""
-    ask = Ask(secret, metric.name, truth.values[0])
+    secret = rng.coins(SECRET_BYTES // 4).tobytes() if subject.remembers else b""
     checks = (
         *_loss_checks(interview.evidence, params, n_reports, level),
-        *law_checks(interview.evidence, params),
-        restart_check(subject, params, ask),
+        *probability_checks(interview.evidence, params),
+        restart_check(subject, params, Request(secret, metric.name, truth.values[0])),
     )
-    return Audit(metric=metric, trials=trials, n_reports=n_reports, checks=checks)
+    return Audit(
+        metric=metric,
+        trials=trials,
+        n_reports=n_reports,
+        level=level,
+        checks=checks,
+        not_examined=not_examined(
+            params, n_values=len(truth.values), n_reports=_reports_of_one(subject, n_reports)
+        ),
+    )
 
 
 def audit_coins(params: Params, coins: Coins, *, seed: int | None = None) -> list[Check]:
-    """Test the fresh coins, and those of a device's permanent responses."""
+    """Test fresh coins, and the coins of a device's permanent responses."""
     secret = Keystream(seed).coins(SECRET_BYTES // 4).tobytes()
     return [
         *coin_checks("fresh coins", coins, params),
@@ -94,52 +129,67 @@ def audit_coins(params: Params, coins: Coins, *, seed: int | None = None) -> lis
 
 
 def audit_timing(
-    metric: Metric, *, rounds: int = 1000, progress: Progress = lambda _stage, _done, _total: None
+    metric: Metric, *, rounds: int = 1000, seed: int | None = None, progress: Progress = no_progress
 ) -> list[Check]:
     """Time the shipped encoder on the two values of each of the first pairs.
 
-    Strings of a pair have one length: that a longer one takes longer to hash is not shown.
+    The strings of a pair have one length: a longer one may take longer to hash, which is not
+    measured.
+
+    Raises ParamsError for rounds that are no count.
     """
-    show = shipped_show(metric)
-    pairs = choose_pairs(metric.params)[:3]
+    rounds = read_count("rounds", rounds)
+    respond, rng = shipped_respond(metric), Keystream(seed)
     return [
         timing_check(
-            f"time, pair {number}", show, metric.name, pair, rounds=rounds, progress=progress
+            f"time: pair {number}",
+            respond,
+            metric.name,
+            pair,
+            rounds=rounds,
+            rng=rng,
+            progress=progress,
         )
-        for number, pair in enumerate(pairs, start=1)
+        for number, pair in enumerate(choose_pairs(metric.params)[:_TIMED_PAIRS], start=1)
     ]
 
 
-def _loss_checks(evidence: Evidence, params: Params, n: int, level: float) -> list[Check]:
-    return [
-        _loss_check(evidence, params, "report", 1, level),
-        _loss_check(evidence, params, "reports", n, level),
-        _loss_check(evidence, params, "permanent", None, level),
-    ]
+def _reports_of_one(subject: Subject, n_reports: int) -> int:
+    """Return how many reports of one device an audit has seen at most."""
+    if not subject.remembers:
+        return 1
+    return max(2, n_reports) if subject.quick else 2
+
+
+def _loss_checks(evidence: Evidence, params: Params, n: int, level: float) -> Iterable[Check]:
+    yield _loss_check(evidence, params, "report", 1, level)
+    if n > 1:
+        yield _loss_check(evidence, params, "reports", n, level)
+    yield _loss_check(evidence, params, "permanent", None, level)
 
 
 def _loss_check(
-    evidence: Evidence, params: Params, stage: str, n: int | None, level: float
+    evidence: Evidence, params: Params, stage: Stage, n: int | None, level: float
 ) -> Check:
+    """Bound the loss of n reports, or of any number of reports of one value."""
     claim = epsilon_inf(params) if n is None else epsilon_n(params, n)
-    reports = "ever" if n is None else "one report" if stage == "report" else f"{n} reports"
-    name = f"loss for {reports}"
+    name = "epsilon_inf" if n is None else f"epsilon_{n}"
     game = evidence.game(stage)
     if game is None:
-        return Check(name=name, verdict="not seen", detail="it was not shown", claim=claim)
-    bound = loss_bound(*game, level=level)
-    share = f" ({bound / claim:.1%})" if 0 < claim < math.inf else ""
+        detail = "no permanent response was seen" if n is None else "each device gave one report"
+        return Check(name=name, verdict="not seen", detail=detail, claim=claim)
+    bound, reach = loss_bound(*game, level=level), None
+    detail = f"at least {bound:.4f} of {claim:.4f}"
+    if 0 < claim < math.inf:
+        detail += f" ({bound / claim:.1%})"
     if encoding_of(params).hashed and params.k >= 2 * params.h:
-        share += f"; so many trials show about {reachable(params, n, evidence.trials):.4f}"
+        reach = reachable(params, n, evidence.trials, level=level)
+        detail += f"; {evidence.trials:,} trials can reach about {reach:.4f}"
     return Check(
         name=name,
         verdict="fault" if bound > claim else "pass",
-        detail=f"at least {bound:.4f} of {claim:.4f} nats{share}",
+        detail=detail,
         bound=bound,
         claim=claim,
+        reach=reach,
     )
-
-
-def _check_range(name: str, value: object, low: int, high: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise ParamsError(f"{name} must be an integer in [{low:,}, {high:,}], got {value!r}")

@@ -2,63 +2,112 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
 Verdict = Literal["pass", "fault", "not seen"]
+"""`not seen` means that the responses hold nothing to which the question applies."""
 
 ALARM: Final = 1e-9
-"""False-alarm rate of each check of a law."""
+"""Probability at most that a check of a distribution finds a fault in a correct encoder.
+
+An audit makes about 25 of them: one audit a night errs once in 100,000 years.
+"""
+
+
+class Case(NamedTuple):
+    """A count of ones among n that should be Binomial(n, probability), and what it counts."""
+
+    what: str
+    ones: int
+    n: int
+    probability: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deviation:
+    """The least likely of the counts that one check compares, as a share of its n."""
+
+    what: str
+    observed: float
+    expected: float
+    n: int
+    n_counts: int
+
+    def __str__(self) -> str:
+        """Return one sentence, with a digit more than the standard error has."""
+        digits = max(3, 1 + math.ceil(math.log10(self.n) / 2))
+        observed, expected = (
+            f"{share:.{digits}f}".removeprefix("0") for share in (self.observed, self.expected)
+        )
+        count = f"{self.what}: observed {observed}, expected {expected}, n = {self.n:,}"
+        if self.n_counts == 1:
+            return count
+        return f"largest deviation of {self.n_counts:,} counts: {count}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """A question, the verdict and one sentence with what was measured.
 
-    `p_value` is that of a correct encoder, over all that the check has looked at; `bound` and
-    `claim` are nats, of checks of the loss.
+    `p_value` is that of a correct encoder, corrected for all counts that the check compares, and
+    `deviation` the least likely of them. Checks of a loss have, in nats, the `claim` of the
+    parameters, the lower `bound` that was measured, and about what bound a correct encoder can
+    `reach` in as many trials.
     """
 
     name: str
     verdict: Verdict
     detail: str
     p_value: float | None = None
+    deviation: Deviation | None = None
     bound: float | None = None
     claim: float | None = None
+    reach: float | None = None
+
+
+def verdict_of(p_value: float) -> Verdict:
+    """Return the verdict on a p-value."""
+    return "fault" if p_value < ALARM else "pass"
 
 
 def binomial_p(
-    ones: NDArray[np.int64], n: NDArray[np.int64], chance: NDArray[np.float64]
+    ones: NDArray[np.int64], n: NDArray[np.int64], probability: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return exact two-sided p-values of counts that should be Binomial(n, chance)."""
-    low = stats.binom.cdf(ones, n, chance)
-    high = stats.binom.sf(ones - 1, n, chance)
+    """Return exact two-sided p-values of counts that should be Binomial(n, probability)."""
+    low = stats.binom.cdf(ones, n, probability)
+    high = stats.binom.sf(ones - 1, n, probability)
     p_values: NDArray[np.float64] = np.minimum(1.0, 2 * np.minimum(low, high))
     return p_values
 
 
-def law_check(name: str, cases: Iterable[tuple[str, int, int, float]]) -> Check:
-    """Hold counts against their binomial laws, Bonferroni over the cases.
-
-    Each case is what is counted, the count, out of how many, and the chance of each.
-    """
-    listed = [case for case in cases if case[2] > 0]
-    if not listed:
-        return Check(name=name, verdict="not seen", detail="nothing was shown that it could ask")
-    labels, ones, n, chances = zip(*listed, strict=True)
-    p_values = binomial_p(np.array(ones), np.array(n), np.array(chances))
-    worst = int(np.argmin(p_values))
-    p_value = min(1.0, float(p_values[worst]) * len(listed))
-    share = ones[worst] / n[worst]
+def binomial_check(name: str, cases: Iterable[Case]) -> Check:
+    """Compare counts with their binomial distributions, with Bonferroni's correction."""
+    counted = [case for case in cases if case.n > 0]
+    if not counted:
+        return Check(name=name, verdict="not seen", detail="no response can be compared")
+    _, ones, n, probabilities = zip(*counted, strict=True)
+    p_values = binomial_p(np.array(ones), np.array(n), np.array(probabilities))
+    least_likely = int(np.argmin(p_values))
+    p_value = min(1.0, float(p_values[least_likely]) * len(counted))
+    worst = counted[least_likely]
+    deviation = Deviation(
+        what=worst.what,
+        observed=worst.ones / worst.n,
+        expected=worst.probability,
+        n=worst.n,
+        n_counts=len(counted),
+    )
     return Check(
         name=name,
-        verdict="fault" if p_value < ALARM else "pass",
+        verdict=verdict_of(p_value),
+        detail=str(deviation),
         p_value=p_value,
-        detail=f"furthest off of {len(listed):,}: {labels[worst]}, {share:.5f} for "
-        f"{chances[worst]:.5f} in {n[worst]:,}",
+        deviation=deviation,
     )

@@ -1,10 +1,11 @@
-"""A forger who sends reports that no device made, to move the estimate of a string.
+"""A forger who sends reports that no device sent, to move the estimate of a string.
 
 A forged report that sets all bits of a string counts as (1 - p*) / (q* - p*) reports of it, more
-than one, because an honest report shows its bits with chance q* only. All ones lift the de-biased
-counts of every bit at once. They have more ones than any honest device sends, and the decoder,
-which knows that all shares sum to one, takes what lifts all bits alike for no string. Reports whose
-other bits are drawn with chance p* look like any other, and move the decoder as the formula says.
+than one, because an honest report sets each of its bits with probability q* only. Forged reports
+of all ones lift the de-biased counts of every bit at once. They have more ones than any honest
+device sends, and the decoder, which knows that all shares sum to one, assigns what lifts all bits
+alike to no string. Forged reports whose other bits are one with probability p* look like honest
+ones, and move the decoder as the formula says.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,34 +25,46 @@ from rappor.counts.popcounts import popcount_range
 from rappor.decoding.decoder import decode
 from rappor.errors import ParamsError
 from rappor.planning.detection_limit import standard_error
-from rappor.progress import Progress
+from rappor.progress import Progress, no_progress
 from rappor.protocol.encodings import encoder, encoding_of
 from rappor.protocol.params import ONE, Params
+from rappor.ranges import check_number, read_count
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.keystream import Keystream
 from rappor.simulation.population import Population
 
 Forgery = Literal["all ones", "matched"]
-"""All bits 1, or the target's bits 1 and the others as noise would have them."""
+"""All bits 1; or the target's bits 1 and as many others as noise would set."""
 
 FORGERIES: Final[tuple[Forgery, ...]] = ("all ones", "matched")
 SHARES: Final = (0.0001, 0.001, 0.01)
-"""Forged reports as shares of all."""
+"""Forged reports as shares of all: below, near and above what is detected in a million reports
+under `balanced`, .14 %."""
 
 TARGET: Final = "target.com"
 """A string that no device holds."""
 
 _STRINGS: Final = 100
+"""Strings that the honest devices hold, with weights e^(-i/20) as in [EPK14] 5.2."""
+
 _BLOCK: Final = 1 << 14
+"""Forged reports that are drawn at a time: 8 MB of coins at 128 bits."""
+
+_LEAST_REPORTS, _MOST_REPORTS = 1000, 10**9
+"""Fewer reports decode to nothing; more would take hours to forge one by one."""
+
+_MOST_RUNS: Final = 1000
+"""A thousand runs have a thirtieth of the standard error of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
     """How far forged reports have moved the estimate of the target, in reports.
 
-    `formula` is what (1 - p*) / (q* - p*) for each forged report makes. `bits` is the move of
-    the de-biased counts of the target's bits, `decoded` that of the decoder's estimate, with its
-    standard error over the runs. `counted` is the share of forged reports that came through.
+    `formula` is (1 - p*) / (q* - p*) times the forged reports. `bits` is the move of the
+    de-biased counts of the target's bits, `decoded` that of the decoder's estimate, with its
+    standard error over the runs. If `checked`, the collector refuses numbers of ones that no
+    honest device sends; `counted` is the share of forged reports that it has accepted.
     """
 
     share: float
@@ -64,8 +77,23 @@ class Moved:
     std_error: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poisoning:
+    """What forged reports of one string do to a collection of `n_reports`.
+
+    `shift` is how many reports a forged report counts as, and `detectable_share` the share of
+    forged reports with which the string is detected about half the time among `n_candidates`.
+    """
+
+    n_reports: int
+    n_candidates: int
+    shift: float
+    detectable_share: float
+    moved: tuple[Moved, ...]
+
+
 def shift(params: Params) -> float:
-    """Return how many reports one forged report is worth to each string whose bits it sets."""
+    """Return how many reports one forged report counts as, for each string whose bits it sets."""
     return (1 - params.p_star) / (params.q_star - params.p_star)
 
 
@@ -74,10 +102,13 @@ def detectable_share(
 ) -> float:
     """Return the share of forged reports with which a fake is detected about half the time.
 
-    At this share its estimate is at the limit of Bonferroni's correction in the mean.
+    At this share its mean estimate is at the limit of Bonferroni's correction.
+
+    Raises ParamsError for counts or a level outside their range.
     """
-    if n_candidates < 1:
-        raise ParamsError(f"n_candidates must be at least 1, got {n_candidates!r}")
+    n_reports = read_count("n_reports", n_reports)
+    n_candidates = read_count("n_candidates", n_candidates)
+    check_number("level", level, "(0, 1)")
     limit = NormalDist().inv_cdf(1 - level / n_candidates) * standard_error(params, n_reports)
     return limit / (shift(params) * n_reports)
 
@@ -87,64 +118,85 @@ def forge(
     *,
     shares: Sequence[float] = SHARES,
     n_reports: int = 1_000_000,
+    n_candidates: int = 1000,
     runs: int = 3,
     seed: int | None = None,
-    progress: Progress = lambda _stage, _done, _total: None,
-) -> list[Moved]:
-    """Let a part of all reports be forged, and decode with and without the collector's check.
+    progress: Progress = no_progress,
+) -> Poisoning:
+    """Forge a part of all reports, and decode with and without the collector's check.
 
-    The honest hold 100 strings with weights e^(-i/20) ([EPK14] 5.2); the target is held by
-    nobody and is asked about with them. What is told is the difference of the target's estimate
-    to that from the honest reports alone.
+    The honest devices hold 100 strings. The target is held by nobody and is a candidate beside
+    them. What has moved is the difference between the target's estimate and that from the honest
+    reports alone.
 
     Raises ParamsError for another encoding than strings or counts outside their range.
     """
     if not encoding_of(params).hashed:
         raise ParamsError(f"encoding must be bloom to forge a string, got {params.encoding!r}")
-    if not 1000 <= n_reports <= 10**9 or not 2 <= runs <= 1000:
-        raise ParamsError(
-            "reports must be in [1,000, 1,000,000,000] and runs in [2, 1,000], "
-            f"got {n_reports} and {runs}"
-        )
-    for share in shares:
-        if not 0 < share < 1 or not 1 <= round(share * n_reports) < n_reports:
-            raise ParamsError(
-                f"share must be in (0, 1) and make at least one report of {n_reports:,}, "
-                f"got {share!r}"
-            )
-    chance, moved = Keystream(seed), []
+    n_reports = read_count("n_reports", n_reports, _LEAST_REPORTS, _MOST_REPORTS)
+    runs = read_count("runs", runs, 2, _MOST_RUNS)
+    _check_shares(shares, n_reports)
+    rng, moved = Keystream(seed), list[Moved]()
     for number, share in enumerate(shares):
-        seen = []
-        for run in range(runs):
-            progress("forging", number * runs + run, len(shares) * runs)
-            seen.append(_one_run(params, n_reports, share, chance.spawn(number * runs + run)))
+        outcomes = []
+        for run in range(number * runs, (number + 1) * runs):
+            progress("forging", run, len(shares) * runs)
+            outcomes.append(_one_run(params, n_reports, share, rng.spawn(run)))
         moved += [
-            _summary(params, n_reports, share, key, [each[key] for each in seen]) for key in seen[0]
+            _summary(params, n_reports, share, case, [each[case] for each in outcomes])
+            for case in outcomes[0]
         ]
-    return moved
+    return Poisoning(
+        n_reports=n_reports,
+        n_candidates=n_candidates,
+        shift=shift(params),
+        detectable_share=detectable_share(params, n_reports, n_candidates=n_candidates),
+        moved=tuple(moved),
+    )
 
 
-_Key = tuple[Forgery, bool]
-_Seen = tuple[float, float, float]
+def _check_shares(shares: Sequence[float], n_reports: int) -> None:
+    for share in shares:
+        check_number("share", share, "(0, 1)")
+        if not 1 <= round(share * n_reports) < n_reports:
+            raise ParamsError(
+                f"share must make at least one report of {n_reports:,}, and not all, got {share!r}"
+            )
 
 
-def _one_run(params: Params, n_reports: int, share: float, chance: Keystream) -> dict[_Key, _Seen]:
-    """Return, for each forgery without and with check: share counted, both moves."""
+class _Case(NamedTuple):
+    forgery: Forgery
+    checked: bool
+
+
+class _Outcome(NamedTuple):
+    """What one run gives: the share of forged reports that were counted, and both moves."""
+
+    counted: float
+    bits: float
+    decoded: float
+
+
+def _one_run(params: Params, n_reports: int, share: float, rng: Keystream) -> dict[_Case, _Outcome]:
+    """Return the outcome of each forgery, without and with the check."""
     n_forged = round(share * n_reports)
-    seed = int(chance.coins(1)[0])
+    seed = int(rng.coins(1)[0])
     honest = simulate_counts(_population(), params, n_reports=n_reports - n_forged, seed=seed)
     before = _decoded(honest)
-    seen: dict[_Key, _Seen] = {}
+    outcomes: dict[_Case, _Outcome] = {}
     for forgery in FORGERIES:
-        for checked, added in zip(
-            (False, True), _forged_counts(params, n_forged, forgery, chance), strict=True
-        ):
-            if checked and added.n_reports == n_forged:
-                seen[forgery, True] = seen[forgery, False]  # nothing was refused
-                continue
-            moved = _decoded(honest + added) - before if added.n_reports else 0.0
-            seen[forgery, checked] = added.n_reports / n_forged, _from_bits(added), moved
-    return seen
+        everything, passing = _forged_counts(params, n_forged, forgery, rng)
+        unchecked = checked = _outcome(honest, before, everything, n_forged)
+        if passing.n_reports < n_forged:  # something was refused
+            checked = _outcome(honest, before, passing, n_forged)
+        outcomes[_Case(forgery, checked=False)] = unchecked
+        outcomes[_Case(forgery, checked=True)] = checked
+    return outcomes
+
+
+def _outcome(honest: Counts, before: float, forged: Counts, n_forged: int) -> _Outcome:
+    decoded = _decoded(honest + forged) - before if forged.n_reports else 0.0
+    return _Outcome(forged.n_reports / n_forged, _from_bits(forged), decoded)
 
 
 def _population() -> Population:
@@ -176,12 +228,12 @@ def _target_bits(params: Params) -> NDArray[np.bool_]:
 
 
 def _forged_counts(
-    params: Params, n: int, forgery: Forgery, chance: Keystream
+    params: Params, n: int, forgery: Forgery, rng: Keystream
 ) -> tuple[Counts, Counts]:
     """Sum forged reports: all of them, and those with popcounts that honest devices send."""
     everything, passing = Counts.zero(params), Counts.zero(params)
     least, most = popcount_range(params)
-    for packed, cohorts in _forged_reports(params, n, forgery, chance):
+    for packed, cohorts in _forged_reports(params, n, forgery, rng):
         ones = np.bitwise_count(packed).sum(axis=1, dtype=np.int64)
         passed = (least <= ones) & (ones <= most)
         everything += Counts.from_packed(packed, cohorts, params)
@@ -190,29 +242,30 @@ def _forged_counts(
 
 
 def _forged_reports(
-    params: Params, n: int, forgery: Forgery, chance: Keystream
+    params: Params, n: int, forgery: Forgery, rng: Keystream
 ) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
     """Yield blocks of packed forged reports and their cohorts."""
     target = _target_bits(params)
     for start in range(0, n, _BLOCK):
         size = min(_BLOCK, n - start)
-        pick = chance.coins(size).astype(np.uint64) * np.uint64(params.m)
+        pick = rng.coins(size).astype(np.uint64) * np.uint64(params.m)
         cohorts = (pick >> np.uint64(32)).astype(np.int64)
         if forgery == "all ones":
             bits = np.ones((size, params.k), dtype=np.bool_)
         else:
-            noise = chance.coins((size, params.k)) < params.p_star * ONE
+            noise = rng.coins((size, params.k)) < params.p_star * ONE
             bits = target[cohorts] | noise
         yield np.packbits(bits, axis=1, bitorder="little"), cohorts
 
 
-def _summary(params: Params, n_reports: int, share: float, key: _Key, runs: list[_Seen]) -> Moved:
-    counted, bits, decoded = (np.array(each) for each in zip(*runs, strict=True))
-    forgery, checked = key
+def _summary(
+    params: Params, n_reports: int, share: float, case: _Case, outcomes: Sequence[_Outcome]
+) -> Moved:
+    counted, bits, decoded = (np.array(each) for each in zip(*outcomes, strict=True))
     return Moved(
         share=share,
-        forgery=forgery,
-        checked=checked,
+        forgery=case.forgery,
+        checked=case.checked,
         counted=float(counted.mean()),
         formula=round(share * n_reports) * shift(params),
         bits=float(bits.mean()),

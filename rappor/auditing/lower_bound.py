@@ -1,16 +1,16 @@
 """A lower bound on the privacy loss, from a game that an observer plays.
 
-A device holds one of two values, drawn by a fair coin. The observer knows both, sees what the
-device shows and names one of them or passes. With loss epsilon, right answers can be at most
+A device holds one of two values, drawn by a fair coin. The observer knows both, sees how the
+device responds, and names one of them or passes. With loss epsilon, right answers can be at most
 e^epsilon times as frequent as wrong ones, whatever the observer's rule, because each right answer
-in favour of a value is a wrong one had the other value been held. So ln(right / wrong) of any
-rule bounds epsilon from below; the best rule, by likelihood ratio, reaches it.
+in favour of a value would be a wrong one if the device held the other value. So ln(right / wrong)
+of any rule bounds epsilon from below. The best rule, by likelihood ratio, reaches it.
 
-What is shown enters the rule by two numbers: the ones among the bits that only the value under
-suspicion sets, and those among the bits that only the other one sets. That keeps the event with
-the largest ratio of the mechanism of [EPK14]. The rule is learned on the first half of the trials
-and the bound taken on the second, so that no correction for the search is needed; its two
-frequencies are bounded by Clopper and Pearson (1934) at half the error rate each.
+The rule sees a response as two numbers: the ones among the bits that only the value to be named
+sets, and those among the bits that only the other value sets. This keeps the event with the
+largest ratio of the mechanism of [EPK14]. The rule is learned on the first half of the trials and
+the bound taken on the second, so that no correction for the search is needed. The two frequencies
+are bounded by Clopper and Pearson (1934) at half the error rate each.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 
 LEVEL: Final = 1e-4
-"""Chance that a bound is above the loss, at most."""
+"""Probability at most that a bound is above the loss.
+
+It is not ALARM: at 1e-9 a bound needs 2.5 times the trials to come as near to the claim.
+"""
 
 _Keys = NDArray[np.int64]
 
@@ -37,32 +40,32 @@ def game_keys(
     params: Params,
     n: int,
 ) -> tuple[_Keys, _Keys]:
-    """Condense what was shown into what the observer's rule reads.
+    """Condense responses into what the observer's rule reads.
 
     Parameters
     ----------
-    ones : (trials, k), how often each bit was shown as one in n showings.
+    ones : (trials, k), how often each bit was one in n responses.
     own, other : (trials, k) bool, true bits of the value held and of the other one.
     params : says how many bits a value can set.
-    n : showings of a trial.
+    n : responses of a trial.
 
     Returns
     -------
-    (trials,) twice: the key under suspicion of the value that is held, where naming is right,
-    and under suspicion of the other value, where it is wrong.
+    (trials,) twice: the key for naming the value that is held, which is right, and the key for
+    naming the other value, which is wrong.
     """
-    mine, its = own & ~other, other & ~own
+    only_own, only_other = own & ~other, other & ~own
+    ones_own, ones_other = (np.where(bits, ones, 0).sum(axis=1) for bits in (only_own, only_other))
+    n_own, n_other = only_own.sum(axis=1), only_other.sum(axis=1)
     most = encoding_of(params).true_bits[-1]
-    size, n_sizes = n * most + 1, most + 1
-    a, b = (np.where(bits, ones, 0).sum(axis=1) for bits in (mine, its))
-    n_mine, n_its = mine.sum(axis=1), its.sum(axis=1)
-    right = ((a * size + b) * n_sizes + n_mine) * n_sizes + n_its
-    wrong = ((b * size + a) * n_sizes + n_its) * n_sizes + n_mine
-    return right, wrong
+    shape = (n * most + 1, n * most + 1, most + 1, most + 1)
+    right = np.ravel_multi_index((ones_own, ones_other, n_own, n_other), shape)
+    wrong = np.ravel_multi_index((ones_other, ones_own, n_other, n_own), shape)
+    return right.astype(np.int64), wrong.astype(np.int64)
 
 
 def loss_bound(right: _Keys, wrong: _Keys, *, level: float = LEVEL) -> float:
-    """Return a lower bound of the loss, in nats, that holds but for a chance of `level`.
+    """Return a lower bound of the loss, in nats, that is too high with probability `level`.
 
     `right` and `wrong` are (trials,) keys from `game_keys`, of independent trials.
     """
@@ -72,6 +75,7 @@ def loss_bound(right: _Keys, wrong: _Keys, *, level: float = LEVEL) -> float:
     learned_right, learned_wrong = (
         np.bincount(codes[:half], minlength=len(keys)) for codes in (rights, wrongs)
     )
+    # Half an answer is added to each count, so that keys seen once on one side have a place.
     order = np.argsort(-(learned_right + 0.5) / (learned_wrong + 0.5), kind="stable")
     reached = log_ratio_bound(
         np.cumsum(learned_right[order]), np.cumsum(learned_wrong[order]), half, level
@@ -97,32 +101,38 @@ def log_ratio_bound(
 
 
 def reachable(params: Params, n: int | None, trials: int, *, level: float = LEVEL) -> float:
-    """Return the bound that a correct encoder of strings shows in so many trials, about.
+    """Return about the bound that `trials` devices of a correct encoder of strings give.
 
-    It is what the best rule shows when all counts fall as in the mean and the two values of a
+    It is the bound of the best rule when all counts are at their means and the two values of a
     pair have h bits each, none in common; k must be at least 2h for that. `n` is the number
-    of reports, None for the permanent response. The rarest event of the best rule is what limits
-    it: one in (f/2)^(2h) for the permanent response.
+    of reports, None for the permanent response. The rarest event of the best rule limits the
+    bound: it has probability (f/2)^(2h) for the permanent response.
     """
-    zero, one = _sums(params, n, truth=0), _sums(params, n, truth=1)
+    zero, one = (_ones_distribution(params, n, truth=truth) for truth in (0, 1))
     right = np.outer(one, zero).ravel()
     wrong = np.outer(zero, one).ravel()
-    order = np.argsort(-right / np.maximum(wrong, 1e-300), kind="stable")
+    order = np.argsort(-right / np.maximum(wrong, _TINY), kind="stable")
     n_tested = trials // 2
-    rights, wrongs = (n_tested * np.minimum(np.cumsum(law[order]), 1.0) for law in (right, wrong))
+    rights, wrongs = (
+        n_tested * np.minimum(np.cumsum(events[order]), 1.0) for events in (right, wrong)
+    )
     return max(0.0, float(np.nanmax(log_ratio_bound(rights, wrongs, n_tested, level))))
 
 
-def _sums(params: Params, n: int | None, *, truth: int) -> NDArray[np.float64]:
-    """Return the law of the ones that h bits of one truth show in n showings, all together."""
-    chance = params.f / 2 if truth == 0 else 1 - params.f / 2  # of a 1 in the permanent response
+_TINY: Final = 1e-300
+"""Stands for the probability of an event that cannot be wrong: its ratio then ranks first."""
+
+
+def _ones_distribution(params: Params, n: int | None, *, truth: int) -> NDArray[np.float64]:
+    """Return the distribution of the sum of ones in n responses of h bits of one truth."""
+    a = params.f / 2 if truth == 0 else 1 - params.f / 2  # of a 1 in the permanent response
     if n is None:
-        bit = np.array([1 - chance, chance])
+        bit = np.array([1 - a, a])
     else:
-        shown = np.arange(n + 1)
-        bit = (1 - chance) * stats.binom.pmf(shown, n, params.p)
-        bit += chance * stats.binom.pmf(shown, n, params.q)
-    law = np.ones(1)
+        ones = np.arange(n + 1)
+        bit = (1 - a) * stats.binom.pmf(ones, n, params.p)
+        bit += a * stats.binom.pmf(ones, n, params.q)
+    distribution = np.ones(1)
     for _ in range(params.h):
-        law = np.convolve(law, bit)
-    return law
+        distribution = np.convolve(distribution, bit)
+    return distribution

@@ -1,8 +1,9 @@
 """An observer of many reports of one device.
 
-Averaging washes the instantaneous noise out and lays the permanent response bare: that much is
-conceded, and its loss is eps_inf. Were the permanent response drawn anew for each report, the
-average would lay the truth bare, and the loss would be n eps_1 without end.
+Averaging removes the instantaneous noise and recovers the permanent response. The design concedes
+this: the loss of the permanent response itself is epsilon_inf. If each report drew a permanent
+response of its own, averaging would recover the true bits, and n reports would lose n epsilon_1
+without end.
 """
 
 from __future__ import annotations
@@ -19,33 +20,41 @@ from scipy import stats
 
 from rappor.auditing.pairs import choose_pairs, unpack
 from rappor.errors import ParamsError
-from rappor.privacy.loss import belief_bound, epsilon_1, epsilon_n
-from rappor.progress import Progress
+from rappor.privacy.linkability import cohort_bits, link_score, reports_to_recover
+from rappor.progress import Progress, no_progress
 from rappor.protocol.encodings import encoder
+from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_n
 from rappor.protocol.params import Params
+from rappor.ranges import check_integer, read_count
 from rappor.simulation.keystream import Keystream
 
 REPORTS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-"""How many reports the observer has."""
+"""How many reports the observer has, on a logarithmic scale."""
+
+_MOST: Final = 1_000_000
+"""Most devices and candidates: the counts of a million devices of 128 bits take a gigabyte."""
 
 _COHORTS: Final = 8
 """Cohorts that the devices are in, at most: they differ in nothing but the hashing."""
 
 _CERTAIN: Final = 700.0
-"""Log-likelihood ratio that stands for infinity, so that sums of it stay numbers."""
+"""Log-likelihood ratio that stands for infinity: e^700 is near the largest float."""
 
-_Laws = tuple[NDArray[np.float64], NDArray[np.float64]]
+_ROUNDING: Final = 1e-9
+"""Relative difference of two scores that counts as none: sums of k ratios round to 1e-13."""
+
+_Distributions = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""(n + 1,) float64 twice: probabilities of 0 to n ones at a true 0 and at a true 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """What n reports of one device tell, with a permanent response or without.
+    """What n reports of one device tell, with one permanent response or with redrawn ones.
 
-    `permanent_bits` and `true_bits` are the shares of bits that the observer gets right, zeros
-    and ones alike, exact; one half is guessing. `values` is the share of devices whose value the
-    observer names, simulated, with its standard error, and `bound` what no observer's share can
-    exceed at `epsilon` nats. `ceiling` is the share that the true bits would give away: candidates
-    with the same bits cannot be told apart.
+    `permanent_bits` and `true_bits` are the shares of bits that the observer gets right, exact;
+    zeros and ones count alike, so one half is guessing. `values` is the share of devices whose
+    value the observer names, simulated, with its standard error. No observer's share can exceed
+    `bound`, which follows from `epsilon`, the loss of the n reports in nats.
     """
 
     n: int
@@ -56,126 +65,205 @@ class Learned:
     values: float
     std_error: float
     bound: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exposure:
+    """What an observer of many reports of one device learns, and what links those reports.
+
+    `memoised` is what the protocol exposes, `redrawn` what it would if each report had a
+    permanent response of its own. `ceiling` is the share of values that the true bits would give
+    away: candidates with the same bits are indistinguishable. After `reports_to_recover` reports
+    all bits of the permanent response are known with probability .99 (None beyond ten thousand).
+    `link_score` is the z score by which two reports of a device agree more than two of different
+    devices, and `cohort_bits` what its cohort tells of it.
+    """
+
+    devices: int
+    candidates: int
+    memoised: tuple[Learned, ...]
+    redrawn: tuple[Learned, ...]
     ceiling: float
+    reports_to_recover: int | None
+    link_score: float
+    cohort_bits: float
 
 
-def learn(
+def observe(
     params: Params,
     *,
-    memoised: bool,
     reports: Sequence[int] = REPORTS,
     devices: int = 1000,
     candidates: int = 100,
     seed: int | None = None,
-    progress: Progress = lambda _stage, _done, _total: None,
-) -> list[Learned]:
+    progress: Progress = no_progress,
+) -> Exposure:
     """Let an observer name the value of each device, after more and more reports.
 
     Each device holds one of the candidates, all as likely; the observer knows them, the
-    parameters and the cohort, and names the most likely (the first of equals counts for its
-    part). Encodings other than strings bring their own candidates.
+    parameters and the cohort, and names the most likely candidate. Each of several equally
+    likely ones counts for its part. Encodings other than strings bring their own candidates.
 
     Raises ParamsError for counts outside their range.
     """
-    for name, value, least in (("devices", devices, 10), ("candidates", candidates, 2)):
-        if not least <= value <= 1_000_000:
-            raise ParamsError(f"{name} must be an integer in [{least}, 1,000,000], got {value}")
-    if not reports or list(reports) != sorted(set(reports)) or reports[0] < 1:
-        raise ParamsError("reports must be integers of at least 1, each larger than the last")
-    chance = Keystream(seed).generator()
-    tables = _tables(params, candidates)
-    held = chance.integers(len(tables[0]), size=devices)
-    cohorts = chance.integers(len(tables), size=devices)
-    truth = np.stack([tables[j][value] for j, value in zip(cohorts, held, strict=True)])
-    bits = _respond(truth, params, chance) if memoised else truth
-    low, high = (params.p, params.q) if memoised else (params.p_star, params.q_star)
-    ones = np.zeros(truth.shape, dtype=np.int64)
-    learned: list[Learned] = []
-    for before, n in itertools.pairwise([0, *reports]):
-        ones += chance.binomial(n - before, np.where(bits, high, low))
-        named = _share_named(ones, _log_ratios(params, n, memoised=memoised), tables, cohorts, held)
-        learned.append(_row(params, n, named, tables, memoised=memoised))
-        progress("observing", len(learned), len(reports))
-    return learned
+    devices = read_count("devices", devices, 10, _MOST)
+    candidates = read_count("candidates", candidates, 2, _MOST)
+    _check_reports(reports)
+    rng = Keystream(seed)
+    group = _draw_devices(params, devices, candidates, rng.generator())
+    memoised, redrawn = (
+        _learn(
+            params,
+            group,
+            reports,
+            memoised=memoised,
+            rng=rng.spawn(int(memoised)).generator(),
+            progress=progress,
+        )
+        for memoised in (True, False)
+    )
+    return Exposure(
+        devices=devices,
+        candidates=group.n_candidates,
+        memoised=memoised,
+        redrawn=redrawn,
+        ceiling=group.ceiling,
+        reports_to_recover=reports_to_recover(params),
+        link_score=link_score(params),
+        cohort_bits=cohort_bits(params),
+    )
 
 
 def permanent_bits_known(params: Params, n: int) -> float:
     """Return the share of permanent bits that n reports give away.
 
-    The observer says 1 where a permanent 1 is the likelier reason for what it saw: zeros and
-    ones are right equally often in the mean, (1 + total variation) / 2.
+    The observer says 1 where a permanent 1 explains the reports better: zeros and ones are right
+    equally often on average, (1 + total variation) / 2.
     """
-    shown = np.arange(n + 1)
-    return _told_apart((stats.binom.pmf(shown, n, params.p), stats.binom.pmf(shown, n, params.q)))
+    ones = np.arange(n + 1)
+    return _share_right((stats.binom.pmf(ones, n, params.p), stats.binom.pmf(ones, n, params.q)))
 
 
-def _row(
-    params: Params,
-    n: int,
-    named: NDArray[np.float64],
-    tables: Sequence[NDArray[np.bool_]],
-    *,
-    memoised: bool,
-) -> Learned:
-    candidates = len(tables[0])
-    distinct = [len(np.unique(table, axis=0)) for table in tables]
-    epsilon = epsilon_n(params, n) if memoised else n * epsilon_1(params)
-    return Learned(
-        n=n,
-        memoised=memoised,
-        epsilon=epsilon,
-        permanent_bits=permanent_bits_known(params, n) if memoised else None,
-        true_bits=_told_apart(_laws(params, n, memoised=memoised)),
-        values=float(named.mean()),
-        std_error=float(named.std(ddof=1) / math.sqrt(len(named))),
-        bound=belief_bound(epsilon, 1 / candidates)[1],
-        ceiling=float(np.mean(distinct)) / candidates,
-    )
+def _check_reports(reports: Sequence[int]) -> None:
+    for before, n in itertools.pairwise([0, *reports]):
+        check_integer("reports", n, 1)
+        if n <= before:
+            raise ParamsError(f"reports must grow, got {n} after {before}")
+    if not reports:
+        raise ParamsError("reports must hold at least one number, got none")
 
 
-def _tables(params: Params, candidates: int) -> list[NDArray[np.bool_]]:
-    """Return the candidates' bits, (candidates, k), in each cohort that is looked at."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """Devices: the bits of all candidates by cohort, and each device's candidate and cohort.
+
+    `tables` has a (candidates, k) bool array for each cohort; `values`, positions in it, and
+    `cohorts` are (devices,) int64.
+    """
+
+    tables: Sequence[NDArray[np.bool_]]
+    values: NDArray[np.int64]
+    cohorts: NDArray[np.int64]
+
+    @property
+    def n_candidates(self) -> int:
+        """How many values a device may hold."""
+        return len(self.tables[0])
+
+    @property
+    def ceiling(self) -> float:
+        """The share of values that the true bits give away."""
+        distinct = [len(np.unique(table, axis=0)) for table in self.tables]
+        return float(np.mean(distinct)) / self.n_candidates
+
+    def truth(self) -> NDArray[np.bool_]:
+        """Return the (devices, k) true bits."""
+        each = zip(self.cohorts, self.values, strict=True)
+        return np.stack([self.tables[cohort][value] for cohort, value in each])
+
+
+def _draw_devices(
+    params: Params, devices: int, candidates: int, rng: np.random.Generator
+) -> _Group:
     encode = encoder(params)
     if encode.hashed:
         texts = [f"candidate{number:06}.com" for number in range(candidates)]
     else:
         texts = list(dict.fromkeys(text for pair in choose_pairs(params) for text in pair))
     values = [encode.parse_value(text) for text in texts]
-    return [
-        unpack(b"".join(encode.encode(value, j) for value in values), params)
-        for j in range(min(params.m, _COHORTS))
+    tables = [
+        unpack(b"".join(encode.encode(value, cohort) for value in values), params)
+        for cohort in range(min(params.m, _COHORTS))
     ]
+    return _Group(
+        tables=tables,
+        values=rng.integers(len(values), size=devices),
+        cohorts=rng.integers(len(tables), size=devices),
+    )
 
 
-def _respond(
-    truth: NDArray[np.bool_], params: Params, chance: np.random.Generator
+def _learn(
+    params: Params,
+    group: _Group,
+    reports: Sequence[int],
+    *,
+    memoised: bool,
+    rng: np.random.Generator,
+    progress: Progress,
+) -> tuple[Learned, ...]:
+    truth = group.truth()
+    bits = _permanent(truth, params, rng) if memoised else truth
+    low, high = (params.p, params.q) if memoised else (params.p_star, params.q_star)
+    ones = np.zeros(truth.shape, dtype=np.int64)
+    learned: list[Learned] = []
+    for before, n in itertools.pairwise([0, *reports]):
+        progress("observing", len(learned), len(reports))
+        ones += rng.binomial(n - before, np.where(bits, high, low))
+        named = _share_named(ones, _log_ratios(params, n, memoised=memoised), group)
+        epsilon = epsilon_n(params, n) if memoised else n * epsilon_1(params)
+        learned.append(
+            Learned(
+                n=n,
+                memoised=memoised,
+                epsilon=epsilon,
+                permanent_bits=permanent_bits_known(params, n) if memoised else None,
+                true_bits=_share_right(_distributions(params, n, memoised=memoised)),
+                values=float(named.mean()),
+                std_error=float(named.std(ddof=1) / math.sqrt(len(named))),
+                bound=belief_bound(epsilon, 1 / group.n_candidates)[1],
+            )
+        )
+    return tuple(learned)
+
+
+def _permanent(
+    truth: NDArray[np.bool_], params: Params, rng: np.random.Generator
 ) -> NDArray[np.bool_]:
     """Draw permanent responses."""
-    u = chance.random(truth.shape)
+    u = rng.random(truth.shape)
     return (u < params.f / 2) | (truth & (u >= params.f))
 
 
-def _laws(params: Params, n: int, *, memoised: bool) -> _Laws:
-    """Return the chances of 0 to n ones at a true 0 and at a true 1."""
-    shown = np.arange(n + 1)
+def _distributions(params: Params, n: int, *, memoised: bool) -> _Distributions:
+    ones = np.arange(n + 1)
     if not memoised:
-        return stats.binom.pmf(shown, n, params.p_star), stats.binom.pmf(shown, n, params.q_star)
-    zero, one = stats.binom.pmf(shown, n, params.p), stats.binom.pmf(shown, n, params.q)
+        return stats.binom.pmf(ones, n, params.p_star), stats.binom.pmf(ones, n, params.q_star)
+    zero, one = stats.binom.pmf(ones, n, params.p), stats.binom.pmf(ones, n, params.q)
     a = params.f / 2
     return (1 - a) * zero + a * one, a * zero + (1 - a) * one
 
 
-def _told_apart(laws: _Laws) -> float:
-    """Return how often the likelier of two laws is the right one: (1 + total variation) / 2."""
-    return min(1.0, float(np.maximum(*laws).sum() / 2))
+def _share_right(distributions: _Distributions) -> float:
+    """Return how often the likelier of two distributions is right: (1 + total variation) / 2."""
+    return min(1.0, float(np.maximum(*distributions).sum() / 2))
 
 
 def _log_ratios(params: Params, n: int, *, memoised: bool) -> NDArray[np.float64]:
     """Return (n + 1,) float64, ln of how much likelier a true 1 is than a true 0."""
-    shown = np.arange(n + 1)
+    ones = np.arange(n + 1)
     low, high = (params.p, params.q) if memoised else (params.p_star, params.q_star)
-    with np.errstate(divide="ignore", invalid="ignore"):  # what cannot happen speaks for none
-        zero, one = stats.binom.logpmf(shown, n, low), stats.binom.logpmf(shown, n, high)
+    with np.errstate(divide="ignore", invalid="ignore"):  # a count that cannot occur has ratio 0
+        zero, one = stats.binom.logpmf(ones, n, low), stats.binom.logpmf(ones, n, high)
         if memoised:
             a = params.f / 2
             zero, one = (
@@ -187,19 +275,15 @@ def _log_ratios(params: Params, n: int, *, memoised: bool) -> NDArray[np.float64
 
 
 def _share_named(
-    ones: NDArray[np.int64],
-    ratios: NDArray[np.float64],
-    tables: Sequence[NDArray[np.bool_]],
-    cohorts: NDArray[np.int64],
-    held: NDArray[np.int64],
+    ones: NDArray[np.int64], ratios: NDArray[np.float64], group: _Group
 ) -> NDArray[np.float64]:
     """Return (devices,) float64: 1 where its value scores highest, less where others equal it."""
-    named = np.empty(len(held))
-    for j, table in enumerate(tables):
-        rows = np.flatnonzero(cohorts == j)
+    named = np.empty(len(group.values))
+    for cohort, table in enumerate(group.tables):
+        rows = np.flatnonzero(group.cohorts == cohort)
         scores = ratios[ones[rows]] @ table.T.astype(np.float64)
         best = scores.max(axis=1, keepdims=True)
-        equal = scores >= best - 1e-9 * np.maximum(1.0, np.abs(best))
-        right = equal[np.arange(len(rows)), held[rows]]
+        equal = scores >= best - _ROUNDING * np.maximum(1.0, np.abs(best))
+        right = equal[np.arange(len(rows)), group.values[rows]]
         named[rows] = right / equal.sum(axis=1)
     return named

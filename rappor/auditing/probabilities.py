@@ -1,7 +1,7 @@
-"""The laws that a correct encoder keeps, each held against the evidence.
+"""The probabilities that a correct encoder keeps, each compared with the evidence.
 
-All counts are binomial, exactly: bits of a showing, devices, metrics and values have coins of their
-own, and two reports of a device share nothing but its permanent response.
+All counts are binomial, exactly: the bits of a response, devices, metrics and values have coins of
+their own, and two reports of a device share nothing but its permanent response.
 """
 
 from __future__ import annotations
@@ -9,107 +9,129 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rappor.auditing.check import ALARM, Check, law_check
-from rappor.auditing.interview import Evidence, Matches, Ones
-from rappor.auditing.subject import Ask, Subject
+from rappor.auditing.check import ALARM, Case, Check, binomial_check
+from rappor.auditing.evidence import Evidence, Matches, Ones, Stage, Unrelated
+from rappor.auditing.subject import Request, Subject
 from rappor.protocol.params import Params
 
-_Cases = Iterator[tuple[str, int, int, float]]
+_Pair = tuple[float, float]
+"""Probabilities of a one at a true 0 and at a true 1."""
 
 
-def law_checks(evidence: Evidence, params: Params) -> list[Check]:
-    """Return every check that needs no question beyond the evidence."""
+def probability_checks(evidence: Evidence, params: Params) -> list[Check]:
+    """Return every check that needs no request beyond the evidence."""
     a = params.f / 2
-    stages = (
-        ("report", evidence.reports, evidence.within_reports, (params.p_star, params.q_star)),
-        ("permanent", evidence.permanents, evidence.within_permanents, (a, 1 - a)),
-    )
-    checks = []
-    for stage, ones, within, chances in stages:
-        checks.append(law_check(f"{stage}: share of ones", _ones(ones, chances)))
-        checks.append(law_check(f"{stage}: bits independent", _apart(within, chances)))
-    checks += [_permanence(evidence), law_check("two reports share it", _again(evidence, params))]
-    for what in ("metric", "value"):
-        cases = [
-            case
-            for stage, *_, chances in stages
-            for matches in evidence.other.get((what, stage), ())
-            for case in _apart(matches, chances)
-        ]
-        checks.append(law_check(f"another {what}, other noise", cases))
-    return [*checks, _cohorts(evidence, params)]
+    reports, permanents = (params.p_star, params.q_star), (a, 1 - a)
+    ones: dict[Stage, _Pair] = {"report": reports, "permanent": permanents}
+    return [
+        *_bit_checks("report", evidence.reports, evidence.within_reports, reports),
+        *_bit_checks("permanent", evidence.permanents, evidence.within_permanents, permanents),
+        _permanence(evidence),
+        binomial_check("two reports: one permanent response", _again(evidence, params)),
+        _unrelated_check("another metric: independent noise", evidence.other_metric, ones),
+        _unrelated_check("another value: independent noise", evidence.other_value, ones),
+        _cohorts(evidence, params),
+    ]
 
 
-def restart_check(subject: Subject, params: Params, ask: Ask) -> Check:
-    """Start the subject twice and ask both the same: their fresh coins must differ."""
-    name = "no repetition after a restart"
-    n = _asks_needed(params, remembers=subject.remembers)
+def restart_check(subject: Subject, params: Params, request: Request) -> Check:
+    """Start the subject twice and compare its responses: its fresh coins must differ."""
+    name = "restart: no repeated reports"
+    n = _requests_needed(params, remembers=subject.remembers)
     if n is None:
-        return Check(name=name, verdict="not seen", detail="reports take no fresh coins: p=0, q=1")
+        detail = "reports take no fresh coins: p = 0 and q = 1"
+        return Check(name=name, verdict="not seen", detail=detail)
     first, second = (
-        [shown.report for shown in subject.restart().show([ask] * n)] for _ in range(2)
+        [response.report for response in subject.restart().respond([request] * n)] for _ in range(2)
     )
-    within = len(set(first)) == 1
-    repeated = first == second or within
-    told = f"{n} reports of one device"
-    detail = f"{told} differ from those before" if not repeated else f"{told} came again"
-    return Check(name=name, verdict="fault" if repeated else "pass", detail=detail)
+    if len(set(first)) == 1:
+        return Check(name=name, verdict="fault", detail=f"all {n} reports of a device are equal")
+    repeated = first == second
+    outcome = "were repeated" if repeated else "were not repeated"
+    return Check(
+        name=name,
+        verdict="fault" if repeated else "pass",
+        detail=f"{n} reports of a device {outcome} after a restart",
+    )
 
 
-def _asks_needed(params: Params, *, remembers: bool) -> int | None:
-    """Return how many reports repeat with a chance below ALARM; None if they always may."""
-    chances = (params.p, params.q) if remembers else (params.p_star, params.q_star)
-    same = max(chance**2 + (1 - chance) ** 2 for chance in chances)
+def _requests_needed(params: Params, *, remembers: bool) -> int | None:
+    """Return how many reports repeat with probability below ALARM; None if all may repeat."""
+    ones = (params.p, params.q) if remembers else (params.p_star, params.q_star)
+    same = max(one**2 + (1 - one) ** 2 for one in ones)
     if same == 1:
         return None
     return 2 + math.ceil(math.log(ALARM / 2) / (params.k * math.log(same)))
 
 
-def _ones(tally: Ones, chances: tuple[float, float]) -> _Cases:
+def _bit_checks(stage: Stage, ones: Ones, within: Matches, expected: _Pair) -> list[Check]:
+    return [
+        binomial_check(f"{stage}: share of ones", _ones(ones, expected)),
+        binomial_check(f"{stage}: neighbours independent", _independent(within, expected)),
+    ]
+
+
+def _unrelated_check(name: str, kept: dict[Stage, Unrelated], ones: dict[Stage, _Pair]) -> Check:
+    cases = [
+        case
+        for stage, unrelated in kept.items()
+        for matches in unrelated
+        for case in _independent(matches, ones[stage])
+    ]
+    return binomial_check(name, cases)
+
+
+def _ones(tally: Ones, expected: _Pair) -> Iterator[Case]:
     """Yield every bit by its truth, and all bits together."""
-    for truth, chance in enumerate(chances):
-        seen, ones = tally.seen[truth].tolist(), tally.ones[truth].tolist()
-        for i, (n, count) in enumerate(zip(seen, ones, strict=True)):
-            yield f"bit {i}, true {truth}", count, n, chance
-        yield f"all bits, true {truth}", sum(ones), sum(seen), chance
+    for truth, probability in enumerate(expected):
+        n, ones = tally.n[truth].tolist(), tally.ones[truth].tolist()
+        for i in range(len(n)):
+            yield Case(f"bit {i} given true {truth}", ones[i], n[i], probability)
+        yield Case(f"all bits given true {truth}", sum(ones), sum(n), probability)
 
 
-def _apart(tally: Matches, chances: tuple[float, float]) -> _Cases:
+def _independent(tally: Matches, expected: _Pair) -> Iterator[Case]:
     """Yield pairs of bits that have nothing in common but their truth."""
-    for truth, chance in enumerate(chances):
-        both, seen = int(tally.both[truth]), int(tally.seen[truth])
-        yield f"both ones, true {truth}", both, seen, chance**2
+    for truth, probability in enumerate(expected):
+        yield _both(tally, truth, probability**2)
 
 
-def _again(evidence: Evidence, params: Params) -> _Cases:
+def _again(evidence: Evidence, params: Params) -> Iterator[Case]:
     """Yield pairs of one bit in two reports: they share their permanent bit."""
     for truth, one in enumerate((params.f / 2, 1 - params.f / 2)):
-        both, seen = int(evidence.again.both[truth]), int(evidence.again.seen[truth])
-        chance = one * params.q**2 + (1 - one) * params.p**2
-        yield f"both ones, true {truth}", both, seen, chance
+        yield _both(evidence.again, truth, one * params.q**2 + (1 - one) * params.p**2)
+
+
+def _both(tally: Matches, truth: int, probability: float) -> Case:
+    both, n = int(tally.both[truth]), int(tally.n[truth])
+    return Case(f"both bits one given true {truth}", both, n, probability)
 
 
 def _permanence(evidence: Evidence) -> Check:
-    name = "permanent: the same again"
+    name = "permanent: same when asked again"
     if not evidence.returned:
-        return Check(
-            name=name, verdict="not seen", detail="permanent responses are not shown twice"
-        )
-    detail = f"{evidence.redrawn:,} of {evidence.returned:,} had changed"
+        detail = "no permanent response was seen twice"
+        return Check(name=name, verdict="not seen", detail=detail)
+    detail = f"{evidence.redrawn:,} of {evidence.returned:,} permanent responses changed"
     return Check(name=name, verdict="fault" if evidence.redrawn else "pass", detail=detail)
 
 
 def _cohorts(evidence: Evidence, params: Params) -> Check:
-    """Hold cohorts against their uniform law, the same for both values of a pair."""
-    name = "cohorts even, fixed, not by value"
+    """Compare cohorts with the uniform distribution, for both values of a pair."""
+    name = "cohorts: uniform and fixed"
     if evidence.moved:
         detail = f"{evidence.moved:,} devices changed their cohort"
         return Check(name=name, verdict="fault", detail=detail)
     sides = evidence.cohorts.sum(axis=1).tolist()
-    return law_check(
+    return binomial_check(
         name,
         (
-            (f"cohort {j}, side {side}", int(evidence.cohorts[side, j]), sides[side], 1 / params.m)
+            Case(
+                f"cohort {j} given value {side + 1} of a pair",
+                int(evidence.cohorts[side, j]),
+                sides[side],
+                1 / params.m,
+            )
             for side in (0, 1)
             for j in range(params.m)
         ),

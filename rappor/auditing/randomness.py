@@ -1,11 +1,11 @@
-"""A battery on coins: uniform 32-bit integers, independent of each other and unpredictable.
+"""A battery of tests of coins: uniform 32-bit integers, independent and unpredictable.
 
-Each test has its exact law, but for the chi-square of bytes, whose limit is good to its tail at
-the 400 and more expected in each of 256 cells. Statistics alone miss what matters most, a
-generator whose future follows from its past. The Mersenne Twister, xorshift and other shift
-registers are linear over the field of two elements whatever their seed: the shortest shift
-register that makes their bits is no longer than their state, where that of n fair bits is near
-n/2 (Rueppel 1986, chapter 4; Massey 1969 finds it).
+Every test has its exact distribution except the chi-square of bytes, whose limit is accurate to
+its tail because each of the 256 cells expects 400 bytes or more. Frequencies alone miss the fault
+that matters most, a generator whose future follows from its past. The Mersenne Twister, xorshift
+and other shift registers are linear over the field of two elements whatever their seed. The
+shortest shift register that produces their bits is no longer than their state, but that of n fair
+bits is about n/2 long (Rueppel 1986, chapter 4; Massey 1969 finds it).
 """
 
 from __future__ import annotations
@@ -18,29 +18,36 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from rappor.auditing.check import ALARM, Check, law_check
+from rappor.auditing.check import Case, Check, binomial_check, verdict_of
 from rappor.protocol.params import ONE, Params
 from rappor.protocol.randomizer import SECRET_BYTES, Coins, permanent_coins
 
 WORDS: Final = 1 << 17
-"""Coins that the battery draws."""
+"""Coins that the battery draws: it then misses a bit that is one with probability .514 once in
+1,000 audits, since that is 10 standard errors off and ALARM over 33 counts is 6.7 of them."""
 
 _LAGS: Final = 64
+"""Distances, in bits, over which changes are counted: two coins."""
+
 _REGISTER: Final = 1 << 16
-"""Bits that the shortest register is sought of: the Mersenne Twister's has 19,937."""
+"""Bits whose shortest register is sought; the Mersenne Twister's, 19,937, needs 39,874 bits."""
+
+_DRAWN: Final = 1024
+"""Coins that are drawn at a time, as many as a device draws for a large report."""
 
 
 def coin_checks(name: str, coins: Coins, params: Params, *, words: int = WORDS) -> list[Check]:
     """Return every check of a source of coins; `name` says which it is."""
+    starts = range(0, words, _DRAWN)
     drawn = np.concatenate(
-        [np.asarray(coins(min(1024, words - at)), dtype=np.uint64) for at in range(0, words, 1024)]
+        [np.asarray(coins(min(_DRAWN, words - at)), dtype=np.uint64) for at in starts]
     )
     words32 = drawn.astype(np.uint32)
     bits = np.unpackbits(words32.astype("<u4").view(np.uint8), bitorder="little")
     return [
-        law_check(f"{name}: ones, by place", _monobit(bits)),
-        law_check(f"{name}: runs and lags", _lags(bits)),
-        law_check(f"{name}: thresholds", _thresholds(drawn, params)),
+        binomial_check(f"{name}: ones by position", _monobit(bits)),
+        binomial_check(f"{name}: runs and lags", _lags(bits)),
+        binomial_check(f"{name}: thresholds", _thresholds(drawn, params)),
         _bytes(name, words32),
         _blocks(name, words32),
         _register(name, bits[31::32][:_REGISTER]),
@@ -64,25 +71,26 @@ def permanent_source(params: Params, secret: bytes) -> Coins:
     return coins
 
 
-def _monobit(bits: NDArray[np.uint8]) -> Iterator[tuple[str, int, int, float]]:
-    """Count ones: of all bits, and of each of the 32 places in a word."""
-    yield "ones", int(bits.sum()), len(bits), 0.5
-    for place, ones in enumerate(bits.reshape(-1, 32).sum(axis=0, dtype=np.int64).tolist()):
-        yield f"bit {place} of a coin", ones, len(bits) // 32, 0.5
+def _monobit(bits: NDArray[np.uint8]) -> Iterator[Case]:
+    """Count ones: of all bits, and at each of the 32 positions in a coin."""
+    yield Case("all bits", int(bits.sum()), len(bits), 0.5)
+    for position, ones in enumerate(bits.reshape(-1, 32).sum(axis=0, dtype=np.int64).tolist()):
+        yield Case(f"bit {position} of a coin", ones, len(bits) // 32, 0.5)
 
 
-def _lags(bits: NDArray[np.uint8]) -> Iterator[tuple[str, int, int, float]]:
-    """Count changes: between neighbours they end runs; their XORs are fair coins at any lag."""
+def _lags(bits: NDArray[np.uint8]) -> Iterator[Case]:
+    """Count changes: between neighbours they end runs; at any lag the XORs are fair coins."""
     for lag in range(1, _LAGS + 1):
         changed = int((bits[lag:] ^ bits[:-lag]).sum(dtype=np.int64))
-        yield f"changes over {lag}", changed, len(bits) - lag, 0.5
+        yield Case(f"changes over {lag} bits", changed, len(bits) - lag, 0.5)
 
 
-def _thresholds(drawn: NDArray[np.uint64], params: Params) -> Iterator[tuple[str, int, int, float]]:
-    """Count what decides: the coins below each threshold."""
+def _thresholds(drawn: NDArray[np.uint64], params: Params) -> Iterator[Case]:
+    """Count the coins below each threshold that decides on a bit."""
     named = {"f/2": params.t_f, "f": 2 * params.t_f, "p": params.t_p, "q": params.t_q}
     for letter, threshold in named.items():
-        yield f"below {letter}", int((drawn < threshold).sum()), len(drawn), threshold / ONE
+        below = int((drawn < threshold).sum())
+        yield Case(f"coins below {letter}", below, len(drawn), threshold / ONE)
 
 
 def _bytes(name: str, words: NDArray[np.uint32]) -> Check:
@@ -92,21 +100,21 @@ def _bytes(name: str, words: NDArray[np.uint32]) -> Check:
     p_value = min(1.0, 2 * min(stats.chi2.sf(chi2, 255), stats.chi2.cdf(chi2, 255)))
     return Check(
         name=f"{name}: bytes",
-        verdict="fault" if p_value < ALARM else "pass",
+        verdict=verdict_of(p_value),
         p_value=p_value,
         detail=f"chi-square {chi2:.1f} with 255 degrees of freedom",
     )
 
 
 def _blocks(name: str, words: NDArray[np.uint32]) -> Check:
-    """Look for blocks of 128 bits that came twice: never, but for n^2 / 2^129."""
+    """Look for blocks of 128 bits that repeat: among n fair ones with probability n^2 / 2^129."""
     blocks = words[: len(words) // 4 * 4].reshape(-1, 4)
     repeated = len(blocks) - len(np.unique(blocks, axis=0))
     return Check(
         name=f"{name}: repetition",
         verdict="fault" if repeated else "pass",
         p_value=min(1.0, len(blocks) ** 2 / 2.0**129) if repeated else 1.0,
-        detail=f"{repeated:,} of {len(blocks):,} blocks of 128 bits had come before",
+        detail=f"{repeated:,} of {len(blocks):,} blocks of 128 bits repeat an earlier one",
     )
 
 
@@ -115,9 +123,10 @@ def _register(name: str, bits: NDArray[np.uint8]) -> Check:
     p_value = register_p(length, n)
     return Check(
         name=f"{name}: no shift register",
-        verdict="fault" if p_value < ALARM else "pass",
+        verdict=verdict_of(p_value),
         p_value=p_value,
-        detail=f"the shortest register for the top bits of {n:,} coins has {length:,} bits",
+        detail=f"the top bits of {n:,} coins need a register of {length:,} bits, "
+        f"expected about {n // 2:,}",
     )
 
 
@@ -157,11 +166,11 @@ def register_p(length: int, n: int) -> float:
 
 
 _FAR: Final = 64
-"""Lengths beyond which the sums of `register_p` no longer change."""
+"""Lengths that are summed: away from n/2 each has at most half of the probability before it."""
 
 
 def _log2_sum(n: int, lengths: range) -> float:
-    """Return log2 of the chance that the register has one of these lengths."""
+    """Return log2 of the probability that the register has one of these lengths."""
     exponents = [min(2 * n - 2 * each, 2 * each - 1) if each else 0 for each in lengths]
     top = max(exponents)
     return top - n + math.log2(sum(2.0 ** (each - top) for each in exponents))

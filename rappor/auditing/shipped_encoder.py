@@ -1,7 +1,7 @@
-"""The shipped encoder as an audit sees it: questions in, what a device shows out.
+"""The shipped encoder as an audit sees it: requests in, what a device responds out.
 
 python -m rappor.auditing.shipped_encoder METRIC PARAMETERS [--device SECRET] reads values
-from standard input and answers each with a line of JSON; without a secret each line is a new
+from standard input and answers each with a line of JSON. Without a secret each line is a new
 device.
 """
 
@@ -25,31 +25,31 @@ SECOND_METRIC: Final = "audit.second"
 """Name under which a device is asked for another metric with the same parameters."""
 
 
-class Shown(NamedTuple):
-    """What a device shows: packed bits; the permanent response only where it can be seen."""
+class Response(NamedTuple):
+    """What a device responds, as packed bits; `permanent` only if it can be seen."""
 
     cohort: int
     report: bytes
     permanent: bytes | None = None
 
 
-Show = Callable[[bytes, str, str], Shown]
-"""(secret, metric name, value as text) -> what the device with this secret shows."""
+Respond = Callable[[bytes, str, str], Response]
+"""(secret, metric name, value as text) -> the response of the device with this secret."""
 
 
-def shipped_show(metric: Metric) -> Show:
+def shipped_respond(metric: Metric) -> Respond:
     """Return the project's own encoder as a callable; epochs are left out."""
     metrics = {
-        name: dataclasses.replace(metric, name=name, epoch=None)
+        name: dataclasses.replace(metric, name=name, epoch="life")
         for name in (metric.name, SECOND_METRIC)
     }
     parse = encoder(metric.params).parse_value
 
-    def show(secret: bytes, name: str, value: str) -> Shown:
+    def respond(secret: bytes, name: str, value: str) -> Response:
         encoded = encode_value(secret, metrics[name], parse(value))
-        return Shown(encoded.cohort, encoded.report.bits, encoded.permanent)
+        return Response(encoded.cohort, encoded.report.bits, encoded.permanent)
 
-    return show
+    return respond
 
 
 def bit_text(packed: bytes, k: int) -> str:
@@ -60,12 +60,19 @@ def bit_text(packed: bytes, k: int) -> str:
 def answer(name: str, params_json: str, device: Sequence[str]) -> None:
     """Answer every line of standard input."""
     params = Params.from_json(params_json)
-    metric = Metric(name=name, params=params, description="-", owner="-", expires=datetime.date.max)
-    show = shipped_show(metric)
+    metric = Metric(
+        name=name,
+        params=params,
+        description="-",
+        owner="-",
+        expires=datetime.date.max,
+        epoch="life",
+    )
+    respond = shipped_respond(metric)
     for line in sys.stdin:
         secret = bytes.fromhex(*device) if device else os.urandom(SECRET_BYTES)
-        shown = show(secret, name, line.removesuffix("\n"))
-        document = {"cohort": shown.cohort, "report": bit_text(shown.report, params.k)}
+        response = respond(secret, name, line.removesuffix("\n"))
+        document = {"cohort": response.cohort, "report": bit_text(response.report, params.k)}
         sys.stdout.write(json.dumps(document) + "\n")
 
 

@@ -1,13 +1,13 @@
 """What is audited: anything that turns values into reports, looked at from outside only.
 
-Three kinds: a callable that takes the device's secret, the metric and the value (what ships has
-this form), a callable that takes the value alone and is another device at each call, and a
-command that reads values from standard input.
+There are three kinds: a callable that takes the device's secret, the metric and the value (the
+shipped encoder has this form), a callable that takes the value alone and is a new device at each
+call, and a command that reads values from standard input.
 
-A command reads one value a line and answers each, in order, with one line: the k characters 0 and
-1 of the report, bit 0 first; or a JSON object with such a text as `report`, an integer `cohort`
-if there are several, and, if it can be seen, the `permanent` response. Other keys are ignored, so
-what `rappor encode METRIC - --json` prints is such an answer.
+A command reads one value a line and answers each, in order, with one line. The line holds the k
+characters 0 and 1 of the report, bit 0 first; or a JSON object with such a text as `report`, an
+integer `cohort` if there are several, and, if it can be seen, the `permanent` response. Other keys
+are ignored, so `rappor encode METRIC - --json` prints such answers.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from collections.abc import Callable, Sequence
 from itertools import groupby, islice
 from typing import IO, Final, NamedTuple, Protocol
 
-from rappor.auditing.shipped_encoder import SECOND_METRIC, Show, Shown, shipped_show
+from rappor.auditing.shipped_encoder import SECOND_METRIC, Respond, Response, shipped_respond
 from rappor.errors import ReportError
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 
 _LONGEST: Final = 1 << 16
-"""Bytes of one line of an answer."""
+"""Bytes of one line that are read at a time: 16 times what two patterns of 2,040 bits need."""
 
 
-class Ask(NamedTuple):
-    """A question to a device: its secret, which metric and which value (as text)."""
+class Request(NamedTuple):
+    """What a device is asked: its secret, which metric and which value (as text)."""
 
     secret: bytes
     metric: str
@@ -43,7 +43,7 @@ class Subject(Protocol):
 
     @property
     def remembers(self) -> bool:
-        """Whether the same secret means the same device; if not, every ask is a new one."""
+        """Whether the same secret means the same device; if not, every request is to a new one."""
 
     @property
     def second_metric(self) -> bool:
@@ -53,30 +53,30 @@ class Subject(Protocol):
     def quick(self) -> bool:
         """Whether asking one device twice costs no more than asking two."""
 
-    def show(self, asks: Sequence[Ask]) -> list[Shown]:
-        """Answer every question, in order."""
+    def respond(self, requests: Sequence[Request]) -> list[Response]:
+        """Answer every request, in order."""
 
     def restart(self) -> Subject:
-        """Return the same thing as it is after it has been started anew."""
+        """Return the same subject as it is after a new start."""
 
 
 class Function:
-    """A callable with the signature of `Show`; `make` starts it."""
+    """A callable with the signature of `Respond`; calling `start` starts one."""
 
     remembers = second_metric = quick = True
 
-    def __init__(self, make: Callable[[], Show]) -> None:
-        """Start it once."""
-        self._make = make
-        self._show = make()
+    def __init__(self, start: Callable[[], Respond]) -> None:
+        """Start the callable once."""
+        self._start = start
+        self._respond = start()
 
-    def show(self, asks: Sequence[Ask]) -> list[Shown]:
-        """Call it for each question."""
-        return [self._show(*ask) for ask in asks]
+    def respond(self, requests: Sequence[Request]) -> list[Response]:
+        """Call the callable for each request."""
+        return [self._respond(*request) for request in requests]
 
     def restart(self) -> Subject:
-        """Start it again."""
-        return Function(self._make)
+        """Start the callable again."""
+        return Function(self._start)
 
 
 class Sampler:
@@ -88,28 +88,28 @@ class Sampler:
     remembers = second_metric = False
     quick = True
 
-    def __init__(self, params: Params, make: Callable[[], Callable[[str], object]]) -> None:
-        """Start it once."""
-        self._params, self._make = params, make
-        self._sample = make()
+    def __init__(self, params: Params, start: Callable[[], Callable[[str], object]]) -> None:
+        """Start the callable once."""
+        self._params, self._start = params, start
+        self._sample = start()
 
-    def show(self, asks: Sequence[Ask]) -> list[Shown]:
-        """Call it for each value."""
-        return [Shown(0, _packed(self._sample(ask.value), self._params)) for ask in asks]
+    def respond(self, requests: Sequence[Request]) -> list[Response]:
+        """Call the callable for each value."""
+        return [Response(0, _packed(self._sample(each.value), self._params)) for each in requests]
 
     def restart(self) -> Subject:
-        """Start it again."""
-        return Sampler(self._params, self._make)
+        """Start the callable again."""
+        return Sampler(self._params, self._start)
 
 
 class Command:
     """A command that reads values and writes reports, each line a new device.
 
-    `secret_option`, if it has one, is what is put before the secret's 64 hex digits to make all
-    lines of one run the same device; `second` is the command for SECOND_METRIC.
+    `secret_option` is the command's option for a secret of 64 hex digits, under which all lines
+    of one run are the same device; `second` is the command for SECOND_METRIC.
     """
 
-    quick = False  # every device that is to be asked twice is a process
+    quick = False  # each device that is asked twice needs a process of its own
 
     def __init__(
         self,
@@ -127,39 +127,39 @@ class Command:
 
     @property
     def remembers(self) -> bool:
-        """Whether it takes a secret."""
+        """Whether the command takes a secret."""
         return self._secret_option is not None
 
     @property
     def second_metric(self) -> bool:
-        """Whether it has a command for another metric, of the same device."""
+        """Whether there is a command for another metric of the same device."""
         return self._second is not None and self.remembers
 
-    def show(self, asks: Sequence[Ask]) -> list[Shown]:
+    def respond(self, requests: Sequence[Request]) -> list[Response]:
         """Run the command once for all new devices, and once for each device with a secret."""
-        shown: list[Shown] = []
-        for (secret, metric), group in groupby(asks, key=lambda ask: (ask.secret, ask.metric)):
+        responses: list[Response] = []
+        for (secret, metric), group in groupby(requests, key=lambda each: each[:2]):
             command = self._command
             if metric == SECOND_METRIC and self._second is not None:
                 command = self._second
             if secret and self._secret_option is not None:
                 command = [*command, self._secret_option, secret.hex()]
-            shown += self._run(command, [ask.value for ask in group])
-        return shown
+            responses += self._run(command, [request.value for request in group])
+        return responses
 
     def restart(self) -> Subject:
-        """Return itself: every run is a new process."""
+        """Return the same command: every run is a new process."""
         return self
 
-    def _run(self, command: Sequence[str], values: Sequence[str]) -> list[Shown]:
+    def _run(self, command: Sequence[str], values: Sequence[str]) -> list[Response]:
         with tempfile.TemporaryFile() as questions, tempfile.TemporaryFile() as complaints:
             questions.write("".join(f"{value}\n" for value in values).encode())
             questions.seek(0)
             lines, code = _answers(command, questions, complaints, most=len(values) + 1)
             complaints.seek(0)
-            told = complaints.read().decode(errors="replace").strip().splitlines()
+            messages = complaints.read().decode(errors="replace").strip().splitlines()
         if code:
-            last = (told or ["no message"])[-1]
+            last = (messages or ["no message"])[-1]
             raise ReportError(f"the command must succeed, got exit code {code}: {last}")
         if len(lines) != len(values):
             n_lines = f"{len(lines):,}" if len(lines) < len(values) else "more"
@@ -197,19 +197,19 @@ def _answers(
 
 
 def shipped(metric: Metric) -> Subject:
-    """Return the project's own encoder; started anew it is a new process."""
+    """Return the project's own encoder; after a restart it runs in a new process."""
     return _Shipped(metric)
 
 
 class _Shipped(Function):
-    """The encoder in this process, and after a restart in a new one."""
+    """The shipped encoder in this process, and after a restart in a new one."""
 
     def __init__(self, metric: Metric) -> None:
-        super().__init__(lambda: shipped_show(metric))
+        super().__init__(lambda: shipped_respond(metric))
         self._metric = metric
 
     def restart(self) -> Subject:
-        """Ask through the command that the encoder is in a new process."""
+        """Return the command that runs the encoder in a new process."""
         module = [sys.executable, "-m", "rappor.auditing.shipped_encoder"]
         params = self._metric.params
         return Command(
@@ -230,9 +230,9 @@ def split_command(text: str) -> list[str]:
     return words
 
 
-def _read_line(line: str, params: Params) -> Shown:
+def _read_line(line: str, params: Params) -> Response:
     if not line.startswith("{"):
-        return Shown(0, _packed(line.strip(), params))
+        return Response(0, _packed(line.strip(), params))
     try:
         document = json.loads(line)
     except (ValueError, RecursionError):
@@ -240,7 +240,7 @@ def _read_line(line: str, params: Params) -> Shown:
     cohort, permanent = document.get("cohort", 0), document.get("permanent")
     if type(cohort) is not int or not 0 <= cohort < params.m:
         raise ReportError(f"cohort must be an integer in [0, {params.m - 1}] in an answer")
-    return Shown(
+    return Response(
         cohort,
         _packed(document.get("report"), params),
         None if permanent is None else _packed(permanent, params),
@@ -248,7 +248,7 @@ def _read_line(line: str, params: Params) -> Shown:
 
 
 def _packed(answer: object, params: Params) -> bytes:
-    """Pack the bits of an answer; bytes are packed already."""
+    """Return the packed bits of an answer; bytes are packed already."""
     if isinstance(answer, bytes):
         if len(answer) == params.n_bytes and not int.from_bytes(answer, "little") >> params.k:
             return answer

@@ -1,1 +1,1 @@
-"""Strings asked about, and their bits."""
+"""Candidate strings, and their bits."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.candidates import google_hashing
-from rappor.candidates.hashing import bloom_cells, digest_strings
+from rappor.candidates.hashing import COMPILED_FROM, bloom_cells, digest_strings
 from rappor.errors import FileError, ParamsError, ReportError
 from rappor.protocol.encodings.bloom import LAYOUT
 from rappor.protocol.normalizers import normalize as normalize_text
@@ -34,7 +34,7 @@ class Candidates:
     n_duplicates : repeated strings, which were skipped.
     """
 
-    __slots__ = ("_digests", "n_blank", "n_duplicates", "normalize", "strings")
+    __slots__ = ("_digests", "_n_digested", "n_blank", "n_duplicates", "normalize", "strings")
 
     def __init__(
         self, strings: tuple[str, ...], *, normalize: str, n_blank: int, n_duplicates: int
@@ -44,7 +44,8 @@ class Candidates:
         self.normalize = normalize
         self.n_blank = n_blank
         self.n_duplicates = n_duplicates
-        self._digests: NDArray[np.uint64] | None = None
+        self._digests: NDArray[np.uint32] | None = None
+        self._n_digested = 0
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], *, normalize: str = "none") -> Candidates:
@@ -128,8 +129,8 @@ class Candidates:
         """Return the chosen candidates, in the given order."""
         strings = tuple(self.strings[i] for i in chosen)
         some = Candidates(strings, normalize=self.normalize, n_blank=0, n_duplicates=0)
-        if self._digests is not None:
-            some._digests = self._digests[list(chosen)]
+        if self._digests is not None and self._n_digested == len(self):
+            some._digests, some._n_digested = self._digests[list(chosen)], len(chosen)
         return some
 
     def __len__(self) -> int:
@@ -137,13 +138,6 @@ class Candidates:
 
     def __repr__(self) -> str:
         return f"Candidates(n={len(self)}, normalize={self.normalize!r})"
-
-    @property
-    def digests(self) -> NDArray[np.uint64]:
-        """(n, 2) uint64, from `hashing.digest_strings`; computed at the first use."""
-        if self._digests is None:
-            self._digests = digest_strings(text.encode() for text in self.strings)
-        return self._digests
 
     def cells(self, params: Params, start: int, stop: int) -> NDArray[np.int32]:
         """Find the cells that the candidates start to stop - 1 set, in every cohort.
@@ -162,7 +156,25 @@ class Candidates:
             return google_hashing.google_cells(values, params)
         if params.layout != LAYOUT:
             raise ParamsError(f"layout must be {LAYOUT} or google, got {params.layout!r}")
-        return bloom_cells(self.digests[start:stop], params)
+        return self._kernel(params)(self._digested(start, min(stop, len(self))), params)
+
+    def _kernel(self, params: Params) -> Callable[[NDArray[np.uint32], Params], NDArray[np.int32]]:
+        """Return the hash for a list of this length: the compiled one where it is worth it."""
+        if len(self) * params.m * params.h < COMPILED_FROM:
+            return bloom_cells
+        from rappor.candidates import murmur3  # noqa: PLC0415  # loads the compiler
+
+        return murmur3.bloom_cells
+
+    def _digested(self, start: int, stop: int) -> NDArray[np.uint32]:
+        """Return the digests of the strings start to stop - 1; each is computed once."""
+        if self._digests is None:
+            self._digests = np.empty((len(self), 4), dtype=np.uint32)
+        if stop > self._n_digested:
+            fresh = slice(self._n_digested, stop)
+            self._digests[fresh] = digest_strings(text.encode() for text in self.strings[fresh])
+            self._n_digested = stop
+        return self._digests[start:stop]
 
 
 def _line_text(line: str | bytes, *, first: bool) -> str:

@@ -13,7 +13,7 @@ from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json
 from rappor.cli.options import json_option, metric_option, registry_option
 from rappor.errors import DecodeError, FileError, MetricError
-from rappor.registry.metric import Registry
+from rappor.registry.registry import Registry
 
 if TYPE_CHECKING:
     from rappor.counts.counts import Counts
@@ -150,6 +150,9 @@ def _one_metric(summary: Aggregation, name: str | None, *, needed: bool) -> Coun
     chosen = [c for (metric, _), c in summary.counts.items() if name in (None, metric)]
     if not chosen and needed and names:
         raise DecodeError(f"inputs must hold reports of {name}, got {', '.join(sorted(names))}")
+    if len(chosen) > 1:
+        parts = ", ".join(sorted(counts.params.part for counts in chosen))
+        raise MetricError(f"inputs must hold one part of {chosen[0].metric}, got {parts}")
     return chosen[0] if chosen else None
 
 

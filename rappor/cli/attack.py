@@ -2,57 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 from rich.table import Table
 
-from rappor.cli.attack_charts import draw_learned, draw_moved
+from rappor.cli.attack_charts import draw_exposure, draw_moved
 from rappor.cli.commands import Group
 from rappor.cli.console import Slow, print_json, show, table
 from rappor.cli.numbers import NUMBER, most_belief, percent
 from rappor.cli.options import chart_option, json_option, seed_option
 from rappor.cli.subject import Subject, subject_options
-from rappor.registry.metric import Metric
+from rappor.protocol.params import Params
 
 if TYPE_CHECKING:
-    from rappor.auditing.forger import Moved
-    from rappor.auditing.observer import Learned
+    from rappor.auditing.forger import Moved, Poisoning
+    from rappor.auditing.observer import Exposure, Learned
 
 _FRESH = "(fresh)"
 """Marks the columns of devices without a permanent response."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """What an observer learns, with the permanent response and without.
-
-    `ceiling` is the share of values that the true bits alone would name.
-    """
-
-    metric: Metric
-    reports_to_recover: int | None
-    link_score: float
-    cohort_bits: float
-    ceiling: float
-    rows: tuple[Learned, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forgery:
-    """What forged reports move; one of them counts as `shift` reports.
-
-    A string that nobody has is detected about half the time, among these candidates, when
-    `detectable_share` of all reports are forged.
-    """
-
-    metric: Metric
-    reports: int
-    candidates: int
-    shift: float
-    detectable_share: float
-    rows: tuple[Moved, ...]
 
 
 @click.group(
@@ -109,35 +77,17 @@ def longitudinal(
     among the candidates; no observer can name more than "at most".
     """
     from rappor import auditing
-    from rappor.privacy import linkability
 
-    metric, params = subject.named, subject.params
     with Slow() as slow:
-        kept, fresh = (
-            auditing.learn(
-                params,
-                memoised=memoised,
-                devices=devices,
-                candidates=candidates,
-                seed=seed,
-                progress=slow,
-            )
-            for memoised in (True, False)
+        exposure = auditing.observe(
+            subject.params, devices=devices, candidates=candidates, seed=seed, progress=slow
         )
-    found = Observation(
-        metric=metric,
-        reports_to_recover=linkability.reports_to_recover(params),
-        link_score=linkability.link_score(params),
-        cohort_bits=linkability.cohort_bits(params),
-        ceiling=kept[0].ceiling,
-        rows=(*kept, *fresh),
-    )
     if chart is not None:
-        draw_learned(found.rows, chart)
+        draw_exposure(exposure, chart)
     if as_json:
-        print_json(found)
+        print_json(exposure, metric=subject.named)
     else:
-        _print_learned(found)
+        _print_exposure(exposure, subject.params)
 
 
 @attack.command(
@@ -203,76 +153,65 @@ def poisoning(
     with and without it.
     """
     from rappor import auditing
-    from rappor.auditing.forger import SHARES
 
-    params = subject.params
-    threshold = auditing.detectable_share(params, reports, n_candidates=candidates)
     with Slow() as slow:
-        moved = auditing.forge(
-            params,
-            shares=shares or SHARES,
+        poisoning = auditing.forge(
+            subject.params,
+            shares=shares or auditing.SHARES,
             n_reports=reports,
+            n_candidates=candidates,
             runs=runs,
             seed=seed,
             progress=slow,
         )
-    found = Forgery(
-        metric=subject.named,
-        reports=reports,
-        candidates=candidates,
-        shift=auditing.shift(params),
-        detectable_share=threshold,
-        rows=tuple(moved),
-    )
     if chart is not None:
-        draw_moved(found.rows, chart)
+        draw_moved(poisoning.moved, chart)
     if as_json:
-        print_json(found)
+        print_json(poisoning, metric=subject.named)
     else:
-        _print_moved(found)
+        _print_poisoning(poisoning)
 
 
-def _print_learned(found: Observation) -> None:
-    params = found.metric.params
+def _print_exposure(exposure: Exposure, params: Params) -> None:
     recovered = "more than 10,000 reports"
-    if found.reports_to_recover is not None:
-        recovered = f"{found.reports_to_recover:,} reports"
+    if exposure.reports_to_recover is not None:
+        recovered = f"{exposure.reports_to_recover:,} reports"
     show(
         "Shares that an observer gets right, by the number of reports of a device. Columns marked "
         f"{_FRESH}: if every report drew fresh noise, without a permanent response.\n",
-        _learned_table(found.rows),
+        _exposure_table(exposure),
         f"\nAll {params.k} permanent bits are known with 99 % probability after {recovered}; what "
         "stays hidden then is protected by epsilon_inf. The true bits alone would name "
-        f"{percent(found.ceiling)} of the values: others share their bits.",
+        f"{percent(exposure.ceiling)} of the values: others share their bits.",
         f"Two reports of one device agree more than those of two devices by "
-        f"{found.link_score:.2f} standard deviations, and the cohort links them by "
-        f"{found.cohort_bits:.1f} bits.",
+        f"{exposure.link_score:.2f} standard deviations, and the cohort links them by "
+        f"{exposure.cohort_bits:.1f} bits.",
     )
 
 
-def _learned_table(rows: tuple[Learned, ...]) -> Table:
+def _exposure_table(exposure: Exposure) -> Table:
     titles = ("true bits", "values", "at most")
     shown = table("reports", "permanent bits", *titles, *(f"{each} {_FRESH}" for each in titles))
-    kept, fresh = ([row for row in rows if row.memoised is memoised] for memoised in (True, False))
-    for one, other in zip(kept, fresh, strict=True):
-        permanent = percent(one.permanent_bits or 0.0)
-        shown.add_row(f"{one.n:,}", permanent, *_learned_cells(one), *_learned_cells(other))
+    for kept, fresh in zip(exposure.memoised, exposure.redrawn, strict=True):
+        permanent = percent(kept.permanent_bits or 0.0)
+        shown.add_row(f"{kept.n:,}", permanent, *_learned(kept), *_learned(fresh))
     return shown
 
 
-def _learned_cells(row: Learned) -> tuple[str, str, str]:
+def _learned(row: Learned) -> tuple[str, str, str]:
     return percent(row.true_bits), percent(row.values), most_belief(row.bound, row.epsilon)
 
 
-def _print_moved(found: Forgery) -> None:
+def _print_poisoning(poisoning: Poisoning) -> None:
     show(
         "'counted' is the share of forged reports that pass. The last four columns are in reports: "
         "how far the target's estimate moves by the formula, by its bit counts and by the decoder, "
         "and the standard error of the latter.\n",
-        _moved_table(found.rows),
-        f"\nOne forged report counts as {found.shift:.2f} reports. Among {found.candidates:,} "
-        "candidates a string that nobody has is detected about half the time (Bonferroni 5 %) when "
-        f"{percent(found.detectable_share, 4)} of {found.reports:,} reports are forged.",
+        _moved_table(poisoning.moved),
+        f"\nOne forged report counts as {poisoning.shift:.2f} reports. Among "
+        f"{poisoning.n_candidates:,} candidates a string that nobody has is detected about half "
+        f"the time (Bonferroni 5 %) when {percent(poisoning.detectable_share, 4)} of "
+        f"{poisoning.n_reports:,} reports are forged.",
     )
 
 

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from rappor.auditing.forger import Moved
-    from rappor.auditing.observer import Learned
+    from rappor.auditing.observer import Exposure
 
 _WORLDS: Final = {True: "with the permanent response", False: "without"}
 _STEPS: Final = 40
 
 
-def draw_learned(rows: tuple[Learned, ...], path: str) -> None:
+def draw_exposure(exposure: Exposure, path: str) -> None:
     """Draw the values and the true bits that an observer learns, against the reports."""
     from rappor.reporting.charts import Axis, line_chart, save, side_by_side
 
+    rows = (*exposure.memoised, *exposure.redrawn)
     x = Axis(field="n", title="reports of one device", log=True)
     values = line_chart(
         [{"n": row.n, "share": row.bound, "world": _WORLDS[row.memoised]} for row in rows],

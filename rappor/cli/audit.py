@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
+from rich.markup import escape
 
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json, show, table
@@ -126,49 +127,28 @@ def audit(
     as "report", a "cohort", and a "permanent" response if it can be seen. `rappor encode METRIC
     - --json` is such a command, and --secret-hex is its --secret-option.
     """
+    from rappor import auditing
+    from rappor.protocol.randomizer import system_coins
+
     metric = subject.named
     if timing and program.command is not None:
         raise click.UsageError("--timing must be left out with --command: starting it takes longer")
     audited = program.audited(metric)
     with Slow() as slow:
-        found = _audit(audited, metric, trials=trials, reports=reports, seed=seed, slow=slow)
+        found = auditing.audit(
+            audited, metric, trials=trials, n_reports=reports, seed=seed, progress=slow
+        )
         if program.command is None:
-            found = _with_coins(found, slow)
+            slow("testing coins", 0, None)
+            found = found.with_checks(auditing.audit_coins(metric.params, system_coins))
         if timing:
-            found = _with_timing(found, slow)
+            found = found.with_checks(auditing.audit_timing(metric, progress=slow))
     if as_json:
         print_json(found)
     else:
         _print(found)
     if not found.passed:
-        n_faults = sum(check.verdict == "fault" for check in found.checks)
-        raise FaultFoundError(f"{n_faults} of {len(found.checks)} checks found a fault")
-
-
-def _audit(
-    audited: Audited, metric: Metric, *, trials: int, reports: int, seed: int | None, slow: Slow
-) -> Audit:
-    from rappor import auditing
-
-    return auditing.audit(
-        audited, metric, trials=trials, n_reports=reports, seed=seed, progress=slow
-    )
-
-
-def _with_coins(found: Audit, slow: Slow) -> Audit:
-    from rappor import auditing
-    from rappor.protocol.randomizer import system_coins
-
-    slow("testing coins", 0, None)
-    checks = auditing.audit_coins(found.metric.params, system_coins)
-    return replace(found, checks=(*found.checks, *checks))
-
-
-def _with_timing(found: Audit, slow: Slow) -> Audit:
-    from rappor import auditing
-
-    checks = auditing.audit_timing(found.metric, progress=slow)
-    return replace(found, checks=(*found.checks, *checks))
+        raise FaultFoundError(f"{len(found.faults)} of {len(found.checks)} checks found a fault")
 
 
 def _print(found: Audit) -> None:
@@ -176,5 +156,6 @@ def _print(found: Audit) -> None:
     for check in found.checks:
         style = _STYLES.get(check.verdict, "yellow")
         p_value = "" if check.p_value is None else f"{check.p_value:.2g}"
-        shown.add_row(check.name, f"[{style}]{check.verdict}[/]", check.detail, p_value)
-    show(shown)
+        shown.add_row(check.name, f"[{style}]{check.verdict}[/]", escape(check.detail), p_value)
+    rest = (escape(f"- {sentence}") for sentence in found.not_examined)
+    show(shown, "\nEpsilons are in nats. This audit did not look at:", *rest)

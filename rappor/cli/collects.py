@@ -10,7 +10,7 @@ import click
 from rappor.cli.commands import Command
 from rappor.cli.options import registry_option
 from rappor.privacy.notice import describe
-from rappor.registry.metric import Registry
+from rappor.registry.registry import Registry
 
 _WIDTH = 92
 

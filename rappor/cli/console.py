@@ -26,12 +26,14 @@ _LETTERS: Final = ("encoding", "k", "h", "m", "f", "p", "q", "p_star", "q_star",
 
 
 def print_json(record: Any, **beside: Any) -> None:
-    """Print a record, and what stands beside it, as one line of JSON.
+    """Print a record, and what belongs to it, as one line of JSON.
 
     A record shows its fields and properties, parameters their letters, a metric its name and
     fingerprint. JSON has no infinity: null stands for it.
     """
-    document = _plain(record) | _plain(beside)
+    document = _plain(record)
+    for name, value in beside.items():
+        document |= _entry(name, value)
     click.echo(json.dumps(document, ensure_ascii=False, allow_nan=False))
 
 

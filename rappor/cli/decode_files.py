@@ -12,7 +12,8 @@ import click
 from rappor.errors import DecodeError, FileError, MetricError
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
-from rappor.registry.metric import Metric, Registry
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates

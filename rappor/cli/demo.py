@@ -15,7 +15,7 @@ from rappor.cli.numbers import NUMBER, even_odds_become, percent, short_percent
 from rappor.cli.options import json_option, seed_option
 from rappor.errors import FileError
 from rappor.files import read_text
-from rappor.privacy.loss import epsilon_1, epsilon_inf
+from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import PROFILES, Params
 
 if TYPE_CHECKING:

@@ -16,9 +16,10 @@ from rappor.cli.console import print_json
 from rappor.cli.options import grouped, json_option, registry_option
 from rappor.encode import encode_value
 from rappor.errors import FileError, ParamsError
-from rappor.protocol.encodings import parse_value
+from rappor.protocol.encodings import encoder, parse_value
 from rappor.protocol.randomizer import SECRET_BYTES
-from rappor.registry.metric import Metric, Registry
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -117,6 +118,8 @@ def encode(
         print_json(shown)
     else:
         _print(shown)
+    if not encoder(metric.params).fits(parse_value(metric.params, value)):
+        click.echo(f"warning: {name} has no place for this value, and reports that", err=True)
 
 
 def _encode(metric: Metric, value: str, secret: bytes, epoch: str) -> ShownEncoding:

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import click
 
-from rappor.privacy.loss import belief_bound
 from rappor.privacy.notice import at_most
+from rappor.protocol.loss import belief_bound
 
 _NEARLY_SURE: Final = 0.9999
 """A larger belief is written as more than this: rounded up it would read as certainty."""

@@ -13,7 +13,7 @@ from rappor.cli.commands import Command
 from rappor.cli.console import print_json, show, table
 from rappor.cli.numbers import NUMBER, WholeNumber, even_odds_become, nats, percent, short_percent
 from rappor.cli.options import Detection, detection_options, grouped, json_option
-from rappor.privacy.loss import epsilon_1, epsilon_inf
+from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import MAX_HASHES, PROFILES, Params
 
 if TYPE_CHECKING:

@@ -15,10 +15,11 @@ from rappor.cli.privacy_tables import print_report
 from rappor.cli.subject import Subject, metric_argument, subject_options
 from rappor.errors import ParamsError
 from rappor.planning.changed_params import JointError, decode_together, joint_error
-from rappor.privacy.loss import belief_bound
 from rappor.privacy.report import Batch, Loss, PrivacyReport, Usage, assess, assess_params
+from rappor.protocol.loss import belief_bound
 from rappor.protocol.params import Params
-from rappor.registry.metric import Metric, Registry
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
 
 if TYPE_CHECKING:
     from rappor.reporting.charts import Chart

@@ -44,7 +44,8 @@ def print_report(report: PrivacyReport, error: JointError | None, *, devices: in
             _value_changes(report.value_changes),
             "'accounted' is the sum of both values' losses. A new permanent response follows the "
             "change, in all bits: 'worst' is the largest log-likelihood ratio that any reports can "
-            "reach, 'mean' is its average when the value did change. Epochs hide a change.",
+            "reach, 'mean' is its average when the value did change. A metric with patterns = 1 "
+            "hides a change: it keeps to its first value.",
         )
     section(_batch(report.shuffling), _shuffled(report.shuffling))
     section("What links the reports of one device", *_links(report.linkability))
@@ -105,7 +106,7 @@ def _bound(epsilon: float | None, needs: float) -> str:
 
 def _links(linkability: Linkability) -> Iterator[str]:
     yield (
-        "The cohort is the same in all reports and epochs and tells "
+        "The cohort is the same in all reports of an epoch: it tells "
         f"{linkability.cohort_bits:.3g} bits about the device."
     )
     if linkability.permanent_noise:
@@ -140,7 +141,7 @@ def _account(person: PersonLoss) -> Table:
         left=2,
     )
     for each in person.metrics:
-        kind = f"by {each.epoch}" if each.epoch else "for life"
+        kind = "for life" if each.epoch == "life" else f"by {each.epoch}"
         shown.add_row(each.metric, kind, *_losses(each.epsilon, each.epsilon_inf))
     shown.add_row("all metrics", "", *_losses(person.epsilon, person.epsilon_inf))
     group = f"{person.group:,} people as one"
@@ -153,11 +154,14 @@ def _losses(epsilon: float, epsilon_inf: float) -> tuple[str, str, str]:
 
 
 def _change(change: ParamsChange, error: JointError | None, devices: int) -> Iterator[str]:
-    epoch = change.old_epoch or change.new_epoch
+    epochs = [epoch for epoch in (change.old_epoch, change.new_epoch) if epoch != "life"]
     if change.same:
         yield "Nothing changes: the parameters and the epochs are the same."
-    elif epoch:
-        yield f"The change takes effect with the next {epoch}; the losses of epochs add as before."
+    elif epochs:
+        yield (
+            f"The change takes effect with the next {epochs[0]}; the losses of epochs add as "
+            "before."
+        )
     elif change.kept:
         yield "Only p and q change: devices keep their permanent responses."
     else:

@@ -14,7 +14,8 @@ from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json
 from rappor.cli.numbers import NUMBER
 from rappor.cli.options import json_option, metric_option, registry_option, seed_option
-from rappor.registry.metric import Metric, Registry
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
 
 if TYPE_CHECKING:
     import numpy as np

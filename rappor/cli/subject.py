@@ -13,7 +13,8 @@ from click.core import ParameterSource
 
 from rappor.cli.options import grouped, metric_option, registry_option
 from rappor.protocol.params import PROFILES, Params
-from rappor.registry.metric import Metric, Registry
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
 
 _OPTIONS: Final = (
     registry_option(required=False),
@@ -91,7 +92,12 @@ class Subject:
     def named(self) -> Metric:
         """The metric; one without a meaning stands for parameters alone."""
         return self.metric or Metric(
-            name="any", params=self.params, description="-", owner="-", expires=datetime.date.max
+            name="any",
+            params=self.params,
+            description="-",
+            owner="-",
+            expires=datetime.date.max,
+            epoch="life",
         )
 
 

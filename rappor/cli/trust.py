@@ -44,8 +44,8 @@ class _Survey:
 class ModelResult:
     """What one model of trust promises, and how well it answers.
 
-    Losses are in nats: `epsilon` to who reads the result, `epsilon_collector` to who receives
-    the answers, `epsilon_ten` by ten answers. Errors are in devices, of the closed form and
+    Losses are in nats: `epsilon` to who reads the result, `epsilon_of_collector` to who receives
+    the answers, `epsilon_10` by ten answers. Errors are in devices, of the closed form and
     observed in trials.
     """
 
@@ -53,8 +53,8 @@ class ModelResult:
     trusted: str
     epsilon: float
     delta: float
-    epsilon_collector: float
-    epsilon_ten: float
+    epsilon_of_collector: float
+    epsilon_10: float
     std_error: float
     observed: float
 
@@ -178,27 +178,20 @@ def _compare(survey: _Survey, runs: int, seed: int | None) -> TrustComparison:
 
 
 def _result(model: Model, survey: _Survey, runs: int, seed: int | None) -> ModelResult:
+    from rappor.trust.trials import try_model
+
     n_held = round(survey.share * survey.devices)
+    trial = try_model(model, n_held=n_held, n=survey.devices, runs=runs, seed=seed)
     return ModelResult(
         model=model.name,
         trusted=model.trusted,
         epsilon=model.epsilon,
         delta=model.delta,
-        epsilon_collector=model.collector,
-        epsilon_ten=model.ten,
-        std_error=model.std_error(n_held, survey.devices),
-        observed=_trial(model, n_held, survey.devices, runs, seed),
+        epsilon_of_collector=model.epsilon_of_collector,
+        epsilon_10=model.epsilon_10,
+        std_error=trial.std_error,
+        observed=trial.observed,
     )
-
-
-def _trial(model: Model, n_held: int, devices: int, runs: int, seed: int | None) -> float:
-    """Return the root mean square error of the trials, in devices."""
-    import numpy as np
-
-    from rappor.trust.trials import run_trials
-
-    estimates = run_trials(model, n_held=n_held, n=devices, runs=runs, seed=seed)
-    return float(np.sqrt(np.mean((estimates - n_held) ** 2)))
 
 
 def _print(found: TrustComparison) -> None:
@@ -212,12 +205,12 @@ def _print(found: TrustComparison) -> None:
         left=2,
     )
     for each in found.models:
-        knows = math.isinf(each.epsilon_collector)
+        knows = math.isinf(each.epsilon_of_collector)
         shown.add_row(
             each.model,
             each.trusted,
-            "knows the truth" if knows else f"{each.epsilon_collector:.2f}",
-            f"{each.epsilon_ten:.2f}",
+            "knows the truth" if knows else f"{each.epsilon_of_collector:.2f}",
+            f"{each.epsilon_10:.2f}",
             f"{each.std_error:,.2f}",
             f"{each.observed:,.2f}",
         )
@@ -278,6 +271,8 @@ def _curves(
     places: list[float], point: _Point, survey: _Survey, seed: int | None
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the closed forms at all places, and trials at some."""
+    from rappor.trust.trials import try_model
+
     lines, dots = [], []
     for i, x in enumerate(places):
         epsilon, n = point(x)
@@ -288,5 +283,6 @@ def _curves(
             lines.append(row | {"error": model.std_error(n_held, n)})
             if i % 6 == 0:
                 own = None if seed is None else seed + j
-                dots.append(row | {"error": _trial(model, n_held, n, _DRAWN_RUNS, own)})
+                trial = try_model(model, n_held=n_held, n=n, runs=_DRAWN_RUNS, seed=own)
+                dots.append(row | {"error": trial.observed})
     return lines, dots

@@ -61,12 +61,16 @@ def _pool(
 def simplex_shares(
     estimate: NDArray[np.float64], std_error: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the shares that sum to one nearest to the estimates, in standard errors.
+    """Return the shares that sum to at most one nearest to the estimates, in standard errors.
+
+    Values that fit nowhere are the rest.
 
     The likelihood is normal, so this is its maximum on the simplex: shares are
     max(0, estimate - mu std_error^2) with mu such that they sum to one. Share i is positive
     while mu < estimate_i / std_error_i^2, so mu is found among these ends, sorted.
     """
+    if (positive := np.maximum(0.0, estimate)).sum() <= 1:
+        return positive
     variance = std_error**2
     ends = estimate / variance
     order = np.argsort(-ends)

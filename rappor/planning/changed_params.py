@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from rappor.errors import ParamsError
 from rappor.planning.detection_limit import standard_error
-from rappor.privacy.loss import permanent_part
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 
@@ -62,7 +61,7 @@ def _shared_noise(old: Params, new: Params) -> float:
     With a = f/2 it is a (1-a) / (1-2a)^2 whatever p and q: Cov(S, S') = a (1-a)(q-p)(q'-p'),
     and q* - p* = (1-2a)(q-p).
     """
-    if permanent_part(old) != permanent_part(new):
+    if old.permanent_fingerprint != new.permanent_fingerprint:
         return 0.0
     a = old.f / 2
     return a * (1 - a) / ((1 - 2 * a) ** 2 * old.h)

@@ -35,14 +35,13 @@ _LEAST_BITS: Final = 8
 """One byte, below which nothing is saved."""
 
 _MOST_BITS: Final = 1024
-"""128 bytes: bits beyond it change the variance by less than 1e-3."""
+"""128 bytes: at epsilon_1 = 2 twice as many make the variance less than 0.2 % smaller."""
 
 _LEAST_COHORTS: Final = 16
-"""Fewer cohorts leave few ways in which absent candidates can fall, so that no p-value can be
-small."""
+"""With fewer, an absent candidate has too few ways to set its bits for p-values to be small."""
 
 _MOST_COHORTS: Final = 4096
-"""A decode takes seconds there; each doubling links reports by one bit more."""
+"""Each doubling doubles the time of a decode and adds a bit by which reports are linked."""
 
 _REPORTS_A_COHORT: Final = 100
 """Reports from which on the share of a cohort's ones is close to normal."""
@@ -82,7 +81,7 @@ def choose_params(
     """
     most_bits = _most_bits(max_bytes, 1 if hashes is None else hashes)
 
-    def shaped(h: int, k: int, m: int, *, crowded: bool = False) -> Params:
+    def shaped(h: int, k: int, m: int, *, filled: bool = False) -> Params:
         return choose_noise(
             budget.epsilon_1,
             budget.epsilon_inf,
@@ -90,17 +89,17 @@ def choose_params(
             h=h,
             m=m,
             symmetric=symmetric,
-            crowded=crowded,
+            filled=filled,
         )
 
     h = hashes or min(_HASHES, key=lambda h: rare_variance(shaped(h, _MOST_BITS, 1)))
-    k, crowded = _choose_bits(
+    k, filled = _choose_bits(
         lambda k: shaped(h, k, 1), most_bits, n_reports=n_reports, question=question
     )
     m = _choose_cohorts(
-        lambda m: shaped(h, k, m, crowded=crowded), n_reports=n_reports, question=question
+        lambda m: shaped(h, k, m, filled=filled), n_reports=n_reports, question=question
     )
-    return shaped(h, k, m, crowded=crowded)
+    return shaped(h, k, m, filled=filled)
 
 
 def least_cohorts(k: int, n_candidates: int) -> float:

@@ -13,25 +13,26 @@ from rappor.errors import ParamsError
 from rappor.ranges import check_integer, check_number, read_count
 
 MOST_CANDIDATES: Final = 10**9
-"""Candidates that can be planned for: more than any list has, and the largest number of ranks for
-which the integral of `zipf` was compared with the sum."""
+"""Candidates that can be planned for, more than any list has. At this number the integral of
+`Frequencies.zipf` is right to 2e-9 of the sum."""
 
 MOST_EXPONENT: Final = 10.0
 """Largest exponent of Zipf's law: there the second string has a thousandth of the first."""
 
 _SAME: Final = 0.02
-"""Relative difference of shares below which strings are counted as one class. Plans change by
-less than 1e-3 of an error, and a billion strings make 700 classes."""
+"""Relative difference of shares below which strings are counted as one class. Half of it changes
+no prediction by more than 3e-5; a billion strings by Zipf's law make 1,691 classes."""
 
 _EXACT_RANKS: Final = 1000
-"""Ranks that are classes of their own; the integral that stands for later ones is right to 1e-7."""
+"""Ranks that are classes of their own: from there on the integral is right to 1e-7 of a block."""
 
 _STEP: Final = 1 / 4096
-"""Step of the grid on which the level of a bit is counted: a tenth of the level's spread where a
-collection of 10^6 reports detects anything."""
+"""Step of the grid on which the level of a bit is counted. Half of it changes no prediction by more
+than 3e-6."""
 
 _LEAST: Final = 1e-13
-"""Probability of a level that is left out: what rounding leaves of the Fourier transform."""
+"""Probability below which a level is left out, as rounding of the Fourier transform may have made
+it; predictions change by less than 1e-10."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -13,7 +13,7 @@ from rappor.planning.frequencies import Frequencies
 from rappor.planning.noise import Budget
 from rappor.planning.plans import Plan, finish
 from rappor.planning.power import Question, predict
-from rappor.privacy import loss
+from rappor.protocol import loss
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.ranges import check_number, read_count
@@ -66,20 +66,20 @@ def plan(
     '0.31%'
     """
     budget = Budget(epsilon_1, epsilon_inf)
-    asked = _question(question)
+    full_question = _question(question)
 
     def chosen(n_reports: int) -> Params:
         return choose_params(
             budget,
             n_reports=n_reports,
-            question=asked,
+            question=full_question,
             max_bytes=max_bytes,
             hashes=hashes,
             symmetric=symmetric,
         )
 
-    n_reports = _n_reports(chosen, asked, reports, share)
-    return finish(chosen(n_reports), n_reports, asked, budget)
+    n_reports = _n_reports(chosen, full_question, reports, share)
+    return finish(chosen(n_reports), n_reports, full_question, budget)
 
 
 def assess(
@@ -102,16 +102,16 @@ def assess(
     if not encoding_of(params).hashed:
         raise ParamsError(f"encoding must be bloom to be planned, got {params.encoding}")
     budget = Budget(loss.epsilon_1(params), loss.epsilon_inf(params))
-    asked = _question(question)
-    n_candidates = asked.frequencies.n_candidates
+    full_question = _question(question)
+    n_candidates = full_question.frequencies.n_candidates
     least = math.ceil(least_cohorts(params.k, n_candidates))
     if params.m < least:
         raise ParamsError(
             f"m must be at least {least} to distinguish {n_candidates:,} candidates "
             f"at k = {params.k}, got {params.m}"
         )
-    n_reports = _n_reports(lambda _: params, asked, reports, share)
-    return finish(params, n_reports, asked, budget)
+    n_reports = _n_reports(lambda _: params, full_question, reports, share)
+    return finish(params, n_reports, full_question, budget)
 
 
 def _question(question: Question | int) -> Question:

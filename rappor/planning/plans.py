@@ -12,9 +12,11 @@ from rappor.errors import MetricError
 from rappor.planning.detection_limit import rare_variance
 from rappor.planning.noise import Budget, choose_noise, choose_published, optimum, shortest
 from rappor.planning.power import Prediction, Question, predict
-from rappor.privacy import loss
+from rappor.protocol import loss
 from rappor.protocol.params import Params
 from rappor.protocol.wire import METRIC_NAME
+from rappor.registry.budget import reserve
+from rappor.registry.metric import Metric
 
 REMEDIES: Final = {
     "coins": "the coins' noise, which only more reports or a larger loss lower",
@@ -23,6 +25,9 @@ REMEDIES: Final = {
     "candidates": "collisions of candidates among themselves, which only a larger m k lowers",
 }
 """What each part of an error is, and what makes it smaller."""
+
+_EPOCH: Final = "quarter"
+"""The epoch of a planned entry: values may change over a year, and quarters are few."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +104,24 @@ class Plan:
         if not METRIC_NAME.fullmatch(name):
             raise MetricError(f"a metric's name must match {METRIC_NAME.pattern}, got {name!r}")
         params = self.params
+        metric = Metric(
+            name=name,
+            params=params,
+            description=description,
+            owner=owner,
+            expires=expires,
+            epoch=_EPOCH,
+        )
         return "\n".join(
             [
+                "[budget]",
+                f"total = {reserve(metric).total:g}  # nats in a calendar year, this metric alone",
+                "",
                 f'[metrics."{name}"]' if "." in name else f"[metrics.{name}]",
                 f"description = {json.dumps(description, ensure_ascii=False)}",
                 f"owner = {json.dumps(owner, ensure_ascii=False)}",
                 f"expires = {expires.isoformat()}",
+                f'epoch = "{_EPOCH}"  # or "year", "month": devices answer for one value in each',
                 'encoding = "bloom"',
                 f"k = {params.k}",
                 f"h = {params.h}",

@@ -9,11 +9,6 @@ from rappor.privacy.changing_values import history_loss as history_loss
 from rappor.privacy.linkability import cohort_bits as cohort_bits
 from rappor.privacy.linkability import link_score as link_score
 from rappor.privacy.linkability import reports_to_recover as reports_to_recover
-from rappor.privacy.loss import belief_bound as belief_bound
-from rappor.privacy.loss import epsilon_1 as epsilon_1
-from rappor.privacy.loss import epsilon_inf as epsilon_inf
-from rappor.privacy.loss import epsilon_n as epsilon_n
-from rappor.privacy.loss import epsilon_reports as epsilon_reports
 from rappor.privacy.notice import describe as describe
 from rappor.privacy.notice import promise as promise
 from rappor.privacy.report import Batch as Batch
@@ -36,3 +31,8 @@ from rappor.privacy.shuffling import Shuffled as Shuffled
 from rappor.privacy.shuffling import likely_smallest_cohort as likely_smallest_cohort
 from rappor.privacy.shuffling import local_for as local_for
 from rappor.privacy.shuffling import shuffle as shuffle
+from rappor.protocol.loss import belief_bound as belief_bound
+from rappor.protocol.loss import epsilon_1 as epsilon_1
+from rappor.protocol.loss import epsilon_inf as epsilon_inf
+from rappor.protocol.loss import epsilon_n as epsilon_n
+from rappor.protocol.loss import epsilon_reports as epsilon_reports

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rappor.privacy.loss import epsilon_inf, epsilon_n
+from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.ranges import check_integer
 from rappor.registry.metric import Metric
 
@@ -21,7 +21,7 @@ class Item:
     """One metric's part: its loss by each value (each epoch's value), and by all of them."""
 
     metric: str
-    epoch: str | None
+    epoch: str
     each: float
     epsilon: float
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rappor.privacy.loss import epsilon_inf, epsilon_n, epsilon_reports, permanent_part
+from rappor.protocol.loss import epsilon_inf, epsilon_n, epsilon_reports
 from rappor.protocol.params import Params
 
 
@@ -30,7 +30,7 @@ def change_cost(
     other one draws a new permanent response, and the losses add. So they do with epochs
     (`for_life` is false): there a change waits for the next one.
     """
-    if for_life and permanent_part(old) == permanent_part(new):
+    if for_life and old.permanent_fingerprint == new.permanent_fingerprint:
         reports = {old: before + after} if old == new else {old: before, new: after}
         return Cost(kept=True, epsilon=epsilon_reports(reports), epsilon_inf=epsilon_inf(old))
     return Cost(

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from rappor.errors import ParamsError
-from rappor.privacy.loss import epsilon_n
 from rappor.protocol.encodings import encoding_of
+from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import Params
 
 _Truths = tuple[int, int, int]
@@ -147,11 +147,12 @@ def _worst_values(params: Params, losses: Mapping[_Truths, float]) -> float:
         return changed + sum([max(losses.values())] * (params.k - 1))  # no 0 * infinity
     if losses[0, 0, 0] == math.inf:  # reports that show the permanent response itself
         return math.inf
-    return params.k * losses[0, 0, 0] + _worst_gain(params.k, encoding.true_bits[-1], losses)
+    return params.k * losses[0, 0, 0] + _worst_gain(params.k, encoding.true_bits, losses)
 
 
-def _worst_gain(k: int, most: int, losses: Mapping[_Truths, float]) -> float:
-    """Return what the bits that some value sets add: 1 to `most` of each of the three values."""
+def _worst_gain(k: int, true_bits: range, losses: Mapping[_Truths, float]) -> float:
+    """Return what the bits that some value sets add: so many of each of the three values."""
+    most = true_bits[-1]
     best: dict[tuple[int, int, int, bool], float] = {(0, 0, 0, False): 0.0}
     newest = best
     for _ in range(min(k, 3 * most)):  # one more bit each time, after what the last one improved
@@ -164,4 +165,4 @@ def _worst_gain(k: int, most: int, losses: Mapping[_Truths, float]) -> float:
                 if max(state[:3]) <= most and total > least:
                     better[state] = total
         best, newest = best | better, better
-    return max(gain for state, gain in best.items() if min(state[:3]) >= 1 and state[3])
+    return max(gain for state, gain in best.items() if min(state[:3]) >= true_bits[0] and state[3])

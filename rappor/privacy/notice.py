@@ -6,8 +6,8 @@ import datetime
 import math
 from typing import Final
 
-from rappor.privacy.loss import belief_bound, epsilon_1, epsilon_inf
 from rappor.protocol.encodings import encoding_of
+from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 
@@ -23,7 +23,7 @@ def describe(metric: Metric, *, today: datetime.date | None = None) -> str:
         f"What is noted: {encoding_of(metric.params).described}{_pace(metric.interval)}.",
         _one_report(metric.params),
         _all_reports(metric),
-        promise(metric.epoch),
+        promise(metric),
         _keeping(metric),
     ]
     return "\n".join(lines)
@@ -35,8 +35,8 @@ def _until(metric: Metric, today: datetime.date | None) -> str:
     return f"until {metric.expires}, that day included"
 
 
-def _pace(interval: str | None) -> str:
-    return f"; at most once in each {interval}" if interval else ""
+def _pace(interval: str) -> str:
+    return f"; at most once in each {interval}" if interval != "none" else "; at every event"
 
 
 def _one_report(params: Params) -> str:
@@ -50,7 +50,7 @@ def _all_reports(metric: Metric) -> str:
     epsilon = epsilon_inf(metric.params)
     if math.isinf(epsilon):
         return "WARNING: many reports can reveal the value with certainty (epsilon infinite)."
-    span = f" in one {metric.epoch}" if metric.epoch else ""
+    span = f" in one {metric.epoch}" if metric.epoch != "life" else ""
     return f"All reports of one value{span} (epsilon {epsilon:.2f}): {observer_belief(epsilon)}."
 
 
@@ -74,17 +74,20 @@ def at_most(belief: float) -> str:
     return f"{math.ceil(100 * steps * belief) / steps:g} %"
 
 
-def promise(epoch: str | None) -> str:
-    """Say which of the protocol's two promises about memoisation holds."""
-    if epoch is None:
+def promise(metric: Metric) -> str:
+    """Say what the loss of a scope bounds, and what it does not hide."""
+    span = "its whole life" if metric.epoch == "life" else f"each {metric.epoch}"
+    condition = "as long as when and how often a device reports does not depend on its values"
+    if metric.patterns == 1:
         return (
-            "Promise, for life: the noise of a value is drawn once and kept. The losses of "
-            "distinct values add, and it is not hidden that a value changed or came back."
+            f"Promise: in {span} a device reports the first value that it had, whatever happens "
+            f"later. The loss holds for any two histories of values, {condition}."
         )
     return (
-        f"Promise, by epoch: a device reports one value in each {epoch} and draws new noise for "
-        f"the next. Over time the losses of each {epoch} add, and their sum holds whatever the "
-        "value does, as long as when and how often a device reports does not depend on it."
+        f"Promise: in {span} a device answers for up to {metric.patterns} values; at the next one "
+        "it begins to repeat its last answer. Their losses add and hold for histories whose "
+        f"values repeat in the same way, {condition}. That a value changed or came back is not "
+        "hidden until then."
     )
 
 

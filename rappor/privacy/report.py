@@ -14,12 +14,13 @@ from rappor.privacy.accountant import account
 from rappor.privacy.changing_params import change_cost
 from rappor.privacy.changing_values import change_visibility
 from rappor.privacy.linkability import cohort_bits, link_score, reports_to_recover
-from rappor.privacy.loss import belief_bound, epsilon_inf, epsilon_n
 from rappor.privacy.notice import promise
 from rappor.privacy.shuffling import likely_smallest_cohort, shuffle
+from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
 from rappor.ranges import check_integer, check_number
-from rappor.registry.metric import Metric, Registry
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
 
 REPORTS: Final = (1, 2, 3, 5, 10, 100)
 """Numbers of reports whose loss is told; then comes any number."""
@@ -125,7 +126,7 @@ class MetricLoss:
     """One metric's part of an account: after some reports of each value, and after any number."""
 
     metric: str
-    epoch: str | None
+    epoch: str
     epsilon: float
     epsilon_inf: float
 
@@ -153,8 +154,8 @@ class ParamsChange:
     """
 
     params: str
-    old_epoch: str | None
-    new_epoch: str | None
+    old_epoch: str
+    new_epoch: str
     same: bool
     kept: bool
     reports: int
@@ -167,7 +168,7 @@ class PrivacyReport:
     """What a metric, or a parameter set alone, promises a person.
 
     `metric` and `promise` are None for parameters alone, `account` without a registry, `change`
-    without a new entry. `value_changes` are empty where epochs hide a change.
+    without a new entry. `value_changes` are empty for a metric that answers for one value only.
     """
 
     metric: str | None = None
@@ -244,7 +245,7 @@ def assess(
     >>> import datetime
     >>> metric = Metric(
     ...     name="page", params=Params.profile("balanced"), description="d", owner="o",
-    ...     expires=datetime.date(2030, 1, 1),
+    ...     expires=datetime.date(2030, 1, 1), epoch="year",
     ... )
     >>> report = assess(metric)
     >>> round(report.epsilon_1, 4), round(report.epsilon_inf, 4)
@@ -254,8 +255,8 @@ def assess(
     return replace(
         report,
         metric=metric.name,
-        promise=promise(metric.epoch),
-        value_changes=() if metric.epoch else report.value_changes,
+        promise=promise(metric),
+        value_changes=() if metric.patterns == 1 else report.value_changes,
         account=None if registry is None else _account(registry, usage),
         change=None if changed is None else _change(metric, changed, usage.reports),
     )
@@ -360,8 +361,8 @@ def _account(registry: Registry, usage: Usage) -> PersonLoss:
 
 
 def _change(old: Metric, new: Metric, reports: int) -> ParamsChange:
-    epochs = old.epoch is not None or new.epoch is not None
-    cost = change_cost(old.params, new.params, before=reports, after=reports, for_life=not epochs)
+    for_life = old.epoch == new.epoch == "life"
+    cost = change_cost(old.params, new.params, before=reports, after=reports, for_life=for_life)
     return ParamsChange(
         params=new.params.fingerprint,
         old_epoch=old.epoch,

@@ -21,6 +21,7 @@ from rappor.errors import ParamsError
 from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.encodings.bloom import LAYOUT
 from rappor.protocol.normalizers import NORMALIZERS
+from rappor.protocol.parts import check_part
 from rappor.ranges import check_choice, check_integer, check_number
 
 ONE: Final = 1 << 32
@@ -53,7 +54,9 @@ class Params:
 
     `f`, `p` and `q` read back as the effective probabilities (t / 2^32, exact in binary64).
     `categories` are the names of a one-hot or flags encoding, or the edges of buckets as
-    decimal text, in bit order. `insecure=True` admits parameters that promise nothing.
+    decimal text, in bit order. `part` is what of a string is told, where a metric asks its
+    devices for parts: "prefix:N", "whole", or empty. `insecure=True` admits parameters that
+    promise nothing.
 
     Raises ParamsError, one sentence, for whatever is outside its range.
     """
@@ -68,6 +71,7 @@ class Params:
     categories: tuple[str, ...] = ()
     normalize: str = "none"
     layout: str = LAYOUT
+    part: str = ""
     insecure: InitVar[bool] = False
 
     def __post_init__(self, insecure: bool) -> None:
@@ -75,6 +79,7 @@ class Params:
         check_choice("encoding", self.encoding, ENCODINGS)
         check_choice("normalize", self.normalize, NORMALIZERS)
         _check_layout(self.layout)
+        check_part(self.part)
         encoding = ENCODINGS[self.encoding]
         check_integer("k", self.k, encoding.least_bits, MAX_BITS)
         check_integer("h", self.h, 1, MAX_HASHES)
@@ -140,7 +145,19 @@ class Params:
     @property
     def fingerprint(self) -> str:
         """The first 8 bytes of SHA-256 over the canonical JSON, as 16 hex digits."""
-        return hashlib.sha256(_canonical(self._identity()).encode()).hexdigest()[:16]
+        return _sha256(self._identity())[:16]
+
+    @property
+    def permanent_fingerprint(self) -> str:
+        """SHA-256 over the canonical JSON without p and q, as 64 hex digits.
+
+        It names what the permanent response depends on: sets that differ in p and q only have
+        one permanent response, and any other two have nothing in common. It is whole because
+        two sets of one scope with eight bytes in common could be found in 2^32 tries.
+        """
+        identity = self._identity()
+        del identity["p"], identity["q"]
+        return _sha256(identity)
 
     def _identity(self) -> dict[str, Any]:
         """Return what must match for two reports to be added: the fingerprint's preimage."""
@@ -161,6 +178,8 @@ class Params:
             identity["normalize"] = self.normalize
         if self.layout != LAYOUT:
             identity["layout"] = self.layout
+        if self.part:
+            identity["part"] = self.part
         return identity
 
     def to_json(self) -> str:
@@ -195,6 +214,10 @@ class Params:
         if params.to_json() != written:  # 1.0 or true for 1, a text for a list, a fraction
             raise ParamsError("parameters must be JSON as written by Params.to_json")
         return params
+
+
+def _sha256(document: dict[str, Any]) -> str:
+    return hashlib.sha256(_canonical(document).encode()).hexdigest()
 
 
 def _canonical(document: dict[str, Any]) -> str:

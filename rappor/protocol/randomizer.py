@@ -42,10 +42,26 @@ def expand(secret: bytes, info: bytes, n: int) -> bytes:
     return output[:n]
 
 
-def cohort(secret: bytes, metric_name: str, m: int) -> int:
-    """Return the device's cohort for a metric; it never changes and links no two metrics."""
-    (u,) = _coins_from(expand(secret, b"rappor/1/cohort\0" + metric_name.encode(), 4))
-    return u * m >> 32
+def scope(metric_name: str, epoch: str, params: Params) -> bytes:
+    """Return the name of what one permanent response answers for, as it enters the coins.
+
+    Metric, epoch and everything of the parameters but p and q: whatever of it changes gives
+    another cohort and other coins, for every value alike.
+    """
+    return f"{metric_name}\0{epoch}\0{params.permanent_fingerprint}".encode()
+
+
+def cohort(secret: bytes, metric_name: str, epoch: str, params: Params) -> int:
+    """Return the device's cohort in a scope; it links neither metrics nor epochs."""
+    info = b"rappor/1/cohort\0" + scope(metric_name, epoch, params)
+    (u,) = _coins_from(expand(secret, info, 4))
+    return u * params.m >> 32
+
+
+def part_coin(secret: bytes, metric_name: str, epoch: str, base: Params) -> int:
+    """Return the coin that chooses the device's part; `base` are the parameters without one."""
+    (u,) = _coins_from(expand(secret, b"rappor/1/part\0" + scope(metric_name, epoch, base), 4))
+    return u
 
 
 def permanent(secret: bytes, metric_name: str, epoch: str, params: Params, bits: bytes) -> bytes:
@@ -58,8 +74,8 @@ def permanent_coins(
     secret: bytes, metric_name: str, epoch: str, params: Params, bits: bytes
 ) -> Sequence[int]:
     """Return the k coins that decide the permanent response to packed true bits."""
-    head = f"rappor/1/permanent\0{metric_name}\0{epoch}\0{params.t_f}\0"
-    return _coins_from(expand(secret, head.encode() + bits, 4 * params.k))
+    info = b"rappor/1/permanent\0" + scope(metric_name, epoch, params) + b"\0" + bits
+    return _coins_from(expand(secret, info, 4 * params.k))
 
 
 def permanent_response(bits: bytes, params: Params, coins: Coins) -> bytes:

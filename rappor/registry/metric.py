@@ -1,36 +1,45 @@
-"""Metric and Registry: what is collected, by whom, until when and under which parameters."""
+"""Metric: one thing that is collected, by whom, until when and under which parameters."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
-from rappor.errors import MetricError
-from rappor.files import read_text
+from rappor.errors import MetricError, ParamsError
 from rappor.protocol.params import Params
+from rappor.protocol.parts import Part, check_parts
 from rappor.protocol.wire import METRIC_NAME
-from rappor.registry.toml_file import check_known, fault, read_entries
+from rappor.registry.toml_file import fault
 
-_EPOCHS: Final[Mapping[str | None, tuple[str, str]]] = {
-    None: ("empty, for life", r""),
+_EPOCHS: Final[Mapping[str, tuple[str, str]]] = {
+    "life": ("empty, for life", r""),
     "year": ("a year as 2026", r"[0-9]{4}"),
     "quarter": ("a quarter as 2026-Q4", r"[0-9]{4}-Q[1-4]"),
     "month": ("a month as 2026-11", r"[0-9]{4}-(0[1-9]|1[0-2])"),
 }
-_INTERVALS: Final = (None, "hour", "day", "week")
+EPOCHS: Final = tuple(_EPOCHS)
+INTERVALS: Final = ("none", "hour", "day", "week")
+
+_STABLE_NORMALIZERS: Final = ("none", "strip")
+"""Normalizers without tables that an update could change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """One thing that is collected.
 
-    `expires` is the last day of collection. `epoch` is None for permanent responses that last
-    for life, else "year", "quarter" or "month". `candidates` is a path relative to the
-    registry's file. Raises MetricError, one sentence, for whatever is not as it should be.
+    `expires` is the last day of collection. `epoch` is how long one permanent response lasts:
+    "life", "year", "quarter" or "month". `interval` is the time in which a device reports at most
+    once: "hour", "day" or "week", or "none" for a report of every event. `patterns` is how many
+    values one scope answers for. `parts` divide a string metric's devices. `candidates` is a path
+    relative to the registry's file. The collector shows nothing below `min_reports`, and no sum
+    of fewer than `min_cohort` reports of a cohort.
+
+    Raises MetricError, one sentence, for whatever is not as it should be.
     """
 
     name: str
@@ -38,10 +47,13 @@ class Metric:
     description: str
     owner: str
     expires: datetime.date
-    epoch: str | None = None
-    interval: str | None = None
+    epoch: str
+    interval: str = "day"
+    patterns: int = 1
+    parts: tuple[Part, ...] = ()
     candidates: str | None = None
-    min_reports: int = 0
+    min_reports: int = 100
+    min_cohort: int = 10
     keep_reports: bool = False
 
     def __post_init__(self) -> None:
@@ -56,21 +68,31 @@ class Metric:
         self._check_text("owner", self.owner)
         if not _is_date(self.expires):
             raise fault(self.name, "expires", "a date as 2026-11-30", self.expires)
-        if not isinstance(self.epoch, str | None) or self.epoch not in _EPOCHS:
-            raise fault(self.name, "epoch", "absent or one of year, quarter, month", self.epoch)
-        if not isinstance(self.interval, str | None) or self.interval not in _INTERVALS:
-            raise fault(self.name, "interval", "absent or one of hour, day, week", self.interval)
+        self._check_choice("epoch", self.epoch, EPOCHS)
+        self._check_choice("interval", self.interval, INTERVALS)
+        self._check_patterns()
+        self._check_parts()
         if self.candidates is not None:
             self._check_text("candidates", self.candidates)
-        if type(self.min_reports) is not int or self.min_reports < 0:
-            raise fault(self.name, "min_reports", "an integer of at least 0", self.min_reports)
+        self._check_whole("min_reports", self.min_reports, 0)
+        self._check_whole("min_cohort", self.min_cohort, 1)
         if not isinstance(self.keep_reports, bool):
             raise fault(self.name, "keep_reports", "true or false", self.keep_reports)
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of the parameters, which every report carries."""
+        """The fingerprint of the parameters, which every report of a metric without parts has."""
         return self.params.fingerprint
+
+    @property
+    def accepted(self) -> Mapping[str, Params]:
+        """The parameters that reports may carry, by fingerprint: one set, or one for each part."""
+        sets = [self.part_params(part.name) for part in self.parts] or [self.params]
+        return {params.fingerprint: params for params in sets}
+
+    def part_params(self, part: str) -> Params:
+        """Return the parameters of one part; those of the metric itself for an empty name."""
+        return dataclasses.replace(self.params, part=part, insecure=True) if part else self.params
 
     def check_active(self, today: datetime.date) -> None:
         """Raise MetricError once the last day of collection is over."""
@@ -99,49 +121,33 @@ class Metric:
         if not isinstance(text, str) or not text.strip():
             raise fault(self.name, key, "a non-empty text", text)
 
+    def _check_choice(self, key: str, value: object, choices: tuple[str, ...]) -> None:
+        if not isinstance(value, str) or value not in choices:
+            raise fault(self.name, key, f"one of {', '.join(choices)}", value)
 
-class Registry(Mapping[str, Metric]):
-    """Metrics by name, in the order of their declaration."""
+    def _check_whole(self, key: str, value: object, least: int) -> None:
+        if type(value) is not int or value < least:
+            raise fault(self.name, key, f"an integer of at least {least}", value)
 
-    def __init__(self, metrics: Iterable[Metric]) -> None:
-        """Take metrics with distinct names."""
-        self._metrics: dict[str, Metric] = {}
-        for metric in metrics:
-            if metric.name in self._metrics:
-                raise MetricError(f"metric {metric.name!r} must be declared once")
-            self._metrics[metric.name] = metric
+    def _check_patterns(self) -> None:
+        self._check_whole("patterns", self.patterns, 1)
+        if self.patterns > 1 and self.params.normalize not in _STABLE_NORMALIZERS:
+            raise MetricError(
+                f"metric {self.name!r}: patterns must be 1 with normalize = "
+                f"{self.params.normalize!r}, got {self.patterns}: an update of the normalizer's "
+                "tables would move some values and leave others"
+            )
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a registry's file; FileError if it is none, MetricError for a wrong entry."""
-        return cls.loads(read_text(path), path=os.fspath(path))
-
-    @classmethod
-    def loads(cls, text: str, *, path: str = "registry") -> Self:
-        """Read a registry from its text; `path` is for messages."""
-        return cls(Metric(**fields) for fields in read_entries(text, path))
-
-    def __getitem__(self, name: str) -> Metric:
-        return self._metrics[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._metrics)
-
-    def __len__(self) -> int:
-        return len(self._metrics)
-
-    def __repr__(self) -> str:
-        return f"Registry({list(self)})"
-
-    def metric(self, name: str) -> Metric:
-        """Return the metric, or raise MetricError with the names that come close."""
-        check_known(name, self._metrics, "metric")
-        return self._metrics[name]
-
-    def lookup(self, metric: str, fingerprint: str) -> Params | None:
-        """Return the metric's parameters if they have this fingerprint, else None."""
-        known = self._metrics.get(metric)
-        return known.params if known and known.fingerprint == fingerprint else None
+    def _check_parts(self) -> None:
+        if not self.parts:
+            return
+        try:
+            check_parts(self.parts)
+            self.part_params(self.parts[0].name)
+        except ParamsError as error:
+            raise MetricError(f"metric {self.name!r}: {error}") from None
+        if self.params.part:
+            raise MetricError(f"metric {self.name!r}: params must name no part beside parts")
 
 
 def _is_date(value: object) -> bool:

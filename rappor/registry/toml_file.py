@@ -1,4 +1,7 @@
-"""Reads a registry's TOML: one table for each metric, checked key by key.
+"""Reads a registry's TOML: the budget, and one table for each metric, checked key by key.
+
+[budget]
+total = 24                      # nats that a device may lose in a calendar year
 
 [metrics."page.home"]
 description = "Which home page people set"
@@ -7,10 +10,13 @@ expires = 2027-06-30            # the last day; a text in ISO form will do
 encoding = "bloom"              # or onehot, boolean, flags, buckets
 profile = "balanced"            # or k h m f p q; f p q where the encoding implies the rest
 normalize = "host"              # categories = [...] for onehot and flags, edges for buckets
-epoch = "quarter"               # absent: permanent responses last for life
-interval = "day"                # hour, day, week: at most one report in each; absent: no limit
+epoch = "quarter"               # or year, month; life: one permanent response for good
+interval = "day"                # or hour, week: one report in each; none: one for every event
+patterns = 1                    # values that one epoch answers for
+parts = [{name = "prefix:3", share = 0.2}, {name = "whole"}]
 candidates = "pages.txt"        # beside this file
-min_reports = 1000
+min_reports = 100
+min_cohort = 10
 keep_reports = false
 insecure = false
 """
@@ -29,13 +35,21 @@ from rappor.errors import FileError, MetricError, ParamsError
 from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.encodings.buckets import edge_text
 from rappor.protocol.params import Params
+from rappor.protocol.parts import Part
 
 _Entry = Mapping[str, Any]
 
 _LETTERS: Final = ("k", "h", "m", "f", "p", "q")
-_REQUIRED: Final = ("description", "owner", "expires", "encoding")
-_OPTIONAL: Final = ("epoch", "interval", "candidates", "min_reports", "keep_reports")
-_KEYS: Final = (
+_REQUIRED: Final = ("description", "owner", "expires", "encoding", "epoch")
+_OPTIONAL: Final = (
+    "interval",
+    "patterns",
+    "candidates",
+    "min_reports",
+    "min_cohort",
+    "keep_reports",
+)
+KEYS: Final = (
     *_REQUIRED,
     *_LETTERS,
     "profile",
@@ -43,20 +57,41 @@ _KEYS: Final = (
     "edges",
     "normalize",
     "insecure",
+    "parts",
     *_OPTIONAL,
 )
 
 
-def read_entries(text: str, path: str) -> Iterator[dict[str, Any]]:
-    """Yield the fields of each Metric that the text declares; `path` is for messages."""
-    document = _read_toml(text, path)
+_ADVICE: Final = {
+    "epoch": (
+        '; add a line epoch = "quarter" (or "year", "month") so that devices answer for one value '
+        'in each, or epoch = "life" if one permanent response is meant to last'
+    )
+}
+"""What to write, for keys that older registries do not have."""
+
+
+def read_entries(document: _Entry, path: str) -> Iterator[dict[str, Any]]:
+    """Yield the fields of each Metric that a document declares; `path` is for messages."""
     for key in document:
-        check_known(key, ("metrics",), "key", place=f"{path}: ")
+        check_known(key, ("budget", "metrics"), "key", place=f"{path}: ")
     tables = document.get("metrics")
     if not isinstance(tables, dict) or not tables:
         raise MetricError(f"{path}: metrics must be at least one table [metrics.NAME]")
     for name, entry in tables.items():
         yield _read_entry(name, entry)
+
+
+def read_budget(document: _Entry, path: str) -> float | None:
+    """Return the total of the budget, None where no budget is written."""
+    if (budget := document.get("budget")) is None:
+        return None
+    if not isinstance(budget, dict) or list(budget) != ["total"]:
+        raise MetricError(f"{path}: budget must be a table with the one key total")
+    total = budget["total"]
+    if not isinstance(total, int | float) or isinstance(total, bool) or not total > 0:
+        raise MetricError(f"{path}: total must be a number above 0, in nats, got {total!r}")
+    return float(total)
 
 
 def check_known(name: str, known: Collection[str], what: str, *, place: str = "") -> None:
@@ -76,7 +111,8 @@ def fault(name: str, key: str, constraint: str, got: object) -> MetricError:
     return MetricError(f"metric {name!r}: {key} must be {constraint}, got {shown}")
 
 
-def _read_toml(text: str, path: str) -> dict[str, Any]:
+def read_toml(text: str, path: str) -> dict[str, Any]:
+    """Return a document; FileError, with the line, for what is not TOML."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -99,23 +135,41 @@ def _read_entry(name: str, entry: object) -> dict[str, Any]:
         params = _read_params(name, entry)
     except ParamsError as error:
         raise MetricError(f"metric {name!r}: {error}") from None
-    fields = {"name": name, "params": params, "expires": _read_date(entry["expires"])}
+    fields = {
+        "name": name,
+        "params": params,
+        "expires": _read_date(entry["expires"]),
+        "parts": _read_parts(name, entry.get("parts", [])),
+    }
     return fields | {
-        key: entry[key] for key in ("description", "owner", *_OPTIONAL) if key in entry
+        key: entry[key] for key in ("description", "owner", "epoch", *_OPTIONAL) if key in entry
     }
 
 
 def _check_keys(name: str, entry: _Entry) -> None:
     for key, value in entry.items():
-        if isinstance(value, dict) and key not in _KEYS:
+        if isinstance(value, dict) and key not in KEYS:
             raise MetricError(
                 f"metric {name!r}: {key} must not be a table; a name with a dot is quoted, "
                 f'as in [metrics."{name}.{key}"]'
             )
-        check_known(key, _KEYS, "key", place=f"metric {name!r}: ")
+        check_known(key, KEYS, "key", place=f"metric {name!r}: ")
     for key in _REQUIRED:
         if key not in entry:
-            raise MetricError(f"metric {name!r}: {key} must be given")
+            raise MetricError(f"metric {name!r}: {key} must be given{_ADVICE.get(key, '')}")
+
+
+def _read_parts(name: str, entries: object) -> tuple[Part, ...]:
+    tables = entries if isinstance(entries, list) else [None]
+    parts = []
+    for table in tables:
+        if not isinstance(table, dict) or not {"name"} <= table.keys() <= {"name", "share"}:
+            raise fault(name, "parts", "a list of {name = ..., share = ...}", entries)
+        try:
+            parts.append(Part(table["name"], table.get("share")))
+        except ParamsError as error:
+            raise MetricError(f"metric {name!r}: {error}") from None
+    return tuple(parts)
 
 
 def _read_date(value: object) -> object:

@@ -29,17 +29,22 @@ SUFFIXES: Final = (".svg", ".png", ".html")
 """What `save` can write."""
 
 _WIDTH, _HEIGHT = 330, 240
+"""Pixels: three charts side by side fit on a screen of 1,280."""
+
 _COLORS: Final = ["#b5530a", "#7a7a7a", "#0b5fa5", "#2f8a3b", "#8a4fa3", "#c79a00", "#c2306a"]
+"""Seven hues that differ on white paper; dashes distinguish the lines without colour."""
+
 _DASHES: Final = [[1, 0], [7, 2], [4, 4], [2, 2], [9, 2, 2, 2], [1, 3], [12, 3]]
-"""Gaps let a line show that lies under another."""
+"""Gaps leave a line visible that lies under another."""
 
 _PIXELS_PER_INCH: Final = 144
+"""Twice what a screen shows, so that a picture stays sharp in a document."""
 
 _POWERS: Final = "format(datum.value, datum.value < 1 ? '~g' : '~s')"
 """Writes the ticks of a logarithmic axis as 0.01, 100, 10k, 1M."""
 
 _SNIPPET: Final = "window.vegaEmbed = vegaEmbed;"
-"""What the bundled library shall show to the page."""
+"""What the bundled library makes visible to the page."""
 
 _PAGE: Final = """<!DOCTYPE html>
 <html lang="en">
@@ -67,13 +72,13 @@ class Axis:
     domain: tuple[float, float] | None = None
     format: str = ""
 
-    def shows(self, row: Row) -> bool:
-        """Tell whether the row has a place on this axis."""
+    def has_place_for(self, row: Row) -> bool:
+        """Return whether the row's value can be drawn on this axis."""
         value = row[self.field]
         return value is not None and math.isfinite(value) and (value > 0 or not self.log)
 
     def channel(self, kind: type[alt.X] | type[alt.Y], rows: Sequence[Row]) -> alt.X | alt.Y:
-        """Return altair's form of the axis for the rows that it shall show."""
+        """Return altair's form of the axis for the rows to be drawn."""
         scale: dict[str, Any] = {"type": "log", "nice": False} if self.log else {"zero": False}
         axis: dict[str, Any] = {"format": self.format} if self.format else {}
         if self.domain:
@@ -106,12 +111,12 @@ def line_chart(
     """Draw a line for each value of the field `series`, in the order of the rows.
 
     With a field `part` a series has a line for each of its values, in one colour. `points`
-    have the same fields and are drawn as dots over the lines: what was measured over what was
-    computed. Rows that an axis cannot show (infinite, or not positive on a logarithmic one)
-    are left out.
+    have the same fields and are drawn as dots over the lines: measured values over computed
+    ones. Rows without a place on an axis (infinite, or not positive on a logarithmic one) are
+    left out.
     """
-    lines = [dict(row) for row in rows if x.shows(row) and y.shows(row)]
-    dots = [dict(row) for row in points if x.shows(row) and y.shows(row)]
+    lines = [dict(row) for row in rows if x.has_place_for(row) and y.has_place_for(row)]
+    dots = [dict(row) for row in points if x.has_place_for(row) and y.has_place_for(row)]
     names = list(dict.fromkeys(str(row[series]) for row in [*lines, *dots]))
     named: dict[str, Any] = {
         "type": "nominal",
@@ -138,12 +143,12 @@ def line_chart(
 
 
 def side_by_side(*charts: alt.LayerChart) -> alt.HConcatChart:
-    """Put charts in a row; they share the legend where their series are the same."""
+    """Put charts in a row; those with the same series share a legend."""
     return alt.hconcat(*charts)
 
 
 def save(chart: Chart, path: str | os.PathLike[str]) -> None:
-    """Write a chart as its path's suffix says; an HTML file is whole in itself.
+    """Write a chart in the format of its path's suffix; an HTML file needs no other file.
 
     Raises
     ------
@@ -160,7 +165,7 @@ def save(chart: Chart, path: str | os.PathLike[str]) -> None:
 
 
 def check_suffix(path: str | os.PathLike[str]) -> str:
-    """Return a chart's suffix; ParamsError if nothing can be written under it."""
+    """Return a chart's suffix; raise ParamsError if it is none of SUFFIXES."""
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
         raise ParamsError(f"chart must end in {', '.join(SUFFIXES)}, got {os.fspath(path)!r}")
@@ -177,7 +182,7 @@ def _page(chart: Any, title: str) -> str:
 
 
 def _ticks(values: Sequence[float]) -> list[float]:
-    """Return a logarithmic axis's ticks: powers of ten, with 2 and 5 where those are few."""
+    """Return the ticks of a logarithmic axis: powers of ten, with 2 and 5 if these are few."""
     if not values:
         return []
     low, high = min(values), max(values)

@@ -15,13 +15,14 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.candidates.hashing import bloom_cells, digest_strings
+from rappor.candidates.hashing import bits_in_cohorts, bloom_cells, digest_strings
 from rappor.counts.counts import Counts
 from rappor.errors import ParamsError
 from rappor.protocol.encodings import encoder, encoding_of
 from rappor.protocol.encodings.bloom import LAYOUT
 from rappor.protocol.normalizers import normalize
 from rappor.protocol.params import Params
+from rappor.protocol.parts import cut
 from rappor.ranges import check_integer, read_count
 from rappor.simulation.kernels import add_cells, respond, set_bits
 from rappor.simulation.keystream import Keystream
@@ -225,7 +226,7 @@ class _BloomBits:
         if params.layout != LAYOUT:
             raise ParamsError(f"layout must be {LAYOUT} to simulate, got {params.layout!r}")
         texts = (normalize(params.normalize, value) for value in population.values)
-        self._digests = digest_strings(text.encode() for text in texts)
+        self._digests = digest_strings(cut(params.part, text).encode() for text in texts)
         self._params = params
 
     def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:
@@ -234,16 +235,9 @@ class _BloomBits:
     def of_devices(
         self, values: NDArray[np.int64], cohorts: NDArray[np.uint16]
     ) -> NDArray[np.uint8]:
-        """Hash each value in the cohort of its device only.
-
-        Hash l of cohort c mixes a + (c h + l + 1) (b | 1), so moving a by c h (b | 1) makes
-        cohort c the first and only one.
-        """
-        digests = self._digests[values]
-        hops = cohorts.astype(np.uint64) * np.uint64(self._params.h)
-        digests[:, 0] += hops * (digests[:, 1] | np.uint64(1))
-        first = dataclasses.replace(self._params, m=1, insecure=True)
-        return set_bits(bloom_cells(digests, first), self._params.k)
+        """Hash each device in its own cohort only."""
+        bits = bits_in_cohorts(self._digests[values], cohorts, self._params)
+        return set_bits(bits, self._params.k)
 
 
 class _TableBits:

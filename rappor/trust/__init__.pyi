@@ -1,7 +1,11 @@
-from rappor.trust.models import Central as Central
-from rappor.trust.models import Local as Local
 from rappor.trust.models import Model as Model
 from rappor.trust.models import rappor_bit as rappor_bit
 from rappor.trust.models import trust_models as trust_models
+from rappor.trust.noise import GeometricNoise as GeometricNoise
+from rappor.trust.noise import LaplaceNoise as LaplaceNoise
+from rappor.trust.noise import LocalNoise as LocalNoise
+from rappor.trust.noise import Noise as Noise
 from rappor.trust.survey import CoinSurvey as CoinSurvey
+from rappor.trust.trials import Trial as Trial
 from rappor.trust.trials import run_trials as run_trials
+from rappor.trust.trials import try_model as try_model

@@ -1,4 +1,4 @@
-"""A trusted curator's noise, from the OpenDP library: samplers that leak nothing by their floats.
+"""A trusted curator's noise, from OpenDP, whose samplers leak nothing through their rounding.
 
 Needs the extra `trust`: importing this module without it raises MissingExtraError.
 """
@@ -19,14 +19,20 @@ dp.enable_features("contrib")  # OpenDP's word for mechanisms whose proofs are n
 
 
 def laplace(counts: Sequence[float], epsilon: float) -> list[float]:
-    """Publish each count with Laplace noise of scale 1/epsilon of its own."""
+    """Publish each count with Laplace noise of its own, of scale 1/epsilon.
+
+    A person loses epsilon in each count that includes that person; the losses add.
+    """
     check_epsilon(epsilon)
     space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.l1_distance(T=float)
     return list(dp.m.make_laplace(*space, scale=1 / epsilon)([float(count) for count in counts]))
 
 
 def geometric(counts: Sequence[int], epsilon: float) -> list[int]:
-    """Publish each count with two-sided geometric noise, x = e^-eps, of its own."""
+    """Publish each count with two-sided geometric noise of its own, x = e^-epsilon.
+
+    A person loses epsilon in each count that includes that person; the losses add.
+    """
     check_epsilon(epsilon)
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
     return list(dp.m.make_geometric(*space, scale=1 / epsilon)(list(counts)))

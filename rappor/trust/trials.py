@@ -2,11 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.errors import ParamsError
-from rappor.trust.models import Central, Local, Model
+from rappor.ranges import check_integer, read_count
+from rappor.trust.models import Model
+
+_MOST_RUNS: Final = 10**7
+"""Estimates that fit in 80 MB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """How well one model answers, in devices: its closed form, and the errors of `runs` trials.
+
+    `observed` is the root of the mean square error.
+    """
+
+    model: Model
+    n_held: int
+    n: int
+    runs: int
+    std_error: float
+    observed: float
+
+
+def try_model(model: Model, *, n_held: int, n: int, runs: int, seed: int | None = None) -> Trial:
+    """Compare a model's standard error with the error of trials.
+
+    Raises ParamsError for counts outside their range.
+    """
+    estimates = run_trials(model, n_held=n_held, n=n, runs=runs, seed=seed)
+    return Trial(
+        model=model,
+        n_held=n_held,
+        n=n,
+        runs=runs,
+        std_error=model.std_error(n_held, n),
+        observed=float(np.sqrt(np.mean((estimates - n_held) ** 2))),
+    )
 
 
 def run_trials(
@@ -14,31 +51,16 @@ def run_trials(
 ) -> NDArray[np.float64]:
     """Estimate `runs` times how many of n devices have what `n_held` of them have.
 
-    The devices' answers are drawn as exact binomials; the curator's noise is OpenDP's, which
-    takes no seed.
+    `seed` repeats the devices' answers. A curator's noise takes no seed.
 
     Returns
     -------
     (runs,) float64, estimated devices, unclipped.
+
+    Raises
+    ------
+    ParamsError: a count is outside its range.
     """
-    if not 0 <= n_held <= n:
-        raise ParamsError(f"n_held must be an integer in [0, {n}], got {n_held!r}")
-    if runs < 1:
-        raise ParamsError(f"runs must be an integer of at least 1, got {runs!r}")
-    if isinstance(model, Central):
-        return _published(model, n_held, runs)
-    return _answered(model, n_held, n, np.random.default_rng(seed), runs)
-
-
-def _answered(
-    model: Local, n_held: int, n: int, rng: np.random.Generator, runs: int
-) -> NDArray[np.float64]:
-    yes = rng.binomial(n_held, model.q, runs) + rng.binomial(n - n_held, model.p, runs)
-    return np.asarray((yes - n * model.p) / (model.q - model.p), dtype=np.float64)
-
-
-def _published(model: Central, n_held: int, runs: int) -> NDArray[np.float64]:
-    from rappor.trust import central  # noqa: PLC0415  # optional
-
-    publish = central.laplace if model.noise == "laplace" else central.geometric
-    return np.array(publish([n_held] * runs, model.epsilon), dtype=float)
+    check_integer("n_held", n_held, 0, n)
+    runs = read_count("runs", runs, 1, _MOST_RUNS)
+    return np.asarray(model.noise.draw(n_held, n, runs, np.random.default_rng(seed)), dtype=float)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rappor.errors import RapporError
 from rappor.files import read_text
-from rappor.registry.metric import Registry
+from rappor.registry.registry import Registry
 from rappor_server import logs
 from rappor_server.analysis.worker import Analyst
 from rappor_server.errors import StoreError

@@ -10,8 +10,9 @@ import pytest
 from devices import UNCAPPED, Opener, metric_of
 from rappor_client import Client
 from rappor_client.testing import FixedClock
+from registries import registry_of
 
-from rappor import Metric, Registry
+from rappor import Metric
 
 
 @pytest.fixture
@@ -33,7 +34,9 @@ def open_client(tmp_path: Path, clock: FixedClock) -> Iterator[Opener]:
             "max_delay": 3600.0,
         } | chosen
         client = Client.open(
-            tmp_path / folder, registry=Registry(metrics or [metric_of()]), **settings
+            tmp_path / folder,
+            registry=registry_of(*(metrics or [metric_of()])),
+            **settings,
         )
         opened.append(client)
         return client

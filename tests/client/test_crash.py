@@ -27,9 +27,9 @@ from crash_child import fast_clock
 from devices import UNCAPPED, metric_of
 from rappor_client import Client
 from rappor_client.testing import constant_coins, peek
+from registries import registry_of
 from sockets import serving
 
-from rappor import Registry
 from rappor.protocol.wire import decode_base64url
 
 CHILD = Path(crash_child.__file__)
@@ -171,7 +171,7 @@ def crash(folder: Path, kills: int) -> None:
         server.is_moody = False
         with Client.open(
             folder,
-            registry=Registry([metric_of("one"), metric_of("two")]),
+            registry=registry_of(metric_of("one"), metric_of("two")),
             collector=url,
             consent=True,
             caps=UNCAPPED,

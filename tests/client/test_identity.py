@@ -46,7 +46,9 @@ def test_processes_that_start_together_agree(tmp_path: Path) -> None:
     """Eight processes open one new folder at once: one secret, and each one's report is kept."""
     registry = tmp_path / "metrics.toml"
     registry.write_text(
+        "[budget]\ntotal = inf\n"
         '[metrics.page]\ndescription = "a"\nowner = "b"\nexpires = 2030-01-01\n'
+        'epoch = "life"\ninterval = "none"\n'
         'encoding = "bloom"\nprofile = "balanced"\n'
     )
     program = (

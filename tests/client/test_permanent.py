@@ -18,6 +18,7 @@ from devices import UNCAPPED, Opener, metric_of, secret_of
 from rappor_client import Client
 from rappor_client.prepared import prepare
 from rappor_client.testing import FixedClock, MemoryTransport
+from registries import registry_of
 
 from rappor import Params, Registry
 from rappor.protocol.randomizer import expand, permanent, permanent_response
@@ -92,7 +93,9 @@ def test_response_outlives_processes_restarts_and_changes_of_p_and_q(
     open_client: Opener, tmp_path: Path
 ) -> None:
     """Bit for bit, in this process, the next, and another one."""
-    registry = '[metrics.page]\ndescription="a"\nowner="b"\nexpires=2100-01-01\n'
+    registry = (
+        '[budget]\ntotal = inf\n[metrics.page]\ndescription="a"\nowner="b"\nexpires=2100-01-01\n'
+    )
     registry += 'encoding="bloom"\nk=128\nm=64\nf=0.5\np={p}\nq={q}\n'
     folder = tmp_path / "device"
     program = (
@@ -126,7 +129,7 @@ def test_response_of_a_value_that_comes_back_is_the_same(tmp_path: Path) -> None
     transport = MemoryTransport()
     with Client.open(
         tmp_path / "device",
-        registry=Registry([metric_of(params=clear)]),
+        registry=registry_of(metric_of(params=clear)),
         transport=transport,
         consent=True,
         caps=UNCAPPED,

@@ -23,8 +23,9 @@ from enumeration import histories_of
 from rappor_client import Client, Outcome
 from rappor_client.prepared import prepare
 from rappor_client.testing import FixedClock, peek
+from registries import registry_of
 
-from rappor import Metric, Params, Registry, epsilon_n
+from rappor import Metric, Params, epsilon_n
 from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import cohort, system_coins
 
@@ -61,7 +62,11 @@ def lead(folder: Path, metric: Metric, values: Sequence[object], days: Sequence[
     """Record values on the days given and find out whose permanent response each report shows."""
     clock = FixedClock(f"{days[0]}T12:00:00")
     client = Client.open(
-        folder, registry=Registry([metric]), consent=True, clock=clock, caps=UNCAPPED
+        folder,
+        registry=registry_of(metric),
+        consent=True,
+        clock=clock,
+        caps=UNCAPPED,
     )
     secret = secret_of(folder)
     steps: list[Step] = []
@@ -84,9 +89,9 @@ def step_of(
 ) -> Step:
     """Find the epoch and the true bits that a pattern's key stands for."""
     epochs = {metric.epoch_at(datetime.date.fromisoformat(day)) for day in days}
-    own_cohort = cohort(secret, metric.name, metric.params.m)
+    params = metric.params
     found = {
-        (epoch, encoder(metric.params).encode(value, own_cohort))
+        (epoch, encoder(params).encode(value, cohort(secret, metric.name, epoch, params)))
         for epoch in epochs
         for value in values
         if prepare(secret, metric, value, epoch=epoch, coins=system_coins).pattern == key

@@ -21,6 +21,7 @@ from rappor_client.testing import (
     constant_coins,
     peek,
 )
+from registries import registry_of
 
 from rappor import Params, Registry
 from rappor.errors import FileError, MetricError, ParamsError, ReportError
@@ -34,10 +35,13 @@ ONEHOT = Params(k=3, encoding="onehot", categories=("a", "b", "c"), **NOISE)
 FLAGS = Params(k=2, encoding="flags", categories=("a", "b"), **NOISE)
 BUCKETS = Params(k=3, encoding="buckets", categories=("0", "1"), **NOISE)
 TOML = """
+[budget]
+total = inf
 [metrics.page]
 description = "a"
 owner = "b"
 expires = 2030-12-31
+epoch = "life"
 encoding = "bloom"
 profile = "balanced"
 interval = "day"
@@ -168,7 +172,7 @@ def test_reports_are_those_of_the_protocol(
     again.record("page", value)
     assert again.flush()
     secret = secret_of(tmp_path / "device")
-    own = cohort(secret, "page", clear.m)
+    own = cohort(secret, "page", "", clear)
     expected = permanent(secret, "page", "", clear, encoder(clear).encode(value, own))
     assert [report.bits for report in transport.reports] == [expected] * 3
     assert {report.cohort for report in transport.reports} == {own}
@@ -392,9 +396,8 @@ def test_first_value_of_an_epoch_answers_for_it(
     second = clear_report(client, transport, "c")
     assert second != first
     secret = secret_of(tmp_path / "device")
-    own = cohort(secret, "page", 128)
     for epoch, value, bits in (("2026-Q4", "a", first), ("2027-Q1", "c", second)):
-        truth = encoder(clear).encode(value, own)
+        truth = encoder(clear).encode(value, cohort(secret, "page", epoch, clear))
         assert permanent(secret, "page", epoch, clear, truth) == bits
     clock.set("2026-12-01T00:00:00")
     # never back into an earlier epoch
@@ -458,7 +461,7 @@ def test_refused_value_latches_nothing(open_client: Opener, tmp_path: Path) -> N
 
 def test_consent_is_asked_and_not_assumed(tmp_path: Path) -> None:
     """Without the argument nothing opens, and a text is no answer."""
-    registry = Registry([metric_of()])
+    registry = registry_of(metric_of())
     with pytest.raises(TypeError, match="consent"):
         Client.open(tmp_path / "device", registry=registry)  # type: ignore[call-arg]
     with pytest.raises(ParamsError, match="consent must be True or False, got 'no'"):

@@ -12,18 +12,23 @@ from devices import BALANCED, Opener, metric_of
 from rappor_client import OfferCap
 from rappor_client.remote_params import within
 from rappor_client.testing import FixedClock, MemoryTransport
+from registries import registry_of
 
-from rappor import Metric, Params, Registry
+from rappor import Metric, Params
 from rappor.errors import ParamsError
 
 STRICT = Params.profile("strict")
 ACCURATE = Params.profile("accurate")
 CAP = OfferCap(epsilon_1=2.001, epsilon_inf=4.001)
 OFFERED = """
+[budget]
+total = inf
 [metrics.page]
 description = "offered"
 owner = "someone else"
 expires = 2031-01-01
+epoch = "life"
+interval = "none"
 encoding = "bloom"
 profile = "{profile}"
 """
@@ -31,7 +36,7 @@ profile = "{profile}"
 
 def answer(shipped: Metric, offered: Metric) -> Metric:
     """Return what becomes of a metric."""
-    return within(Registry([shipped]), Registry([offered]), CAP)[shipped.name]
+    return within(registry_of(shipped), registry_of(offered), CAP)[shipped.name]
 
 
 def test_noise_and_size_may_change_inside_the_cap() -> None:
@@ -66,7 +71,7 @@ def test_noise_and_size_may_change_inside_the_cap() -> None:
 def test_whatever_weakens_or_means_something_else_is_not_taken(offered: Metric) -> None:
     """The shipped metric stays whole, and no metric is added."""
     shipped = metric_of()
-    result = within(Registry([shipped]), Registry([offered]), CAP)
+    result = within(registry_of(shipped), registry_of(offered), CAP)
     assert list(result) == ["page"]
     assert result["page"] == shipped
 

@@ -57,7 +57,7 @@ def true_things(secret: bytes) -> list[bytes]:
             things += [data, *digests, murmur, murmur[:8], murmur[8:]]
             things += [mmh3.hash_bytes(data)]
         for metric in METRICS:
-            own = cohort(secret, metric.name, metric.params.m)
+            own = cohort(secret, metric.name, "", metric.params)
             things.append(encoder(metric.params).encode(value, own))
     return [spelled for thing in things for spelled in spellings(thing)]
 
@@ -115,7 +115,7 @@ def test_the_search_finds_what_is_there(open_client: Opener, tmp_path: Path) -> 
     folder = tmp_path / "device"
     secret = secret_of(folder)
     assert secret in (folder / "identity").read_bytes()
-    own = cohort(secret, "plain", WIDE.m)
+    own = cohort(secret, "plain", "", WIDE)
     bits = encoder(WIDE).encode(VALUES[0], own)
     with database(folder) as db:
         db.execute("INSERT INTO state VALUES ('planted', ?)", (bits.hex(),))

@@ -15,8 +15,8 @@ from rappor_client.testing import (
     constant_coins,
     peek,
 )
+from registries import registry_of
 
-from rappor import Registry
 from rappor.errors import FileError
 
 ACCEPTED = b'{"reports":[{"status":"accepted"}]}'
@@ -93,7 +93,7 @@ def test_peek_at_a_damaged_folder_is_a_file_error(tmp_path: Path) -> None:
 def test_example_of_the_module_runs(tmp_path: Path) -> None:
     """The program in the docstring passes its own assertions."""
     _, program = str(rappor_client.testing.__doc__).split("\n\n", 1)
-    folder, registry = tmp_path / "device", Registry([metric_of("theme")])
+    folder, registry = tmp_path / "device", registry_of(metric_of("theme"))
     given = {
         "folder": folder,
         "registry": registry,

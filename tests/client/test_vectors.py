@@ -14,8 +14,9 @@ from devices import UNCAPPED, metric_of
 from places import VECTORS
 from rappor_client import Client, Outcome
 from rappor_client.testing import FixedClock, MemoryTransport
+from registries import registry_of
 
-from rappor import Params, Registry
+from rappor import Params
 
 ROWS = json.loads((VECTORS / "response.json").read_text())
 
@@ -50,7 +51,7 @@ def test_client_sends_what_the_vectors_say(number: int, tmp_path: Path) -> None:
     transport = MemoryTransport()
     with Client.open(
         tmp_path / "device",
-        registry=Registry([metric_of(row["metric"], params, epoch=epoch)]),
+        registry=registry_of(metric_of(row["metric"], params, epoch=epoch)),
         transport=transport,
         consent=True,
         caps=UNCAPPED,

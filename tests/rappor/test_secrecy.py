@@ -43,7 +43,15 @@ class Telling:
 def metric_of(params: Params) -> Metric:
     """Make a metric of a parameter set."""
     day = datetime.date(2030, 1, 1)
-    return Metric(name="page", params=params, description="a", owner="b", expires=day)
+    return Metric(
+        name="page",
+        params=params,
+        description="a",
+        owner="b",
+        expires=day,
+        epoch="life",
+        interval="none",
+    )
 
 
 def told(refused: Callable[[], object]) -> str:
@@ -115,7 +123,7 @@ def test_refused_secret_is_in_no_message(size: int) -> None:
     """Wrong secrets are told by the length that they should have."""
     secret = (TELLTALE.encode() * 8)[:size]
     for refused in (
-        lambda: cohort(secret, "page", 8),
+        lambda: cohort(secret, "page", "", BLOOM),
         lambda: permanent(secret, "page", "", BLOOM, b"\0\0"),
         lambda: encode_value(secret, metric_of(BLOOM), "a"),
     ):

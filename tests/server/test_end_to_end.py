@@ -20,10 +20,14 @@ N_DEVICES = 2000
 N_WORDS = 20
 FALSE_ALARM = 1e-9
 TOML = """
+[budget]
+total = inf
 [metrics.word]
 description = "A word, for this test only: the noise protects nobody"
 owner = "tests"
 expires = 2100-01-01
+epoch = "life"
+interval = "none"
 encoding = "bloom"
 k = 64
 m = 8

@@ -14,6 +14,7 @@ from rappor_server.ingest.registry_check import check_edit, check_registry
 from rappor_server.problems import Problem
 from rappor_server.request_limits import RateLimit
 from rappor_server.settings import Settings, load
+from registries import registry_of
 
 from rappor import Metric, Params, Registry
 
@@ -107,7 +108,7 @@ def test_rate_keeps_no_address() -> None:
 
 def levels(old: Metric, *new: Metric) -> list[str]:
     """Return the levels of what an edit brings."""
-    return [finding.level for finding in check_edit(Registry([old]), Registry(new))]
+    return [finding.level for finding in check_edit(registry_of(old), registry_of(*new))]
 
 
 @pytest.mark.parametrize(
@@ -147,8 +148,14 @@ def test_change_of_parameters_says_what_it_costs() -> None:
     """P and q keep the permanent response; anything else does not."""
     old = Params(k=16, m=4, f=0.5, p=0.25, q=0.75)
     quieter = Params(k=16, m=4, f=0.5, p=0.4, q=0.6)
-    (kept,) = check_edit(Registry([metric_of(params=old)]), Registry([metric_of(params=quieter)]))
-    (drawn,) = check_edit(Registry([metric_of(params=old)]), Registry([metric_of(params=STRICT)]))
+    (kept,) = check_edit(
+        registry_of(metric_of(params=old)),
+        registry_of(metric_of(params=quieter)),
+    )
+    (drawn,) = check_edit(
+        registry_of(metric_of(params=old)),
+        registry_of(metric_of(params=STRICT)),
+    )
     assert "permanent responses stay" in kept.text
     assert "devices draw new permanent responses" in drawn.text
     assert quieter.fingerprint in kept.text
@@ -163,7 +170,8 @@ def test_weak_and_expiring_metrics_are_warned_of() -> None:
             metric_of("over", STRICT, expires=TODAY - datetime.timedelta(days=1)),
             metric_of("soon", STRICT, expires=TODAY + datetime.timedelta(days=30)),
             metric_of("fine", Params.profile("accurate")),
-        ]
+        ],
+        total=float("inf"),
     )
     texts = [finding.text for finding in check_registry(registry, today=TODAY)]
     assert len(texts) == 3

@@ -28,10 +28,14 @@ TODAY = datetime.date(2026, 11, 21)
 PARAMS = Params(k=16, m=4, f=0.5, p=0.25, q=0.75)
 BOOLEAN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
 REGISTRY = """
+[budget]
+total = inf
 [metrics.page]
 description = "Home page"
 owner = "a@example.org"
 expires = 2100-01-01
+epoch = "life"
+interval = "none"
 encoding = "bloom"
 k = 16
 m = 4
@@ -44,6 +48,8 @@ candidates = "pages.txt"
 description = "Sound on"
 owner = "a@example.org"
 expires = 2100-01-01
+epoch = "life"
+interval = "none"
 encoding = "boolean"
 f = 0.5
 p = 0.25
@@ -54,6 +60,8 @@ keep_reports = true
 description = "Released from five reports on"
 owner = "a@example.org"
 expires = 2100-01-01
+epoch = "life"
+interval = "none"
 encoding = "bloom"
 k = 16
 m = 4
@@ -66,6 +74,8 @@ min_reports = 5
 description = "Over"
 owner = "a@example.org"
 expires = 2020-01-01
+epoch = "life"
+interval = "none"
 encoding = "boolean"
 f = 0.5
 p = 0.25

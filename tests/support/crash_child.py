@@ -16,8 +16,7 @@ from collections.abc import Sequence
 
 from devices import UNCAPPED, metric_of
 from rappor_client import Client, SpoolLimits
-
-from rappor import Registry
+from registries import registry_of
 
 LARGEST = 2**32 - 1
 
@@ -45,7 +44,7 @@ def main(folder: str, collector: str, process: int, started: float) -> None:
     coins = Numbered()
     client = Client.open(
         folder,
-        registry=Registry([metric_of("one"), metric_of("two")]),
+        registry=registry_of(metric_of("one"), metric_of("two")),
         collector=collector,
         consent=True,
         caps=UNCAPPED,

@@ -1,7 +1,7 @@
-"""Every way that coins can fall, each with its exact weight.
+"""Every way that coins can fall, each with its exact probability.
 
-A coin is compared with thresholds only, so coins between two thresholds are one class: a
-representative stands for it, weighted by the class's width over 2^32.
+A coin is compared with thresholds only, so all coins between two thresholds are one class: one
+coin stands for the class, whose probability is its width over 2^32.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def constant(coin: int) -> Coins:
 
 
 def coin_classes(thresholds: Iterable[int]) -> list[tuple[int, Fraction]]:
-    """Return first coin and weight of each class between the thresholds."""
+    """Return the first coin and the probability of each class between the thresholds."""
     edges = sorted({0, ONE, *thresholds})
     return [(low, Fraction(high - low, ONE)) for low, high in itertools.pairwise(edges)]
 
@@ -31,7 +31,7 @@ def coin_classes(thresholds: Iterable[int]) -> list[tuple[int, Fraction]]:
 def enumerate_coins(
     respond: Callable[[Coins], bytes], thresholds: Iterable[int], k: int
 ) -> Distribution:
-    """Run a response for every combination of coin classes and add the weights up."""
+    """Run a response for every combination of coin classes and return its distribution."""
     outcomes: Distribution = {}
     for combination in itertools.product(coin_classes(thresholds), repeat=k):
         fixed = [coin for coin, _ in combination]
@@ -64,13 +64,13 @@ def instantaneous_of(memoised: bytes, params: Params) -> Distribution:
 
 
 def histories_of(bits: bytes, params: Params, n: int) -> Distribution:
-    """Return the law of n reports of one value: one permanent response, n fresh draws."""
-    law: Distribution = {}
+    """Return the distribution of n reports: one permanent response, n fresh draws."""
+    distribution: Distribution = {}
     draws: dict[bytes, Distribution] = {}
-    for memoised, chance in permanent_of(bits, params).items():
+    for memoised, probability in permanent_of(bits, params).items():
         once = draws.setdefault(memoised, instantaneous_of(memoised, params))
         for reports in itertools.product(once.items(), repeat=n):
             key = b"".join(report for report, _ in reports)
-            weight = math.prod((w for _, w in reports), start=chance)
-            law[key] = law.get(key, Fraction(0)) + weight
-    return law
+            weight = math.prod((w for _, w in reports), start=probability)
+            distribution[key] = distribution.get(key, Fraction(0)) + weight
+    return distribution

@@ -68,18 +68,56 @@ def hashing() -> list[dict[str, Any]]:
 
 
 def cohorts() -> list[dict[str, Any]]:
-    """Return the cohort of each secret for some metrics and numbers of cohorts."""
-    return [
-        {
-            "secret": secret.hex(),
-            "metric": metric,
-            "m": m,
-            "cohort": reference.cohort(secret, metric, m),
-        }
-        for secret in SECRETS
-        for metric in ("a", METRIC, "z" * 64)
-        for m in (1, 2, 16, 100, 128, 65536)
-    ]
+    """Return the cohort of each secret for some metrics, epochs and numbers of cohorts."""
+    rows = []
+    for secret in SECRETS:
+        for number, metric in enumerate(("a", METRIC, "z" * 64)):
+            for m in (1, 2, 16, 100, 128, 65536):
+                document = bloom_document((64, 1, m), NOISES[0])
+                epoch = EPOCHS[(number + m) % len(EPOCHS)]
+                scope = reference.scope(metric, epoch, reference.permanent_fingerprint(document))
+                rows.append(
+                    {
+                        "secret": secret.hex(),
+                        "metric": metric,
+                        "epoch": epoch,
+                        "params": document,
+                        "cohort": reference.cohort(secret, scope, m),
+                    }
+                )
+    return rows
+
+
+def parts() -> list[dict[str, Any]]:
+    """Return the part of many secrets, and the fingerprints and bits of each part."""
+    rows = []
+    base = bloom_document((128, 1, 256), NOISES[2])
+    scope_of = reference.permanent_fingerprint(base)
+    named: list[tuple[str, float | None]] = [("prefix:2", 0.25), ("prefix:5", 0.5), ("whole", None)]
+    for number in range(24):
+        secret = hashlib.sha256(bytes([number])).digest()
+        epoch = EPOCHS[number % len(EPOCHS)]
+        value = VALUES[number % len(VALUES)]
+        part = reference.part(secret, reference.scope(METRIC, epoch, scope_of), named)
+        document = base | {"part": part}
+        scope = reference.scope(METRIC, epoch, reference.permanent_fingerprint(document))
+        cohort = reference.cohort(secret, scope, 256)
+        text = value if part == "whole" else value[: int(part.split(":")[1])]
+        rows.append(
+            {
+                "secret": secret.hex(),
+                "metric": METRIC,
+                "epoch": epoch,
+                "params": base,
+                "parts": named,
+                "value": value,
+                "part": part,
+                "fingerprint": reference.fingerprint(document),
+                "cohort": cohort,
+                "bits": reference.pack(reference.bloom(text, cohort, 128, 1)).hex(),
+            }
+        )
+    return rows
 
 
 def responses() -> list[dict[str, Any]]:
@@ -89,21 +127,28 @@ def responses() -> list[dict[str, Any]]:
         for turn, value in enumerate(VALUES):
             secret = SECRETS[turn % 2]
             epoch = EPOCHS[(number + turn) % len(EPOCHS)]
-            cohort = reference.cohort(secret, METRIC, m)
+            noise = NOISES[turn % len(NOISES)]
+            scope = _scope(epoch, bloom_document((k, h, m), noise))
+            cohort = reference.cohort(secret, scope, m)
             shape = {"encoding": "bloom", "value": value, "k": k, "h": h, "m": m, "cohort": cohort}
             bits = reference.bloom(value, cohort, k, h)
-            rows.append(shape | _response(secret, epoch, NOISES[turn % len(NOISES)], bits))
+            rows.append(shape | _response(secret, epoch, noise, bits, scope))
     for bit in (0, 1):
         shape = {"encoding": "boolean", "value": bool(bit), "k": 1, "h": 1, "m": 1, "cohort": 0}
-        rows.append(shape | _response(SECRETS[0], "", NOISES[0], [bit]))
+        document = bloom_document((1, 1, 1), NOISES[0]) | {"encoding": "boolean"}
+        rows.append(shape | _response(SECRETS[0], "", NOISES[0], [bit], _scope("", document)))
     return rows
 
 
+def _scope(epoch: str, document: dict[str, Any]) -> bytes:
+    return reference.scope(METRIC, epoch, reference.permanent_fingerprint(document))
+
+
 def _response(
-    secret: bytes, epoch: str, noise: tuple[float, float, float], bits: list[int]
+    secret: bytes, epoch: str, noise: tuple[float, float, float], bits: list[int], scope: bytes
 ) -> dict[str, Any]:
     limits = thresholds(noise)
-    permanent = reference.permanent(secret, METRIC, epoch, limits["f"], bits)
+    permanent = reference.permanent(secret, scope, limits["f"], bits)
     seed = hashlib.sha256(secret + epoch.encode() + bytes(bits)).digest()
     fresh = coins(seed, len(bits))
     report = reference.instantaneous_response(permanent, limits["p"], limits["q"], fresh)
@@ -130,6 +175,8 @@ def fingerprints() -> list[dict[str, Any]]:
         {"normalize": "domain"},
         {"layout": "google"},
         {"layout": "ä"},
+        {"part": "prefix:3"},
+        {"part": "whole"},
     ):
         rows.append({"document": bloom_document(SHAPES[0], NOISES[0]) | extra, "categories": None})
     named = {
@@ -144,7 +191,9 @@ def fingerprints() -> list[dict[str, Any]]:
     boolean = bloom_document((1, 1, 1), NOISES[0]) | {"encoding": "boolean"}
     rows.append({"document": boolean, "categories": None})
     for row in rows:
-        row["fingerprint"] = reference.fingerprint(row["document"], row["categories"])
+        document, categories = row["document"], row["categories"]
+        row["fingerprint"] = reference.fingerprint(document, categories)
+        row["permanent_fingerprint"] = reference.permanent_fingerprint(document, categories)
     return rows
 
 
@@ -177,8 +226,13 @@ def encodings() -> list[dict[str, Any]]:
     names = [f"c{i}" for i in range(10)]
     sets: list[tuple[str, list[str], int, list[tuple[Any, list[int]]]]] = [
         ("boolean", [], 1, [(False, []), (True, [0])]),
-        ("onehot", names, 10, [(name, [i]) for i, name in enumerate(names)]),
-        ("flags", names, 10, [([], []), (["c9", "c0"], [0, 9]), (names, list(range(10)))]),
+        ("onehot", names, 10, [("c10", []), *((name, [i]) for i, name in enumerate(names))]),
+        (
+            "flags",
+            names,
+            10,
+            [([], []), (["c9", "c0", "c10"], [0, 9]), (names, list(range(10)))],
+        ),
         (
             "buckets",
             ["-1", "0", "0.5", "10", "1e+21"],
@@ -304,6 +358,7 @@ def render() -> dict[str, str]:
     documents = {
         "hashing": hashing(),
         "cohort": cohorts(),
+        "part": parts(),
         "encoding": encodings(),
         "response": responses(),
         "fingerprint": fingerprints(),

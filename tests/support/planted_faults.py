@@ -1,6 +1,6 @@
 """Encoders with one planted fault each, of the kinds seen in published code.
 
-Each starts as a callable for `rappor.auditing.Function`; what is not faulty is the real code.
+Each starts as a callable for `rappor.auditing.Function`; all but the fault is the real code.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import random
 from collections.abc import Callable, Sequence
 
-from rappor.auditing.shipped_encoder import Show, Shown
+from rappor.auditing.shipped_encoder import Respond, Response
 from rappor.protocol.encodings import encoder
 from rappor.protocol.params import ONE, Params
 from rappor.protocol.randomizer import (
@@ -60,7 +60,7 @@ def f_off(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
 
 
 def one_coin_for_all(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
-    """Decide on every bit by the first one's coin."""
+    """Decide on every bit by the coin of the first."""
     u = permanent_coins(secret, name, "", params, bits)[0]
     always, never = params.t_f, 2 * params.t_f
     if never <= u:
@@ -69,7 +69,7 @@ def one_coin_for_all(secret: bytes, name: str, params: Params, bits: bytes) -> b
 
 
 def p_for_q(memoised: bytes, params: Params) -> bytes:
-    """Show every bit as 1 with chance p."""
+    """Report every bit as 1 with probability p."""
     return instantaneous_response(bytes(len(memoised)), params)
 
 
@@ -83,19 +83,19 @@ def start(
     *,
     permanently: Permanent = honest,
     instantly: Instantaneous = instantaneous_response,
-    show_permanent: bool = True,
-) -> Show:
+    permanent_seen: bool = True,
+) -> Respond:
     """Start an encoder with these two responses."""
     params = metric.params
     encode = encoder(params)
 
-    def show(secret: bytes, name: str, value: str) -> Shown:
-        own = cohort(secret, name, params.m)
+    def respond(secret: bytes, name: str, value: str) -> Response:
+        own = cohort(secret, name, "", params)
         memoised = permanently(secret, name, params, encode.encode(encode.parse_value(value), own))
-        seen = memoised if show_permanent else None
-        return Shown(own, instantly(memoised, params), seen)
+        seen = memoised if permanent_seen else None
+        return Response(own, instantly(memoised, params), seen)
 
-    return show
+    return respond
 
 
 def twister(seed: int) -> Coins:
@@ -108,7 +108,7 @@ def twister(seed: int) -> Coins:
     return coins
 
 
-def twister_for_system(metric: Metric) -> Show:
+def twister_for_system(metric: Metric) -> Respond:
     """Start an encoder whose fresh coins come from a constant seed."""
     coins = twister(12345)
     return start(metric, instantly=lambda bits, params: instantaneous_response(bits, params, coins))
@@ -132,6 +132,6 @@ def xorshift() -> Coins:
 
 
 def biased(n: int) -> Sequence[int]:
-    """Return system coins whose bit 7 is one with chance 5/8."""
+    """Return system coins whose bit 7 is one with probability 5/8."""
     forced = (u < ONE // 4 for u in system_coins(n))
     return [u | force << 7 for u, force in zip(system_coins(n), forced, strict=True)]

@@ -12,7 +12,7 @@ import json
 import math
 from typing import Any
 
-MASK = 2**64 - 1
+MASK = 2**32 - 1
 
 
 def threshold(x: float) -> int:
@@ -21,58 +21,35 @@ def threshold(x: float) -> int:
 
 
 def rotate_left(x: int, r: int) -> int:
-    """Rotate a 64-bit integer."""
-    return ((x << r) | (x >> (64 - r))) & MASK
+    """Rotate a 32-bit integer."""
+    return ((x << r) | (x >> (32 - r))) & MASK
 
 
-def fmix64(x: int) -> int:
-    """Mix 64 bits as MurmurHash3 ends."""
-    x ^= x >> 33
-    x = (x * 0xFF51AFD7ED558CCD) & MASK
-    x ^= x >> 33
-    x = (x * 0xC4CEB9FE1A85EC53) & MASK
-    x ^= x >> 33
-    return x
-
-
-def murmur3_x64_128(data: bytes) -> tuple[int, int]:
-    """Hash with MurmurHash3_x64_128, seed 0, after Appleby's public-domain description."""
-    c1, c2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
-    h1 = h2 = 0
-    n_blocks = len(data) // 16
+def murmur3_x86_32(data: bytes, seed: int) -> int:
+    """Hash with MurmurHash3_x86_32, after Appleby's public-domain description."""
+    h = seed
+    n_blocks = len(data) // 4
     for i in range(n_blocks):
-        k1 = int.from_bytes(data[16 * i : 16 * i + 8], "little")
-        k2 = int.from_bytes(data[16 * i + 8 : 16 * i + 16], "little")
-        h1 ^= (rotate_left((k1 * c1) & MASK, 31) * c2) & MASK
-        h1 = (rotate_left(h1, 27) + h2) & MASK
-        h1 = (h1 * 5 + 0x52DCE729) & MASK
-        h2 ^= (rotate_left((k2 * c2) & MASK, 33) * c1) & MASK
-        h2 = (rotate_left(h2, 31) + h1) & MASK
-        h2 = (h2 * 5 + 0x38495AB5) & MASK
-    tail = data[16 * n_blocks :]
-    if len(tail) > 8:
-        k2 = int.from_bytes(tail[8:], "little")
-        h2 ^= (rotate_left((k2 * c2) & MASK, 33) * c1) & MASK
+        k = int.from_bytes(data[4 * i : 4 * i + 4], "little")
+        k = (rotate_left((k * 0xCC9E2D51) & MASK, 15) * 0x1B873593) & MASK
+        h = (rotate_left(h ^ k, 13) * 5 + 0xE6546B64) & MASK
+    tail = data[4 * n_blocks :]
     if len(tail) > 0:
-        k1 = int.from_bytes(tail[:8], "little")
-        h1 ^= (rotate_left((k1 * c1) & MASK, 31) * c2) & MASK
-    h1 ^= len(data)
-    h2 ^= len(data)
-    h1 = (h1 + h2) & MASK
-    h2 = (h2 + h1) & MASK
-    h1, h2 = fmix64(h1), fmix64(h2)
-    h1 = (h1 + h2) & MASK
-    h2 = (h2 + h1) & MASK
-    return h1, h2
+        k = int.from_bytes(tail, "little")
+        h ^= (rotate_left((k * 0xCC9E2D51) & MASK, 15) * 0x1B873593) & MASK
+    h ^= len(data)
+    h = ((h ^ (h >> 16)) * 0x85EBCA6B) & MASK
+    h = ((h ^ (h >> 13)) * 0xC2B2AE35) & MASK
+    return h ^ (h >> 16)
 
 
 def bloom(value: str, cohort: int, k: int, h: int) -> list[int]:
     """Return the Bloom filter of a string in a cohort."""
-    a, b = murmur3_x64_128(value.encode("utf-8"))
+    digest = hashlib.sha256(value.encode("utf-8")).digest()[:16]
     bits = [0] * k
     for j in range(h):
-        x = fmix64((a + (cohort * h + j + 1) * (b | 1)) % 2**64)
-        bits[((x >> 32) * k) >> 32] = 1
+        x = murmur3_x86_32(digest, cohort * h + j)
+        bits[(x * k) >> 32] = 1
     return bits
 
 
@@ -104,10 +81,26 @@ def integers(data: bytes) -> list[int]:
     return [int.from_bytes(data[i : i + 4], "little") for i in range(0, len(data), 4)]
 
 
-def cohort(secret: bytes, metric: str, m: int) -> int:
-    """Return the device's cohort for a metric."""
-    (u,) = integers(expand(secret, b"rappor/1/cohort\x00" + metric.encode(), 4))
+def scope(metric: str, epoch: str, permanent_fingerprint: str) -> bytes:
+    """Name what one permanent response answers for."""
+    return (metric + "\x00" + epoch + "\x00" + permanent_fingerprint).encode("utf-8")
+
+
+def cohort(secret: bytes, scope: bytes, m: int) -> int:
+    """Return the device's cohort in a scope."""
+    (u,) = integers(expand(secret, b"rappor/1/cohort\x00" + scope, 4))
     return (u * m) >> 32
+
+
+def part(secret: bytes, scope: bytes, parts: list[tuple[str, float | None]]) -> str:
+    """Return the device's part; the scope is that of the metric without any part."""
+    (u,) = integers(expand(secret, b"rappor/1/part\x00" + scope, 4))
+    start = 0
+    for name, share in parts:
+        if share is None or start <= u < start + threshold(share):
+            return name
+        start += threshold(share)
+    raise AssertionError("the last part takes the rest")
 
 
 def permanent_response(bits: list[int], t_f: int, coins: list[int]) -> list[int]:
@@ -123,10 +116,9 @@ def permanent_response(bits: list[int], t_f: int, coins: list[int]) -> list[int]
     return response
 
 
-def permanent(secret: bytes, metric: str, epoch: str, t_f: int, bits: list[int]) -> list[int]:
+def permanent(secret: bytes, scope: bytes, t_f: int, bits: list[int]) -> list[int]:
     """Return the permanent response of a device."""
-    info = b"rappor/1/permanent\x00" + metric.encode() + b"\x00" + epoch.encode() + b"\x00"
-    info += str(t_f).encode() + b"\x00" + pack(bits)
+    info = b"rappor/1/permanent\x00" + scope + b"\x00" + pack(bits)
     return permanent_response(bits, t_f, integers(expand(secret, info, 4 * len(bits))))
 
 
@@ -146,10 +138,21 @@ def base64url(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).decode().replace("=", "")
 
 
-def fingerprint(document: dict[str, Any], categories: list[str] | None = None) -> str:
-    """Hash a parameter set, given with its thresholds, into 16 hex digits."""
+def canonical_hash(document: dict[str, Any], categories: list[str] | None = None) -> str:
+    """Hash the canonical JSON of a parameter set, given with its thresholds."""
     document = dict(document)
     if categories is not None:
         document["categories"] = hashlib.sha256("\n".join(categories).encode()).hexdigest()
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).digest()[:8].hex()
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def fingerprint(document: dict[str, Any], categories: list[str] | None = None) -> str:
+    """Hash a parameter set into 16 hex digits."""
+    return canonical_hash(document, categories)[:16]
+
+
+def permanent_fingerprint(document: dict[str, Any], categories: list[str] | None = None) -> str:
+    """Hash what the permanent response depends on into 64 hex digits."""
+    without = {key: value for key, value in document.items() if key not in ("p", "q")}
+    return canonical_hash(without, categories)

@@ -12,10 +12,15 @@ from rappor.cli.app import run
 SECRET = "07" * 32
 
 REGISTRY = """
+[budget]
+total = inf
+
 [metrics.engine]
 description = "Where a typed query goes"
 owner = "search@example.org"
 expires = 2999-12-31
+epoch = "life"
+interval = "none"
 encoding = "bloom"
 profile = "balanced"
 
@@ -23,6 +28,8 @@ profile = "balanced"
 description = "The same with a minimum and candidates"
 owner = "search@example.org"
 expires = 2999-12-31
+epoch = "life"
+interval = "none"
 encoding = "bloom"
 profile = "strict"
 candidates = "engines.txt"
@@ -32,6 +39,7 @@ min_reports = 5_000
 description = "Light or dark"
 owner = "design@example.org"
 expires = 2999-12-31
+interval = "none"
 encoding = "onehot"
 categories = ["light", "dark", "other"]
 profile = "strict"
@@ -41,6 +49,8 @@ epoch = "quarter"
 description = "What is switched on"
 owner = "design@example.org"
 expires = 2999-12-31
+epoch = "life"
+interval = "none"
 encoding = "flags"
 categories = ["spell", "sync"]
 profile = "accurate"
@@ -49,6 +59,8 @@ profile = "accurate"
 description = "No longer"
 owner = "search@example.org"
 expires = 2020-01-01
+epoch = "life"
+interval = "none"
 encoding = "boolean"
 f = 0.5
 p = 0.25

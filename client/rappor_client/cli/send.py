@@ -11,7 +11,8 @@ from typing import Final
 from rappor.errors import MetricError
 from rappor.files import read_text
 from rappor.protocol.encodings import parse_value
-from rappor.registry.metric import Metric, Registry
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
 from rappor_client.cli.parser import Namespace, ProgramParser, seconds, suggestion
 from rappor_client.cli.show import UploadRecord
 from rappor_client.client import Client
@@ -77,7 +78,7 @@ def run(chosen: Namespace) -> bool:
             tempfile.TemporaryDirectory() as folder,
             Client.open(
                 folder,
-                registry=Registry([metric]),
+                registry=Registry([metric], total=math.inf),
                 consent=True,
                 collector=chosen.collector,
                 key=key,
@@ -108,4 +109,4 @@ def _metric(path: Path, name: str) -> Metric:
     registry = Registry.load(path)
     if name not in registry:
         raise MetricError(f"{path} has no metric {name!r}; {suggestion(name, registry)}")
-    return dataclasses.replace(registry[name], interval=None)
+    return dataclasses.replace(registry[name], interval="none")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from rappor.errors import FileError
-from rappor.privacy.loss import epsilon_1, epsilon_inf
+from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
 from rappor_client.cli.parser import Namespace, ProgramParser
 from rappor_client.contents import read_contents

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +11,7 @@ import mmh3
 from rappor.errors import ParamsError
 from rappor.protocol.encodings.encoding import Encoding, normalised_by
 from rappor.protocol.normalizers import normalize
+from rappor.protocol.parts import cut
 
 if TYPE_CHECKING:
     from rappor.protocol.params import Params
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 LAYOUT: Final = "rappor-1"
 """The hash layout of protocol version 1; any other one enters the fingerprint."""
 
-_WORD: Final = (1 << 64) - 1
+DIGEST_BYTES: Final = 16
+"""Of the SHA-256 of a string, the bytes that are hashed on."""
 
 
 class Bloom(Encoding):
@@ -42,9 +45,10 @@ class Bloom(Encoding):
         return text
 
     def bits(self, value: object, cohort: int) -> list[int]:
-        """Return the bits of a text, normalised and hashed in UTF-8."""
+        """Return the bits of a text, or its part, normalised and hashed in UTF-8."""
         self.check_values()
-        return _hashed(normalize(self.params.normalize, value).encode(), cohort, self.params)
+        text = cut(self.params.part, normalize(self.params.normalize, value))
+        return _hashed(text.encode(), cohort, self.params)
 
     @property
     def true_bits(self) -> range:
@@ -76,18 +80,11 @@ class Bloom(Encoding):
 
 
 def _hashed(value: bytes, cohort: int, params: Params) -> list[int]:
-    """Return the bit of each hash, as the protocol defines them; some may be equal."""
-    digest = mmh3.mmh3_x64_128_digest(value)
-    a, b = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
-    first = cohort * params.h + 1
-    mixed = (_fmix64(a + hop * (b | 1) & _WORD) for hop in range(first, first + params.h))
-    return [(x >> 32) * params.k >> 32 for x in mixed]
+    """Return the bit of each hash, as the protocol defines them; some may be equal.
 
-
-def _fmix64(x: int) -> int:
-    """Return MurmurHash3's 64-bit finalizer of x."""
-    x ^= x >> 33
-    x = x * 0xFF51AFD7ED558CCD & _WORD
-    x ^= x >> 33
-    x = x * 0xC4CEB9FE1A85EC53 & _WORD
-    return x ^ x >> 33
+    SHA-256 decides which strings are alike, MurmurHash3_x86_32 spreads them over cohorts.
+    MurmurHash3 alone can be inverted: anybody could make a string with another one's bits.
+    """
+    digest = hashlib.sha256(value).digest()[:DIGEST_BYTES]
+    seeds = range(cohort * params.h, (cohort + 1) * params.h)
+    return [mmh3.hash(digest, seed, signed=False) * params.k >> 32 for seed in seeds]

@@ -41,17 +41,18 @@ class Buckets(Encoding):
             raise ReportError(f"a value must be a number, got {told(text)}") from None
 
     def bits(self, value: object, cohort: int) -> list[int]:  # noqa: ARG002  (one cohort)
-        """Return the bit of the bucket that holds a number."""
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise ReportError(f"a value must be an int or a float, got {told(value)}")
-        if isinstance(value, float) and math.isnan(value):
-            raise ReportError("a value must be a number, got NaN")
-        return [bisect.bisect_right(self._edges, value)]
+        """Return the bit of the bucket that holds a number; NaN lies in none."""
+        return [bisect.bisect_right(self._edges, _number(value))] if self.fits(value) else []
+
+    def fits(self, value: object) -> bool:
+        """Tell whether a number is not NaN."""
+        number = _number(value)
+        return number == number  # noqa: PLR0124  (only NaN is not; a huge int has no float)
 
     @property
     def true_bits(self) -> range:
-        """Exactly one."""
-        return range(1, 2)
+        """One, or none for NaN."""
+        return range(2)
 
     def worst_difference(self, up: float, down: float) -> float:
         """Return the loss of two buckets: one bit falls, another rises."""
@@ -80,6 +81,12 @@ class Buckets(Encoding):
     @property
     def _edges(self) -> list[float]:
         return [float(edge) for edge in self.params.categories]
+
+
+def _number(value: object) -> int | float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ReportError(f"a value must be an int or a float, got {told(value)}")
+    return value
 
 
 def edge_text(edge: float) -> str:

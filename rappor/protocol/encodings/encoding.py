@@ -64,6 +64,8 @@ class Encoding(ABC):
             raise ParamsError(f"categories must be empty for encoding {cls.name}")
         if params.normalize != "none" and not cls.normalizes:
             raise ParamsError(f"normalize must be none for encoding {cls.name}")
+        if params.part and not cls.hashed:
+            raise ParamsError(f"part must be absent for encoding {cls.name}")
 
     @classmethod
     @abstractmethod
@@ -78,7 +80,8 @@ class Encoding(ABC):
     def bits(self, value: object, cohort: int) -> Iterable[int]:
         """Return the numbers of the bits that a value sets in a cohort.
 
-        Raises ReportError for what is no value; of the value it tells type and length only.
+        A value of the right kind that fits nowhere sets none: silence would speak. Raises
+        ReportError for a value of the wrong kind, of which it tells type and length only.
         """
 
     def encode(self, value: object, cohort: int) -> bytes:
@@ -93,6 +96,10 @@ class Encoding(ABC):
         for i in self.bits(value, cohort):
             packed |= 1 << i
         return packed.to_bytes(self.params.n_bytes, "little")
+
+    def fits(self, value: object) -> bool:  # noqa: ARG002  (any string does)
+        """Tell whether a value of the right kind is one that the encoding can tell."""
+        return True
 
     def check_values(self) -> None:  # noqa: B027  (most have nothing to check)
         """Raise ParamsError where no value can be encoded under these parameters."""
@@ -162,13 +169,10 @@ class NamedEncoding(Encoding):
         """Refuse categories that normalising makes equal."""
         _ = self._bits
 
-    def bit_of(self, name: object) -> int:
-        """Return the bit of a category, compared after normalising both."""
-        bit = self._bits.get(normalize(self.params.normalize, name))
-        if bit is None:
-            allowed = ", ".join(self.params.categories)
-            raise ReportError(f"a value must be one of {allowed}, got {told(name)}")
-        return bit
+    def bits_of(self, names: Iterable[object]) -> list[int]:
+        """Return the bits of those names that are categories, compared after normalising both."""
+        found = (self._bits.get(normalize(self.params.normalize, name)) for name in names)
+        return [bit for bit in found if bit is not None]
 
     @functools.cached_property
     def _bits(self) -> Mapping[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from rappor.errors import ReportError
 from rappor.protocol.encodings.encoding import NamedEncoding, normalised_by, told
@@ -18,11 +18,14 @@ class Flags(NamedEncoding):
         """Split names at commas; the empty text names none."""
         return tuple(text.split(",")) if text else ()
 
-    def bits(self, value: object, cohort: int) -> Iterator[int]:  # noqa: ARG002  (one cohort)
-        """Return the bits of the named flags, given in any order."""
-        if isinstance(value, str) or not isinstance(value, Iterable):
-            raise ReportError(f"a value must be an iterable of names, got {told(value)}")
-        return map(self.bit_of, value)
+    def bits(self, value: object, cohort: int) -> list[int]:  # noqa: ARG002  (one cohort)
+        """Return the bits of the named flags, given in any order; names of none set none."""
+        return self.bits_of(_names(value))
+
+    def fits(self, value: object) -> bool:
+        """Tell whether all names are flags."""
+        names = list(_names(value))
+        return len(self.bits_of(names)) == len(names)
 
     @property
     def true_bits(self) -> range:
@@ -43,3 +46,9 @@ class Flags(NamedEncoding):
     def contrasts(self) -> list[tuple[str, str]]:
         """No flag against all of them."""
         return [("", ",".join(self.params.categories))]
+
+
+def _names(value: object) -> Iterable[object]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ReportError(f"a value must be an iterable of names, got {told(value)}")
+    return value

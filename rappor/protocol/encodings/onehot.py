@@ -6,7 +6,7 @@ from rappor.protocol.encodings.encoding import NamedEncoding, normalised_by
 
 
 class OneHot(NamedEncoding):
-    """Categories: one bit each, exactly one set."""
+    """Categories: one bit each, at most one set."""
 
     name = "onehot"
     least_categories = 2
@@ -16,13 +16,17 @@ class OneHot(NamedEncoding):
         return text
 
     def bits(self, value: object, cohort: int) -> list[int]:  # noqa: ARG002  (one cohort)
-        """Return the bit of a category's name."""
-        return [self.bit_of(value)]
+        """Return the bit of a category's name; none for another text."""
+        return self.bits_of([value])
+
+    def fits(self, value: object) -> bool:
+        """Tell whether a text is one of the categories."""
+        return len(self.bits_of([value])) == 1
 
     @property
     def true_bits(self) -> range:
-        """Exactly one."""
-        return range(1, 2)
+        """One, or none for a text that is no category."""
+        return range(2)
 
     def worst_difference(self, up: float, down: float) -> float:
         """Return the loss of two categories: one bit falls, another rises."""
@@ -32,4 +36,4 @@ class OneHot(NamedEncoding):
     def described(self) -> str:
         """The categories."""
         names = ", ".join(self.params.categories)
-        return f"exactly one of {self.params.k} categories{normalised_by(self.params)}: {names}"
+        return f"one of {self.params.k} categories{normalised_by(self.params)}: {names}"

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rappor.errors import RapporError
-from rappor.registry.metric import Registry
+from rappor.registry.registry import Registry
 from rappor_server import settings
 from rappor_server.cli.options import database_options, read_settings, today
 from rappor_server.cli.serve import serve

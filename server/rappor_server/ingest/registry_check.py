@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.privacy.loss import epsilon_1, epsilon_inf
 from rappor.protocol.encodings import encoding_of
-from rappor.registry.metric import Metric, Registry
+from rappor.protocol.loss import epsilon_1, epsilon_inf
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
 
 _WEAK_ONE: Final = 4.01
 _WEAK_EVER: Final = 8.01
@@ -81,7 +82,7 @@ def _compare(old: Metric, new: Metric) -> Iterator[Finding]:
     if old.epoch != new.epoch:
         yield Finding(
             "warning",
-            f"{old.name}: epoch changes from {old.epoch or 'none'} to {new.epoch or 'none'}: "
+            f"{old.name}: epoch changes from {old.epoch} to {new.epoch}: "
             "devices draw new permanent responses, and the losses add",
         )
 

@@ -18,16 +18,21 @@ from devices import metric_of
 from rappor_client import Client
 from rappor_client.cli import main, program
 from rappor_client.testing import MemoryTransport
+from registries import registry_of
 
 from rappor import Registry
 
 COMMANDS = ["show", "reset", "send", "completion"]
 HELPS = [["--help"], *([name, "--help"] for name in COMMANDS)]
 TOML = """
+[budget]
+total = inf
 [metrics.search_engine]
 description = "a"
 owner = "b"
 expires = 2100-01-01
+epoch = "life"
+interval = "none"
 encoding = "bloom"
 profile = "balanced"
 """
@@ -128,7 +133,7 @@ def test_examples_run(words: list[str], tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / ".config/fish/completions").mkdir(parents=True)
     with Client.open(
         tmp_path / ".local/share/myapp/telemetry",
-        registry=Registry([metric_of()]),
+        registry=registry_of(metric_of()),
         transport=MemoryTransport(),
         consent=True,
     ) as client:

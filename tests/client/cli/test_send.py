@@ -12,10 +12,13 @@ from rappor_client.cli import main
 from rappor import Registry
 
 TOML = """
+[budget]
+total = inf
 [metrics.page]
 description = "a"
 owner = "b"
 expires = 2100-01-01
+epoch = "life"
 encoding = "bloom"
 profile = "balanced"
 interval = "day"
@@ -24,6 +27,8 @@ interval = "day"
 description = "a"
 owner = "b"
 expires = 2100-01-01
+epoch = "life"
+interval = "none"
 encoding = "boolean"
 profile = "strict"
 
@@ -31,6 +36,8 @@ profile = "strict"
 description = "a"
 owner = "b"
 expires = 2001-01-01
+epoch = "life"
+interval = "none"
 encoding = "boolean"
 profile = "strict"
 """

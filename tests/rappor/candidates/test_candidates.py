@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rappor.candidates.candidates import Candidates
 from rappor.candidates.hashing import bloom_cells, digest_strings
-from rappor.errors import FileError, ReportError
+from rappor.errors import FileError, ParamsError, ReportError
 from rappor.protocol.params import Params
 
 
@@ -56,7 +57,6 @@ def test_a_file_without_strings_is_empty(tmp_path: Path) -> None:
     for data in (b"", b"\n\n", b"\xef\xbb\xbf"):
         candidates = from_bytes(tmp_path, data)
         assert len(candidates) == 0
-        assert candidates.digests.shape == (0, 2)
 
 
 def test_a_very_long_line_is_a_candidate(tmp_path: Path) -> None:
@@ -98,6 +98,13 @@ def test_a_list_is_taken_as_it_is() -> None:
         Candidates.from_list([7])  # type: ignore[list-item]
 
 
+@pytest.mark.parametrize("text", ["engines.txt", b"engines.txt"])
+def test_a_text_is_no_list(text: Any) -> None:
+    """Its letters are not meant; what reads a file is named."""
+    with pytest.raises(ParamsError, match=r"use Candidates.from_file\(path\)"):
+        Candidates.from_list(text)
+
+
 def test_candidates_are_normalised_before_they_are_compared(tmp_path: Path) -> None:
     """What a device would send alike is one candidate."""
     candidates = from_bytes(tmp_path, "Straße\nSTRASSE\nother\n".encode(), "casefold")
@@ -107,14 +114,16 @@ def test_candidates_are_normalised_before_they_are_compared(tmp_path: Path) -> N
 
 
 def test_cells_are_those_of_the_hashed_strings() -> None:
-    """Blocks of cells join to the whole; digests are computed once."""
+    """Blocks of cells join to the whole, in any order, and those of a subset are its own."""
     params = Params(k=16, h=2, m=3, f=0.5, p=0.25, q=0.75)
     candidates = Candidates.from_list(["a", "ä", "", "b"])
     expected = digest_strings([b"a", "ä".encode(), b"", b"b"])
-    assert np.array_equal(candidates.digests, expected)
-    assert candidates.digests is candidates.digests
     blocks = [candidates.cells(params, 0, 3), candidates.cells(params, 3, 4)]
     assert np.array_equal(np.concatenate(blocks), bloom_cells(expected, params))
+    assert np.array_equal(candidates.cells(params, 1, 2), blocks[0][1:2])
+    for whole in (candidates, Candidates.from_list(candidates.strings)):
+        some = whole.subset([3, 1]).cells(params, 0, 2)
+        assert np.array_equal(some, bloom_cells(expected[[3, 1]], params))
 
 
 def test_the_repr_is_short() -> None:

@@ -11,11 +11,14 @@ import pytest
 
 from rappor.cli.app import run
 
+BUDGET = "[budget]\ntotal = inf\n"
 ENTRY = """
 [metrics.{name}]
 description = "d"
 owner = "o"
 expires = 2999-12-31
+epoch = "life"
+interval = "none"
 encoding = "bloom"
 k = 8
 h = 1
@@ -34,7 +37,8 @@ def registry(tmp_path: Path) -> str:
     """A file with two metrics alike, and a third whose devices add less noise."""
     path = tmp_path / "metrics.toml"
     names = {"page": 0.75, "page2": 0.75, "loud": 0.95}
-    path.write_text("".join(ENTRY.format(name=name, q=q) for name, q in names.items()))
+    entries = (ENTRY.format(name=name, q=q) for name, q in names.items())
+    path.write_text(BUDGET + "".join(entries))
     return str(path)
 
 
@@ -51,9 +55,9 @@ def test_shipped_encoder_passes(capfd: pytest.CaptureFixture[str]) -> None:
     assert document["trials"] == 2000
     bounds = [check for check in document["checks"] if check["bound"] is not None]
     assert [check["name"] for check in bounds] == [
-        "loss for one report",
-        "loss for 2 reports",
-        "loss for ever",
+        "epsilon_1",
+        "epsilon_2",
+        "epsilon_inf",
     ]
     assert all(0 < check["bound"] <= check["claim"] for check in bounds)
     times = [check for check in document["checks"] if check["name"].startswith("time")]
@@ -69,7 +73,7 @@ def test_a_command_passes_as_it_stands(registry: str, capfd: pytest.CaptureFixtu
     out = capfd.readouterr().out
     unseen = [line for line in out.splitlines() if "not seen" in line]
     assert len(unseen) == 1
-    assert unseen[0].startswith("loss for 2 reports")
+    assert unseen[0].startswith("epsilon_2")
 
 
 def test_a_faulty_command_ends_with_1(registry: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -63,7 +63,7 @@ def test_decode_reads_what_a_collector_answers(shell: Shell, counts: str) -> Non
     for more in ((), ("--registry", "metrics.toml", "--metric", "engine")):
         code, out, err = shell("decode", "counts.json", *words, *more)
         assert (code, out) == (1, "")
-        assert "at least 1 report" in err
+        assert "counts must hold at least 1" in err
 
 
 def test_decode_reads_what_convert_writes(shell: Shell) -> None:
@@ -139,6 +139,9 @@ def test_decode_of_no_reports_is_no_answer(shell: Shell) -> None:
     metric = Registry.load(shell.place / "metrics.toml").metric("engine")
     Counts.zero(metric.params, "engine").save(shell.path("zero.counts"))
     code, out, err = shell.metric("decode", "zero.counts", "--candidates", "engines.txt", "--json")
+    assert (code, out) == (1, "")
+    assert "at least 100 reports, the minimum of engine, got 0" in err
+    code, out, err = shell("decode", "zero.counts", "--candidates", "engines.txt", "--json")
     assert (code, out) == (1, "")
     assert "at least 1 report" in err
 

@@ -60,7 +60,6 @@ def test_encode_takes_flags_and_epochs(shell: Shell) -> None:
     ("words", "reason"),
     [
         (("old", "true"), "expired"),
-        (("theme", "secretcolour"), "one of"),
         (("theme", "dark", "--epoch", "2026"), "quarter"),
         (("engine", "x", "--epoch", "2026"), "epoch"),
         (("engine", "x", "--secret-hex", "zz"), "hex digits"),
@@ -76,4 +75,13 @@ def test_encode_refuses(shell: Shell, words: tuple[str, ...], reason: str) -> No
     assert code == 2
     assert not out
     assert reason in err
-    assert "secretcolour" not in err
+
+
+def test_encode_warns_of_a_value_without_a_place(shell: Shell) -> None:
+    """A text that is no category is reported all the same; the warning does not repeat it."""
+    code, out, err = shell(
+        "encode", "theme", "secretcolour", "--registry", "metrics.toml", "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["bits"] == "000"
+    assert err == "warning: theme has no place for this value, and reports that\n"

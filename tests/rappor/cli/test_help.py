@@ -25,10 +25,15 @@ from rappor.engines.parquet import write_parquet
 from rappor.google import files
 
 REGISTRY = """
+[budget]
+total = inf
+
 [metrics.search_engine]
 description = "Where a typed query goes"
 owner = "search-team@example.org"
 expires = 2999-12-31
+epoch = "life"
+interval = "none"
 encoding = "bloom"
 profile = "balanced"
 candidates = "engines.txt"
@@ -37,6 +42,7 @@ candidates = "engines.txt"
 description = "Light or dark appearance"
 owner = "design@example.org"
 expires = 2999-12-31
+interval = "none"
 encoding = "onehot"
 categories = ["light", "dark", "high contrast"]
 profile = "strict"

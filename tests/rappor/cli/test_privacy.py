@@ -15,15 +15,19 @@ import pytest
 from rappor import Counts, Params
 from rappor.cli.app import run
 from rappor.privacy.changing_values import change_visibility
-from rappor.privacy.loss import belief_bound, epsilon_inf, epsilon_n
 from rappor.privacy.report import assess_params
 from rappor.privacy.shuffling import shuffle
+from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
 
+BUDGET = "[budget]\ntotal = inf\n"
 ENTRY = """
 [metrics.{name}]
 description = "d"
 owner = "o"
 expires = 2999-12-31
+epoch = "{epoch}"
+patterns = {patterns}
+interval = "none"
 encoding = "bloom"
 k = 128
 h = 1
@@ -31,7 +35,6 @@ m = 8
 f = {f}
 p = {p}
 q = 0.75
-{more}
 """
 
 Answer = tuple[int, str, str]
@@ -40,12 +43,12 @@ Answer = tuple[int, str, str]
 @pytest.fixture
 def ask(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
     """Run the command where a registry, and one with changed entries, lie."""
-    life = {"name": "life", "f": 0.5, "p": 0.25, "more": ""}
-    year = {"name": "year", "f": 0.25, "p": 0.25, "more": 'epoch = "year"'}
-    (tmp_path / "r.toml").write_text(ENTRY.format(**life) + ENTRY.format(**year))
+    life = {"name": "life", "f": 0.5, "p": 0.25, "epoch": "life", "patterns": 2}
+    year = {"name": "year", "f": 0.25, "p": 0.25, "epoch": "year", "patterns": 1}
+    (tmp_path / "r.toml").write_text(BUDGET + ENTRY.format(**life) + ENTRY.format(**year))
     changes = ({"p": 0.5}, {"f": 0.125})
     for name, change in zip(("fainter.toml", "redrawn.toml"), changes, strict=True):
-        text = ENTRY.format(**life | change) + ENTRY.format(**year | change)
+        text = BUDGET + ENTRY.format(**life | change) + ENTRY.format(**year | change)
         (tmp_path / name).write_text(text)
 
     def answer(*words: str) -> Answer:
@@ -88,7 +91,8 @@ def test_json_holds_what_the_library_says(ask: Callable[..., Answer]) -> None:
     seen = change_visibility(LIFE, 1, 1)
     row = {"reports": 2, "accounted": seen.claim, "worst": seen.worst, "mean": seen.mean}
     assert report["value_changes"][0] == row
-    assert report["promise"].startswith("Promise, for life")
+    assert report["promise"].startswith("Promise: in its whole life")
+    assert "up to 2 values" in report["promise"]
     assert report["linkability"]["cohort_bits"] == 3
     assert report["linkability"]["reports_to_recover"] == 51
     person = report["account"]
@@ -99,9 +103,9 @@ def test_json_holds_what_the_library_says(ask: Callable[..., Answer]) -> None:
 
 
 def test_epochs_have_the_other_promise(ask: Callable[..., Answer]) -> None:
-    """There is nothing to tell about a change that waits for the next epoch."""
+    """There is nothing to tell about a change where a device keeps to one value an epoch."""
     report = report_of(ask("year", "--registry", "r.toml", "--values", "4", "--json"))
-    assert report["promise"].startswith("Promise, by epoch")
+    assert report["promise"].startswith("Promise: in each year")
     assert report["value_changes"] == []
     assert report["account"]["metrics"][1]["epsilon_inf"] == 4 * epsilon_inf(YEAR)
 

@@ -144,7 +144,7 @@ def test_listed_bits_are_set(k: int) -> None:
 def test_cells_gather_the_devices_that_set_them() -> None:
     """Each device counts once at each distinct bit of its string in its cohort."""
     params = Params(k=5, h=3, m=4, f=0.5, p=0.25, q=0.75)
-    digests = np.random.default_rng(2).integers(0, 2**63, (30, 2), dtype=np.uint64)
+    digests = np.random.default_rng(2).integers(0, 2**32, (30, 4), dtype=np.uint32)
     devices = np.random.default_rng(3).integers(0, 100, (30, 4))
     expected = np.zeros((4, 5), dtype=np.int64)
     cells = bloom_cells(digests, params)

@@ -280,6 +280,7 @@ def test_command_line_decodes_and_converts(
     assert run(["decode", counts, "--format", "google"]) == 2
     ours, back = str(tmp_path / "ours.counts"), str(tmp_path / "back.csv")
     assert run(["convert", counts, "--params", params, "--out", ours]) == 0
+    assert Counts.load(ours) == files.read_counts(counts, files.read_params(params))
     again = str(tmp_path / "params.csv")
     assert run(["convert", ours, "--params", again, "--out", back]) == 0
     assert files.read_counts(back, files.read_params(again)) == Counts.load(ours)

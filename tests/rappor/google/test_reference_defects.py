@@ -59,7 +59,15 @@ def expected_counts(params: Params, shares: dict[str, float]) -> Counts:
 
 def metric(name: str, params: Params = SMALL) -> Metric:
     expires = datetime.date(2030, 1, 1)
-    return Metric(name=name, params=params, description="d", owner="o", expires=expires)
+    return Metric(
+        name=name,
+        params=params,
+        description="d",
+        owner="o",
+        expires=expires,
+        epoch="life",
+        interval="none",
+    )
 
 
 def coins_of(u: int) -> Callable[[int], Sequence[int]]:

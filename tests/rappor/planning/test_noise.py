@@ -29,7 +29,7 @@ ROUNDING = 1e-5
 """Part of the variance that 32-bit thresholds may cost at losses above 0.05."""
 
 
-def crowded_variance(params: Params) -> float:
+def filled_variance(params: Params) -> float:
     """Return the variance for each report at the mean level of a bit."""
     gap = params.q_star - params.p_star
     mean = params.p_star + gap * params.density
@@ -43,11 +43,11 @@ losses = st.tuples(st.floats(1e-3, 40), st.floats(0, 4)).map(
 
 @given(losses, st.sampled_from([1, 1, 2, 3, 16]), st.booleans(), st.booleans())
 def test_no_loss_is_exceeded(
-    pair: tuple[float, float], h: int, symmetric: bool, crowded: bool
+    pair: tuple[float, float], h: int, symmetric: bool, filled: bool
 ) -> None:
     """After rounding to 32 bits both losses are at most what was asked, and hardly less."""
     one, inf = pair
-    params = choose_noise(one, inf, k=32, h=h, symmetric=symmetric, crowded=crowded)
+    params = choose_noise(one, inf, k=32, h=h, symmetric=symmetric, filled=filled)
     assert epsilon_1(params) <= one
     assert epsilon_inf(params) <= inf * (1 + 1e-15)
     if one < 10 * h and inf < 20 * h:  # beyond, 32-bit coins end
@@ -65,9 +65,9 @@ def test_no_design_of_the_same_privacy_is_better(f: float, p: float, up: float, 
     assume(0.05 <= one <= inf <= 40)
     best = choose_noise(one, inf, h=h)
     assert rare_variance(best) <= rare_variance(other) * (1 + ROUNDING)
-    crowded = choose_noise(one, inf, h=h, crowded=True)
-    assert crowded_variance(crowded) <= crowded_variance(other) * (1 + ROUNDING)
-    assert crowded_variance(crowded) <= crowded_variance(best) * (1 + ROUNDING)
+    filled = choose_noise(one, inf, h=h, filled=True)
+    assert filled_variance(filled) <= filled_variance(other) * (1 + ROUNDING)
+    assert filled_variance(filled) <= filled_variance(best) * (1 + ROUNDING)
 
 
 @given(losses)

@@ -230,7 +230,7 @@ def test_reports_for_a_share_detect_it_and_fewer_do_not(share: float, correction
 
 
 def test_report_size_is_limited_on_request() -> None:
-    """A byte or two, and the noise is then chosen for a crowded report."""
+    """A byte or two, and the noise is then chosen for a filled report."""
     free = plan(1000, epsilon_1=2, epsilon_inf=4, reports=1_000_000)
     for most in (1, 2, 3, 16):
         planned = plan(1000, epsilon_1=2, epsilon_inf=4, reports=1_000_000, max_bytes=most)
@@ -246,7 +246,7 @@ def test_a_limited_report_is_filled() -> None:
     planned = plan(1000, epsilon_1=2, epsilon_inf=4, reports=1_000_000, max_bytes=3)
     assert planned.params.k == 24
     for k in (16, 23):
-        fewer = choose_noise(2, 4, k=k, m=planned.params.m, crowded=True)
+        fewer = choose_noise(2, 4, k=k, m=planned.params.m, filled=True)
         assert assess_excess(fewer) > planned.excess
 
 
@@ -339,6 +339,16 @@ def test_too_few_reports_detect_nothing() -> None:
     planned = plan(100, epsilon_1=0.5, epsilon_inf=1, reports=5)
     assert planned.share is None
     assert planned.to_dict()["share"] is None
+
+
+def test_a_plan_keeps_its_budget_and_tells_its_losses() -> None:
+    """The parameters lose at most the budget; JSON has both under the same names."""
+    planned = plan(100, epsilon_1=1.5, epsilon_inf=3, reports=1e5)
+    document = planned.to_dict()
+    assert document["budget"] == {"epsilon_1": 1.5, "epsilon_inf": 3}
+    assert document["epsilon_1"] == planned.epsilon_1 == epsilon_1(planned.params) <= 1.5
+    assert document["epsilon_inf"] == planned.epsilon_inf == epsilon_inf(planned.params) <= 3
+    assert document["reports"] == 100_000
 
 
 def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

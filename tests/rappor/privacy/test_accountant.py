@@ -17,7 +17,7 @@ from rappor.errors import ParamsError
 from rappor.planning.changed_params import decode_together, joint_error
 from rappor.privacy.accountant import account
 from rappor.privacy.changing_params import change_cost
-from rappor.privacy.loss import epsilon_inf, epsilon_n
+from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.protocol.params import ONE, Params
 from rappor.registry.metric import Metric
 
@@ -27,7 +27,7 @@ FAINTER = Params(k=1, encoding="boolean", f=0.3, p=0.375, q=0.5)
 REDRAWN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
 
 
-def named(name: str, params: Params, epoch: str | None = None) -> Metric:
+def named(name: str, params: Params, epoch: str = "life") -> Metric:
     return Metric(
         name=name,
         params=params,
@@ -35,6 +35,7 @@ def named(name: str, params: Params, epoch: str | None = None) -> Metric:
         owner="o",
         expires=datetime.date(2999, 1, 1),
         epoch=epoch,
+        interval="none",
     )
 
 
@@ -44,7 +45,7 @@ def test_losses_add_over_metrics_values_and_people() -> None:
     each = [epsilon_n(BALANCED, 5), epsilon_n(STRICT, 5)]
     assert [item.each for item in total.items] == each
     assert [item.epsilon for item in total.items] == [3 * x for x in each]
-    assert [item.epoch for item in total.items] == [None, "year"]
+    assert [item.epoch for item in total.items] == ["life", "year"]
     assert total.epsilon == 3 * sum(each)
     assert total.of_group(4) == 12 * sum(each)
 

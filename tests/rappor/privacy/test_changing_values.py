@@ -13,7 +13,7 @@ from enumeration import Distribution, histories_of
 
 from rappor.errors import ParamsError
 from rappor.privacy.changing_values import change_visibility, history_loss
-from rappor.privacy.loss import epsilon_inf, epsilon_n
+from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
 
 NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
@@ -56,8 +56,9 @@ def patterns_of(params: Params) -> list[int]:
     """Return every pattern of bits that some value sets."""
     if params.encoding in ("boolean", "flags"):
         return list(range(2**params.k))
-    most = params.h if params.encoding == "bloom" else 1
-    return [x for x in range(1, 2**params.k) if x.bit_count() <= most]
+    if params.encoding == "bloom":
+        return [x for x in range(1, 2**params.k) if x.bit_count() <= params.h]
+    return [0, *(1 << i for i in range(params.k))]  # a value that fits nowhere sets none
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ def make(params: Params, **changes: Any) -> Metric:
         "description": "Home pages",
         "owner": "browser team",
         "expires": DAY,
+        "epoch": "life",
+        "interval": "none",
     }
     return Metric(**fields | changes)
 

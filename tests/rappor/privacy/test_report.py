@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import math
 import subprocess
 import sys
 
@@ -14,14 +15,16 @@ from rappor.privacy.accountant import account
 from rappor.privacy.changing_params import change_cost
 from rappor.privacy.changing_values import change_visibility
 from rappor.privacy.linkability import cohort_bits, link_score, reports_to_recover
-from rappor.privacy.loss import belief_bound, epsilon_inf, epsilon_n
 from rappor.privacy.report import Batch, Usage, assess, assess_losses, assess_params
 from rappor.privacy.shuffling import likely_smallest_cohort, shuffle
+from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
 
 BALANCED = Params.profile("balanced")
 
 
-def metric(name: str = "page", *, params: Params = BALANCED, epoch: str | None = None) -> Metric:
+def metric(
+    name: str = "page", *, params: Params = BALANCED, epoch: str = "life", patterns: int = 1
+) -> Metric:
     """Return a metric that never expires."""
     return Metric(
         name=name,
@@ -30,6 +33,7 @@ def metric(name: str = "page", *, params: Params = BALANCED, epoch: str | None =
         owner="o",
         expires=datetime.date.max,
         epoch=epoch,
+        patterns=patterns,
     )
 
 
@@ -47,10 +51,10 @@ def test_losses_are_the_librarys_and_any_number_is_last() -> None:
 
 
 def test_parameters_alone_have_no_metric() -> None:
-    """What depends on a metric is None; all else is the same as for a metric without epochs."""
+    """What depends on a metric is None; all else is the same as for a metric of many patterns."""
     report = assess_params(BALANCED)
     assert (report.metric, report.promise, report.account, report.change) == (None,) * 4
-    of_metric = assess(metric())
+    of_metric = assess(metric(patterns=2))
     assert report == dataclasses.replace(of_metric, metric=None, promise=None)
     assert of_metric.metric == "page"
     assert (report.epsilon_1, report.epsilon_inf) == (
@@ -59,9 +63,9 @@ def test_parameters_alone_have_no_metric() -> None:
     )
 
 
-def test_epochs_hide_a_change() -> None:
-    """Where a value waits for the next epoch, nothing about its change is visible."""
-    changes = assess(metric()).value_changes
+def test_one_pattern_hides_a_change() -> None:
+    """A device that keeps to its first value shows nothing of a change, in any epoch."""
+    changes = assess(metric(patterns=2)).value_changes
     seen = change_visibility(BALANCED, 1, 1)
     assert (changes[0].accounted, changes[0].worst, changes[0].mean) == (
         seen.claim,
@@ -69,10 +73,12 @@ def test_epochs_hide_a_change() -> None:
         seen.mean,
     )
     assert [change.reports for change in changes] == [2, 4, 10, 40]
-    by_epoch = assess(metric(epoch="month"))
-    assert by_epoch.value_changes == ()
-    assert by_epoch.promise is not None
-    assert "month" in by_epoch.promise
+    assert assess(metric(epoch="month", patterns=2)).value_changes == changes
+    assert assess(metric()).value_changes == ()
+    by_month = assess(metric(epoch="month"))
+    assert by_month.value_changes == ()
+    assert by_month.promise is not None
+    assert "month" in by_month.promise
 
 
 def test_a_batch_is_bounded_inside_its_smallest_cohort() -> None:
@@ -119,13 +125,13 @@ def test_links_are_those_of_one_device() -> None:
 
 def test_an_account_adds_a_registry_up() -> None:
     """Each metric after some reports and after any number; the group counts its people."""
-    registry = Registry([metric("a"), metric("b", epoch="year")])
+    registry = Registry([metric("a"), metric("b", epoch="year")], total=math.inf)
     usage = Usage(values=3, reports=5, group=4)
     person = assess(registry["a"], registry=registry, usage=usage).account
     assert person is not None
     some = account(registry.values(), values=3, reports=5)
     every = account(registry.values(), values=3)
-    assert [(each.metric, each.epoch) for each in person.metrics] == [("a", None), ("b", "year")]
+    assert [(each.metric, each.epoch) for each in person.metrics] == [("a", "life"), ("b", "year")]
     assert [each.epsilon for each in person.metrics] == [item.epsilon for item in some.items]
     assert (person.epsilon, person.epsilon_inf) == (some.epsilon, every.epsilon)
     assert (person.group_epsilon, person.group_epsilon_inf) == (
@@ -156,7 +162,7 @@ def test_a_change_of_the_entry_is_priced(
         old.epoch,
         new.epoch,
     )
-    for_life = old.epoch is None and new.epoch is None
+    for_life = old.epoch == new.epoch == "life"
     cost = change_cost(old.params, new.params, before=7, after=7, for_life=for_life)
     assert (change.epsilon, change.epsilon_inf) == (cost.epsilon, cost.epsilon_inf)
 
@@ -166,7 +172,7 @@ def test_numbers_outside_their_range_are_refused() -> None:
     for bad in ({"devices": 0}, {"devices": 1.5}, {"delta": 0.0}, {"delta": float("nan")}):
         with pytest.raises(ParamsError, match=f"{next(iter(bad))} must be"):
             Batch(**bad)
-    registry = Registry([metric()])
+    registry = Registry([metric()], total=math.inf)
     for usage, name in (
         (Usage(values=0), "values"),
         (Usage(reports=0), "reports"),

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rappor.errors import ParamsError
-from rappor.privacy.loss import epsilon_1
 from rappor.privacy.shuffling import likely_smallest_cohort, local_for, shuffle
+from rappor.protocol.loss import epsilon_1
 from rappor.protocol.params import Params
 
 DELTA = 1e-6

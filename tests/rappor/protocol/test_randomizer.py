@@ -35,6 +35,8 @@ METRIC = Metric(
     description="Home pages",
     owner="team",
     expires=datetime.date(2030, 1, 1),
+    epoch="life",
+    interval="none",
 )
 
 
@@ -87,19 +89,36 @@ def test_expand_yields_up_to_its_limit() -> None:
 def test_a_secret_has_exactly_32_bytes(secret: Any) -> None:
     """The refusal does not show it."""
     with pytest.raises(ParamsError, match="secret must be exactly 32 bytes") as caught:
-        cohort(secret, "page", 8)
+        cohort(secret, "page", "", PARAMS)
     assert "sss" not in str(caught.value)
     with pytest.raises(ParamsError, match="secret must be exactly 32 bytes"):
         permanent(secret, "page", "", PARAMS, b"\0\0")
 
 
+LARGE: dict[str, Any] = {"k": 128, "h": 2, "m": 8, "f": 0.5, "p": 0.25, "q": 0.75}
+
+
 @pytest.mark.parametrize("m", [1, 2, 100, 65536])
 def test_a_cohort_scales_four_bytes(m: int) -> None:
-    """Little-endian, times m, upper half; another metric has another one."""
-    info = b"rappor/1/cohort\0page\x01"
+    """Little-endian, times m, upper half, of a block that the whole scope enters."""
+    params = Params(**LARGE | {"m": m})
+    info = f"rappor/1/cohort\0page\x002026\0{params.permanent_fingerprint}\x01".encode()
     u = int.from_bytes(hmac.digest(SECRET, info, hashlib.sha256)[:4], "little")
-    assert cohort(SECRET, "page", m) == u * m // 2**32
-    assert cohort(SECRET, "page", 65536) != cohort(SECRET, "pages", 65536)
+    assert cohort(SECRET, "page", "2026", params) == u * m // 2**32
+
+
+def test_a_cohort_links_nothing() -> None:
+    """Another metric, epoch or permanent response has another one; other p and q have not."""
+    params = Params(**LARGE | {"m": 65536})
+    first = cohort(SECRET, "page", "2026", params)
+    assert cohort(SECRET, "page", "2026", Params(**LARGE | {"m": 65536, "q": 0.8})) == first
+    others = [
+        cohort(SECRET, "pages", "2026", params),
+        cohort(SECRET, "page", "2027", params),
+        cohort(SECRET, "page", "2026", Params(**LARGE | {"m": 65536, "k": 127})),
+        cohort(SECRET, "page", "2026", Params(**LARGE | {"m": 65536, "part": "whole"})),
+    ]
+    assert len({first, *others}) == 5
 
 
 def test_cohorts_are_even_over_devices() -> None:
@@ -108,7 +127,7 @@ def test_cohorts_are_even_over_devices() -> None:
     A cohort that is 1.5 times too likely passes as rarely.
     """
     n = 20_000
-    drawn = [cohort(i.to_bytes(32), "page", 8) for i in range(n)]
+    drawn = [cohort(i.to_bytes(32), "page", "", Params(**LARGE)) for i in range(n)]
     bound = math.sqrt(n * math.log(2 * 8 / 1e-9) / 2)
     assert 2 * bound < 0.5 * n / 8
     assert all(abs(drawn.count(j) - n / 8) < bound for j in range(8))
@@ -162,18 +181,16 @@ def test_a_coin_too_few_is_an_error(response: Any) -> None:
 def test_permanent_coins_come_from_all_that_they_depend_on() -> None:
     """The info string of the protocol, four bytes a bit, little-endian."""
     bits = b"\x21\x08"
-    info = b"rappor/1/permanent\0page\x002026-Q4\x001073741824\0" + bits
+    head = f"rappor/1/permanent\0page\x002026-Q4\0{PARAMS.permanent_fingerprint}\0"
+    info = head.encode() + bits
     stream = expand(SECRET, info, 48)
     coins = [int.from_bytes(stream[i : i + 4], "little") for i in range(0, 48, 4)]
     expected = permanent_response(bits, PARAMS, falls(*coins))
     assert permanent(SECRET, "page", "2026-Q4", PARAMS, bits) == expected
 
 
-LARGE: dict[str, Any] = {"k": 128, "h": 2, "m": 8, "f": 0.5, "p": 0.25, "q": 0.75}
-
-
 def test_a_permanent_response_is_permanent() -> None:
-    """The same for ever under other p and q, another one for anything else."""
+    """Always the same, under other p and q too; another one for anything else."""
     params, bits = Params(**LARGE), bytes(16)
     first = permanent(SECRET, "page", "", params, bits)
     assert permanent(SECRET, "page", "", params, bits) == first
@@ -183,9 +200,13 @@ def test_a_permanent_response_is_permanent() -> None:
         permanent(SECRET, "pages", "", params, bits),
         permanent(SECRET, "page", "2026", params, bits),
         permanent(SECRET, "page", "", Params(**LARGE | {"f": 0.5000001}), bits),
+        permanent(SECRET, "page", "", Params(**LARGE | {"h": 1}), bits),
+        permanent(SECRET, "page", "", Params(**LARGE | {"m": 7}), bits),
+        permanent(SECRET, "page", "", Params(**LARGE | {"normalize": "nfc"}), bits),
+        permanent(SECRET, "page", "", Params(**LARGE | {"part": "prefix:3"}), bits),
         permanent(SECRET, "page", "", params, b"\1" + bytes(15)),
     ]
-    assert len({first, *others}) == 6
+    assert len({first, *others}) == 10
 
 
 def test_system_coins_are_32_bit_and_fresh() -> None:
@@ -203,7 +224,7 @@ def test_a_value_goes_the_whole_way() -> None:
     """Cohort, bits, permanent response and report are those of the single steps."""
     coins = falls(*range(0, 12 * 2**28, 2**28))
     encoded = encode_value(SECRET, METRIC, "example.com", coins=coins)
-    own = cohort(SECRET, "page", 8)
+    own = cohort(SECRET, "page", "", PARAMS)
     bits = encoder(PARAMS).encode("example.com", own)
     memoised = permanent(SECRET, "page", "", PARAMS, bits)
     assert (encoded.cohort, encoded.bits, encoded.permanent) == (own, bits, memoised)
@@ -220,6 +241,8 @@ def test_only_the_report_is_drawn_anew() -> None:
         description="a",
         owner="b",
         expires=datetime.date(2030, 1, 1),
+        epoch="life",
+        interval="none",
     )
     one, two = (encode_value(SECRET, metric, "a") for _ in range(2))
     assert (one.bits, one.permanent) == (two.bits, two.permanent)
@@ -261,12 +284,13 @@ def test_a_value_goes_the_whole_way_in_an_epoch(kind: str, epoch: str) -> None:
         owner="b",
         expires=datetime.date(2030, 1, 1),
         epoch=kind,
+        interval="none",
     )
     secrets = [bytes([i]) * 32 for i in range(16)]
-    assert len({cohort(secret, "page", 8) for secret in secrets}) > 1
+    assert len({cohort(secret, "page", epoch, params) for secret in secrets}) > 1
     for secret in secrets:
         encoded = encode_value(secret, metric, "example.com", epoch=epoch)
-        own = cohort(secret, "page", 8)
+        own = cohort(secret, "page", epoch, params)
         bits = encoder(params).encode("example.com", own)
         assert (encoded.cohort, encoded.report.cohort, encoded.bits) == (own, own, bits)
         assert encoded.permanent == permanent(secret, "page", epoch, params, bits)

@@ -23,8 +23,8 @@ from enumeration import (
     permanent_of,
 )
 
-from rappor.privacy.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.encodings import encoder
+from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import ONE, Params
 from rappor.protocol.randomizer import instantaneous_response, permanent_response
 

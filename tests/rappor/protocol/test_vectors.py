@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from functools import partial
 from typing import Any
@@ -14,7 +15,8 @@ from places import VECTORS
 from rappor import Params, Report, ReportError, Upload, encoder, parse_upload
 from rappor.candidates.hashing import bloom_cells, digest_strings
 from rappor.protocol.encodings import parse_value
-from rappor.protocol.randomizer import cohort, instantaneous_response, permanent
+from rappor.protocol.parts import Part, choose_part
+from rappor.protocol.randomizer import cohort, instantaneous_response, part_coin, permanent
 
 FOLDER = VECTORS
 
@@ -54,9 +56,10 @@ def test_files_are_what_the_script_writes() -> None:
 
 def test_reference_hash_knows_published_digests() -> None:
     """The second implementation's MurmurHash3 gives the digests of mmh3's own documentation."""
-    assert reference.murmur3_x64_128(b"") == (0, 0)
-    # mmh3.hash64("foo"), printed there as signed integers.
-    assert reference.murmur3_x64_128(b"foo") == (-2129773440516405919 % 2**64, 9128664383759220103)
+    assert reference.murmur3_x86_32(b"", 0) == 0
+    # mmh3.hash("foo"), printed there as a signed integer; with seed 42 unsigned.
+    assert reference.murmur3_x86_32(b"foo", 0) == -156908512 % 2**32
+    assert reference.murmur3_x86_32(b"foo", 42) == -1322301282 % 2**32
 
 
 def test_bloom_bits_on_the_device() -> None:
@@ -79,9 +82,28 @@ def test_bloom_bits_in_bulk() -> None:
 
 
 def test_cohorts() -> None:
-    """Every secret falls into the stated cohort of every metric."""
+    """Every secret falls into the stated cohort of every scope."""
     for row in load("cohort"):
-        assert cohort(bytes.fromhex(row["secret"]), row["metric"], row["m"]) == row["cohort"]
+        params = params_of_document(row["params"])
+        secret = bytes.fromhex(row["secret"])
+        assert cohort(secret, row["metric"], row["epoch"], params) == row["cohort"]
+
+
+def test_parts() -> None:
+    """Every secret answers for the stated part, whose bits and fingerprint are its own."""
+    seen = set()
+    for row in load("part"):
+        base, secret = params_of_document(row["params"]), bytes.fromhex(row["secret"])
+        parts = [Part(name, share) for name, share in row["parts"]]
+        name = choose_part(parts, part_coin(secret, row["metric"], row["epoch"], base))
+        assert name == row["part"]
+        own = dataclasses.replace(base, part=name, insecure=True)
+        assert own.fingerprint == row["fingerprint"]
+        here = cohort(secret, row["metric"], row["epoch"], own)
+        assert here == row["cohort"]
+        assert encoder(own).encode(row["value"], here).hex() == row["bits"]
+        seen.add(name)
+    assert seen == {"prefix:2", "prefix:5", "whole"}
 
 
 def test_permanent_responses_and_reports() -> None:
@@ -89,7 +111,7 @@ def test_permanent_responses_and_reports() -> None:
     for row in load("response"):
         params = params_of(row, encoding=row["encoding"])
         secret = bytes.fromhex(row["secret"])
-        assert cohort(secret, row["metric"], params.m) == row["cohort"]
+        assert cohort(secret, row["metric"], row["epoch"], params) == row["cohort"]
         bits = encoder(params).encode(row["value"], row["cohort"])
         assert bits.hex() == row["bits"]
         memoised = permanent(secret, row["metric"], row["epoch"], params, bits)
@@ -104,6 +126,7 @@ def test_fingerprints() -> None:
     for row in load("fingerprint"):
         params = params_of_document(row["document"], row["categories"])
         assert params.fingerprint == row["fingerprint"]
+        assert params.permanent_fingerprint == row["permanent_fingerprint"]
 
 
 def test_bucket_edges_are_written_as_the_vectors_name_them() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ import pytest
 
 from rappor.errors import FileError, MetricError
 from rappor.protocol.params import Params
-from rappor.registry.metric import Metric, Registry
+from rappor.protocol.parts import Part
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
 
 DAY = datetime.date(2026, 11, 30)
 PARAMS = Params(k=8, h=2, m=4, f=0.5, p=0.25, q=0.75)
 
-HEAD = 'description = "What it is"\nowner = "team"\nexpires = 2026-11-30\n'
+BUDGET = "[budget]\ntotal = inf\n"
+HEAD = 'description = "What it is"\nowner = "team"\nexpires = 2026-11-30\nepoch = "life"\n'
 NOISE = "f = 0.5\np = 0.25\nq = 0.75\n"
 BLOOM = f'{HEAD}encoding = "bloom"\nk = 8\nh = 2\nm = 4\n{NOISE}'
 
@@ -27,35 +31,42 @@ def make(**changes: Any) -> Metric:
         "description": "What it is",
         "owner": "team",
         "expires": DAY,
+        "epoch": "life",
     }
     return Metric(**fields | changes)
 
 
 def one(body: str, name: str = "page") -> Metric:
     """Read a registry of one metric."""
-    return Registry.loads(f"[metrics.{name}]\n{body}").metric(name.strip('"'))
+    return Registry.loads(f"{BUDGET}[metrics.{name}]\n{body}").metric(name.strip('"'))
 
 
 def test_an_entry_of_explicit_letters() -> None:
     """Every key lands in its field; what is left out has its default."""
     metric = one(BLOOM)
     assert metric == make()
-    assert (metric.epoch, metric.candidates, metric.min_reports) == (None, None, 0)
-    assert metric.keep_reports is False
+    assert (metric.epoch, metric.interval, metric.patterns) == ("life", "day", 1)
+    assert (metric.candidates, metric.min_reports, metric.min_cohort) == (None, 100, 10)
+    assert (metric.keep_reports, metric.parts) == (False, ())
     assert metric.fingerprint == PARAMS.fingerprint
 
 
 def test_an_entry_with_everything() -> None:
     """The optional keys."""
-    body = BLOOM.replace("2026-11-30", '"2026-11-30"') + (
-        'epoch = "quarter"\nnormalize = "host"\ncandidates = "pages.txt"\n'
-        "min_reports = 1000\nkeep_reports = true\ninsecure = true\n"
+    body = BLOOM.replace("2026-11-30", '"2026-11-30"').replace('"life"', '"quarter"') + (
+        'interval = "week"\nnormalize = "strip"\ncandidates = "pages.txt"\npatterns = 3\n'
+        "min_reports = 1000\nmin_cohort = 20\nkeep_reports = true\ninsecure = true\n"
+        'parts = [{name = "prefix:2", share = 0.5}, {name = "whole"}]\n'
     )
     assert one(body.replace("f = 0.5", "f = 0").replace("p = 0.25", "p = 0")) == make(
-        params=Params(k=8, h=2, m=4, f=0, p=0, q=0.75, normalize="host", insecure=True),
+        params=Params(k=8, h=2, m=4, f=0, p=0, q=0.75, normalize="strip", insecure=True),
         epoch="quarter",
+        interval="week",
+        patterns=3,
+        parts=(Part("prefix:2", 0.5), Part("whole")),
         candidates="pages.txt",
         min_reports=1000,
+        min_cohort=20,
         keep_reports=True,
     )
 
@@ -103,7 +114,7 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
     [
         *(
             (BLOOM.replace(f"{key} =", "#"), rf"{key} must be given")
-            for key in ("description", "owner", "expires", "encoding", "k", "f", "p", "q")
+            for key in ("description", "owner", "expires", "encoding", "epoch", "k", "f", "p", "q")
         ),
         (BLOOM.replace('"What it is"', '" "'), "description must be a non-empty text, got ' '"),
         (BLOOM.replace('"What it is"', "3"), "description must be a non-empty text, got 3"),
@@ -156,14 +167,37 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
         (BUCKETS + "edges = [2, 1]", "edges must increase"),
         (BUCKETS + "edges = [1, 1.0]", "edges must be distinct, got '1' twice"),
         (BUCKETS + "edges = []", "edges must number at least 1, got 0"),
-        (BLOOM + 'epoch = "week"', "epoch must be absent or one of year, quarter, month, got 'we"),
-        (BLOOM + "epoch = 1", "epoch must be absent or one of year, quarter, month, got 1"),
-        (BLOOM + "epoch = []", "epoch must be absent or one of year, quarter, month, got"),
+        (
+            BLOOM.replace('epoch = "life"\n', ""),
+            'epoch must be given; add a line epoch = "quarter"',
+        ),
+        (BLOOM.replace('"life"', '"week"'), "epoch must be one of life, year, quarter, month, got"),
+        (BLOOM.replace('"life"', "1"), "epoch must be one of life, year, quarter, month, got 1"),
+        (BLOOM.replace('"life"', "[]"), r"epoch must be one of life, .*, got \[\]"),
+        (BLOOM + 'interval = "year"', "interval must be one of none, hour, day, week, got 'year'"),
+        (BLOOM + "interval = false", "interval must be one of none, hour, day, week, got False"),
+        (BLOOM + "patterns = 0", "patterns must be an integer of at least 1, got 0"),
+        (BLOOM + "patterns = true", "patterns must be an integer of at least 1, got True"),
+        (
+            BLOOM + 'patterns = 2\nnormalize = "host"',
+            "patterns must be 1 with normalize = 'host', got 2: an update",
+        ),
+        (BLOOM + 'parts = "whole"', "parts must be a list of {name = ..., share = ...}, got 'who"),
+        (BLOOM + "parts = [3]", "parts must be a list of {name = ..., share = ...}, got"),
+        (BLOOM + "parts = [{share = 1}]", "parts must be a list of {name = ..., share = ...}"),
+        (BLOOM + 'parts = [{name = "whole"}]', "parts must be one prefix or more, and then whole"),
+        (BLOOM + 'parts = [{name = "prefix:0", share = 0.1}]', "a part must be prefix:N with N in"),
+        (
+            f'{HEAD}encoding = "boolean"\n{NOISE}'
+            'parts = [{name = "prefix:1", share = 0.5}, {name = "whole"}]',
+            "part must be absent for encoding boolean",
+        ),
         (BLOOM + "candidates = 3", "candidates must be a non-empty text, got 3"),
         (BLOOM + 'candidates = ""', "candidates must be a non-empty text, got ''"),
         (BLOOM + "min_reports = -1", "min_reports must be an integer of at least 0, got -1"),
         (BLOOM + "min_reports = true", "min_reports must be an integer of at least 0, got True"),
         (BLOOM + "min_reports = 1.5", "min_reports must be an integer of at least 0, got 1.5"),
+        (BLOOM + "min_cohort = 0", "min_cohort must be an integer of at least 1, got 0"),
         (BLOOM + "keep_reports = 1", "keep_reports must be true or false, got 1"),
         (BLOOM + 'epoc = "year"', "unknown key 'epoc'; did you mean 'epoch'"),
         (BLOOM + "zzz = 1", "unknown key 'zzz'; expected one of description, owner, "),
@@ -192,7 +226,7 @@ def test_bad_names_are_refused(name: str) -> None:
 def test_a_name_with_a_bare_dot_is_explained() -> None:
     """TOML takes it for a table in a table."""
     with pytest.raises(MetricError, match=r"metric 'a': b must not .* \[metrics.\"a.b\"\]"):
-        Registry.loads(f"[metrics.a.b]\n{BLOOM}")
+        Registry.loads(f"{BUDGET}[metrics.a.b]\n{BLOOM}")
 
 
 @pytest.mark.parametrize(
@@ -203,7 +237,10 @@ def test_a_name_with_a_bare_dot_is_explained() -> None:
         ("metrics = 3", "r.toml: metrics must be at least one table"),
         ("[metrics]\na = 3", r"metric 'a' must be a table \[metrics.NAME\], got 3"),
         ("[metric.a]\nx = 1", "r.toml: unknown key 'metric'; did you mean 'metrics'"),
-        (f"[metrics.a]\n{BLOOM}[other]", "r.toml: unknown key 'other'; expected one of metrics"),
+        (
+            f"[metrics.a]\n{BLOOM}[other]",
+            "r.toml: unknown key 'other'; expected one of budget, metrics",
+        ),
         ("[metrics.a]\n\n[metrics.a]\n", "r.toml, line 3: metric 'a' must be declared once"),
         ('[metrics."a.b"]\n[metrics."a.b"]', "r.toml, line 2: metric 'a.b' must be declared once"),
     ],
@@ -240,12 +277,12 @@ def test_a_bottomless_file_is_refused() -> None:
 def test_a_registry_is_read_from_its_file(tmp_path: Path) -> None:
     """In the file's order."""
     path = tmp_path / "r.toml"
-    path.write_text(f"[metrics.b]\r\n{BLOOM}\r\n[metrics.a]\r\n{BLOOM}", encoding="utf-8")
+    path.write_text(f"{BUDGET}[metrics.b]\r\n{BLOOM}\r\n[metrics.a]\r\n{BLOOM}", encoding="utf-8")
     registry = Registry.load(path)
     assert list(registry) == ["b", "a"]
     assert registry["a"] == make(name="a")
     assert len(registry) == 2
-    assert repr(registry) == "Registry(['b', 'a'])"
+    assert repr(registry) == "Registry(['b', 'a'], total=inf)"
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
@@ -265,7 +302,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 def test_an_unknown_metric_is_refused_with_its_neighbours() -> None:
     """What is spelt nearly so is told, or else all there is."""
-    registry = Registry([make(name="home.page"), make(name="search")])
+    registry = Registry([make(name="home.page"), make(name="search")], total=math.inf)
     assert registry.metric("search").name == "search"
     with pytest.raises(
         MetricError, match=r"unknown metric 'home_page'; did you mean 'home.page'\?"
@@ -280,15 +317,27 @@ def test_an_unknown_metric_is_refused_with_its_neighbours() -> None:
 def test_a_registry_holds_each_name_once() -> None:
     """Also when it is made from metrics."""
     with pytest.raises(MetricError, match="metric 'page' must be declared once"):
-        Registry([make(), make()])
+        Registry([make(), make()], total=math.inf)
 
 
 def test_lookup_wants_metric_and_fingerprint() -> None:
     """What a collector asks before it reads a report."""
-    registry = Registry([make()])
+    registry = Registry([make()], total=math.inf)
     assert registry.lookup("page", PARAMS.fingerprint) == PARAMS
     assert registry.lookup("page", "0" * 16) is None
     assert registry.lookup("pages", PARAMS.fingerprint) is None
+
+
+def test_lookup_knows_the_parts_of_a_metric() -> None:
+    """Each part's own fingerprint, and not that of the metric without parts."""
+    metric = make(parts=(Part("prefix:2", 0.5), Part("whole")))
+    registry = Registry([metric], total=math.inf)
+    for part in ("prefix:2", "whole"):
+        params = Params(k=8, h=2, m=4, f=0.5, p=0.25, q=0.75, part=part)
+        assert metric.part_params(part) == params
+        assert registry.lookup("page", params.fingerprint) == params
+    assert registry.lookup("page", PARAMS.fingerprint) is None
+    assert list(make().accepted) == [PARAMS.fingerprint]
 
 
 def test_the_last_day_is_a_day() -> None:
@@ -311,7 +360,7 @@ def test_the_fields_are_checked_without_a_registry_too() -> None:
 @pytest.mark.parametrize(
     ("epoch", "day", "text"),
     [
-        (None, DAY, ""),
+        ("life", DAY, ""),
         ("year", DAY, "2026"),
         ("year", datetime.date(7, 1, 1), "0007"),
         ("month", DAY, "2026-11"),
@@ -324,7 +373,7 @@ def test_the_fields_are_checked_without_a_registry_too() -> None:
         ),
     ],
 )
-def test_epochs_of_days(epoch: str | None, day: datetime.date, text: str) -> None:
+def test_epochs_of_days(epoch: str, day: datetime.date, text: str) -> None:
     """Each day has one epoch, written as the metric accepts it."""
     metric = make(epoch=epoch)
     assert metric.epoch_at(day) == text
@@ -334,7 +383,7 @@ def test_epochs_of_days(epoch: str | None, day: datetime.date, text: str) -> Non
 @pytest.mark.parametrize(
     ("epoch", "text", "form"),
     [
-        (None, "2026", "empty, for life"),
+        ("life", "2026", "empty, for life"),
         ("year", "", "a year as 2026"),
         ("year", "2026-Q1", "a year as 2026"),
         ("year", "26", "a year as 2026"),
@@ -348,7 +397,7 @@ def test_epochs_of_days(epoch: str | None, day: datetime.date, text: str) -> Non
         ("month", "\u0662026-01", "a month as 2026-11"),
     ],
 )
-def test_other_epochs_are_refused(epoch: str | None, text: str, form: str) -> None:
+def test_other_epochs_are_refused(epoch: str, text: str, form: str) -> None:
     """An epoch in another form would be another permanent response."""
     with pytest.raises(MetricError, match=f"metric 'page': epoch must be {form}, got "):
         make(epoch=epoch).check_epoch(text)

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rappor_server.ingest.accepted_params import Known
 from rappor_server.ingest.validate import Submission, Suspicion, read_upload
+from registries import registry_of
 from scipy import stats
 
-from rappor import Params, Registry
+from rappor import Params
 from rappor.counts.popcounts import FALSE_ALARM, is_suspicious, popcount_range
 from rappor.errors import ReportError
 from rappor.protocol.wire import Report, parse_upload
@@ -132,8 +133,8 @@ def test_digest_and_answer_follow_the_body() -> None:
 def test_older_registries_are_still_taken() -> None:
     """Reports under a former fingerprint count, as long as the metric is still there."""
     before = Params(k=16, m=4, f=0.5, p=0.3, q=0.7)
-    old = Registry([metric_of(params=before), metric_of("gone", before)])
-    new = Registry([metric_of()])
+    old = registry_of(metric_of(params=before), metric_of("gone", before))
+    new = registry_of(metric_of())
     body = upload_of(
         report_of(params=before),
         Report(metric="gone", params=before.fingerprint, cohort=0, bits=b"\x0f\x0f"),
@@ -145,8 +146,8 @@ def test_older_registries_are_still_taken() -> None:
 def test_expiry_of_the_current_registry_counts_for_older_parameters_too() -> None:
     """A metric that has ended has ended for all clients."""
     before = Params(k=16, m=4, f=0.5, p=0.3, q=0.7)
-    old = Registry([metric_of(params=before)])
-    new = Registry([metric_of(expires=TODAY - datetime.timedelta(days=1))])
+    old = registry_of(metric_of(params=before))
+    new = registry_of(metric_of(expires=TODAY - datetime.timedelta(days=1)))
     body = upload_of(report_of(params=before))
     assert statuses(read(body, known=Known(new, [old]))) == ["expired"]
 
@@ -191,7 +192,7 @@ def test_range_of_popcounts_is_exact(params: Params) -> None:
 def test_forged_popcounts_are_treated_as_set(suspicion: Suspicion, status: str) -> None:
     """All ones in 128 bits: refused, set apart, or taken."""
     params = Params.profile("balanced")
-    known = Known(Registry([metric_of(params=params, keep_reports=True)]))
+    known = Known(registry_of(metric_of(params=params, keep_reports=True)))
     report = Report(metric="page", params=params.fingerprint, cohort=0, bits=b"\xff" * 16)
     assert is_suspicious(report.bits, params)
     submission = read(upload_of(report), known=known, suspicion=suspicion)

@@ -7,8 +7,6 @@ true 0. An encoding only says in how many bits, and in which direction, two valu
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import math
 from collections.abc import Mapping
 
@@ -42,7 +40,7 @@ def epsilon_reports(reports: Mapping[Params, int]) -> float:
         raise ParamsError("reports must count at least one parameter set, got none")
     for n in reports.values():
         check_integer("n", n, 1)
-    if len({permanent_part(params) for params in reports}) > 1:
+    if len({params.permanent_fingerprint for params in reports}) > 1:
         raise ParamsError("reports must share a permanent response: only p and q may differ")
     params = next(iter(reports))
     up = sum(n * _log_ratio(each.p, each.q) for each, n in reports.items())
@@ -50,12 +48,6 @@ def epsilon_reports(reports: Mapping[Params, int]) -> float:
     return encoding_of(params).worst_difference(
         _bit_loss(params.f / 2, up), _bit_loss(params.f / 2, down)
     )
-
-
-@functools.lru_cache(maxsize=256)
-def permanent_part(params: Params) -> Params:
-    """Return the parameters without instantaneous noise: what a permanent response depends on."""
-    return dataclasses.replace(params, p=0.0, q=1.0, insecure=True)
 
 
 def epsilon_inf(params: Params) -> float:
@@ -75,8 +67,13 @@ def belief_bound(epsilon: float, prior: float) -> tuple[float, float]:
 
 
 def _log_ratio(low: float, high: float) -> float:
-    """Return ln(low / high) of the chances of an answer, without cancelling where they are near."""
-    return math.log1p((low - high) / high) if low > 0 else -math.inf
+    """Return ln(low / high) of the probabilities of an answer.
+
+    log1p keeps the digits where they are near; far from each other it would lose them.
+    """
+    if low > high / 2:
+        return math.log1p((low - high) / high)
+    return math.log(low / high) if low > 0 else -math.inf
 
 
 def _bit_loss(a: float, log_r: float) -> float:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rappor.errors import ParamsError
-from rappor.privacy.loss import belief_bound, epsilon_1, epsilon_inf, epsilon_n
+from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import PROFILES, Params
 
 

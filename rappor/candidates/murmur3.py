@@ -1,0 +1,66 @@
+"""MurmurHash3_x86_32 of 16 bytes under many seeds, compiled: for lists of many candidates.
+
+Importing this loads the compiler. `rappor.candidates.hashing` computes the same in arrays.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rappor.jit import compiled
+from rappor.protocol.params import Params
+
+
+def bloom_cells(words: NDArray[np.uint32], params: Params) -> NDArray[np.int32]:
+    """Find the cells that each string sets; see `rappor.candidates.hashing.bloom_cells`."""
+    k, h, m = params.k, params.h, params.m
+    cells = np.empty((len(words), m * h), dtype=np.int32)
+    firsts = np.repeat(np.arange(m, dtype=np.int32) * np.int32(k), h)
+    _fill(np.ascontiguousarray(words), np.uint64(k), firsts, cells)
+    if h > 1:
+        _drop_repeats(cells, h)
+    return cells
+
+
+@compiled
+def _fill(
+    words: NDArray[np.uint32], k: np.uint64, firsts: NDArray[np.int32], cells: NDArray[np.int32]
+) -> None:
+    """Hash under one seed after another: a loop that the compiler turns into vectors."""
+    for s in range(words.shape[0]):
+        a, b, c, d = words[s, 0], words[s, 1], words[s, 2], words[s, 3]
+        row = cells[s]
+        for seed in range(len(firsts)):
+            x = np.uint64(_hash(np.uint32(seed), a, b, c, d))
+            row[seed] = firsts[seed] + np.int32(x * k >> np.uint64(32))
+
+
+@compiled
+def _hash(x: np.uint32, a: np.uint32, b: np.uint32, c: np.uint32, d: np.uint32) -> np.uint32:
+    x = _mix(_mix(_mix(_mix(x, a), b), c), d)
+    x ^= np.uint32(16)
+    x ^= x >> np.uint32(16)
+    x = np.uint32(x * np.uint32(0x85EBCA6B))
+    x ^= x >> np.uint32(13)
+    x = np.uint32(x * np.uint32(0xC2B2AE35))
+    return np.uint32(x ^ (x >> np.uint32(16)))
+
+
+@compiled
+def _mix(x: np.uint32, word: np.uint32) -> np.uint32:
+    x ^= word
+    x = np.uint32(np.uint32(x << np.uint32(13)) | (x >> np.uint32(19)))
+    return np.uint32(np.uint32(x * np.uint32(5)) + np.uint32(0xE6546B64))
+
+
+@compiled
+def _drop_repeats(cells: NDArray[np.int32], h: int) -> None:
+    """Write -1 over each cell that an earlier one of its cohort repeats."""
+    for s in range(cells.shape[0]):
+        for first in range(0, cells.shape[1], h):
+            for later in range(first + 1, first + h):
+                for earlier in range(first, later):
+                    if cells[s, earlier] == cells[s, later]:
+                        cells[s, later] = -1
+                        break

@@ -1,0 +1,37 @@
+"""Closing: which bit pattern of a scope each report is drawn from.
+
+A scope answers for so many patterns, one unless the metric says more. The first value whose
+pattern is not admitted closes it: from then on every report, whatever its value, is drawn from
+the permanent response of the scope's last report. Silence would tell that a new value came, and
+drawing among the admitted ones would tell it again and again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+Pattern = TypeVar("Pattern")
+"""What names a bit pattern: the bits themselves, or a keyed hash of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered(Generic[Pattern]):
+    """What a scope has answered for: its patterns, that of the last report, whether it closed.
+
+    `last` is what the next report is drawn from; it is None before the first.
+    """
+
+    admitted: tuple[Pattern, ...] = ()
+    last: Pattern | None = None
+    closed: bool = False
+
+    def with_value(self, pattern: Pattern, *, patterns: int) -> Answered[Pattern]:
+        """Return the state after a value of this pattern; `last` is what its report shows."""
+        if self.closed:
+            return self
+        if pattern in self.admitted:
+            return replace(self, last=pattern)
+        if len(self.admitted) < patterns:
+            return replace(self, admitted=(*self.admitted, pattern), last=pattern)
+        return replace(self, closed=True)

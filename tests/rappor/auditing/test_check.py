@@ -1,0 +1,57 @@
+"""Checks of counts: exact p-values, and a sentence that says what deviates and by how much."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rappor.auditing.check import Case, binomial_check, binomial_p
+
+
+@pytest.mark.parametrize(("n", "probability"), [(1, 0.3), (20, 0.5), (50, 0.01)])
+def test_p_values_are_exact(n: int, probability: float) -> None:
+    """A p-value below any level has at most that probability, summed over all counts."""
+    counts = np.arange(n + 1)
+    distribution, p_values = (
+        stats.binom.pmf(counts, n, probability),
+        binomial_p(counts, np.full(n + 1, n), np.full(n + 1, probability)),
+    )
+    for level in p_values:
+        assert distribution[p_values <= level].sum() <= level * (1 + 1e-12)
+
+
+def test_a_check_says_what_deviates_most() -> None:
+    """The sentence and the numbers are those of the least likely of all counts."""
+    cases = [Case("bit 7 given true 0", 252, 500, 0.5), Case("bit 8 given true 0", 0, 0, 0.5)]
+    check = binomial_check("share of ones", [*cases, Case("bit 119 given true 1", 488, 880, 0.5)])
+    assert check.detail == (
+        "largest deviation of 2 counts: bit 119 given true 1: observed .555, expected .500, n = 880"
+    )
+    assert check.deviation is not None
+    assert check.deviation.observed == 488 / 880
+    assert check.verdict == "pass"
+    both_sides, counts = 2, 2
+    p_value = both_sides * counts * stats.binom.sf(487, 880, 0.5)
+    assert check.p_value == pytest.approx(p_value, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("ones", "n", "words"),
+    [(1, 1, "observed 1.000, expected .500"), (500_300, 10**6, "observed .5003, expected .5000")],
+)
+def test_a_share_has_a_digit_more_than_its_standard_error(ones: int, n: int, words: str) -> None:
+    """Large counts differ in their later digits only."""
+    assert words in binomial_check("share", [Case("ones", ones, n, 0.5)]).detail
+
+
+def test_a_single_count_is_not_the_largest_of_any() -> None:
+    """The sentence says only what was counted."""
+    check = binomial_check("share", [Case("both bits one given true 0", 25, 100, 0.25)])
+    assert check.detail == "both bits one given true 0: observed .250, expected .250, n = 100"
+
+
+def test_nothing_counted_is_not_seen() -> None:
+    """A check whose counts are all empty has no verdict."""
+    check = binomial_check("share", [Case("ones", 0, 0, 0.5)])
+    assert (check.verdict, check.p_value, check.deviation) == ("not seen", None, None)

@@ -1,0 +1,80 @@
+"""The page about the audit: its tables, lists and figures are those of the code; examples run."""
+
+from __future__ import annotations
+
+import doctest
+import re
+
+import pytest
+from audits import SMALL, run_audit
+from places import ROOT
+
+from rappor import Params, epsilon_1, epsilon_inf
+from rappor.auditing import observe, reachable, shift, shipped
+from rappor.auditing.scope import not_examined
+
+FOLDER = ROOT / "rappor" / "auditing"
+DOCUMENT = (FOLDER / "README.md").read_text(encoding="utf-8")
+BALANCED = Params.profile("balanced")
+
+
+def first_cells(heading: str) -> list[str]:
+    """Return the names in the first column of the table with this heading."""
+    table = DOCUMENT.split(heading, maxsplit=1)[1].split("\n\n")[0]
+    return [name for cell in re.findall(r"^\| (`.*?) \|", table, re.M) for name in cell.split(", ")]
+
+
+def test_every_check_is_explained() -> None:
+    """The table names the checks of an audit, in their order."""
+    names = [check.name for check in run_audit(shipped(SMALL), SMALL).checks]
+    assert first_cells("| check | question |") == [f"`{name}`" for name in names]
+
+
+@pytest.mark.parametrize("profile", ["strict", "balanced", "accurate"])
+def test_the_table_of_trials_is_what_can_be_reached(profile: str) -> None:
+    """Both losses, for ten thousand, a hundred thousand and a million devices."""
+    params = Params.profile(profile)
+    for name, n, claim in (
+        ("epsilon_1", 1, epsilon_1(params)),
+        ("epsilon_inf", None, epsilon_inf(params)),
+    ):
+        shares = [reachable(params, n, 10**power) / claim for power in (4, 5, 6)]
+        cells = " | ".join(f"{share:.0%}".replace("%", " %") for share in shares)
+        assert f"| {profile} | {name} | {cells} |" in DOCUMENT
+
+
+def test_what_an_audit_does_not_see_is_listed() -> None:
+    """The list is the one of an audit's record, whole and in order."""
+    part = DOCUMENT.split("## What it cannot see")[1].split("\n## ")[0]
+    listed = re.findall(r"^- (.*)$", part, re.MULTILINE)
+    assert listed == list(not_examined(BALANCED, n_values=16, n_reports=2))
+
+
+def test_figures_of_the_attacks_are_computed() -> None:
+    """What an observer and a forger gain under the profile balanced."""
+    exposure = observe(BALANCED, reports=[50, 1000], devices=2000, seed=1)
+    last = exposure.memoised[-1]
+    assert f"{last.true_bits:.1%}" == "88.1%"
+    assert f"{last.bound:.1%}" == "35.5%"
+    assert 0.06 < last.values < 0.09
+    assert f"{exposure.redrawn[0].true_bits:.1%}" == "99.9%"
+    assert exposure.redrawn[0].values == pytest.approx(exposure.ceiling, abs=0.05)
+    assert f"{shift(BALANCED):.2f}" == "2.31"
+    taken = BALANCED.p_star / (BALANCED.q_star - BALANCED.p_star)
+    assert f"reports from it, under `balanced` {taken:.2f}" in DOCUMENT
+
+
+def test_the_examples_run() -> None:
+    """One after the other, each prints what is written below it."""
+    example = "\n".join(re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL))
+    test = doctest.DocTestParser().get_doctest(example, {}, "auditing", None, None)
+    assert len(test.examples) > 20
+    assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def test_every_module_has_its_room() -> None:
+    """The map names what lies in the folder, and nothing else."""
+    there = {path.name for path in FOLDER.glob("*.py") if not path.name.startswith("__")}
+    named = re.findall(r"^\| `(\S+\.py)` \|", DOCUMENT, re.MULTILINE)
+    assert set(named) == there
+    assert len(named) == len(there)

@@ -1,0 +1,98 @@
+"""A forger of reports: published figures, exact moves, and what the collector's check refuses."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rappor import Counts, Params, ParamsError
+from rappor.auditing import detectable_share, forge, shift
+
+PAPER = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75)
+HOME_PAGES = Params(k=128, h=2, m=32, f=0.75, p=0.5, q=0.75)
+SMALL = Params(k=2, f=0.5, p=0.25, q=0.625)
+
+
+def test_published_figures_of_forging_come_out() -> None:
+    """+3.5 at [EPK14] 5.2, +6.5 at 5.4, where .1 % give an estimate with z = 4.38."""
+    assert shift(PAPER) == pytest.approx(3.5)
+    assert shift(HOME_PAGES) == pytest.approx(6.5)
+    n = 14_000_000
+    share = detectable_share(HOME_PAGES, n, n_candidates=8616)
+    assert share == pytest.approx(0.001, rel=0.01)
+    z = stats.norm.isf(0.05 / 8616)
+    assert round(z * 0.001 / share, 2) == 4.38
+
+
+def test_a_forged_report_moves_a_count_by_exactly_the_formula() -> None:
+    """One report with the bit set, de-biased, in whole numbers: (1 - p*) / (q* - p*)."""
+    params = Params(k=8, f=0.5, p=0.25, q=0.75)
+    one = Counts.from_packed(np.array([[255]], np.uint8), np.array([0]), params)
+    unbiased = (one.ones - params.p_star * one.reports[:, None]) / (params.q_star - params.p_star)
+    assert unbiased == pytest.approx(np.full((1, 8), shift(params)))
+
+
+def test_check_stops_all_ones_and_not_what_looks_honest() -> None:
+    """All ones never pass, matched forgeries do, and those move the decoder by the formula.
+
+    The forged reports' other bits, 5,000 draws each, leave an error below 1 % of the move.
+    """
+    params = Params(k=64, m=16, f=0.238406, p=0.059601, q=0.559601)
+    rows = forge(params, shares=[0.05], n_reports=100_000, runs=2).moved
+    seen = {(row.forgery, row.checked): row for row in rows}
+    formula = 5000 * shift(params)
+    assert all(row.formula == pytest.approx(formula) for row in rows)
+    loud, caught = seen["all ones", False], seen["all ones", True]
+    assert loud.counted == 1
+    assert loud.bits == pytest.approx(formula)
+    assert abs(loud.decoded) < 0.05 * formula  # what lifts all bits alike is no string
+    assert (caught.counted, caught.bits, caught.decoded) == (0, 0, 0)
+    quiet = seen["matched", True]
+    assert quiet.counted > 0.999
+    assert quiet.bits == pytest.approx(formula, rel=1e-3)
+    assert quiet.decoded == pytest.approx(formula, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"shares": [0.0]}, r"share must be a number in \(0, 1\), got 0.0"),
+        ({"shares": [math.nan]}, r"share must be a number in \(0, 1\), got nan"),
+        ({"shares": [1e-9]}, "share must make at least one report of 1,000,000, and not all"),
+        ({"n_reports": 10}, r"n_reports must be an integer in \[1,000, 1,000,000,000\], got 10"),
+        ({"runs": 1}, r"runs must be an integer in \[2, 1,000\], got 1"),
+    ],
+)
+def test_forging_checks_its_ranges(changes: dict[str, object], sentence: str) -> None:
+    """Shares and counts outside their range are refused, each with a sentence."""
+    with pytest.raises(ParamsError, match=sentence):
+        forge(SMALL, **changes)  # type: ignore[arg-type]
+
+
+def test_a_detectable_share_needs_candidates() -> None:
+    """The correction is over at least one of them."""
+    with pytest.raises(ParamsError, match="n_candidates must be an integer of at least 1, got 0"):
+        detectable_share(SMALL, 1000, n_candidates=0)
+
+
+def test_poisoning_holds_what_a_forged_report_is_worth() -> None:
+    """The record has the closed forms beside what was simulated, two rows for each forgery."""
+    poisoned = forge(SMALL, shares=[0.1], n_reports=1000, n_candidates=50, runs=2)
+    assert poisoned.shift == shift(SMALL)
+    assert poisoned.detectable_share == detectable_share(SMALL, 1000, n_candidates=50)
+    assert [(row.forgery, row.checked) for row in poisoned.moved] == [
+        ("all ones", False),
+        ("all ones", True),
+        ("matched", False),
+        ("matched", True),
+    ]
+
+
+def test_other_encodings_have_no_string_to_forge() -> None:
+    """Without hashing every bit is a value, and nothing is decoded."""
+    yes = Params(k=1, f=0.5, p=0.25, q=0.75, encoding="boolean")
+    with pytest.raises(ParamsError, match="encoding must be bloom"):
+        forge(yes)

@@ -1,0 +1,113 @@
+"""The bound of the loss: sound, exactly as often as said, and as tight as trials allow."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from enumeration import Distribution, histories_of, permanent_of
+from scipy import stats
+
+from rappor import Params, epsilon_1, epsilon_inf, epsilon_n
+from rappor.auditing.lower_bound import LEVEL, game_keys, log_ratio_bound, loss_bound, reachable
+from rappor.auditing.pairs import unpack
+
+
+@pytest.mark.parametrize(("h", "n"), [(1, 1), (1, 2), (2, 1)])
+def test_best_rule_of_the_game_reaches_the_loss_exactly(h: int, n: int) -> None:
+    """Over all the ways that coins can fall, the largest right / wrong ratio of any key is e^eps.
+
+    The keys therefore lose nothing, and no rule on them can find more than the truth.
+    """
+    params = Params(k=2 * h, h=h, f=0.5, p=0.25, q=0.625)
+    own = (1 << h) - 1
+    histories = histories_of(bytes([own]), params, n)
+    assert _largest_ratio(histories, params, own, n) == pytest.approx(
+        epsilon_n(params, n), rel=1e-12
+    )
+    permanent = permanent_of(bytes([own]), params)
+    assert _largest_ratio(permanent, params, own, 1) == pytest.approx(
+        epsilon_inf(params), rel=1e-12
+    )
+
+
+def _largest_ratio(distribution: Distribution, params: Params, own: int, n: int) -> float:
+    """Return the log of the largest ratio between right and wrong probabilities of a key."""
+    outcomes = unpack(b"".join(distribution), params)
+    ones = outcomes.reshape(len(distribution), n, params.k).sum(axis=1)
+    mine = np.broadcast_to(unpack(bytes([own]), params), ones.shape)
+    right, wrong = game_keys(ones, mine, ~mine, params, n)
+    sides: dict[int, list[Fraction]] = {}
+    for side, keys in enumerate((right.tolist(), wrong.tolist())):
+        for key, weight in zip(keys, distribution.values(), strict=True):
+            sides.setdefault(key, [Fraction(0), Fraction(0)])[side] += weight
+    return math.log(max(a / b for a, b in sides.values()))
+
+
+@pytest.mark.parametrize("n", [5, 40, 300])
+def test_each_frequency_is_bounded_as_often_as_said(n: int) -> None:
+    """Clopper and Pearson's limits miss with at most half the level, summed exactly."""
+    counts = np.arange(n + 1)
+    level = 0.02
+    alone = np.full(n + 1, n)  # ln of an upper limit of 1 is 0
+    low = np.exp(log_ratio_bound(counts, alone, n, level))
+    sure = log_ratio_bound(np.full(n + 1, n), np.zeros(n + 1, dtype=int), n, level)[0]
+    assert np.isfinite(sure)
+    least_of_all = math.exp(float(log_ratio_bound(alone, alone, n, level)[0]))
+    high = least_of_all / np.exp(log_ratio_bound(alone, counts, n, level))
+    for probability in np.linspace(0.01, 0.99, 99):
+        distribution = stats.binom.pmf(counts, n, probability)
+        assert distribution[low > probability].sum() <= level / 2
+        assert distribution[high < probability].sum() <= level / 2
+
+
+@pytest.mark.parametrize(("h", "n"), [(1, 1), (2, 1), (1, 2)])
+def test_bound_is_above_the_loss_as_rarely_as_said(h: int, n: int) -> None:
+    """The probability is summed over all counts of a correct encoder, for every best rule."""
+    params = Params(k=2 * h, h=h, f=0.5, p=0.25, q=0.625)
+    distribution = histories_of(bytes([(1 << h) - 1]), params, n)
+    outcomes = unpack(b"".join(distribution), params)
+    ones = outcomes.reshape(len(distribution), n, params.k).sum(axis=1)
+    mine = np.broadcast_to(np.arange(params.k) < h, ones.shape)
+    sides: dict[int, list[float]] = {}
+    for side, keys in enumerate(game_keys(ones, mine, ~mine, params, n)):
+        for key, weight in zip(keys.tolist(), distribution.values(), strict=True):
+            sides.setdefault(key, [0.0, 0.0])[side] += float(weight)
+    rules = np.cumsum(sorted(sides.values(), key=lambda pair: -pair[0] / pair[1]), axis=0)
+    tested, level = 60, 0.05
+    counts = np.arange(tested + 1)
+    bounds = log_ratio_bound(counts[:, None], counts[None, :], tested, level)
+    above = (bounds > epsilon_n(params, n)) & (counts[:, None] + counts[None, :] <= tested)
+    assert above.any()
+    for right, wrong in rules:
+        if right + wrong > 1 - 1e-9:  # the rule names somebody always: nothing bounds it
+            continue
+        seen = stats.binom.pmf(counts, tested, right)[:, None]
+        others = stats.binom.pmf(
+            counts[None, :], tested - counts[:, None], wrong / (1 - right)
+        )  # what was named right was not named wrong
+        assert (seen * others)[above].sum() <= level
+
+
+def test_nothing_seen_bounds_nothing() -> None:
+    """Without a right answer the bound is 0, and a certain loss is bounded by the trials alone."""
+    same = np.zeros(1000, dtype=np.int64)
+    assert loss_bound(same, same) == 0
+    certain = loss_bound(same, same + 1)
+    assert certain == pytest.approx(
+        math.log(stats.beta.ppf(LEVEL / 2, 500, 1) / stats.beta.isf(LEVEL / 2, 1, 500))
+    )
+
+
+@pytest.mark.parametrize("h", [1, 2])
+def test_reach_tends_to_the_claim(h: int) -> None:
+    """With ever more trials the bound of a correct encoder tends to all that is claimed."""
+    params = Params(k=8, h=h, f=0.5, p=0.25, q=0.75)
+    for n, claim in ((1, epsilon_1(params)), (3, epsilon_n(params, 3)), (None, None)):
+        limit = epsilon_inf(params) if claim is None else claim
+        assert reachable(params, n, 10**12) == pytest.approx(limit, rel=2e-3)
+        assert reachable(params, n, 10**4) < reachable(params, n, 10**6) < limit
+    assert reachable(params, None, 10**6) > 0.95 * epsilon_inf(params)
+    assert reachable(params, 1, 10**6) > 0.9 * epsilon_1(params)

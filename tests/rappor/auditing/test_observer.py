@@ -1,0 +1,153 @@
+"""An observer of many reports: exact against enumeration, published figures, and the bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from enumeration import histories_of
+
+from rappor import Params, ParamsError, encoder
+from rappor.auditing import observe, permanent_bits_known
+from rappor.privacy.linkability import cohort_bits, link_score, reports_to_recover
+from rappor.protocol.encodings.buckets import edge_text
+
+PAPER = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75)
+BROWSER = Params(k=128, h=2, m=8, f=0.5, p=0.25, q=0.75)
+SMALL = Params(k=2, f=0.5, p=0.25, q=0.625)
+SIGMAS = 6.2  # of a normal distribution: a false alarm once in 1e9
+
+
+@pytest.mark.parametrize(("params", "n"), [(PAPER, 207), (BROWSER, 51)])
+def test_published_figures_of_averaging_come_out(params: Params, n: int) -> None:
+    """All 128 permanent bits are known with 99 % after 207 reports, or 51."""
+    assert permanent_bits_known(params, n) ** 128 >= 0.99
+    assert permanent_bits_known(params, n - 1) ** 128 < 0.99
+    assert reports_to_recover(params) == n
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_bits_recovered_are_those_of_all_histories(n: int) -> None:
+    """Over every way that coins can fall, the likelier truth of a bit is right this often."""
+    kept = observe(SMALL, reports=[n], devices=10, candidates=2).memoised[0]
+    distributions = []
+    for truth in (0, 1):
+        ones = [Fraction(0)] * (n + 1)
+        for history, probability in histories_of(bytes([truth]), SMALL, n).items():
+            ones[sum(report & 1 for report in history)] += probability
+        distributions.append(ones)
+    right = sum(max(zero, one) for zero, one in zip(*distributions, strict=True)) / 2
+    assert kept.true_bits == pytest.approx(float(right), rel=1e-12)
+
+
+def test_without_noise_on_reports_the_permanent_response_is_all_there_is() -> None:
+    """With p = 0 and q = 1 one report tells every permanent bit, and no more tell more."""
+    bare = Params(k=16, f=0.5, p=0, q=1)
+    first, later = observe(bare, reports=[1, 50], devices=50, candidates=8, seed=3).memoised
+    assert first.permanent_bits == later.permanent_bits == 1
+    assert first.true_bits == later.true_bits == pytest.approx(0.75)
+    assert first.values == later.values
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        Params.profile("balanced"),
+        BROWSER,
+        Params(k=1, f=0.5, p=0.25, q=0.75, encoding="boolean"),
+        Params(k=3, f=0.5, p=0.25, q=0.75, encoding="onehot", categories=("a", "b", "c")),
+        Params(
+            k=3,
+            f=0.5,
+            p=0.25,
+            q=0.75,
+            encoding="buckets",
+            categories=(edge_text(1), edge_text(2)),
+        ),
+    ],
+    ids=lambda params: f"{params.encoding}-{params.h}",
+)
+def test_no_observer_beats_the_bound(params: Params) -> None:
+    """With n reports the share of values named stays below e^eps_n / (C - 1 + e^eps_n)."""
+    exposure = observe(params, devices=1000, candidates=50, seed=5)
+    for rows in (exposure.memoised, exposure.redrawn):
+        for row in rows:
+            assert row.values <= row.bound + SIGMAS * row.std_error
+            assert 0.5 <= row.true_bits <= 1
+        assert (np.diff([row.true_bits for row in rows]) > -1e-9).all()
+
+
+def test_boolean_observer_is_as_good_as_it_can_be() -> None:
+    """Of two values it names the share by which the distributions of the bit differ."""
+    params = Params(k=1, f=0.5, p=0.25, q=0.75, encoding="boolean")
+    for row in observe(params, reports=[1, 7, 40], devices=20_000, seed=2).memoised:
+        assert abs(row.values - row.true_bits) <= SIGMAS * math.sqrt(0.25 / 20_000)
+
+
+def test_only_the_permanent_response_keeps_values_back() -> None:
+    """After 1,000 reports: without it all that the true bits tell is known, with it a tenth."""
+    params = Params.profile("balanced")
+    exposure = observe(params, devices=1000, seed=1)
+    kept, bare = exposure.memoised[-1], exposure.redrawn[-1]
+    error = SIGMAS * math.sqrt(0.25 / 1000)
+    assert abs(bare.values - exposure.ceiling) < error
+    assert bare.true_bits == pytest.approx(1)
+    assert kept.values + error < bare.values
+    assert kept.true_bits == pytest.approx(1 - params.f / 2)
+    assert kept.permanent_bits == pytest.approx(1)
+
+
+def test_ceiling_counts_patterns() -> None:
+    """Candidates that set the same bits share one probability to be named."""
+    bits = {encoder(SMALL).encode(f"candidate{number:06}.com", 0) for number in range(10)}
+    exposure = observe(SMALL, reports=[1], devices=10, candidates=10)
+    assert exposure.ceiling == len(bits) / 10
+
+
+def test_exposure_holds_what_links_reports() -> None:
+    """The record has the linkability of the parameters, and how much was simulated."""
+    exposure = observe(BROWSER, reports=[1], devices=20, candidates=5)
+    assert (exposure.devices, exposure.candidates) == (20, 5)
+    assert exposure.reports_to_recover == 51
+    assert exposure.link_score == link_score(BROWSER)
+    assert exposure.cohort_bits == cohort_bits(BROWSER) == 3
+
+
+def test_a_seed_repeats_what_is_observed() -> None:
+    """The same seed gives the same record, another seed another one."""
+    first, same, other = (
+        observe(BROWSER, reports=[1, 20], devices=50, seed=seed) for seed in (1, 1, 2)
+    )
+    assert first == same
+    assert first != other
+
+
+@pytest.mark.parametrize(
+    ("reports", "sentence"),
+    [
+        ([], "reports must hold at least one number"),
+        ([0], "reports must be an integer of at least 1"),
+        ([2, 1], "reports must grow, got 1 after 2"),
+        ([1, 1], "reports must grow, got 1 after 1"),
+    ],
+)
+def test_reports_must_grow(reports: Sequence[int], sentence: str) -> None:
+    """Numbers of reports that do not grow from 1 are refused."""
+    with pytest.raises(ParamsError, match=sentence):
+        observe(SMALL, reports=reports)
+
+
+@pytest.mark.parametrize(
+    ("counts", "sentence"),
+    [
+        ({"devices": 9}, r"devices must be an integer in \[10, 1,000,000\], got 9"),
+        ({"candidates": 1}, r"candidates must be an integer in \[2, 1,000,000\], got 1"),
+    ],
+)
+def test_observing_checks_its_ranges(counts: dict[str, int], sentence: str) -> None:
+    """Counts outside their range are refused, each with a sentence."""
+    with pytest.raises(ParamsError, match=sentence):
+        observe(SMALL, **counts)  # type: ignore[arg-type]

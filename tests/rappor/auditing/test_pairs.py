@@ -1,0 +1,25 @@
+"""The values that an audit asks about."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from audits import ENCODINGS
+
+from rappor import Metric
+from rappor.auditing.pairs import Truth, choose_pairs
+
+
+@pytest.mark.parametrize("audited", ENCODINGS.values(), ids=ENCODINGS)
+def test_pairs_differ_most_and_set_every_bit(audited: Metric) -> None:
+    """In every cohort the loss between the two values is the metric's, and every bit is set."""
+    params = audited.params
+    truth = Truth(params, choose_pairs(params))
+    seen = np.zeros(params.k, dtype=np.bool_)
+    most = {"bloom": 2 * params.h, "boolean": 1, "flags": params.k}.get(params.encoding, 2)
+    for cohort in range(params.m):
+        positions = np.arange(len(truth.values))
+        bits = truth.bits(positions, np.full(len(positions), cohort))
+        assert ((bits[0::2] ^ bits[1::2]).sum(axis=1) == most).all()
+        seen |= bits.any(axis=0)
+    assert seen.all()

@@ -1,0 +1,64 @@
+"""The battery of coins: exact distributions, and generators that it finds."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Sequence
+
+import pytest
+from audits import SMALL
+from planted_faults import biased, twister, xorshift
+
+from rappor.auditing import audit_coins
+from rappor.auditing.randomness import register_p, shortest_register
+from rappor.protocol.randomizer import system_coins
+
+
+def coin_faults(coins: Callable[[int], Sequence[int]]) -> set[str]:
+    """Return the checks of the fresh coins that found a fault."""
+    checks = audit_coins(SMALL.params, coins)
+    assert all(check.verdict == "pass" for check in checks if check.name.startswith("permanent"))
+    return {
+        check.name.removeprefix("fresh coins: ") for check in checks if check.verdict == "fault"
+    }
+
+
+def test_system_coins_and_permanent_coins_pass() -> None:
+    """The shipped coins are called faulty with probability below 12e-9."""
+    assert coin_faults(system_coins) == set()
+
+
+def test_bad_coins_are_found() -> None:
+    """Whatever its seed a Mersenne Twister is a shift register; so are smaller ones."""
+    assert coin_faults(twister(int.from_bytes(os.urandom(4)))) == {"no shift register"}
+    assert "no shift register" in coin_faults(xorshift())
+    assert "ones by position" in coin_faults(biased)
+    assert "repetition" in coin_faults(lambda n: twister(n)(n))
+    counter = itertools.count()
+    assert len(coin_faults(lambda n: [next(counter) for _ in range(n)])) >= 4
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 10])
+def test_register_lengths_have_their_exact_distribution(n: int) -> None:
+    """All 2^n sequences: as many need each length as the formula says; shorter ones fail."""
+    lengths = [shortest_register(bits) for bits in itertools.product((0, 1), repeat=n)]
+    for length in range(n + 1):
+        below = sum(each <= length for each in lengths) / 2**n
+        above = sum(each >= length for each in lengths) / 2**n
+        assert register_p(length, n) == pytest.approx(min(1, 2 * min(below, above)))
+
+
+def test_shortest_register_is_the_shortest() -> None:
+    """Against all registers of all lengths, for every sequence of 8 bits."""
+    for bits in itertools.product((0, 1), repeat=8):
+        length = next(
+            size
+            for size in range(9)
+            for taps in itertools.product((0, 1), repeat=size)
+            if all(
+                bits[i] == sum(t & bits[i - 1 - j] for j, t in enumerate(taps)) % 2
+                for i in range(size, 8)
+            )
+        )
+        assert shortest_register(bits) == length

@@ -1,0 +1,103 @@
+"""Subjects: callables and commands under audit, and answers that are none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from audits import SMALL, checks_of, faults_of, metric, run_audit
+
+from rappor import ReportError
+from rappor.auditing import Command, Sampler, audit, split_command
+
+ANSWERING = """
+import os, sys
+from rappor.protocol.encodings import encoder
+from rappor.protocol.params import Params
+from rappor.protocol.randomizer import instantaneous_response, permanent
+params = Params.from_json(sys.argv[1])
+for line in sys.stdin:
+    bits = encoder(params).encode(line.strip(), 0)
+    report = instantaneous_response(permanent(os.urandom(32), "audited", "", params, bits), params)
+    print(*(report[0] >> i & 1 for i in range(8)), sep="")
+"""
+
+
+def test_a_command_that_answers_in_bits_is_audited() -> None:
+    """A check that needs more than one report of a device says that it has not seen it."""
+    audited = metric(k=8)
+    command = [sys.executable, "-c", ANSWERING, audited.params.to_json()]
+    result = run_audit(Command(audited.params, command), audited, trials=4000)
+    assert result.passed, faults_of(result)
+    checks = checks_of(result)
+    for name in ("epsilon_1", "report: share of ones"):
+        assert checks[name].verdict == "pass"
+    for name in ("epsilon_2", "epsilon_inf", "permanent: same when asked again"):
+        assert checks[name].verdict == "not seen"
+
+
+def test_a_plain_callable_is_audited() -> None:
+    """A function from a value to bits, packed or not: the coin-flip survey, right and wrong."""
+    audited = metric(k=1, encoding="boolean", f=0.0)
+
+    def survey(probability: float) -> Callable[[str], str]:
+        rng = np.random.default_rng()
+        ones = {"true": probability, "false": 1 - probability}
+        return lambda value: str(int(rng.random() < ones[value]))
+
+    right = Sampler(audited.params, lambda: survey(0.75))
+    assert run_audit(right, audited, trials=20_000).passed
+    wrong = Sampler(audited.params, lambda: survey(0.85))
+    result = run_audit(wrong, audited, trials=20_000)
+    assert {"epsilon_1", "report: share of ones"} <= faults_of(result)
+
+
+SEEDED = """
+import random, sys
+coins = random.Random(7)
+for line in sys.stdin:
+    print(*(int(coins.random() < 0.5) for _ in range(8)), sep="")
+"""
+
+
+def test_a_command_with_a_constant_seed_repeats() -> None:
+    """Two runs of it print the same reports."""
+    audited = metric(k=8)
+    command = Command(audited.params, [sys.executable, "-c", SEEDED])
+    assert "restart: no repeated reports" in faults_of(run_audit(command, audited))
+
+
+@pytest.mark.parametrize(
+    ("program", "sentence"),
+    [
+        ("import sys; [print('1') for _ in sys.stdin]", "a report must be 8 bits"),
+        ("[print('0' * 8) for _ in range(3)]", "got 3 lines for"),
+        ("raise SystemExit('no such metric')", "got exit code 1: no such metric"),
+        ("while True: print('0' * 8)", "got more lines for"),
+        ("while True: print('0' * 65536, end='')", "got more lines for"),
+        ("import sys; [print('{') for _ in sys.stdin]", "must be JSON"),
+        ("import sys; [print('{\"a\":' * 5000) for _ in sys.stdin]", "must be JSON"),
+        ("import os, sys; [os.write(1, b'\\xff\\n') for _ in sys.stdin]", "must be 8 bits"),
+        ("import sys; [print('{}') for _ in sys.stdin]", "a report must be 8 bits"),
+        (
+            'import sys; [print(\'{"report": "00000000", "cohort": 9}\') for _ in sys.stdin]',
+            r"cohort must be an integer in \[0, 0\]",
+        ),
+    ],
+)
+def test_answers_that_are_none_are_refused(program: str, sentence: str) -> None:
+    """The error says what the command should have answered."""
+    audited = metric(k=8)
+    with pytest.raises(ReportError, match=sentence):
+        audit(Command(audited.params, [sys.executable, "-c", program]), audited, trials=1000)
+
+
+def test_a_command_that_is_none_is_refused() -> None:
+    """A command that does not exist, or cannot be split into words, is refused."""
+    with pytest.raises(ReportError, match="must start"):
+        audit(Command(SMALL.params, ["/no/such/program"]), SMALL, trials=1000)
+    for text in ("", "'"):
+        with pytest.raises(ReportError, match="a command must"):
+            split_command(text)

@@ -1,0 +1,87 @@
+"""`rappor trust`: what the models say, a chart, and sentences for bad input."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rappor.cli.app import run
+from rappor.trust.models import trust_models
+
+
+def trust(*words: str) -> int:
+    return run(["trust", *words])
+
+
+def test_command_prints_what_the_models_say(capfd: pytest.CaptureFixture[str]) -> None:
+    """Closed forms as they are, trials near them; infinite losses are null."""
+    words = ("--devices", "1e4", "--epsilon", "1", "--runs", "500", "--seed", "3", "--json")
+    assert trust(*words) == 0
+    document: dict[str, Any] = json.loads(capfd.readouterr().out)
+    rows = document["models"]
+    assert [row["model"] for row in rows] == [model.name for model in trust_models(1.0, 10_000)]
+    for row, model in zip(rows, trust_models(1.0, 10_000), strict=True):
+        assert row["std_error"] == model.std_error(3_000, 10_000)
+        assert row["observed"] == pytest.approx(row["std_error"], rel=0.8)
+        assert (row["epsilon_of_collector"] is None) == math.isinf(model.epsilon_of_collector)
+    assert trust(*words[:-1]) == 0
+    out = capfd.readouterr().out
+    assert "symmetric randomized response" in out
+    assert "1.41" in out
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_command_draws(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Three panels, six lines each, with dots of trials."""
+    path = tmp_path / "trust.svg"
+    assert trust("--devices", "1000", "--chart", str(path), "--runs", "2") == 0
+    text = path.read_text(encoding="utf-8")
+    assert text.count('aria-roledescription="line mark"') == 18
+    assert text.count('aria-roledescription="point"') > 60
+    capfd.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--epsilon", "0"), "epsilon must be a number in (2^-30, 10], got 0.0"),
+        (("--epsilon", "inf"), "epsilon must be a number in (2^-30, 10], got inf"),
+        (("--epsilon", "nan"), "epsilon must be a number in (2^-30, 10], got nan"),
+        (("--share", "1.1"), "share must be a number in [0, 1], got 1.1"),
+        (("--share", "nan"), "share must be a number in [0, 1], got nan"),
+        (("--devices", "0"), "n must be an integer in [1, 9,007,199,254,740,992], got 0"),
+        (("--devices", "1.5"), "is not a whole number"),
+        (("--delta", "1"), "delta must be a number in (0, 1), got 1.0"),
+        (("--beta", "0"), "beta must be a number in (0, 1), got 0.0"),
+        (("--runs", "1"), "--runs"),
+        (("--seed", "-1"), "-1 is less than 0"),
+        (("--beta", "1e-12"), "epsilon must be larger for 32-bit coins at beta = 1e-12"),
+    ],
+)
+def test_bad_input_gets_one_sentence(
+    words: tuple[str, ...], said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, nothing on standard output."""
+    assert trust(*words) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert said in " ".join(err.split())
+
+
+def test_missing_library_names_the_extra() -> None:
+    """Without OpenDP the command says which extra to install."""
+    program = (
+        "import sys\nsys.modules['opendp'] = None\nfrom rappor.cli.app import run\n"
+        "sys.exit(run(['trust']))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert "rappor[trust]" in answer.stderr

@@ -1,0 +1,266 @@
+"""Every short history: no two of them differ by more than registry, ledger and commands say.
+
+Reports of a device are independent, bit by bit, given the coins of its permanent responses, and
+coins are alike exactly where the strings that they are drawn from are. So the loss between two
+histories follows from these strings, which are taken from the code itself. Bits are independent
+of each other: the largest log-likelihood ratio of a history is the sum of its bits' largest ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from rappor.privacy.changing_params import change_cost
+from rappor.protocol.closing import Answered
+from rappor.protocol.encodings import encoder
+from rappor.protocol.loss import epsilon_n
+from rappor.protocol.params import Params
+from rappor.protocol.randomizer import scope
+from rappor.registry.budget import scope_price
+from rappor.registry.metric import Metric
+
+NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
+ROUNDING = 1e-9
+"""Sums of logarithms of exact fractions."""
+
+Shown = tuple[Params, bytes, int]
+"""A report: its parameters, the string that its permanent coins are drawn from, its true bits."""
+
+Bit = tuple[tuple[int, int, Params], ...]
+"""For each report of one bit: the number of its coin, the true bit, and p and q."""
+
+
+@functools.cache
+def outcomes(bit: Bit) -> dict[tuple[int, ...], Fraction]:
+    """Return the exact distribution of one bit's reports."""
+    coins = sorted({coin for coin, _, _ in bit})
+    found: dict[tuple[int, ...], Fraction] = {}
+    for forced in itertools.product("10t", repeat=len(coins)):
+        weight = Fraction(1)
+        ones = []
+        for coin, truth, params in bit:
+            fell = forced[coins.index(coin)]
+            state = truth if fell == "t" else int(fell)
+            ones.append(Fraction(params.t_q if state else params.t_p, 2**32))
+        for fell, coin in zip(forced, coins, strict=True):
+            a = Fraction(next(params.t_f for c, _, params in bit if c == coin), 2**32)
+            weight *= 1 - 2 * a if fell == "t" else a
+        for reports in itertools.product((0, 1), repeat=len(bit)):
+            terms = (one if shown else 1 - one for shown, one in zip(reports, ones, strict=True))
+            found[reports] = found.get(reports, Fraction(0)) + math.prod(terms, start=weight)
+    return found
+
+
+@functools.cache
+def bit_loss(one: Bit, other: Bit) -> float:
+    """Return the largest log-likelihood ratio of one bit's reports."""
+    its, others = outcomes(one), outcomes(other)
+    ratios = [
+        math.log(p / others[reports]) if others[reports] else math.inf
+        for reports, p in its.items()
+        if p
+    ]
+    return max(ratios)
+
+
+def bits_of(history: Sequence[Shown]) -> Iterator[Bit]:
+    """Yield, for every bit that reports have, what its reports depend on."""
+    names = {name: number for number, name in enumerate(dict.fromkeys(n for _, n, _ in history))}
+    for i in range(max(params.k for params, _, _ in history)):
+        yield tuple(
+            (names[name], bits >> i & 1, params) for params, name, bits in history if i < params.k
+        )
+
+
+def loss(one: Sequence[Shown], other: Sequence[Shown]) -> float:
+    """Return the largest log-likelihood ratio between two histories."""
+    return sum(bit_loss(mine, its) for mine, its in zip(bits_of(one), bits_of(other), strict=True))
+
+
+def shown(metric: Metric, epoch: str, value: object, cohort: int) -> Shown:
+    """Return what a report of a value depends on, in a cohort of the scope."""
+    bits = encoder(metric.params).encode(value, cohort)
+    name = scope(metric.name, epoch, metric.params)
+    return metric.params, name + b"\0" + bits, int.from_bytes(bits, "little")
+
+
+def answered(steps: Sequence[tuple[Metric, str, int]], values: Sequence[object]) -> list[Shown]:
+    """Run values through the scopes' memories; each step is a metric, an epoch and a cohort."""
+    memories: dict[bytes, Answered[tuple[bytes, int]]] = {}
+    history = []
+    for (metric, epoch, cohort), value in zip(steps, values, strict=True):
+        params, name, bits = shown(metric, epoch, value, cohort)
+        key = scope(metric.name, epoch, params)
+        state = memories.get(key, Answered()).with_value((name, bits), patterns=metric.patterns)
+        memories[key] = state
+        assert state.last is not None
+        history.append((params, *state.last))
+    return history
+
+
+def make(params: Params, **changes: Any) -> Metric:
+    fields: dict[str, Any] = {
+        "name": "page",
+        "params": params,
+        "description": "-",
+        "owner": "-",
+        "expires": datetime.date(2030, 12, 31),
+        "epoch": "life",
+        "interval": "none",
+    }
+    return Metric(**fields | changes)
+
+
+def named(encoding: str, *names: str, **changes: Any) -> Params:
+    k = len(names) + (encoding == "buckets")
+    fields: dict[str, Any] = {"k": k, "encoding": encoding, "categories": names}
+    return Params(**fields | NOISE | changes)
+
+
+ENCODINGS: dict[str, tuple[Params, tuple[object, ...]]] = {
+    "bloom": (Params(k=4, h=2, m=2, **NOISE), ("a", "b", "c")),
+    "onehot": (named("onehot", "a", "b"), ("a", "b", "z")),
+    "boolean": (Params(k=1, encoding="boolean", **NOISE), (True, False)),
+    "flags": (named("flags", "a", "b"), ((), ("a",), ("a", "b"))),
+    "buckets": (named("buckets", "0"), (-1, 1, math.nan)),
+}
+
+
+def histories(
+    steps: Sequence[tuple[Metric, str, int]], values: Sequence[object]
+) -> list[list[Shown]]:
+    """Return every history of values, as the scopes answer for it, each once."""
+    found = {
+        tuple(answered(steps, history)) for history in itertools.product(values, repeat=len(steps))
+    }
+    return [list(history) for history in found]
+
+
+def worst(steps: Sequence[tuple[Metric, str, int]], values: Sequence[object]) -> float:
+    """Return the largest loss between any two histories of values."""
+    return max(
+        loss(one, other) for one, other in itertools.permutations(histories(steps, values), 2)
+    )
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_one_pattern_a_scope_bounds_every_pair_of_histories(name: str, n: int) -> None:
+    """Whatever the values do, n reports of one scope lose epsilon_n; over epochs they add."""
+    params, values = ENCODINGS[name]
+    metric = make(params, epoch="year")
+    for cohort in range(params.m):
+        assert worst([(metric, "2026", cohort)] * n, values) <= epsilon_n(params, n) + ROUNDING
+    split = [(metric, "2026", 0)] * (n // 2) + [(metric, "2027", params.m - 1)] * (n - n // 2)
+    bound = sum(epsilon_n(params, each) for each in (n // 2, n - n // 2) if each)
+    assert worst(split, values) <= bound + ROUNDING
+
+
+def test_the_bound_is_reached() -> None:
+    """So the enumeration sees losses at all, and the claims are no larger than they must be."""
+    for name, (params, values) in ENCODINGS.items():
+        for n in (1, 2, 3):
+            reached = max(
+                worst([(make(params), "", cohort)] * n, values) for cohort in range(params.m)
+            )
+            if name == "bloom":  # three strings of four bits differ in three of them at most
+                assert reached > 0.7 * epsilon_n(params, n)
+            else:
+                assert reached == pytest.approx(epsilon_n(params, n), abs=1e-9)
+
+
+CHANGES: dict[str, tuple[Params, Params, tuple[object, ...]]] = {
+    "category inserted": (named("onehot", "a", "b"), named("onehot", "a", "c", "b"), ("a", "b")),
+    "category appended": (named("onehot", "a", "b"), named("onehot", "a", "b", "c"), ("a", "b")),
+    "categories reordered": (named("onehot", "a", "b"), named("onehot", "b", "a"), ("a", "b")),
+    "category renamed": (named("onehot", "a", "b"), named("onehot", "a", "B"), ("a", "b", "B")),
+    "flag inserted": (named("flags", "a", "b"), named("flags", "c", "a", "b"), (("a",), ("b",))),
+    "edge inserted": (named("buckets", "0"), named("buckets", "-1", "0"), (-2, 1)),
+    "f": (named("onehot", "a", "b"), named("onehot", "a", "b", f=0.4), ("a", "b")),
+    "p and q": (named("onehot", "a", "b"), named("onehot", "a", "b", p=0.4, q=0.9), ("a", "b")),
+    "normalizer": (
+        named("onehot", "a", "b"),
+        named("onehot", "a", "b", normalize="casefold"),
+        ("a", "A", "b"),
+    ),
+    "k": (Params(k=3, m=2, **NOISE), Params(k=4, m=2, **NOISE), ("a", "b", "c")),
+    "h": (Params(k=3, h=1, **NOISE), Params(k=3, h=2, **NOISE), ("a", "b", "c")),
+    "m": (Params(k=3, m=1, **NOISE), Params(k=3, m=2, **NOISE), ("a", "b", "c")),
+    "p and q of strings": (
+        Params(k=3, h=2, m=2, **NOISE),
+        Params(k=3, h=2, m=2, f=0.5, p=0.1, q=0.6),
+        ("a", "b", "c"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 1), (1, 2), (2, 2), (1, 3)])
+def test_a_change_of_parameters_costs_what_is_said(name: str, before: int, after: int) -> None:
+    """All histories before and after it, in every cohort of both scopes."""
+    old, new, values = CHANGES[name]
+    cost = change_cost(old, new, before=before, after=after)
+    assert cost.kept == name.startswith("p and q")
+    both = make(old), make(new)
+    for here, there in itertools.product(range(old.m), range(new.m)):
+        if cost.kept and here != there:
+            continue  # p and q keep the cohort
+        steps = [(both[0], "", here)] * before + [(both[1], "", there)] * after
+        assert worst(steps, values) <= cost.epsilon + ROUNDING
+
+
+def test_a_change_that_kept_some_coins_would_cost_more() -> None:
+    """What was so once: coins by f and bits alone tell who moved. The enumeration sees it."""
+    old, new, values = CHANGES["category inserted"]
+    steps = [(make(old), "", 0)] * 2 + [(make(new), "", 0)] * 2
+
+    def shared(history: list[Shown]) -> list[Shown]:
+        return [(params, name.rpartition(b"\0")[2], bits) for params, name, bits in history]
+
+    one, other = (shared(answered(steps, [value] * 4)) for value in values)
+    claim = change_cost(old, new, before=2, after=2).epsilon
+    assert max(loss(one, other), loss(other, one)) > claim + 0.4
+
+
+def repeats_alike(one: Sequence[object], other: Sequence[object]) -> bool:
+    """Tell whether two histories repeat in the same way: one's values rename the other's."""
+    pairs = set(zip(one, other, strict=True))
+    return len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
+
+
+@pytest.mark.parametrize("name", ["onehot", "flags", "buckets", "boolean"])
+@pytest.mark.parametrize("patterns", [2, 3])
+def test_several_patterns_bound_histories_that_repeat_alike(name: str, patterns: int) -> None:
+    """Up to the closing they repeat in the same way; what follows may be anything."""
+    params, values = ENCODINGS[name]
+    metric = make(params, patterns=patterns, epoch="month", interval="week")
+    steps = [(metric, "2026-11", 0)] * 4
+    price = scope_price(metric)
+    seen = False
+    for one, other in itertools.permutations(itertools.product(values, repeat=4), 2):
+        mine, its = answered(steps, one), answered(steps, other)
+        if repeats_alike([bits for _, _, bits in mine], [bits for _, _, bits in its]):
+            seen = True
+            assert loss(mine, its) <= price + ROUNDING
+    assert seen
+
+
+def test_that_a_value_changed_shows_where_a_scope_has_several_patterns() -> None:
+    """It is not hidden, and the documents say so: more than was paid, over few reports."""
+    params, values = ENCODINGS["onehot"]
+    sharp = dataclasses.replace(params, p=0.01, q=0.99)
+    steps = [(make(sharp, patterns=2), "", 0)] * 2
+    stays, changes = (answered(steps, history) for history in (("a", "a"), ("a", "b")))
+    assert loss(changes, stays) > 1.5 * 2 * epsilon_n(sharp, 1)
+    one = [(make(sharp), "", 0)] * 2
+    assert loss(answered(one, ("a", "a")), answered(one, ("a", "b"))) == 0
+    assert values[:2] == ("a", "b")

@@ -1,0 +1,67 @@
+"""The protocol's document is the code: its excerpts are quoted, and its example runs."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import re
+
+import pytest
+from places import ROOT
+
+from rappor.protocol.loss import epsilon_1, epsilon_inf
+from rappor.protocol.params import PROFILES, Params
+
+DOCUMENT = (ROOT / "rappor" / "protocol" / "README.md").read_text(encoding="utf-8")
+EXCERPTS = re.findall(r"<!-- from (\S+): (\w+) -->\n```python\n(.*?)```", DOCUMENT, re.DOTALL)
+
+
+@pytest.mark.parametrize(("path", "name", "shown"), EXCERPTS, ids=[name for _, name, _ in EXCERPTS])
+def test_an_excerpt_is_the_code(path: str, name: str, shown: str) -> None:
+    """Character for character, comments included."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    (node,) = (
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef) and node.name == name
+    )
+    lines = text.splitlines(keepends=True)[node.lineno - 1 : node.end_lineno]
+    assert shown == "".join(lines)
+
+
+def test_all_that_a_client_must_copy_is_quoted() -> None:
+    """Hash, both responses and the closing."""
+    assert [name for _, name, _ in EXCERPTS] == [
+        "_hashed",
+        "permanent_response",
+        "with_value",
+        "instantaneous_response",
+    ]
+
+
+def test_the_example_runs() -> None:
+    """Step by step, with the values that it prints."""
+    (example,) = re.findall(r"```python\n(>>>.*?)```", DOCUMENT, re.DOTALL)
+    test = doctest.DocTestParser().get_doctest(example, {}, "protocol", None, None)
+    assert len(test.examples) > 8
+    assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def test_the_table_of_profiles_is_that_of_the_code() -> None:
+    """Noise and both losses."""
+    rows = re.findall(r"^\| (strict|balanced|accurate) \| (.*) \|$", DOCUMENT, re.MULTILINE)
+    assert [name for name, _ in rows] == list(PROFILES)
+    for name, row in rows:
+        *noise, one, inf = map(float, row.split(" | "))
+        assert noise == [PROFILES[name][letter] for letter in "fpq"]
+        params = Params.profile(name)
+        assert epsilon_1(params) == pytest.approx(one, abs=1e-4)
+        assert epsilon_inf(params) == pytest.approx(inf, abs=1e-4)
+
+
+def test_every_module_has_its_room() -> None:
+    """The map names what lies in the folder, and nothing else."""
+    folder = ROOT / "rappor" / "protocol"
+    there = {p.name + "/" * p.is_dir() for p in folder.iterdir() if not p.name.startswith("__")}
+    named = set(re.findall(r"^\| `(\S+)` \|", DOCUMENT, re.MULTILINE))
+    assert named == there - {"README.md"}

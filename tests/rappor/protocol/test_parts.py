@@ -1,0 +1,102 @@
+"""Parts: which of them a device answers for, and what of a string they tell."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import pytest
+
+from rappor.errors import ParamsError
+from rappor.protocol.encodings import encoder
+from rappor.protocol.params import Params
+from rappor.protocol.parts import Part, check_parts, choose_part, cut
+
+BASE = Params(k=64, h=2, m=8, f=0.5, p=0.25, q=0.75, normalize="casefold")
+PARTS = (Part("prefix:2", 0.25), Part("prefix:5", 0.5), Part("whole"))
+
+
+@pytest.mark.parametrize(
+    ("u", "name"),
+    [
+        (0, "prefix:2"),
+        (2**30 - 1, "prefix:2"),
+        (2**30, "prefix:5"),
+        (3 * 2**30 - 1, "prefix:5"),
+        (3 * 2**30, "whole"),
+        (2**32 - 1, "whole"),
+    ],
+)
+def test_parts_own_consecutive_ranges(u: int, name: str) -> None:
+    """In the order of the registry; the last one takes the rest."""
+    assert choose_part(PARTS, u) == name
+
+
+def test_a_prefix_is_counted_in_characters_after_normalising() -> None:
+    """Unicode scalar values; a shorter value is its own prefix."""
+    assert cut("prefix:2", "日本語") == "日本"
+    assert cut("prefix:2", "🎈🎈🎈") == "🎈🎈"
+    assert cut("prefix:5", "abc") == "abc"
+    assert cut("whole", "abc") == cut("", "abc") == "abc"
+    part = dataclasses.replace(BASE, part="prefix:2")
+    for cohort in range(8):
+        assert encoder(part).encode("Straße", cohort) == encoder(BASE).encode("st", cohort)
+        assert encoder(part).encode("ßx", cohort) == encoder(BASE).encode("ss", cohort)
+
+
+def test_each_part_has_fingerprints_of_its_own() -> None:
+    """Counts of parts never mix, and no part has another one's coins."""
+    sets = [BASE, *(dataclasses.replace(BASE, part=part.name) for part in PARTS)]
+    for one, other in itertools.combinations(sets, 2):
+        assert one.fingerprint != other.fingerprint
+        assert one.permanent_fingerprint != other.permanent_fingerprint
+    assert [Params.from_json(each.to_json()) for each in sets] == sets
+
+
+@pytest.mark.parametrize(
+    "name", ["prefix:0", "prefix:256", "prefix:01", "prefix:", "suffix:2", "Whole", 3, "prefix:2\n"]
+)
+def test_another_name_is_refused(name: Any) -> None:
+    """Everywhere that a part is named."""
+    with pytest.raises(ParamsError, match="a part must be prefix:N with N in"):
+        Part(name, 0.5)
+    with pytest.raises(ParamsError, match="a part must be prefix:N with N in"):
+        dataclasses.replace(BASE, part=name)
+
+
+def test_only_strings_have_parts() -> None:
+    """A category has no prefix."""
+    with pytest.raises(ParamsError, match="part must be absent for encoding boolean"):
+        Params(k=1, f=0.5, p=0.25, q=0.75, encoding="boolean", part="whole")
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        ([], "one prefix or more, and then whole"),
+        ([Part("whole")], "one prefix or more, and then whole"),
+        ([Part("prefix:2", 0.5)], "one prefix or more, and then whole"),
+        ([Part("prefix:5", 0.1), Part("prefix:2", 0.1), Part("whole")], "increasing length"),
+        ([Part("prefix:2", 0.1), Part("prefix:2", 0.1), Part("whole")], "increasing length"),
+        ([Part("prefix:2", 0.5), Part("prefix:3", 0.5), Part("whole")], "less than 1 in sum"),
+        ([Part("prefix:2", 1e-12), Part("whole")], "at least 2\\^-32 each"),
+    ],
+)
+def test_parts_that_are_no_division_are_refused(parts: list[Part], reason: str) -> None:
+    """Prefixes of increasing length, then the whole; shares leave something for it."""
+    with pytest.raises(ParamsError, match=reason):
+        check_parts(parts)
+
+
+@pytest.mark.parametrize("share", [None, 0, 1, -0.1, float("nan"), True])
+def test_a_prefix_has_a_share(share: Any) -> None:
+    """Between 0 and 1."""
+    with pytest.raises(ParamsError, match="share must be"):
+        Part("prefix:2", share)
+
+
+def test_the_whole_has_no_share() -> None:
+    """It takes the rest."""
+    with pytest.raises(ParamsError, match="not for whole"):
+        Part("whole", 0.5)

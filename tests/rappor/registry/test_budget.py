@@ -1,0 +1,161 @@
+"""The budget: what a registry reserves of a calendar year, and when it does not fit."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import Any
+
+import pytest
+
+from rappor.errors import MetricError
+from rappor.protocol.loss import epsilon_inf, epsilon_n
+from rappor.protocol.params import Params
+from rappor.registry.budget import most_reports, reserve, scope_price
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
+
+BARE = Params(k=1, encoding="boolean", f=0, p=0.25, q=0.75)
+
+
+def make(params: Params | None = None, **changes: Any) -> Metric:
+    fields: dict[str, Any] = {
+        "name": "page",
+        "params": params or Params.profile("balanced"),
+        "description": "What it is",
+        "owner": "team",
+        "expires": datetime.date(2030, 12, 31),
+        "epoch": "quarter",
+    }
+    return Metric(**fields | changes)
+
+
+@pytest.mark.parametrize(
+    ("profile", "epoch", "nats"),
+    [
+        ("balanced", "quarter", 16),
+        ("balanced", "month", 48),
+        ("strict", "quarter", 8),
+        ("strict", "month", 24),
+        ("strict", "year", 2),
+        ("strict", "life", 2),
+    ],
+)
+def test_a_daily_metric_reserves_a_year(profile: str, epoch: str, nats: float) -> None:
+    """A price for each epoch; a metric for life counts in every year."""
+    assert reserve(make(Params.profile(profile), epoch=epoch)).total == pytest.approx(nats)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "interval", "n"),
+    [
+        ("life", "day", None),
+        ("year", "none", None),
+        ("year", "week", 54),
+        ("quarter", "week", 14),
+        ("month", "week", 6),
+        ("month", "day", 31),
+        ("quarter", "hour", 92 * 24),
+    ],
+)
+def test_epoch_and_interval_bound_the_reports(epoch: str, interval: str, n: int | None) -> None:
+    """The longest epoch of its kind, and the most weeks that it can touch."""
+    assert most_reports(make(epoch=epoch, interval=interval)) == n
+
+
+@pytest.mark.parametrize("epoch", ["month", "quarter", "year"])
+def test_no_epoch_touches_more_weeks(epoch: str) -> None:
+    """Counted over 28 years, after which the calendar repeats."""
+    first = datetime.date(2000, 1, 1)
+    touched: dict[str, set[tuple[int, int]]] = {}
+    for n in range(28 * 366):
+        day = first + datetime.timedelta(days=n)
+        week = day.isocalendar()
+        touched.setdefault(make(epoch=epoch).epoch_at(day), set()).add((week.year, week.week))
+    most = most_reports(make(epoch=epoch, interval="week"))
+    assert max(map(len, touched.values())) == most
+
+
+def test_a_price_is_what_one_scope_can_cost() -> None:
+    """Times patterns, rounded up to a thousandth of a nat."""
+    params = Params(k=64, h=2, m=8, f=0.3, p=0.2, q=0.7)
+    weekly = make(params, epoch="month", interval="week")
+    assert 0 <= scope_price(weekly) - epsilon_n(params, 6) < 0.001
+    assert scope_price(make(params, epoch="month", interval="week", patterns=3)) == (
+        pytest.approx(3 * scope_price(weekly))
+    )
+    assert 0 <= scope_price(make(params, epoch="life")) - epsilon_inf(params) < 0.001
+
+
+def test_without_permanent_noise_the_calendar_must_bound_the_reports() -> None:
+    """F = 0 has a price with an epoch and an interval, and none without."""
+    assert scope_price(make(BARE, epoch="month", interval="week")) == pytest.approx(
+        6 * math.log(3), abs=0.001
+    )
+    for epoch, interval in (("life", "week"), ("month", "none")):
+        metric = make(BARE, epoch=epoch, interval=interval)
+        assert scope_price(metric) == math.inf
+        with pytest.raises(MetricError, match="budget: total must be at least inf nats"):
+            Registry([metric], total=1e6)
+        assert len(Registry([metric], total=math.inf)) == 1
+
+
+def test_what_does_not_fit_is_refused_with_the_total_that_would() -> None:
+    """Each metric's share of it is told."""
+    metrics = [make(), make(name="theme", epoch="month")]
+    assert Registry(metrics, total=64).total == 64
+    reason = (
+        r"budget: total must be at least 64 nats for these metrics in a calendar year "
+        r"\(page 16, theme 48\), got 63"
+    )
+    with pytest.raises(MetricError, match=reason):
+        Registry(metrics, total=63)
+    reserved = {each.metric: each.total for each in Registry(metrics, total=64).reserved}
+    assert reserved == pytest.approx({"page": 16, "theme": 48})
+
+
+def test_what_has_expired_is_not_reserved() -> None:
+    """A name stays in the registry for good; epochs after its last day cost nothing."""
+    old = make(name="old", expires=datetime.date(2026, 5, 20))
+    assert [reserve(old, year=year).scopes for year in (2025, 2026, 2027)] == [4, 2, 0]
+    assert reserve(make(name="old", expires=old.expires, epoch="life"), year=2027).scopes == 0
+    today = datetime.date(2027, 1, 1)
+    assert len(Registry([make(), old], total=16, today=today)) == 2
+    with pytest.raises(MetricError, match="at least 32 nats"):
+        Registry([make(), old], total=16)
+
+
+ENTRY = """
+[metrics.page]
+description = "a"
+owner = "b"
+expires = 2030-12-31
+encoding = "bloom"
+profile = "balanced"
+epoch = "quarter"
+"""
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        ("", r"r.toml: the budget .* must be written, in nats: \[budget\] with total = 16 or more"),
+        ("budget = 3\n", "r.toml: budget must be a table with the one key total"),
+        ("[budget]\n", "r.toml: budget must be a table with the one key total"),
+        ("[budget]\ntotal = 16\nper = 1\n", "r.toml: budget must be a table with the one key"),
+        ("[budget]\ntotal = 0\n", "r.toml: total must be a number above 0, in nats, got 0"),
+        ("[budget]\ntotal = nan\n", "r.toml: total must be a number above 0, in nats, got nan"),
+        ('[budget]\ntotal = "9"\n', "r.toml: total must be a number above 0, in nats, got '9'"),
+        ("[budget]\ntotal = true\n", "r.toml: total must be a number above 0, in nats, got True"),
+        ("[budget]\ntotal = 15\n", "budget: total must be at least 16 nats"),
+    ],
+)
+def test_a_budget_must_be_written(head: str, reason: str) -> None:
+    """One positive number of nats that covers the metrics."""
+    with pytest.raises(MetricError, match=f"^{reason}"):
+        Registry.loads(head + ENTRY, path="r.toml")
+
+
+def test_a_budget_that_fits_is_read() -> None:
+    """To the thousandth."""
+    assert Registry.loads("[budget]\ntotal = 16\n" + ENTRY).total == 16

@@ -1,0 +1,60 @@
+"""The registry's document: its example loads, and its tables are those of the code."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+from places import ROOT
+
+from rappor.protocol.params import Params
+from rappor.registry.budget import reserve
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
+from rappor.registry.toml_file import KEYS
+
+DOCUMENT = (ROOT / "rappor" / "registry" / "README.md").read_text(encoding="utf-8")
+
+
+def example() -> Registry:
+    """Load the document's registry."""
+    (text,) = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
+    return Registry.loads(text)
+
+
+def test_the_example_is_a_registry_that_uses_its_whole_budget() -> None:
+    """Its three metrics reserve what is written, to the nat."""
+    registry = example()
+    assert list(registry) == ["search_engine", "theme", "start_seconds"]
+    needed = sum(each.total for each in registry.reserved)
+    assert needed <= registry.total < needed + 1
+
+
+def test_every_key_is_explained() -> None:
+    """The table names the keys that the file knows, and no other."""
+    rows = re.findall(r"^\| (`.*?`.*?) \|", DOCUMENT.split("## The budget")[0], re.MULTILINE)
+    named = {key for row in rows for key in re.findall(r"`(\w+)`", row)}
+    assert named == set(KEYS)
+
+
+def test_defaults_are_those_of_a_metric() -> None:
+    """What is used where a key is not written."""
+    defaults = {field.name: field.default for field in dataclasses.fields(Metric)}
+    for key in ("interval", "patterns"):
+        (told,) = re.findall(rf"^\| `{key}` \|.*\| (.*) \|$", DOCUMENT, re.MULTILINE)
+        assert told.strip("`") == str(defaults[key])
+    assert (defaults["min_reports"], defaults["min_cohort"]) == (100, 10)
+    assert "| nothing is released below | 100, 10 |" in DOCUMENT
+
+
+@pytest.mark.parametrize(
+    ("profile", "epoch", "nats"),
+    re.findall(r"^\| (strict|balanced) \| (\w+) \| (\d+) \|$", DOCUMENT, re.MULTILINE),
+)
+def test_the_table_of_budgets(profile: str, epoch: str, nats: str) -> None:
+    """A daily metric, a whole year."""
+    metric = dataclasses.replace(
+        example()["search_engine"], params=Params.profile(profile), epoch=epoch
+    )
+    assert reserve(metric).total == pytest.approx(float(nats))

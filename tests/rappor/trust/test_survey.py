@@ -1,0 +1,157 @@
+"""Surveys by coins, over all the coins that the real answer can draw."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from enumeration import coin_classes
+from scipy import stats
+
+from rappor import CoinSurvey
+from rappor.errors import ParamsError
+from rappor.protocol.params import ONE, threshold
+from rappor.trust.survey import MOST_EPSILON
+
+SURVEYS = [(0.5, 0.5), (0.7, 0.25), (0.01, 0.9), (0.3, 0.0), (1.0, 0.5), (0.4, 1.0)]
+
+
+def probability_of_yes(survey: CoinSurvey, *, truth: bool) -> Fraction:
+    """Run the real answer for every way that its two coins can fall."""
+    classes = coin_classes((threshold(survey.alpha), threshold(survey.beta)))
+    yes = Fraction(0)
+    for (first, x), (second, y) in itertools.product(classes, repeat=2):
+
+        def coins(n: int, fixed: Sequence[int] = (first, second)) -> Sequence[int]:
+            return fixed[:n]
+
+        yes += x * y * survey.answer(coins, truth=truth)
+    return yes
+
+
+def loss_of(survey: CoinSurvey) -> float:
+    """Return the log of the largest ratio of an answer's probabilities over all coins."""
+    low, high = (probability_of_yes(survey, truth=truth) for truth in (False, True))
+    pairs = ((high, low), (1 - low, 1 - high))
+    if any(of_liar == 0 < of_truth for of_truth, of_liar in pairs):
+        return math.inf
+    return math.log(max(of_truth / of_liar for of_truth, of_liar in pairs if of_liar))
+
+
+@pytest.mark.parametrize(("alpha", "beta"), SURVEYS)
+def test_survey_is_what_its_coins_do(alpha: float, beta: float) -> None:
+    """The probabilities of a yes, and so the loss, over all coins of the real answer."""
+    survey = CoinSurvey(alpha, beta)
+    assert survey.p == pytest.approx(float(probability_of_yes(survey, truth=False)), rel=1e-12)
+    assert survey.q == pytest.approx(float(probability_of_yes(survey, truth=True)), rel=1e-12)
+    assert survey.epsilon == pytest.approx(loss_of(survey), rel=1e-9)
+
+
+def test_two_fair_coins_lose_ln_3() -> None:
+    """The truth on heads; else yes on heads of a second coin."""
+    assert CoinSurvey(0.5, 0.5).epsilon == pytest.approx(math.log(3), rel=1e-15)
+    assert loss_of(CoinSurvey(0.5, 0.5)) == math.log(3)
+
+
+def test_the_classic_survey() -> None:
+    """70 % have it, 60 % say yes, 70 % are recovered."""
+    survey = CoinSurvey(0.5, 0.5)
+    said = 0.7 * survey.q + 0.3 * survey.p
+    assert said == pytest.approx(0.6)
+    assert survey.estimate(600, 1000) == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize("odds", [Fraction(3, 2), Fraction(2), Fraction(5, 2), Fraction(3)])
+def test_which_gain_of_randomized_response_is_right(odds: Fraction) -> None:
+    """With g = (e^eps - 1) / (2 (e^eps + 1)) the loss is eps, over all coins.
+
+    A widely copied slide prints twice this g: it loses more than twice eps, and at e^eps = 3,
+    two fair coins, all of its answers are true.
+    """
+    right = (odds - 1) / (2 * (odds + 1))
+    epsilon = math.log(odds)
+    assert loss_of(CoinSurvey(float(2 * right), 0.5)) == pytest.approx(epsilon, rel=1e-8)
+    assert CoinSurvey.at(epsilon).alpha == pytest.approx(float(2 * right), abs=2 / ONE)
+    assert loss_of(CoinSurvey(float(4 * right), 0.5)) > 2 * epsilon
+
+
+@pytest.mark.parametrize("beta", [0.5, 0.25, 0.9])
+@pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 5.0, MOST_EPSILON])
+def test_survey_at_an_epsilon_keeps_it(epsilon: float, beta: float) -> None:
+    """It loses no more than asked, and a coin's step more would."""
+    survey = CoinSurvey.at(epsilon, beta)
+    assert survey.epsilon <= epsilon * (1 + 1e-9)
+    assert CoinSurvey(survey.alpha + 1 / ONE, beta).epsilon > epsilon * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("beta", [1e-3, 1e-7, 1e-9, 1 - 1e-7])
+def test_survey_with_a_rare_second_coin_keeps_its_epsilon(beta: float) -> None:
+    """The second coin is rounded to 32 bits too, which changes a rare one a good deal."""
+    survey = CoinSurvey.at(3.0, beta)
+    assert loss_of(survey) <= 3.0 * (1 + 1e-12)
+    assert CoinSurvey(survey.alpha + 1 / ONE, beta).epsilon > 3.0
+
+
+def distribution_of_yes(survey: CoinSurvey, n_held: int, n: int) -> np.ndarray:
+    """Return the distribution of the number that say yes."""
+    held = stats.binom.pmf(np.arange(n_held + 1), n_held, survey.q)
+    others = stats.binom.pmf(np.arange(n - n_held + 1), n - n_held, survey.p)
+    return np.convolve(held, others)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [*SURVEYS[:2], (0.3, 0.0)])
+def test_estimate_and_variance_are_exact(alpha: float, beta: float) -> None:
+    """Over the exact distribution of answers: no bias, and the variance of the closed form."""
+    survey, n, n_held = CoinSurvey(alpha, beta), 300, 90
+    distribution = distribution_of_yes(survey, n_held, n)
+    estimates = np.array([survey.estimate(yes, n) for yes in range(n + 1)])
+    mean = float(distribution @ estimates)
+    assert mean == pytest.approx(n_held / n, rel=1e-9)
+    assert survey.variance(n_held / n, n) == pytest.approx(
+        float(distribution @ (estimates - mean) ** 2), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.7])
+def test_interval_covers(share: float, confidence: float) -> None:
+    """Over the exact distribution of answers, within what a normal interval can be wrong."""
+    survey, n = CoinSurvey(0.5, 0.5), 2_000
+    distribution = distribution_of_yes(survey, round(share * n), n)
+    covered = 0.0
+    for yes in range(n + 1):
+        low, high = survey.interval(yes, n, confidence=confidence)
+        covered += distribution[yes] * (low <= share <= high)
+    assert covered == pytest.approx(confidence, abs=0.008)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: CoinSurvey(0, 0.5), r"alpha must be a number in \(0, 1\], got 0"),
+        (lambda: CoinSurvey(math.nan, 0.5), r"alpha must be a number in \(0, 1\], got nan"),
+        (
+            lambda: CoinSurvey(1e-12, 0.5),
+            r"alpha must be at least 2\^-32, a coin's step",
+        ),
+        (lambda: CoinSurvey(0.5, 1.5), r"beta must be a number in \[0, 1\], got 1.5"),
+        (lambda: CoinSurvey(0.5, math.nan), r"beta must be a number in \[0, 1\], got nan"),
+        (lambda: CoinSurvey.at(1.0, 0.0), r"beta must be a number in \(0, 1\), got 0.0"),
+        (lambda: CoinSurvey.at(1e-3, 1e-7), "epsilon must be larger for 32-bit coins at beta"),
+        (lambda: CoinSurvey.at(1.0, 1e-12), "epsilon must be larger for 32-bit coins at beta"),
+        (
+            lambda: CoinSurvey(0.5, 0.5).estimate(2, 1),
+            r"n_yes must be an integer in \[0, 1\], got 2",
+        ),
+        (lambda: CoinSurvey(0.5, 0.5).estimate(0, 0), "n must be an integer of at least 1, got 0"),
+        (lambda: CoinSurvey(0.5, 0.5).interval(1, 2, confidence=1.0), "confidence must be"),
+    ],
+)
+def test_numbers_outside_their_range_are_refused(call: Callable[[], object], message: str) -> None:
+    """Each gets a sentence that names it."""
+    with pytest.raises(ParamsError, match=message):
+        call()

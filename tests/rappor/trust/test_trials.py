@@ -1,0 +1,78 @@
+"""Trials of the models of trust: they agree with the closed forms."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rappor.errors import ParamsError
+from rappor.trust.models import trust_models
+from rappor.trust.noise import LocalNoise
+from rappor.trust.trials import run_trials, try_model
+
+FALSE_ALARM = 1e-9
+"""Probability that one statistical check fails although the code is right."""
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.0])
+def test_trials_agree_with_closed_forms(epsilon: float) -> None:
+    """Mean and mean square error of 60,000 trials; a tenth more or less would be seen.
+
+    Fourth moments in units of sd^4 give the variance of a mean square: 3 for sums of answers,
+    6 for Laplace, 6 + 1/sd^2, here below 9, for the geometric. The factor 1.3 is for the skewness
+    of squares: at these runs it changes tails by less.
+    """
+    n, n_held, runs = 50_000, 15_000, 60_000
+    z = float(stats.norm.isf(FALSE_ALARM / 2))
+    for model in trust_models(epsilon, n):
+        error = model.std_error(n_held, n)
+        estimates = run_trials(model, n_held=n_held, n=n, runs=runs, seed=1)
+        assert abs(estimates.mean() - n_held) < z * error / math.sqrt(runs)
+        square = float(np.mean((estimates - n_held) ** 2)) / error**2
+        fourth = 3.0 if isinstance(model.noise, LocalNoise) else 9.0
+        assert abs(square - 1) < 1.3 * z * math.sqrt((fourth - 1) / runs)
+        assert (1.3 + 1.21) * z * math.sqrt((fourth - 1) / runs) < 1.1**2 - 1  # the power
+
+
+def test_a_trial_holds_both_errors() -> None:
+    """The record has the closed form and the root mean square of the trials."""
+    model = trust_models(1.0, 1000)[0]
+    trial = try_model(model, n_held=300, n=1000, runs=50, seed=4)
+    estimates = run_trials(model, n_held=300, n=1000, runs=50, seed=4)
+    assert (trial.model, trial.n_held, trial.n, trial.runs) == (model, 300, 1000, 50)
+    assert trial.std_error == model.std_error(300, 1000)
+    assert trial.observed == pytest.approx(math.sqrt(np.mean((estimates - 300) ** 2)))
+
+
+def test_a_seed_repeats_the_answers() -> None:
+    """The same seed draws the same answers of devices, another seed others."""
+    local = trust_models(1.0, 1000)[0]
+    one, same, other = (
+        run_trials(local, n_held=300, n=1000, runs=20, seed=seed) for seed in (1, 1, 2)
+    )
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ({"n_held": 10, "runs": 1}, r"n_held must be an integer in \[0, 9\], got 10"),
+        ({"n_held": 1, "runs": 0}, r"runs must be an integer in \[1, 10,000,000\], got 0"),
+    ],
+)
+def test_counts_outside_their_range_are_refused(counts: dict[str, int], message: str) -> None:
+    """Each gets a sentence that names it."""
+    with pytest.raises(ParamsError, match=message):
+        run_trials(trust_models(1.0, 9)[0], n=9, **counts)
+
+
+def test_counts_beyond_32_bits() -> None:
+    """All models answer for as many devices as there can be."""
+    n = 2**53
+    for model in trust_models(1.0, n):
+        estimates = run_trials(model, n_held=n // 2, n=n, runs=10, seed=1)
+        assert np.abs(estimates - n // 2).max() < 100 * model.std_error(n // 2, n) + 2

@@ -1,0 +1,50 @@
+"""Audits as the tests make them: small metrics, and a false-alarm rate of 1e-9."""
+
+from __future__ import annotations
+
+import datetime
+
+from rappor import Metric, Params
+from rappor.auditing import ALARM, Audit, Check, Subject, audit
+from rappor.protocol.encodings.buckets import edge_text
+
+
+def metric(**fields: object) -> Metric:
+    """Return a metric with these parameters and medium noise."""
+    chosen: dict[str, object] = {"k": 32, "f": 0.5, "p": 0.25, "q": 0.75, **fields}
+    return Metric(
+        name="audited",
+        params=Params(**chosen),  # type: ignore[arg-type]
+        description="d",
+        owner="o",
+        expires=datetime.date(2030, 1, 1),
+        epoch="year",
+        interval="none",
+    )
+
+
+SMALL = metric()
+
+ENCODINGS = {
+    "bloom": metric(k=8, h=2),
+    "cohorts": metric(k=64, m=16),
+    "onehot": metric(k=5, encoding="onehot", categories=("a", "b", "c", "d", "e")),
+    "boolean": metric(k=1, encoding="boolean"),
+    "flags": metric(k=3, encoding="flags", categories=("x", "y", "z")),
+    "buckets": metric(k=4, encoding="buckets", categories=tuple(map(edge_text, (0.5, 1, 2)))),
+}
+
+
+def run_audit(subject: Subject, audited: Metric, trials: int = 1000, n_reports: int = 2) -> Audit:
+    """Audit at the false-alarm rate of the tests."""
+    return audit(subject, audited, trials=trials, n_reports=n_reports, level=ALARM)
+
+
+def faults_of(result: Audit) -> set[str]:
+    """Return the names of the checks that found a fault."""
+    return {check.name for check in result.faults}
+
+
+def checks_of(result: Audit) -> dict[str, Check]:
+    """Return the checks by their names."""
+    return {check.name: check for check in result.checks}
