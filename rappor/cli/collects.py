@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import textwrap
 
 import click
@@ -28,12 +29,23 @@ def collects(*, registry_path: str, names: tuple[str, ...]) -> None:
     """Say in plain words what each metric collects.
 
     The text is for the people whose devices report: what is collected, by whom, until when,
-    and under which guarantee. Without METRICS all metrics of the registry are described.
+    and under which guarantee. Without METRICS all metrics of the registry are described, and
+    what they cost a device together.
     """
-    registry = Registry.load(registry_path)
     today = datetime.datetime.now(datetime.UTC).date()
-    chosen = [registry.metric(name) for name in names or registry]
-    click.echo("\n\n".join(_wrap(describe(metric, today=today)) for metric in chosen))
+    registry = Registry.load(registry_path, today=today)
+    texts = [describe(registry.metric(name), today=today) for name in names or registry]
+    if not names:
+        texts.append(_together(registry))
+    click.echo("\n\n".join(map(_wrap, texts)))
+
+
+def _together(registry: Registry) -> str:
+    """Say what all metrics of a registry cost a device in a calendar year."""
+    reserved = math.fsum(each.total for each in registry.reserved)
+    if math.isinf(reserved):
+        return "WARNING: nothing bounds what all metrics together cost a device in a calendar year."
+    return f"All metrics together cost a device at most {reserved:g} nats in a calendar year."
 
 
 def _wrap(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from shell import Shell, uploads
+from shell import REGISTRY, Shell, uploads
 
 from rappor import Counts
 
@@ -35,6 +35,19 @@ def test_aggregate_sums_uploads_and_tells_what_it_refused(shell: Shell) -> None:
     assert code == 0
     assert "5 reports of engine" in printed
     assert "first on line 7" in err
+
+
+def test_aggregate_refuses_to_mix_parts(shell: Shell) -> None:
+    """Counts of parts never mix, so uploads of several parts of a metric need several files."""
+    entry = 'parts = [{name = "prefix:3", share = 0.5}, {name = "whole"}]\nencoding = "bloom"'
+    registry = REGISTRY.replace('encoding = "bloom"', entry, 1)
+    (shell.place / "metrics.toml").write_text(registry)
+    (shell.place / "uploads.jsonl").write_bytes(b"\n".join(uploads(shell.place, 40)))
+    out = shell.place / "sums.counts"
+    code, _, err = shell.metric("aggregate", "uploads.jsonl", "--out", str(out))
+    assert code == 2  # 40 devices of one part only: probability 2e-12
+    assert "inputs must hold one part of engine, got prefix:3, whole" in err
+    assert not out.exists()
 
 
 def test_aggregate_of_nothing_writes_nothing(shell: Shell) -> None:
