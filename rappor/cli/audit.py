@@ -56,7 +56,7 @@ class _Program:
     cls=Command,
     examples=(
         "rappor audit --profile balanced --trials 1000",
-        "rappor audit --bits 8 --cohorts 1 -f .5 -p .25 -q .75 --trials 1e4 --timing",
+        "rappor audit --bits 8 --cohorts 1 -f .5 -p .25 -q .75 --trials 1e4",
         "rappor audit --registry metrics.toml --metric theme --trials 1000 \\\n"
         "  --command 'rappor encode theme - --registry metrics.toml --json' \\\n"
         "  --secret-option=--secret-hex",
