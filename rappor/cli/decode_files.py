@@ -108,7 +108,6 @@ class Source:
 
 def _read_counts(path: str) -> list[Counts]:
     """Read one file of counts, or a collector's answer of several."""
-    from rappor.counts.collector_answer import read_answer
     from rappor.counts.counts import Counts
 
     first_line = _first_line(path)
@@ -118,7 +117,7 @@ def _read_counts(path: str) -> list[Counts]:
             "it holds reports, not counts; add them up first: "
             f"rappor aggregate {path} --registry FILE --metric NAME --out FILE",
         )
-    return read_answer(path) if first_line.lstrip().startswith(b"{") else [Counts.load(path)]
+    return Counts.load_all(path)
 
 
 def _first_line(path: str) -> bytes:

@@ -116,7 +116,7 @@ def test_decode_refuses_another_version_and_a_cut_file(shell: Shell, counts: str
     """A later version, a cut file and an extended one are refused."""
     data = Path(counts).read_bytes()
     first, rest = data.split(b"\n", 1)
-    later = first.replace(b"1", b"9") + b"\n" + rest
+    later = first[:-1] + b"9\n" + rest
     assert later != data
     for damaged in (later, data[:-1], data + b"x"):
         (shell.place / "damaged.counts").write_bytes(damaged)

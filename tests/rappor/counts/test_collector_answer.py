@@ -1,4 +1,4 @@
-"""The counts that a collector answers, read from a file."""
+"""All parameter sets that a collector answers, read from a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from rappor import Counts, FileError, Params
-from rappor.counts.collector_answer import read_answer
 
 PARAMS = Params(k=2, m=2, f=0.5, p=0.25, q=0.75)
 OTHER = Params(k=2, m=1, f=0.5, p=0.25, q=0.75)
@@ -50,8 +49,8 @@ def test_each_collection_becomes_counts(tmp_path: Path) -> None:
     first = Counts(PARAMS, [[3, 1], [0, 2]], [4, 2], "page")
     second = Counts(OTHER, [[1, 3]], [3], "page")
     path = written(tmp_path, json.dumps(answer(collection(first), collection(second))))
-    assert read_answer(path) == [first, second]
-    assert read_answer(written(tmp_path, json.dumps(answer()))) == []
+    assert Counts.load_all(path) == [first, second]
+    assert Counts.load_all(written(tmp_path, json.dumps(answer()))) == []
 
 
 GOOD = collection(Counts(PARAMS, [[3, 1], [0, 2]], [4, 2], "page"))
@@ -60,14 +59,12 @@ GOOD = collection(Counts(PARAMS, [[3, 1], [0, 2]], [4, 2], "page"))
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "not the counts of a collector"),
-        ("[]", "not the counts of a collector"),
-        ('{"metric": "page"}', "not the counts of a collector"),
-        ("[" * 100_000, "not the counts of a collector"),
-        (json.dumps(answer(3)), "not the counts of a collector"),
+        ('{"metric": "page"}', "neither a counts file nor the counts of a collector"),
+        ('{"metric":' + "[" * 100_000, "neither a counts file nor"),
+        (json.dumps(answer(3)), "neither a counts file nor"),
         (json.dumps(answer(GOOD | {"fingerprint": "0" * 16})), "fingerprint must be"),
-        (json.dumps(answer(GOOD | {"params": {"v": 2}})), "parameters must be"),
-        (json.dumps(answer(GOOD | {"reports": [1, 1]})), "ones must be at most the reports"),
+        (json.dumps(answer(GOOD | {"params": {"v": 2}})), "its parameters are wrong"),
+        (json.dumps(answer(GOOD, GOOD | {"reports": [1, 1]})), "ones must be at most the reports"),
         (json.dumps(answer(GOOD | {"reports": [4]})), "reports must have shape"),
         (json.dumps(answer(GOOD) | {"metric": 3}), "metric must be a text"),
     ],
@@ -76,5 +73,5 @@ def test_anything_else_is_refused(tmp_path: Path, text: str, reason: str) -> Non
     """One sentence with the path."""
     path = written(tmp_path, text)
     with pytest.raises(FileError, match=reason) as caught:
-        read_answer(path)
+        Counts.load_all(path)
     assert str(path) in str(caught.value)
