@@ -72,6 +72,7 @@ def _remarks(estimates: Estimates) -> Iterator[str]:
             "not candidates, or too rare to tell from noise."
         )
     yield from _findings(estimates.diagnostics)
+    yield from estimates.warnings
 
 
 def _error_rate(estimates: Estimates) -> str:

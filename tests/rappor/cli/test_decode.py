@@ -9,6 +9,9 @@ from shell import Shell
 
 from rappor import Counts, Params
 
+DETECTED = ("ci_low_adjusted", "ci_high_adjusted", "forged_to_make", "forged_to_hide")
+"""Keys that only rows of detected strings have."""
+
 
 def test_decode_contract(shell: Shell, counts: str) -> None:
     """The JSON object has the contract's keys, rows sorted by count, detected ones adjusted."""
@@ -22,8 +25,8 @@ def test_decode_contract(shell: Shell, counts: str) -> None:
     plain += ["p_value", "detected"]
     assert [row["candidate"] for row in rows] == ["duckduckgo", "qwant", "bing"]
     assert [list(row) for row in rows] == [
-        [*plain, "ci_low_adjusted", "ci_high_adjusted"],
-        [*plain, "ci_low_adjusted", "ci_high_adjusted"],
+        [*plain, *DETECTED],
+        [*plain, *DETECTED],
         plain,
     ]
     assert rows[0]["count"] == pytest.approx(rows[0]["proportion"] * 50_000)

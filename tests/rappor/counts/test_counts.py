@@ -269,7 +269,7 @@ def packed(integers: tuple[int, ...]) -> bytes:
 
 
 def sealed(line: str, payload: bytes) -> bytes:
-    magic, head = b"RAPPOR COUNTS 1\n", line.encode() + b"\n"
+    magic, head = b"RAPPOR COUNTS 2\n", line.encode() + b"\n"
     digest = hashlib.sha256(magic + head + payload).hexdigest().encode() + b"\n"
     return magic + head + digest + payload
 
@@ -279,7 +279,7 @@ def sealed(line: str, payload: bytes) -> bytes:
     [
         (b"", "it is not a counts file"),
         (b"cohort,reports\n", "it is not a counts file"),
-        (forged().replace(b"COUNTS 1", b"COUNTS 2"), "another version"),
+        (forged().replace(b"COUNTS 2", b"COUNTS 1"), "another version"),
         (forged(shape=[3, 2]), r"shape must be \[2, 3\]"),
         (forged(metric=...), "its header is wrong"),
         (forged(metric=7), "metric must be a text"),
