@@ -242,8 +242,8 @@ def test_decode_contract(shell: Shell, counts: str) -> None:
     plain += ["p_value", "detected"]
     assert [row["candidate"] for row in rows] == ["duckduckgo", "qwant", "bing"]
     assert [list(row) for row in rows] == [
-        [*plain, "ci_low_adjusted", "ci_high_adjusted"],
-        [*plain, "ci_low_adjusted", "ci_high_adjusted"],
+        [*plain, "ci_low_adjusted", "ci_high_adjusted", "forged_to_make", "forged_to_hide"],
+        [*plain, "ci_low_adjusted", "ci_high_adjusted", "forged_to_make", "forged_to_hide"],
         plain,
     ]
     assert rows[0]["count"] == pytest.approx(rows[0]["proportion"] * 50_000)
