@@ -255,6 +255,7 @@ def test_the_payload_is_little_endian_and_documented(tmp_path: Path) -> None:
 def forged(integers: tuple[int, ...] = (5, 2, 1, 0, 5, 2, 2, 0), **header: Any) -> bytes:
     """Build a file with a right digest around any header and integers."""
     document = {
+        "devices": None,
         "metric": "page",
         "packing": "raw",
         "params": json.loads(PARAMS.to_json()),
