@@ -220,8 +220,8 @@ def _many_strings(poisoning: Poisoning) -> str:
     """Say what one forged report is worth to several strings at once, and what it can take."""
     strings = "any number of" if poisoning.most_strings is None else f"{poisoning.most_strings:,}"
     return (
-        f"\nA forged report lifts every string whose bits it sets, {strings} strings at most behind "
-        f"the check, by up to {poisoning.most_shift:.2f} reports each. It takes "
+        f"\nA forged report lifts every string whose bits it sets, {strings} strings at most "
+        f"behind the check, by up to {poisoning.most_shift:.2f} reports each. It takes "
         f"{poisoning.suppression:.2f} reports from a string whose bits it leaves 0, and up to "
         f"{poisoning.most_suppression:.2f} with the most ones that pass."
     )
