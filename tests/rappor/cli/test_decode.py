@@ -9,9 +9,6 @@ from shell import Shell
 
 from rappor import Counts, Params
 
-DETECTED = ("ci_low_adjusted", "ci_high_adjusted", "forged_to_make", "forged_to_hide")
-"""Keys that only rows of detected strings have."""
-
 
 def test_decode_contract(shell: Shell, counts: str) -> None:
     """The JSON object has the contract's keys, rows sorted by count, detected ones adjusted."""
@@ -24,11 +21,8 @@ def test_decode_contract(shell: Shell, counts: str) -> None:
     plain = ["candidate", "count", "std_error", "proportion", "ci_low", "ci_high"]
     plain += ["p_value", "detected"]
     assert [row["candidate"] for row in rows] == ["duckduckgo", "qwant", "bing"]
-    assert [list(row) for row in rows] == [
-        [*plain, *DETECTED],
-        [*plain, *DETECTED],
-        plain,
-    ]
+    of_detected = ["ci_low_adjusted", "ci_high_adjusted", "forged_to_make", "forged_to_hide"]
+    assert [list(row) for row in rows] == [[*plain, *of_detected], [*plain, *of_detected], plain]
     assert rows[0]["count"] == pytest.approx(rows[0]["proportion"] * 50_000)
     assert answer["unallocated"] == pytest.approx(1 - rows[0]["proportion"] - rows[1]["proportion"])
     # Six standard errors: missed with probability 2e-9 under the estimate's normal distribution.
