@@ -135,7 +135,7 @@ def audit(
             checks,
             trials=trials,
             n_values=len(truth.values) + len(others.values),
-            n_reports=STAYED if subject.remembers else 1,
+            n_reports=max(STAYED, n_reports) if subject.remembers else 1,
         ),
     )
 

@@ -26,6 +26,9 @@ _NAME: Final = "secrets: devices differ"
 _MOST_VALUES: Final = 8
 """Values that a device is asked about at most."""
 
+_ENOUGH: Final = 20
+"""Pairs of devices with one secret that are sure to show: fewer than 2 have probability 5e-8."""
+
 _ACCIDENTS: Final = 1e-3
 """Devices that may be expected to repeat an earlier one by accident; more values give fewer."""
 
@@ -57,7 +60,7 @@ def secrets_check(rounds: Sequence[Answers], truth: Truth, params: Params) -> Ch
     probability = min(1.0, mean / n)
     p_value = float(stats.binom.sf(repeated - 1, n, probability)) if repeated > mean + 1 else 1.0
     enough = max(mean + 2, float(stats.binom.isf(ALARM, n, probability)) + 1)
-    bits = math.floor(math.log2(n * (n - 1) / 2 / (2 * enough)))
+    bits = math.floor(math.log2(n * (n - 1) / 2 / max(_ENOUGH, 2 * enough)))
     if bits < 1 and repeated <= enough:
         detail = f"{n:,} devices can give too few different responses"
         return Check(name=_NAME, verdict="not seen", detail=detail)

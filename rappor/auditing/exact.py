@@ -81,7 +81,7 @@ def _first_difference(question: Question, answer: Answer) -> tuple[int, str] | N
 
 
 def _any_question(rng: np.random.Generator) -> Question:
-    name = "q" + "".join(rng.choice(_NAME_LETTERS, size=rng.integers(0, 20)))
+    name = "q" + "".join(rng.choice(_NAME_LETTERS, size=int(rng.integers(0, 20))))
     return _question(rng, random_params(rng), name)
 
 
@@ -110,7 +110,7 @@ def random_params(rng: np.random.Generator) -> Params:
         return Params(
             k=int(rng.choice([k, 128, 2040], p=[0.8, 0.15, 0.05])),
             h=int(rng.integers(1, 17)),
-            m=int(rng.choice([1, 2, 128, rng.integers(1, 65537)])),
+            m=int(rng.choice([1, 2, 128, int(rng.integers(1, 65537))])),
             normalize=str(rng.choice(_NORMALIZERS)),
             f=f,
             p=p,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from scipy import stats
@@ -48,4 +49,6 @@ def _rarest(params: Params, trials: int) -> str:
     """
     usual = (1 - params.p_star) ** (params.k - 1) * max(1 - params.p_star, params.q_star)
     enough = float(stats.binom.isf(ALARM / 100, trials, usual)) + 1
-    return f"{max(1, int(trials / (2 * (enough - trials * usual)))):,}"
+    reports = trials / (2 * (enough - trials * usual))
+    digit = 10 ** max(0, math.floor(math.log10(reports)))
+    return f"{max(1, math.floor(reports / digit) * digit):,}"
