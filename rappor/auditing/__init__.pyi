@@ -8,11 +8,16 @@ from rappor.auditing.check import Deviation as Deviation
 from rappor.auditing.exact import audit_exactly as audit_exactly
 from rappor.auditing.forger import SHARES as SHARES
 from rappor.auditing.forger import Forgery as Forgery
+from rappor.auditing.forger import Lifted as Lifted
 from rappor.auditing.forger import Moved as Moved
 from rappor.auditing.forger import Poisoning as Poisoning
 from rappor.auditing.forger import detectable_share as detectable_share
 from rappor.auditing.forger import forge as forge
+from rappor.auditing.forger import most_shift as most_shift
+from rappor.auditing.forger import most_strings as most_strings
+from rappor.auditing.forger import most_suppression as most_suppression
 from rappor.auditing.forger import shift as shift
+from rappor.auditing.forger import suppression as suppression
 from rappor.auditing.lower_bound import LEVEL as LEVEL
 from rappor.auditing.lower_bound import reachable as reachable
 from rappor.auditing.observer import Exposure as Exposure

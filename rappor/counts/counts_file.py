@@ -1,12 +1,17 @@
 """The file of one Counts: three lines of text, then integers.
 
-    RAPPOR COUNTS 1
-    {"metric":...,"packing":"raw"|"zlib","params":{...},"shape":[m,k]}
+    RAPPOR COUNTS 2
+    {"devices":null,"metric":...,"packing":"raw"|"zlib","params":{...},"shape":[m,k]}
     SHA-256, as hex digits, of everything else in the file
     reports (m) and then ones (m, k), as little-endian 64-bit integers
 
 The integers are compressed where that makes them shorter. Any changed, missing or added byte
 is an error, and nothing is unpacked before the digest has matched.
+
+What a collector answers to GET /v1/metrics/NAME/counts is read too, an entry a parameter set:
+
+    {"metric":..., "collections":[{"fingerprint":..., "params":{...}, "reports":[m],
+    "ones":[[k], ...]}, ...], ...}
 """
 
 from __future__ import annotations
@@ -26,8 +31,9 @@ from rappor.files import replacing
 from rappor.protocol.params import Params
 
 _FAMILY: Final = b"RAPPOR COUNTS "
-_MAGIC: Final = _FAMILY + b"1\n"
+_MAGIC: Final = _FAMILY + b"2\n"
 _PARQUET: Final = b"PAR1"
+_JSON: Final = b"{"
 
 
 class Contents(NamedTuple):
@@ -48,6 +54,7 @@ def write(path: str | os.PathLike[str], contents: Contents) -> None:
     packed = zlib.compress(integers, level=6)
     packing, payload = ("zlib", packed) if len(packed) < len(integers) else ("raw", integers)
     document = {
+        "devices": None,  # what is known of the devices behind the reports: nothing yet
         "metric": contents.metric,
         "packing": packing,
         "params": json.loads(contents.params.to_json()),
@@ -59,7 +66,25 @@ def write(path: str | os.PathLike[str], contents: Contents) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> Contents:
-    """Read the file.
+    """Read a file of one parameter set.
+
+    Raises
+    ------
+    FileError
+        As `read_all`, or there are several parameter sets, or none.
+    """
+    contents = read_all(path)
+    if len(contents) != 1:
+        raise FileError(
+            path,
+            f"it must hold counts under one parameter set, got {len(contents)}: "
+            "ask the collector for one of them with params=FINGERPRINT",
+        )
+    return contents[0]
+
+
+def read_all(path: str | os.PathLike[str]) -> list[Contents]:
+    """Read the file, or the JSON that a collector answers, which may hold several.
 
     Raises
     ------
@@ -68,7 +93,12 @@ def read(path: str | os.PathLike[str]) -> Contents:
         its header and its integers do not fit each other.
     """
     try:
-        return _parse(_read_whole(path))
+        with Path(path).open("rb") as file:
+            start = file.read(len(_MAGIC))
+            if start.startswith(_JSON):
+                return _parse_json(start + file.read())
+            _check_start(start)
+            return [_parse(file.read())]
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise FileError(path, reason or type(error).__name__) from None
@@ -78,20 +108,17 @@ def _digest(header: bytes, payload: bytes) -> bytes:
     return hashlib.sha256(_MAGIC + header + payload).hexdigest().encode() + b"\n"
 
 
-def _read_whole(path: str | os.PathLike[str]) -> bytes:
-    """Read all of a file that begins as ours do; refuse another one unread."""
-    with Path(path).open("rb") as file:
-        start = file.read(len(_MAGIC))
-        if start.startswith(_PARQUET):
-            raise ValueError(
-                "it is a Parquet file, not a counts file: read counts with Counts.from_parquet, "
-                "add reports up with `rappor aggregate` or rappor.engines.aggregate_parquet"
-            )
-        if not start.startswith(_FAMILY):
-            raise ValueError("it is not a counts file")
-        if start != _MAGIC:
-            raise ValueError("it is a counts file of another version than 1, or cut off")
-        return file.read()
+def _check_start(start: bytes) -> None:
+    """Refuse a file that does not begin as ours do, before the rest is read."""
+    if start.startswith(_PARQUET):
+        raise ValueError(
+            "it is a Parquet file, not a counts file: read counts with Counts.from_parquet, "
+            "add reports up with `rappor aggregate` or rappor.engines.aggregate_parquet"
+        )
+    if not start.startswith(_FAMILY):
+        raise ValueError("it is not a counts file")
+    if start != _MAGIC:
+        raise ValueError("it is a counts file of another version than 2, or cut off")
 
 
 def _parse(data: bytes) -> Contents:
@@ -110,6 +137,25 @@ def _parse(data: bytes) -> Contents:
     integers = _unpack(packing, payload, n=params.m * (params.k + 1))
     reports, ones = np.split(integers, [params.m])
     return Contents(params, ones.reshape(params.m, params.k), reports, metric)
+
+
+def _parse_json(data: bytes) -> list[Contents]:
+    """Read the counts that a collector answers, an entry for each parameter set."""
+    try:
+        document = json.loads(data)
+        metric = document["metric"]
+        return [_parse_entry(entry, metric) for entry in document["collections"]]
+    except ParamsError as error:
+        raise ValueError(f"its parameters are wrong: {error}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError):
+        raise ValueError("it is neither a counts file nor the counts of a collector") from None
+
+
+def _parse_entry(entry: Any, metric: Any) -> Contents:
+    params = Params.from_json(json.dumps(entry["params"]))
+    if entry["fingerprint"] != params.fingerprint:
+        raise ParamsError(f"fingerprint must be {params.fingerprint}, got {entry['fingerprint']!r}")
+    return Contents(params, np.array(entry["ones"]), np.array(entry["reports"]), metric)
 
 
 def _unpack(packing: Any, payload: bytes, *, n: int) -> NDArray[np.int64]:

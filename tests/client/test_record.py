@@ -110,7 +110,7 @@ def test_wrong_values_are_errors_at_the_call(
 
 def test_unknown_metric_is_an_error_at_the_call(open_client: Opener) -> None:
     """Names that come close are told."""
-    with pytest.raises(MetricError, match="must be one of page, got 'pgae'"):
+    with pytest.raises(MetricError, match="unknown metric 'pgae'; did you mean 'page'"):
         open_client().record("pgae", "x")
 
 

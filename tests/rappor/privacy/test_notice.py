@@ -37,24 +37,32 @@ def test_a_description_for_life() -> None:
         "page: Home pages",
         "Collected by browser team until 2026-11-30, that day included.",
         "What is noted: a text (normalised by 'host'), hashed onto 2 of 128 bits in one of 16 "
-        "cohorts.",
+        "cohorts; at every event.",
         "One report (epsilon 1.07): an observer who gives even odds to a value ends between "
         "25.4 % and 74.6 % sure of it.",
         "All reports of one value (epsilon 4.39): an observer who gives even odds to a value ends "
         "between 1.2 % and 98.8 % sure of it.",
-        "Promise, for life: the noise of a value is drawn once and kept. The losses of distinct "
-        "values add, and it is not hidden that a value changed or came back.",
-        "What the collector keeps: sums only, no single report.",
+        "Promise: in its whole life a device reports the first value that it had, whatever "
+        "happens later. The loss holds for any two histories of values, as long as when and how "
+        "often a device reports does not depend on its values.",
+        "What the collector keeps: sums only, no single report, shown from 100 reports on.",
     ]
 
 
-def test_epochs_have_the_other_promise() -> None:
-    """The loss is told for one epoch, and that the epochs add."""
+def test_epochs_are_named_in_the_promise() -> None:
+    """The loss is told for one epoch."""
     text = describe(make(PAPER, epoch="quarter"))
     assert "All reports of one value in one quarter (epsilon 4.39)" in text
-    assert "Promise, by epoch" in text
-    assert "the losses of each quarter add" in text
-    assert "for life" not in text
+    assert "Promise: in each quarter a device reports the first value that it had" in text
+    assert "whole life" not in text
+
+
+def test_several_patterns_promise_less() -> None:
+    """That a value changed is not hidden, and the text says so."""
+    params = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75)
+    text = describe(make(params, patterns=3))
+    assert "a device answers for up to 3 values" in text
+    assert "That a value changed or came back is not hidden until then." in text
 
 
 @pytest.mark.parametrize(
