@@ -5,6 +5,7 @@ from rappor.auditing.auditor import audit_timing as audit_timing
 from rappor.auditing.check import ALARM as ALARM
 from rappor.auditing.check import Check as Check
 from rappor.auditing.check import Deviation as Deviation
+from rappor.auditing.exact import audit_exactly as audit_exactly
 from rappor.auditing.forger import SHARES as SHARES
 from rappor.auditing.forger import Forgery as Forgery
 from rappor.auditing.forger import Lifted as Lifted
@@ -24,11 +25,15 @@ from rappor.auditing.observer import Learned as Learned
 from rappor.auditing.observer import observe as observe
 from rappor.auditing.observer import permanent_bits_known as permanent_bits_known
 from rappor.auditing.shipped_encoder import SECOND_METRIC as SECOND_METRIC
+from rappor.auditing.shipped_encoder import Answer as Answer
+from rappor.auditing.shipped_encoder import Question as Question
 from rappor.auditing.shipped_encoder import Respond as Respond
 from rappor.auditing.shipped_encoder import Response as Response
+from rappor.auditing.shipped_encoder import shipped_answer as shipped_answer
 from rappor.auditing.shipped_encoder import shipped_respond as shipped_respond
 from rappor.auditing.subject import Command as Command
 from rappor.auditing.subject import Function as Function
+from rappor.auditing.subject import JsonLines as JsonLines
 from rappor.auditing.subject import Request as Request
 from rappor.auditing.subject import Sampler as Sampler
 from rappor.auditing.subject import Subject as Subject

@@ -71,9 +71,12 @@ def test_a_command_passes_as_it_stands(registry: str, capfd: pytest.CaptureFixtu
     words += ["--secret-option=--secret-hex", "--second-command", encode("page2", registry)]
     assert run(["audit", *words, "--trials", "2000"]) == 0
     out = capfd.readouterr().out
-    unseen = [line for line in out.splitlines() if "not seen" in line]
-    assert len(unseen) == 1
-    assert unseen[0].startswith("epsilon_2")
+    unseen = [line.split("  ")[0] for line in out.splitlines() if "not seen" in line]
+    assert unseen == [
+        "epsilon_2",
+        "permanent: same in another spelling",
+        "own coins: no shift register",
+    ]
 
 
 def test_a_faulty_command_ends_with_1(registry: str, capfd: pytest.CaptureFixture[str]) -> None:
