@@ -31,3 +31,10 @@ def test_slow_tests_are_not_in_the_fast_lane() -> None:
     answer = collect("-m", "fast and (slow or acceptance)", *sorted(FAST))
     assert answer.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, answer.stdout
     assert collect("-m", "slow", *sorted(FAST)).returncode == pytest.ExitCode.OK
+
+
+def test_every_helper_is_explained() -> None:
+    """tests/README.md says what each file of tests/support is for."""
+    explained = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
+    for path in (ROOT / "tests" / "support").glob("*.py"):
+        assert f"`{path.name}`" in explained, path.name

@@ -30,6 +30,7 @@ def run() -> Outcome:
     metric = rappor.Metric(
         name="engine",
         params=rappor.Params.profile("strict"),
+        epoch="quarter",
         expires=datetime.date(2100, 1, 1),
         description="Where a typed query goes",
         owner="search",

@@ -298,9 +298,9 @@ def _place(cohort: int, bit: int | None = None) -> str:
 
 
 def _check_bounds(ones: NDArray[np.int64], reports: NDArray[np.int64]) -> None:
-    over = np.argwhere(ones > reports[:, None])
-    if len(over):
-        j, i = over[0].tolist()
+    over = ones > reports[:, None]
+    if over.any():  # looking for the places costs more than all other checks
+        j, i = np.argwhere(over)[0].tolist()
         raise ReportError(
             f"ones must be at most the reports of their cohort, got {ones[j, i]} ones "
             f"in {reports[j]} reports at {_place(j, i)}"

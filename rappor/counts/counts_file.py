@@ -1,12 +1,16 @@
 """The file of one Counts: three lines of text, then integers.
 
-    RAPPOR COUNTS 1
-    {"metric":...,"packing":"raw"|"zlib","params":{...},"shape":[m,k]}
+    RAPPOR COUNTS 2
+    {"devices":null,"metric":...,"packing":"raw"|"zlib","params":{...},"shape":[m,k]}
     SHA-256, as hex digits, of everything else in the file
     reports (m) and then ones (m, k), as little-endian 64-bit integers
 
 The integers are compressed where that makes them shorter. Any changed, missing or added byte
 is an error, and nothing is unpacked before the digest has matched.
+
+What a collector answers to GET /v1/metrics/NAME/counts is read too, if it holds one parameter set:
+
+    {"metric":..., "collections":[{"params":{...},"reports":[m],"ones":[[k], ...]}], ...}
 """
 
 from __future__ import annotations
@@ -26,8 +30,9 @@ from rappor.files import replacing
 from rappor.protocol.params import Params
 
 _FAMILY: Final = b"RAPPOR COUNTS "
-_MAGIC: Final = _FAMILY + b"1\n"
+_MAGIC: Final = _FAMILY + b"2\n"
 _PARQUET: Final = b"PAR1"
+_JSON: Final = b"{"
 
 
 class Contents(NamedTuple):
@@ -48,6 +53,7 @@ def write(path: str | os.PathLike[str], contents: Contents) -> None:
     packed = zlib.compress(integers, level=6)
     packing, payload = ("zlib", packed) if len(packed) < len(integers) else ("raw", integers)
     document = {
+        "devices": None,  # what is known of the devices behind the reports: nothing yet
         "metric": contents.metric,
         "packing": packing,
         "params": json.loads(contents.params.to_json()),
@@ -59,7 +65,7 @@ def write(path: str | os.PathLike[str], contents: Contents) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> Contents:
-    """Read the file.
+    """Read the file, or the JSON that a collector answers.
 
     Raises
     ------
@@ -68,7 +74,12 @@ def read(path: str | os.PathLike[str]) -> Contents:
         its header and its integers do not fit each other.
     """
     try:
-        return _parse(_read_whole(path))
+        with Path(path).open("rb") as file:
+            start = file.read(len(_MAGIC))
+            if start.startswith(_JSON):
+                return _parse_json(start + file.read())
+            _check_start(start)
+            return _parse(file.read())
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise FileError(path, reason or type(error).__name__) from None
@@ -78,20 +89,17 @@ def _digest(header: bytes, payload: bytes) -> bytes:
     return hashlib.sha256(_MAGIC + header + payload).hexdigest().encode() + b"\n"
 
 
-def _read_whole(path: str | os.PathLike[str]) -> bytes:
-    """Read all of a file that begins as ours do; refuse another one unread."""
-    with Path(path).open("rb") as file:
-        start = file.read(len(_MAGIC))
-        if start.startswith(_PARQUET):
-            raise ValueError(
-                "it is a Parquet file, not a counts file: read counts with Counts.from_parquet, "
-                "add reports up with `rappor aggregate` or rappor.engines.aggregate_parquet"
-            )
-        if not start.startswith(_FAMILY):
-            raise ValueError("it is not a counts file")
-        if start != _MAGIC:
-            raise ValueError("it is a counts file of another version than 1, or cut off")
-        return file.read()
+def _check_start(start: bytes) -> None:
+    """Refuse a file that does not begin as ours do, before the rest is read."""
+    if start.startswith(_PARQUET):
+        raise ValueError(
+            "it is a Parquet file, not a counts file: read counts with Counts.from_parquet, "
+            "add reports up with `rappor aggregate` or rappor.engines.aggregate_parquet"
+        )
+    if not start.startswith(_FAMILY):
+        raise ValueError("it is not a counts file")
+    if start != _MAGIC:
+        raise ValueError("it is a counts file of another version than 2, or cut off")
 
 
 def _parse(data: bytes) -> Contents:
@@ -110,6 +118,27 @@ def _parse(data: bytes) -> Contents:
     integers = _unpack(packing, payload, n=params.m * (params.k + 1))
     reports, ones = np.split(integers, [params.m])
     return Contents(params, ones.reshape(params.m, params.k), reports, metric)
+
+
+def _parse_json(data: bytes) -> Contents:
+    """Read the counts that a collector answers, under the one parameter set that they must have."""
+    try:
+        document = json.loads(data)
+        metric, collections = document["metric"], document["collections"]
+        tables = [(each["params"], each["ones"], each["reports"]) for each in collections]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ValueError("it is neither a counts file nor the counts of a collector") from None
+    if len(tables) != 1:
+        raise ValueError(
+            f"it must hold counts under one parameter set, got {len(tables)}: "
+            "ask the collector for one of them with params=FINGERPRINT"
+        )
+    params, ones, reports = tables[0]
+    try:
+        read = Params.from_json(json.dumps(params))
+    except ParamsError as error:
+        raise ValueError(f"its parameters are wrong: {error}") from None
+    return Contents(read, np.array(ones), np.array(reports), metric)
 
 
 def _unpack(packing: Any, payload: bytes, *, n: int) -> NDArray[np.int64]:

@@ -35,15 +35,16 @@ from rappor.decoding.debias import Target
 from rappor.decoding.sparse_products import weighted_products
 
 TAPER: Final = (3.5, 7.0)
-"""Standard deviations above the fit at which a row's weight begins to fall and is gone.
-
-TAPER_EVIDENCE"""
+"""Standard deviations above the fit at which a row's weight begins to fall and is gone. Noise
+alone reaches the first in one row of 4,300. README.md, "Constants", measures others."""
 
 _REWEIGHTINGS: Final = 3
-"""REWEIGHTINGS_EVIDENCE"""
+"""Fits of which each takes weights and noise from the one before: 2 or 20 change what is found by
+less than .4 %."""
 
 _NEWTON_STEPS: Final = 3
-"""NEWTON_EVIDENCE"""
+"""Steps of Newton's method, started from the last tau^2: ten change no estimate by more than
+1e-11 of its error."""
 
 _RIDGE: Final = 1e-9
 """Relative to the diagonal: keeps the normal equations solvable when columns repeat, and is
@@ -54,14 +55,16 @@ _DEPENDENT: Final = 1e-6
 rounding, 1e-12 or so, and one row of a thousand, which is information."""
 
 _MOST_LEVERAGE: Final = 0.5
-"""LEVERAGE_EVIDENCE"""
+"""Bound on the leverage of a row, which is not reached with more than a few rows a candidate: a
+residual is not divided by nearly nothing."""
 
 _MOST_SEARCHED: Final = 0.5
 """Part of the residual degrees of freedom that the search may claim: beyond it the formula,
 which holds for a sparse selection, says nothing."""
 
 _LEAST_KAPPA: Final = 0.1
-"""KAPPA_EVIDENCE"""
+"""Bound on kappa, which is not reached unless most rows are lifted: no estimate is multiplied by
+more than ten."""
 
 _TINY: Final = 1e-300
 """Keeps Newton's quotient finite where every row is set aside."""
@@ -155,6 +158,8 @@ def fit_rows(
         noise = target.noise(fitted)
         if taper:
             robust, slope = _taper(residual / np.sqrt(noise + tau2))
+        # The fit bends towards the rows: their squares are scaled up by what its coefficients took
+        # (leverage), and by what choosing the columns took (the search).
         leverage = _leverage(basis, inverse, robust / (noise + tau2))
         n_free = max(len(target) - len(coefficients), 2)
         used = n_free / max(n_free - search_degrees, n_free * _MOST_SEARCHED)
@@ -192,7 +197,7 @@ def _solve(
     gram = weighted_products(columns, weight, basis)
     diagonal = gram.diagonal()
     gram[np.diag_indices_from(gram)] += _RIDGE * diagonal + np.finfo(float).tiny
-    inverse = linalg.inv(gram, check_finite=False)
+    inverse = linalg.inv(gram, check_finite=False)  # errors of every candidate need it whole
     return inverse, inverse @ (columns.T @ (weight * proportions))
 
 

@@ -1,4 +1,4 @@
-"""One running collector: its parts, put together and taken down in order."""
+"""One running collector: its parts, opened and closed in order."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from pathlib import Path
 
 from rappor.errors import RapporError
 from rappor.files import read_text
+from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_server import logs
+from rappor_server.activity import TICK_SECONDS, Activity
+from rappor_server.analysis.request import CandidatesFile
 from rappor_server.analysis.worker import Analyst
 from rappor_server.errors import StoreError
-from rappor_server.ingest.accepted_params import Known
-from rappor_server.ingest.validate import Submission, Suspicion, read_upload
+from rappor_server.ingest.accepted_params import AcceptedParams
+from rappor_server.ingest.validate import Submission, Suspicious, read_upload
 from rappor_server.prometheus import Metrics
 from rappor_server.request_limits import RateLimit
 from rappor_server.settings import Settings
@@ -32,7 +35,7 @@ def utc_today() -> datetime.date:
 
 
 class Collector:
-    """Everything that the endpoints share; made inside the event loop that it serves."""
+    """Everything that the endpoints share; it is created inside the event loop that it serves."""
 
     def __init__(
         self, settings: Settings, *, today: Callable[[], datetime.date] = utc_today
@@ -40,61 +43,67 @@ class Collector:
         """Open the registry and the database, and start the writer."""
         self.settings = settings
         self.today = today
-        self.known = load_known(settings)
-        self.suspicion = Suspicion(settings.suspicious)
+        self.accepted_params = load_accepted_params(settings)
+        self.suspicious = Suspicious(settings.suspicious)
         self.rate = RateLimit(settings.rate)
         self.analyst = Analyst(seconds=settings.decode_seconds)
         self._key = settings.upload_key()
         self._loop = asyncio.get_running_loop()
         self._fresh: list[tuple[Submission, Answer]] = []
         self._waiting: dict[Answer, float] = {}
-        self._impatience = self._loop.create_task(self._give_up_late())
         self.store = Store.open(settings.database)
         self.metrics = Metrics(lambda: len(self._writer))
+        self._activity = Activity()
         self._writer: Writer[Answer] = Writer(
             self.store,
             deliver=self._deliver,
             today=today,
-            observe=self.metrics.observe_group,
+            observe=self._observe,
             max_queue=settings.max_queue,
         )
+        self._tasks = [
+            self._loop.create_task(self._give_up_late()),
+            self._loop.create_task(self._tell_activity()),
+        ]
 
     def close(self) -> None:
-        """Commit what was taken, then let go of everything."""
-        self._impatience.cancel()
+        """Commit the uploads that wait, then close every part."""
+        for task in self._tasks:
+            task.cancel()
         self._writer.close()
+        self._activity.tell()
         self.analyst.close()
         self.store.close()
 
     def reload(self) -> None:
-        """Read the registry again; one that is wrong leaves the old one in force."""
+        """Read the registry again; if it is wrong, the old one stays in force."""
         try:
-            self.known = load_known(self.settings)
+            self.accepted_params = load_accepted_params(self.settings)
         except RapporError as error:
             logs.event("registry refused", level=logging.ERROR, reason=str(error))
         else:
-            logs.event("registry reloaded", metrics=len(self.known.registry))
+            logs.event("registry reloaded", metrics=len(self.accepted_params.registry))
 
     def may_send(self, authorization: str) -> bool:
-        """Tell whether a request carries the key for sending, if one is needed."""
+        """Tell whether a request carries the key for sending, or none is needed."""
         if self._key is None:
             return True
         return hmac.compare_digest(authorization.encode(), f"Bearer {self._key}".encode())
 
     def read(self, body: bytes) -> Submission:
-        """Read an upload; ReportError if it is none."""
+        """Read an upload; ReportError for bytes that are none."""
         return read_upload(
             body,
-            self.known,
+            self.accepted_params,
             today=self.today(),
             max_reports=self.settings.max_reports,
-            suspicion=self.suspicion,
+            suspicious=self.suspicious,
         )
 
     async def store_upload(self, submission: Submission) -> bytes:
-        """Return the answer once it is on the disk; StoreError or ConflictError otherwise.
+        """Return the answer once the upload is on the disk; StoreError or ConflictError otherwise.
 
-        One that takes too long may still be stored; its retry is then known.
+        An upload that takes too long may still be stored; its retry then gets the stored answer.
         """
         answer: Answer = self._loop.create_future()
         if not self._fresh:
@@ -104,7 +113,7 @@ class Collector:
         return await answer
 
     def _hand_over(self) -> None:
-        """Give the writer what this turn of the loop has read, at once.
+        """Give the writer all uploads that this turn of the loop has read, at once.
 
         One by one, its thread would wake for the first and contend with the reading of the rest.
         """
@@ -115,22 +124,36 @@ class Collector:
             self._resolve([(answer, error) for _, answer in fresh])
 
     async def _give_up_late(self) -> None:
-        """Fail the uploads that have waited too long; a timer for each would cost more."""
+        """Fail the uploads that have waited too long; a timer for each one would cost more."""
         while True:
             await asyncio.sleep(self.settings.commit_seconds / 10)
             now = self._loop.time()
             late = [answer for answer, until in self._waiting.items() if until < now]
-            self._resolve([(answer, StoreError("the database takes its time")) for answer in late])
+            self._resolve([(answer, _too_late(self.settings.commit_seconds)) for answer in late])
+
+    async def _tell_activity(self) -> None:
+        """Write what has arrived to the log, once a minute."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self._activity.tell()
+
+    def _observe(self, seconds: float, submissions: Sequence[Submission]) -> None:
+        """Count a group commit, from the writer's thread."""
+        self.metrics.observe_group(seconds, submissions)
+        self._activity.count(submissions)
 
     def refuse(self, reason: str) -> None:
-        """Count an upload that was sunk whole."""
+        """Count an upload that was refused whole."""
         self._writer.refuse("", reason)
+        self._activity.count_refused()
         self.metrics.refusals.labels(reason).inc()
 
-    def candidates_file(self, name: str) -> str | None:
-        """Return the path of a metric's own candidates, None if it names none."""
-        named = self.known.registry[name].candidates
-        return None if named is None else str(Path(self.settings.registry).parent / named)
+    def candidates_file(self, metric: Metric) -> CandidatesFile | None:
+        """Return the file of candidates that a metric names, None if it names none."""
+        if metric.candidates is None:
+            return None
+        path = Path(self.settings.registry).parent / metric.candidates
+        return CandidatesFile(metric=metric.name, name=metric.candidates, path=path)
 
     def _deliver(self, results: Sequence[tuple[Answer, Result]]) -> None:
         """Wake the requests of a group, from the writer's thread."""
@@ -139,7 +162,7 @@ class Collector:
     def _resolve(self, results: Sequence[tuple[Answer, Result]]) -> None:
         for answer, result in results:
             self._waiting.pop(answer, None)
-            if answer.done():  # the sender has gone, or was told to come again
+            if answer.done():  # the sender has gone, or was told to retry
                 continue
             if isinstance(result, bytes):
                 answer.set_result(result)
@@ -147,8 +170,12 @@ class Collector:
                 answer.set_exception(result)
 
 
-def load_known(settings: Settings) -> Known:
+def _too_late(seconds: float) -> StoreError:
+    return StoreError(f"the database did not commit within {seconds:g} seconds: retry")
+
+
+def load_accepted_params(settings: Settings) -> AcceptedParams:
     """Read the registry and the older ones."""
     text = read_text(settings.registry)
     current = Registry.loads(text, path=settings.registry)
-    return Known(current, [Registry.load(path) for path in settings.older], text=text)
+    return AcceptedParams(current, [Registry.load(path) for path in settings.older], text=text)

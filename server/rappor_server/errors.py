@@ -2,7 +2,7 @@
 
 RapporError
 |-- StoreError         the database cannot answer; .retryable
-|   |-- ConflictError  a known upload id came with another body
+|   |-- ConflictError  an upload id that was used before came with another body
 |   `-- SchemaError    the database is older or newer than this program
 `-- ConfigError        a setting is not what it must be
 """
@@ -16,16 +16,16 @@ class StoreError(RapporError):
     """The database cannot answer."""
 
     def __init__(self, reason: str, *, retryable: bool = True) -> None:
-        """Keep whether the same request may succeed later."""
+        """Keep the reason, and whether a retry of the same request may succeed."""
         self.retryable = retryable
         super().__init__(reason)
 
 
 class ConflictError(StoreError):
-    """A known upload id came with another body."""
+    """An upload id that was used before came with another body."""
 
     def __init__(self) -> None:
-        """Say so; the id is not repeated."""
+        """Say that the id was used; the message does not repeat it."""
         super().__init__("id must not be used for another upload", retryable=False)
 
 
@@ -33,7 +33,7 @@ class SchemaError(StoreError):
     """The database's schema is not the one that this program knows."""
 
     def __init__(self, reason: str) -> None:
-        """Say what to do; waiting does not help."""
+        """Keep the reason; a retry does not help."""
         super().__init__(reason, retryable=False)
 
 

@@ -1,7 +1,7 @@
 """Structured logs: one JSON object a line, of fixed events with fixed fields.
 
-No line has an address, a header, a body, an id of an upload or a time finer than the second of
-the event itself, and uploads are not logged at all.
+No line has an address, a header, a body or an id of an upload. No upload has a line of its own:
+what arrives is told as totals, at most once a minute.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LOG: Final = logging.getLogger("rappor_server")
 
 
 class _JsonFormatter(logging.Formatter):
-    """Writes a record's level, logger and message, and the fields of an event."""
+    """Writes the time, level and message of a record, and the fields of an event."""
 
     def format(self, record: logging.LogRecord) -> str:
         document: dict[str, Any] = {
@@ -31,7 +31,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 def configure() -> None:
-    """Send everything, uvicorn's lines too, to standard error as JSON."""
+    """Send all lines, those of uvicorn too, to standard error as JSON."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter())
     root = logging.getLogger()
@@ -45,5 +45,5 @@ def configure() -> None:
 
 
 def event(name: str, *, level: int = logging.INFO, **fields: object) -> None:
-    """Write one line."""
+    """Write one line with the name of an event and its fields."""
     _LOG.log(level, name, extra={"fields": fields})

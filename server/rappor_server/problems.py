@@ -1,4 +1,4 @@
-"""Every error that leaves over HTTP, as a problem document (RFC 9457): one table, one shape."""
+"""Errors over HTTP: one table of statuses, and one shape, the problem document (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -29,12 +29,21 @@ _MEDIA_TYPE: Final = "application/problem+json"
 
 @dataclass
 class Problem(Exception):  # noqa: N818 - a problem document is what it becomes
-    """An answer other than success: status, a sentence, and seconds to wait where that helps."""
+    """An answer other than success: status, a sentence, and seconds to wait before a retry."""
 
     status: HTTPStatus
     detail: str
     retry_after: float | None = None
     headers: dict[str, str] | None = None
+
+
+class _Document(msgspec.Struct, frozen=True):
+    """The JSON object of a problem."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
 
 
 _STATUS: Final[tuple[tuple[type[RapporError], HTTPStatus], ...]] = (
@@ -50,20 +59,15 @@ _STATUS: Final[tuple[tuple[type[RapporError], HTTPStatus], ...]] = (
 
 
 def problem_of(error: RapporError) -> Problem:
-    """Return what an error becomes: its own sentence, which never holds what was sent."""
+    """Return the problem that an error becomes, with the error's own sentence."""
     status = next(status for kind, status in _STATUS if isinstance(error, kind))
     waits = isinstance(error, StoreError) and error.retryable
     return Problem(status, str(error), retry_after=RETRY_SECONDS if waits else None)
 
 
 def render(problem: Problem) -> Response:
-    """Write a problem document."""
-    document = {
-        "type": "about:blank",
-        "title": problem.status.phrase,
-        "status": problem.status.value,
-        "detail": problem.detail,
-    }
+    """Answer with a problem document."""
+    document = _Document("about:blank", problem.status.phrase, problem.status.value, problem.detail)
     headers = dict(problem.headers or {})
     if problem.retry_after is not None:
         headers["Retry-After"] = str(math.ceil(problem.retry_after))
@@ -95,5 +99,5 @@ async def on_http_exception(_: Request, error: Exception) -> Response:
 
 
 async def on_bug(_: Request, __: Exception) -> Response:
-    """Answer without a word about what went wrong inside."""
+    """Answer without telling what has failed inside."""
     return render(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the collector has failed"))

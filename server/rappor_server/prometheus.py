@@ -1,7 +1,7 @@
-"""What an operator watches, for Prometheus, without a word about devices.
+"""What an operator watches, for Prometheus; nothing about single devices.
 
-Of several workers whichever is asked answers for all: their counters lie in files of one
-folder, which prometheus-client finds by an environment variable when it is imported.
+Any of several workers answers for all of them: their counters lie in files of one folder, which
+prometheus-client finds by an environment variable when it is imported.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHARED: Final = "PROMETHEUS_MULTIPROC_DIR"
 
 @contextlib.contextmanager
 def shared_by_workers() -> Iterator[None]:
-    """Let the processes that are started meanwhile count together."""
+    """Let the processes that are started in this block count together."""
     with tempfile.TemporaryDirectory(prefix="rappor-server-") as folder:
         os.environ[_SHARED] = folder
         try:
@@ -41,10 +41,10 @@ def shared_by_workers() -> Iterator[None]:
 
 
 class Metrics:
-    """Counters of one application."""
+    """The counters of one application."""
 
     def __init__(self, queue_length: Callable[[], int]) -> None:
-        """Make them in a registry of their own."""
+        """Create the counters in a registry of their own."""
         self._registry = CollectorRegistry()
         self.uploads = Counter(
             "rappor_uploads", "Uploads by HTTP status", ["status"], registry=self._registry
@@ -53,11 +53,14 @@ class Metrics:
             "rappor_reports", "Reports accepted", ["metric"], registry=self._registry
         )
         self.refusals = Counter(
-            "rappor_refusals", "Refused, by reason", ["reason"], registry=self._registry
+            "rappor_refusals",
+            "Refused, by reason",
+            ["reason"],
+            registry=self._registry,
         )
         self.commit_seconds = Histogram(
             "rappor_commit_seconds",
-            "Time of a group commit",
+            "Seconds that a group commit took",
             buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5),
             registry=self._registry,
         )
@@ -76,7 +79,7 @@ class Metrics:
         )
 
     def observe_group(self, seconds: float, submissions: Sequence[Submission]) -> None:
-        """Note a group commit and the uploads in it, once for all of them."""
+        """Count a group commit and all uploads in it."""
         self.commit_seconds.observe(seconds)
         self.commit_uploads.observe(len(submissions))
         self._queue.set(self._queue_length())
@@ -92,7 +95,7 @@ class Metrics:
             self.refusals.labels(reason).inc(n)
 
     def render(self) -> bytes:
-        """Write them in Prometheus' text format, those of all workers added."""
+        """Write the counters in the text format of Prometheus, added over all workers."""
         self._queue.set(self._queue_length())
         if _SHARED not in os.environ:
             return generate_latest(self._registry)
@@ -103,7 +106,7 @@ class Metrics:
 
 
 def _forget_dead(folder: Path) -> None:
-    """Take away the gauges of workers that are gone; what they have counted stays."""
+    """Delete the gauges of workers that have ended; what they have counted stays."""
     for path in folder.glob("gauge_live*_*.db"):
         try:
             os.kill(int(path.stem.rpartition("_")[2]), 0)

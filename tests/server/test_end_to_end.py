@@ -51,7 +51,7 @@ def words_of_devices() -> list[str]:
 
 
 def start_devices(words: list[str], url: str, folder: Path, number: int) -> subprocess.Popen[str]:
-    """Start a process of devices."""
+    """Start a process that simulates devices."""
     own = Path(device_child.__file__)
     paths = os.pathsep.join([str(own.parent), *filter(None, sys.path)])
     own_folder = folder / f"devices-{number}"
@@ -100,7 +100,7 @@ def test_words_of_real_devices_are_found(tmp_path: Path, database: str) -> None:
 
 
 def check_power(rows: dict[str, dict[str, float]], words: list[str]) -> None:
-    """Words far above what the noise hides must be detected: a chance of 1e-9 each to miss."""
+    """Words far above the noise must be detected; each is missed with probability 1e-9."""
     params = Params(k=64, m=8, f=0.0, p=0.05, q=0.95, insecure=True)
     noise = np.sqrt(params.p_star * (1 - params.p_star) * N_DEVICES) / (
         params.q_star - params.p_star

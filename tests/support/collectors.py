@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,8 +18,8 @@ from typing import Any
 
 import httpx
 from rappor_server.analysis import releases
-from rappor_server.ingest.accepted_params import Known
-from rappor_server.ingest.validate import Submission, Suspicion, read_upload
+from rappor_server.ingest.accepted_params import AcceptedParams
+from rappor_server.ingest.validate import Submission, Suspicious, read_upload
 from rappor_server.storage.store import Store
 
 from rappor import Metric, Params, Registry
@@ -95,28 +96,28 @@ def metric_of(name: str = "page", params: Params = PARAMS, **fields: Any) -> Met
     return Metric(name=name, params=params, **(given | fields))
 
 
-KNOWN = Known(Registry.loads(REGISTRY))
+ACCEPTED = AcceptedParams(Registry.loads(REGISTRY))
 
 
 def report_of(
     metric: str = "page", *, bits: int = 0x0F0F, cohort: int = 1, params: Params | None = None
 ) -> Report:
-    """Make a report of a metric of REGISTRY."""
-    params = params or KNOWN.registry[metric].params
+    """Return a report of a metric of REGISTRY."""
+    params = params or ACCEPTED.registry[metric].params
     packed = (bits & ((1 << params.k) - 1)).to_bytes(params.n_bytes, "little")
     cohort = min(cohort, params.m - 1)
     return Report(metric=metric, params=params.fingerprint, cohort=cohort, bits=packed)
 
 
 def upload_of(*reports: Report, upload_id: str | None = None) -> bytes:
-    """Make an upload's body."""
-    made = reports or (report_of(),)
-    return Upload(id=upload_id or Upload.new_id(), reports=tuple(made)).to_json()
+    """Return the body of an upload, of one report unless others are given."""
+    chosen = reports or (report_of(),)
+    return Upload(id=upload_id or Upload.new_id(), reports=tuple(chosen)).to_json()
 
 
-def submission_of(body: bytes, *, known: Known = KNOWN, today: datetime.date = TODAY) -> Submission:
-    """Read a body as the collector does, taking every popcount."""
-    return read_upload(body, known, today=today, max_reports=1000, suspicion=Suspicion.ACCEPT)
+def submission_of(body: bytes, *, today: datetime.date = TODAY) -> Submission:
+    """Read a body as the collector does, accepting every popcount."""
+    return read_upload(body, ACCEPTED, today=today, max_reports=1000, suspicious=Suspicious.ACCEPT)
 
 
 def released(store: Store, name: str = "page") -> releases.Release:
@@ -126,8 +127,8 @@ def released(store: Store, name: str = "page") -> releases.Release:
 
 
 def total(store: Store, name: str = "page") -> int:
-    """Return the reports that are counted of a metric."""
-    return sum(counts.total for counts in released(store, name).collections)
+    """Return how many reports of a metric are counted."""
+    return released(store, name).n_reports
 
 
 def commit(store: Store, *bodies: bytes, today: datetime.date = TODAY) -> list[Any]:
@@ -146,23 +147,23 @@ class Running:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address that it listens on."""
         return f"http://127.0.0.1:{self.port}"
 
     def post(self, body: bytes, **headers: str) -> httpx.Response:
-        """Send an upload."""
+        """Send an upload to it."""
         named = {"Content-Type": "application/json"} | {
             name.replace("_", "-"): value for name, value in headers.items()
         }
         return httpx.post(f"{self.url}/v1/reports", content=body, headers=named, timeout=30)
 
     def get(self, path: str, token: str = "", **headers: str) -> httpx.Response:
-        """Read with a token."""
+        """Read from it with a token."""
         named = {"Authorization": f"Bearer {token}"} if token else {}
         return httpx.get(f"{self.url}{path}", headers=named | headers, timeout=60)
 
     def kill(self) -> None:
-        """End it at once, its workers too."""
+        """Kill it and its workers at once."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(30)
@@ -182,6 +183,31 @@ def run_command(*arguments: str, **environment: str) -> subprocess.CompletedProc
         check=False,
         timeout=120,
         env={**os.environ, **environment},
+    )
+
+
+def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a script of bash in a folder, where the commands of the project are this program."""
+    own = folder / ".commands"
+    own.mkdir(exist_ok=True)
+    for name in ("rappor", "rappor-client", "rappor-server"):
+        module = name.replace("-", "_") + ".cli"
+        program = own / name
+        program.write_text(
+            f"#!{sys.executable}\nimport sys\nfrom {module} import main\n"
+            "if __name__ == '__main__':\n    sys.exit(main())\n"
+        )
+        program.chmod(0o755)
+    bash = shutil.which("bash")
+    assert bash, "documents and examples are written for bash"
+    return subprocess.run(
+        [bash, "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env={**os.environ, "PATH": f"{own}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
 
 
@@ -214,7 +240,7 @@ def start(
 
 
 def wait_until_ready(running: Running) -> None:
-    """Wait until it answers; fail with its log if it ends."""
+    """Wait until a collector is ready; fail with its log if it ends."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
         assert running.process.poll() is None, running.log.read_text()
@@ -227,7 +253,7 @@ def wait_until_ready(running: Running) -> None:
 
 @contextlib.contextmanager
 def serving(folder: Path, database: str, *flags: str, **more: Any) -> Iterator[Running]:
-    """Run a collector for a block."""
+    """Run a collector while the block runs."""
     running = start(folder, database, *flags, **more)
     try:
         yield running
@@ -236,7 +262,7 @@ def serving(folder: Path, database: str, *flags: str, **more: Any) -> Iterator[R
 
 
 def make_token(running_folder: Path, database: str, *flags: str) -> str:
-    """Make a token by the command line; it is the last line."""
+    """Create a token on the command line, which prints it as the last line."""
     registry = str(running_folder / "metrics.toml")
     answer = run_command("token", "create", "--registry", registry, "--database", database, *flags)
     assert answer.returncode == 0, answer.stderr

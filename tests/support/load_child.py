@@ -1,8 +1,8 @@
 """Sends uploads to a collector without pause and says which were acknowledged.
 
-Each upload has one report whose bits are the upload's own number, so that what is counted can
-be told apart. An upload that was not answered is tried again with the same bytes until it is;
-what is still open when standard input ends is printed as such.
+Each upload has one report whose bits are the upload's own number, so that the sums tell which
+uploads were counted. An upload without an answer is sent again with the same bytes; the uploads
+that still have none when standard input ends are printed as open.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ N_THREADS = 8
 
 
 class Sender(threading.Thread):
-    """One connection, made again whenever it breaks."""
+    """One connection, opened again whenever it breaks."""
 
     def __init__(self, port: int, first: int, stop: threading.Event) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Sender(threading.Thread):
         self.open: tuple[int, bytes] | None = None
 
     def run(self) -> None:
-        """Send until told to stop."""
+        """Send uploads until the event is set."""
         connection: Any = None
         while not self._stop_sending.is_set():
             if self.open is None:
@@ -55,7 +55,7 @@ class Sender(threading.Thread):
 
 
 def main(port: int) -> None:
-    """Send until standard input ends; print what was acknowledged and what is open."""
+    """Send until standard input ends; print the uploads that were acknowledged or are open."""
     stop = threading.Event()
     senders = [Sender(port, i, stop) for i in range(N_THREADS)]
     for sender in senders:

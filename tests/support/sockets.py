@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 
 @contextlib.contextmanager
 def serving(server: socketserver.BaseServer) -> Iterator[None]:
-    """Run a server in a thread and end it."""
+    """Run a server in a thread while the block runs."""
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
@@ -30,12 +30,12 @@ def serving(server: socketserver.BaseServer) -> Iterator[None]:
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """Make a certificate for 127.0.0.1 that signs itself; return its file and its key's."""
+    """Write a self-signed certificate for 127.0.0.1; return its file and the file of its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "collector")])
     now = datetime.datetime.now(datetime.UTC)
     address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    made = (
+    certified = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -47,7 +47,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
-    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / "cert.pem").write_bytes(certified.public_bytes(serialization.Encoding.PEM))
     (folder / "key.pem").write_bytes(
         key.private_bytes(
             serialization.Encoding.PEM,

@@ -1,4 +1,4 @@
-"""Raw reports of metrics that keep them, as Parquet files for any lake."""
+"""Raw reports of metrics that keep them, as Parquet files for any data lake."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _BATCH: Final = 1 << 16
 def export(
     store: Store, folder: Path, *, metric: str, first: datetime.date, last: datetime.date
 ) -> list[Path]:
-    """Write one file for each day and parameter set, whole or not at all, and return them.
+    """Write one file for each day and parameter set, whole or not at all, and return the paths.
 
-    The rows' order tells nothing of their coming. Raises MissingExtraError without the extra
-    'arrow', StoreError where the database does not answer.
+    The order of the rows is random. Raises MissingExtraError without the extra 'arrow', and
+    StoreError if the database does not answer.
     """
     from rappor.engines.parquet import write_parquet  # noqa: PLC0415 - pyarrow is an extra
 

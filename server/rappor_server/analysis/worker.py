@@ -1,7 +1,7 @@
-"""The analyst's heavy work, in a process of its own with a time limit.
+"""The heavy work of analysis, in a process of its own with a time limit.
 
-The process is kept warm between questions and killed when one takes too long, so that no
-question, however large, stops the collector. It ends with its parent.
+The process stays between requests, and is killed when one takes too long, so that no request,
+however large, stops the collector. It ends with its parent.
 """
 
 from __future__ import annotations
@@ -10,17 +10,26 @@ import asyncio
 import multiprocessing
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rappor.errors import DecodeError, FileError, MissingExtraError, RapporError
 from rappor.protocol.encodings import encoding_of
-from rappor_server.analysis.question import ARROW, Question
+from rappor_server.analysis.request import (
+    ARROW,
+    CandidatesFile,
+    CountsRequest,
+    EstimateRequest,
+)
 from rappor_server.errors import StoreError
+
+if TYPE_CHECKING:
+    from rappor.candidates.candidates import Candidates
+
+Request = CountsRequest | EstimateRequest
 
 _CACHED_BYTES: Final = 64_000_000
 _WAITING: Final = 8
@@ -28,13 +37,13 @@ _START_SECONDS: Final = 60.0
 
 
 class Analyst:
-    """Answers one question at a time; the latest answers are remembered by their content.
+    """Answers one request at a time; the latest answers are cached by what they depend on.
 
-    Questions wait in threads of their own: those of the event loop are for what is quick.
+    Requests wait in threads of their own, because the threads of the event loop are for quick work.
     """
 
     def __init__(self, *, seconds: float) -> None:
-        """Take the time limit of a question; the process starts with the first one."""
+        """Limit the time of each request, in seconds; the process starts with the first one."""
         self._seconds = seconds
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(_WAITING, thread_name_prefix="rappor-analyst")
@@ -44,28 +53,28 @@ class Analyst:
         self._cache: OrderedDict[bytes, bytes] = OrderedDict()
         self._cached_bytes = 0
 
-    async def answer(self, question: Question) -> bytes:
+    async def answer(self, request: Request) -> bytes:
         """Return the rendered answer.
 
-        Raises StoreError, to be tried again, when too many questions wait; DecodeError when it
-        takes too long; otherwise what the analysis raises.
+        Raises a retryable StoreError when too many requests wait, DecodeError when the answer
+        takes too long, and otherwise what the analysis raises.
         """
-        digest = await asyncio.to_thread(question.digest)
-        if (known := self._cache.get(digest)) is not None:
-            return known
+        digest = await asyncio.to_thread(request.digest)
+        if (cached := self._cache.get(digest)) is not None:
+            return cached
         if self._n_waiting >= _WAITING:
-            raise StoreError("too many questions wait for an answer")
+            raise StoreError("too many requests wait for the analysis")
         self._n_waiting += 1
         try:
             loop = asyncio.get_running_loop()
-            answer = await loop.run_in_executor(self._threads, self._ask, question)
+            answer = await loop.run_in_executor(self._threads, self._ask, request)
         finally:
             self._n_waiting -= 1
         self._remember(digest, answer)
         return answer
 
     def _remember(self, digest: bytes, answer: bytes) -> None:
-        """Keep an answer, and as many of the latest others as there is room for."""
+        """Cache an answer, and as many of the latest others as there is room for."""
         if digest in self._cache or len(answer) > _CACHED_BYTES:
             return
         self._cache[digest] = answer
@@ -75,7 +84,7 @@ class Analyst:
             self._cached_bytes -= len(oldest)
 
     def close(self) -> None:
-        """End the process, and with it whatever waits for it."""
+        """End the process, and with it every request that waits for it."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._end()
 
@@ -87,17 +96,17 @@ class Analyst:
             self._connection.close()
         self._process = self._connection = None
 
-    def _ask(self, question: Question) -> bytes:
+    def _ask(self, request: Request) -> bytes:
         with self._lock:
             try:
-                return self._exchange(question)
+                return self._exchange(request)
             except (EOFError, OSError):
                 self._end()
-                raise DecodeError("the analysis has failed; a smaller question may not") from None
+                raise DecodeError("the analysis has failed; try fewer candidates") from None
 
-    def _exchange(self, question: Question) -> bytes:
+    def _exchange(self, request: Request) -> bytes:
         connection = self._ready()
-        connection.send(question)
+        connection.send(request)
         if not connection.poll(self._seconds):
             self._end()
             raise DecodeError(f"an answer must take at most {self._seconds:g} seconds")
@@ -107,7 +116,7 @@ class Analyst:
         return bytes(result)
 
     def _is_running(self) -> bool:
-        """Tell whether the process waits for a question; one that has ended has closed its side."""
+        """Tell whether the process waits for a request; one that has ended closed its side."""
         return (
             self._process is not None
             and self._connection is not None
@@ -133,23 +142,21 @@ class Analyst:
 
 
 def _serve(connection: Connection[Any, Any]) -> None:
-    """Answer questions until the parent is gone."""
-    import rappor.decoding  # noqa: F401, PLC0415 - warmed up before the clock runs
+    """Answer requests until the parent process is gone."""
+    import rappor.decoding.decoder  # noqa: F401, PLC0415 - loaded before the clock runs
 
     connection.send("ready")
     while True:
         try:
-            question = connection.recv()
+            request = connection.recv()
         except EOFError:
             return
-        connection.send(_answer_or_error(question))
+        connection.send(_answer_or_error(request))
 
 
-def _answer_or_error(question: Question) -> bytes | Exception:
+def _answer_or_error(request: Request) -> bytes | Exception:
     try:
-        return _answer(question)
-    except FileError as error:  # it cannot be pickled, and its path is nobody's business
-        return DecodeError(f"the metric's own candidates cannot be read: {error.reason}")
+        return _answer(request)
     except MissingExtraError as error:
         return DecodeError(str(error))
     except RapporError as error:
@@ -158,29 +165,25 @@ def _answer_or_error(question: Question) -> bytes | Exception:
         return DecodeError(f"the analysis has failed: {type(error).__name__}")
 
 
-def _answer(question: Question) -> bytes:
-    from rappor.counts.counts import Counts  # noqa: PLC0415 - numpy's compiler, this process only
+def _answer(request: Request) -> bytes:
+    if isinstance(request, CountsRequest):
+        return _render_counts(request)
+    return _render_estimates(request)
+
+
+def _render_estimates(request: EstimateRequest) -> bytes:
     from rappor.decoding.decoder import decode  # noqa: PLC0415
 
-    name = question.release.metric
-    collections = [
-        Counts(counts.params, counts.ones, counts.reports, name)
-        for counts in question.release.collections
-    ]
-    if question.what == "counts":
-        return _render_counts(collections, question.media_type)
-    if not collections:
-        raise DecodeError("the range must hold reports that may be released, got none")
     estimates = decode(
-        collections,
-        _candidates(question),
-        level=question.level,
-        correction=question.correction,
-        confidence=question.confidence,
-        distribution=question.distribution,
+        list(request.release.collections),
+        _candidates(request),
+        level=request.level,
+        correction=request.correction,
+        confidence=request.confidence,
+        distribution=request.distribution,
     )
-    only = not question.everything
-    match question.media_type:
+    only = not request.everything
+    match request.media_type:
         case "text/csv":
             return estimates.to_csv(detected_only=only).encode()
         case "application/json":
@@ -190,27 +193,33 @@ def _answer(question: Question) -> bytes:
             return _stream(table.filter(table["detected"]) if only else table)
 
 
-def _candidates(question: Question) -> Any:
+def _candidates(request: EstimateRequest) -> Candidates | None:
     from rappor.candidates.candidates import Candidates  # noqa: PLC0415
 
-    params = question.release.collections[0].params
+    params = request.release.collections[0].params
+    candidates = request.candidates
     if not encoding_of(params).hashed:
         return None
-    if isinstance(question.candidates, str):
-        return Candidates.from_file(question.candidates, normalize=params.normalize)
-    return Candidates.from_list(question.candidates or (), normalize=params.normalize)
+    if not isinstance(candidates, CandidatesFile):
+        return Candidates.from_list(candidates or (), normalize=params.normalize)
+    try:
+        return Candidates.from_file(candidates.path, normalize=params.normalize)
+    except FileError as error:
+        place = "" if error.line is None else f"line {error.line}: "
+        raise candidates.unreadable(place + error.reason) from None
 
 
-def _render_counts(collections: Sequence[Any], media_type: str) -> bytes:
+def _render_counts(request: CountsRequest) -> bytes:
     """Write the counts of one parameter set as `Counts` reads them."""
     import tempfile  # noqa: PLC0415
 
+    collections = request.release.collections
     if len(collections) != 1:
         raise DecodeError(
             f"counts in this format must be of one parameter set, got {len(collections)}: "
             "name it with params=FINGERPRINT"
         )
-    if media_type == ARROW:
+    if request.media_type == ARROW:
         return _stream(collections[0].to_arrow())
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "counts.csv"
@@ -219,6 +228,7 @@ def _render_counts(collections: Sequence[Any], media_type: str) -> bytes:
 
 
 def _stream(table: Any) -> bytes:
+    """Write a pyarrow.Table as an Arrow stream."""
     from rappor.counts.tables import load_pyarrow  # noqa: PLC0415
 
     pa = load_pyarrow()

@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """Run the command line; without its extra, say which one to install."""
     try:
-        from rappor_server.cli.commands import run
+        from rappor_server.cli.app import run
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("rappor"):
             raise

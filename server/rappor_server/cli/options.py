@@ -1,36 +1,147 @@
-"""What the commands share: where the database is, and the day."""
+"""What the commands share: the options of every setting, the open store, and the day."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import datetime
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from rappor_server import settings
+from rappor_server.ingest.validate import Suspicious
+from rappor_server.settings import Settings
 
-_OPTIONS = (
-    click.option("--registry", type=click.Path(), help="The registry's file (TOML)."),
-    click.option("--database", help="sqlite:///FILE or postgresql://...; default: beside it."),
-    click.option("--config", "file", type=click.Path(), help="Settings as TOML."),
+if TYPE_CHECKING:
+    from rappor_server.storage.store import Store
+
+_PATH: Final = click.Path()
+
+
+class _Flag(NamedTuple):
+    """How a setting is given on the command line; the metavar is its unit."""
+
+    metavar: str | None
+    help: str
+    type: Any = str
+
+
+_FLAGS: Final[Mapping[str, _Flag]] = {
+    "registry": _Flag("TOML", "The file of the registry.", _PATH),
+    "older": _Flag(
+        "TOML", "An earlier registry whose parameters are still accepted; may be repeated.", _PATH
+    ),
+    "database": _Flag(
+        "URL",
+        "The database, sqlite:///FILE or postgresql://HOST/NAME; by default an SQLite file "
+        "beside the registry.",
+    ),
+    "host": _Flag("ADDRESS", "The address to listen on."),
+    "port": _Flag("NUMBER", "The port to listen on; 0 lets the system choose one.", int),
+    "workers": _Flag("PROCESSES", "The number of processes; more than one needs PostgreSQL.", int),
+    "upload_key_file": _Flag(
+        "FILE", "A file with the key that uploads must carry; without it everyone may send.", _PATH
+    ),
+    "max_body": _Flag("BYTES", "The largest upload as it is sent.", int),
+    "max_decompressed": _Flag("BYTES", "The largest upload after decompression.", int),
+    "max_reports": _Flag("REPORTS", "The most reports in one upload.", int),
+    "body_seconds": _Flag(
+        "SECONDS", "How long the head of a request, and then its body, may take to arrive.", float
+    ),
+    "rate": _Flag(
+        "UPLOADS",
+        "Uploads that one source may send in a minute, for each worker; 0 is no limit.",
+        int,
+    ),
+    "origins": _Flag("ORIGIN", "A web origin whose pages may send, or * for all; may be repeated."),
+    "suspicious": _Flag(
+        None,
+        "What becomes of reports whose number of ones no honest device shows.",
+        click.Choice([choice.value for choice in Suspicious]),
+    ),
+    "report_days": _Flag(
+        "DAYS", "How long raw reports are kept, where a metric says keep_reports.", int
+    ),
+    "decode_seconds": _Flag("SECONDS", "How long one estimate may take.", float),
+    "max_candidates": _Flag(
+        "CANDIDATES", "The most candidates that one request for estimates may list.", int
+    ),
+    "commit_seconds": _Flag(
+        "SECONDS", "How long an upload may wait for its commit before it gets 503.", float
+    ),
+    "max_queue": _Flag(
+        "UPLOADS", "How many uploads may wait for a commit before others get 503.", int
+    ),
+    "tls_certificate": _Flag("PEM", "The certificate chain, to serve HTTPS directly.", _PATH),
+    "tls_key": _Flag("PEM", "The private key of the certificate.", _PATH),
+    "proxies": _Flag(
+        "ADDRESSES", "Proxies, separated by commas, whose X-Forwarded-For is believed."
+    ),
+}
+
+config_option = click.option(
+    "--config",
+    "file",
+    type=click.Path(),
+    metavar="TOML",
+    help="A file of settings; flags and RAPPOR_SERVER_... variables come before it.",
 )
 
 
-def database_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --registry, --database and --config to a command."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+def setting_option(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option of one setting; absent, the setting comes from elsewhere."""
+    (default,) = (field.default for field in dataclasses.fields(Settings) if field.name == name)
+    flag = _FLAGS[name]
+    return click.option(
+        f"--{name.replace('_', '-')}",
+        type=flag.type,
+        multiple=default == (),
+        metavar=flag.metavar,
+        help=f"{flag.help}{_told_default(default)}",
+    )
 
 
-def read_settings(options: Mapping[str, Any]) -> settings.Settings:
-    """Return the settings behind a command's options; UsageError without a registry."""
+def _told_default(default: object) -> str:
+    """Say what a default is, where it is more than nothing."""
+    if isinstance(default, int | float):
+        return f" Default: {default:,.0f}." if default >= 10_000 else f" Default: {default:g}."
+    return f" Default: {default}." if isinstance(default, str) and default else ""
+
+
+def setting_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds the options of settings, and --config, to a command."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        command = config_option(command)
+        for name in reversed(names):
+            command = setting_option(name)(command)
+        return command
+
+    return add
+
+
+database_options = setting_options("registry", "database")
+"""Adds --registry, --database and --config to a command."""
+
+
+def read_settings(options: Mapping[str, Any]) -> Settings:
+    """Return the settings behind a command's options."""
     flags = {name: value for name, value in options.items() if name != "file"}
-    try:
-        return settings.load(flags, file=options.get("file"))
-    except TypeError:
-        raise click.UsageError("give the registry: --registry metrics.toml") from None
+    return settings.load(flags, file=options.get("file"))
+
+
+def open_store(chosen: Settings) -> contextlib.closing[Store]:
+    """Open the store for a command, with the tables of a new database, and close it after."""
+    from rappor_server.storage.database import is_empty, migrate, open_engine
+    from rappor_server.storage.store import Store
+
+    engine = open_engine(chosen.database)
+    if is_empty(engine):
+        migrate(chosen.database)
+    engine.dispose()
+    return contextlib.closing(Store.open(chosen.database))
 
 
 def today() -> datetime.date:

@@ -3,46 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from rappor_server.cli.options import read_settings
+from rappor_server.cli.help import Command
+from rappor_server.cli.options import read_settings, setting_options
 from rappor_server.settings import Settings
 
+_FLAGS: Final = [field.name for field in dataclasses.fields(Settings) if field.name != "registry"]
 
-@click.command()
-@click.argument("registry", type=click.Path())
-@click.option("--database", help="sqlite:///FILE or postgresql://...; default: beside it.")
-@click.option("--config", "file", type=click.Path(), help="Settings as TOML.")
-@click.option("--host", help="Where to listen; default 127.0.0.1.")
-@click.option("--port", type=int, help="Default 8080; 0 lets the system choose.")
-@click.option("--workers", type=int, help="Processes; more than one needs PostgreSQL.")
-@click.option("--older", multiple=True, type=click.Path(), help="A registry still taken.")
-@click.option("--upload-key-file", type=click.Path(), help="Holds the key for sending.")
-@click.option("--max-body", type=int, help="Bytes of one upload as sent.")
-@click.option("--max-decompressed", type=int, help="Bytes of one upload in all.")
-@click.option("--max-reports", type=int, help="Reports in one upload.")
-@click.option("--body-seconds", type=float, help="How long a body may take to arrive.")
-@click.option("--rate", type=int, help="Uploads a minute from one source; 0: no limit.")
-@click.option("--origins", multiple=True, help="Where browsers may send from; * is everywhere.")
-@click.option(
-    "--suspicious",
-    type=click.Choice(["refuse", "apart", "accept"]),
-    help="What to do with popcounts that no honest device shows.",
+
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor-server serve metrics.toml",
+        "rappor-server serve metrics.toml --port 8181 --rate 60",
+    ),
 )
-@click.option("--decode-seconds", type=float, help="The most that an estimate may take.")
-@click.option("--commit-seconds", type=float, help="How long an upload may wait for its commit.")
-@click.option("--max-queue", type=int, help="Uploads that may wait for a commit.")
-@click.option("--tls-certificate", type=click.Path(), help="Serve HTTPS directly.")
-@click.option("--tls-key", type=click.Path(), help="The certificate's key.")
-@click.option("--proxies", help="Proxies whose word about a source is taken.")
+@click.argument("registry", type=click.Path())
+@setting_options(*_FLAGS)
 def serve(**options: Any) -> None:
-    """Serve REGISTRY: an SQLite file beside it, http://127.0.0.1:8080.
+    """Serve the metrics of a REGISTRY until a signal ends it.
 
-    Flags come before the environment (RAPPOR_SERVER_PORT and so on), that before the file of
-    --config. SIGHUP reads the registry again, SIGTERM commits what was taken and ends.
+    Without options it listens on http://127.0.0.1:8080 and keeps an SQLite file beside the
+    registry. SIGHUP makes it read the registry again. SIGTERM makes it commit the uploads that
+    wait, and end.
     """
     settings = read_settings(options)
     prepare(settings)
@@ -50,11 +38,11 @@ def serve(**options: Any) -> None:
 
 
 def prepare(settings: Settings) -> None:
-    """Refuse what cannot be served before anything listens; make the tables of a new database."""
-    from rappor_server.collector import load_known
+    """Check everything before the collector listens; create the tables of a new database."""
+    from rappor_server.collector import load_accepted_params
     from rappor_server.storage.database import check_schema, is_empty, migrate, open_engine
 
-    load_known(settings)
+    load_accepted_params(settings)
     settings.upload_key()
     engine = open_engine(settings.database)
     try:
@@ -66,7 +54,7 @@ def prepare(settings: Settings) -> None:
 
 
 def run(settings: Settings) -> None:
-    """Listen until a signal says to end; requests under way are answered first."""
+    """Listen until a signal says to end; requests that have begun are answered first."""
     import uvicorn
 
     from rappor_server import logs

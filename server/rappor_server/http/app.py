@@ -1,4 +1,4 @@
-"""The application: which path goes to which endpoint, and what becomes of errors."""
+"""The application: which endpoint answers each path, and what becomes of errors."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ ROUTES: Final = (
     Route(f"{_METRIC}/counts", queries.counts, methods=["GET"]),
     Route(f"{_METRIC}/estimates", queries.estimates, methods=["POST"]),
     Route(f"{_METRIC}/freezes", queries.freezes, methods=["POST"]),
+    Route("/", operations.root, methods=["GET"]),
     Route("/healthz", operations.healthz, methods=["GET"]),
     Route("/readyz", operations.readyz, methods=["GET"]),
     Route("/metrics", operations.metrics, methods=["GET"]),
@@ -38,16 +39,18 @@ ROUTES: Final = (
 )
 
 
-def create(settings: Settings, *, make: Callable[[Settings], Collector] = Collector) -> Starlette:
+def create(
+    settings: Settings, *, open_collector: Callable[[Settings], Collector] = Collector
+) -> Starlette:
     """Return an application that opens its collector when it starts and closes it when it ends."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        collector = make(settings)
+        collector = open_collector(settings)
         app.state.collector = collector
         _reload_on_hangup(collector)
         _spare_collections()
-        logs.event("collector started", metrics=len(collector.known.registry))
+        logs.event("collector started", metrics=len(collector.accepted_params.registry))
         try:
             yield
         finally:
@@ -65,7 +68,7 @@ def create(settings: Settings, *, make: Callable[[Settings], Collector] = Collec
             Exception: problems.on_bug,
         },
     )
-    app.router.redirect_slashes = False  # a path that is not there is a problem, not a detour
+    app.router.redirect_slashes = False  # a path that does not exist is a problem, not a redirect
     return app
 
 
@@ -91,17 +94,17 @@ def _middleware(settings: Settings) -> list[Middleware]:
 
 
 def _spare_collections() -> None:
-    """Keep what was made at the start out of Python's garbage collections.
+    """Keep the objects of the start out of Python's garbage collections.
 
-    They walk through all of it and hold up every request meanwhile: 50 ms, several times a
-    second under load.
+    A collection walks through all of them and holds up every request meanwhile: 50 ms, several
+    times a second under load.
     """
     gc.collect()
     gc.freeze()
 
 
 def _reload_on_hangup(collector: Collector) -> None:
-    """Read the registry again on SIGHUP, where there is such a signal and this is its thread."""
+    """Read the registry again on SIGHUP, if there is such a signal and this is the main thread."""
     if hasattr(signal, "SIGHUP"):
         with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, collector.reload)

@@ -1,4 +1,4 @@
-"""The interface's description (OpenAPI 3.1), written by hand and held against the real one."""
+"""The description of the interface (OpenAPI 3.1), written by hand and tested against it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _object(required: list[str], properties: dict[str, Any], *, closed: bool) ->
 
 
 def _problems(*statuses: int) -> dict[str, Any]:
-    """Describe errors: one shape for all of them."""
+    """Describe the errors of these statuses, and of 503, which every endpoint may answer."""
     return {
         str(status): {
             "description": _PROBLEMS[status],
@@ -46,23 +46,34 @@ def _query(name: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 _PROBLEMS: Final = {
-    400: "The request is not what it must be.",
+    400: "The request is malformed.",
     401: "A key or token is missing or not valid.",
     403: "The token does not allow this metric.",
-    404: "There is no such metric or frozen range.",
-    406: "No such media type, or it needs an extra that is not installed.",
+    404: "There is no such metric, parameter set or frozen range.",
+    406: "The media type is unknown, or needs an extra that is not installed.",
     408: "The body took too long to arrive.",
-    409: "The id was used for another upload.",
+    409: "The id was used for an upload with another body.",
     413: "The body is too large.",
     415: "The body is of another media type or encoding.",
-    422: "The question does not fit, or has no answer.",
-    429: "One source sends too much.",
-    503: "The database does not answer; Retry-After says when to try again.",
+    422: "The request does not fit the metric, or has no answer.",
+    429: "This source sends too many uploads; Retry-After says when to retry.",
+    503: "The database does not answer; Retry-After says when to retry.",
 }
 _DAY: Final = {"type": "string", "format": "date"}
 _NUMBER: Final = {"type": ["number", "null"]}
 _COUNT: Final = {"type": "integer", "minimum": 0}
 _TEXT: Final = {"type": "string"}
+_FINGERPRINT: Final = {"type": "string", "pattern": "^[0-9a-f]{16}$"}
+_DAYS: Final = {
+    "type": "array",
+    "description": "Released reports by day (UTC), under all parameter sets.",
+    "items": _object(["day", "reports"], {"day": _DAY, "reports": _COUNT}, closed=True),
+}
+_WITHHELD: Final = {
+    "type": "array",
+    "description": "Days (UTC) with fewer reports than the metric's minimum.",
+    "items": _DAY,
+}
 _NAME: Final = {
     "name": "name",
     "in": "path",
@@ -86,7 +97,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
         ["metric", "params", "cohort", "bits"],
         {
             "metric": {"type": "string"},
-            "params": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
+            "params": _FINGERPRINT,
             "cohort": {"type": "integer", "minimum": 0, "maximum": 65535},
             "bits": {"type": "string", "pattern": "^[A-Za-z0-9_-]*$"},
         },
@@ -115,10 +126,45 @@ _SCHEMAS: Final[dict[str, Any]] = {
         },
         closed=True,
     ),
+    "Metric": _object(
+        [
+            "name",
+            "description",
+            "owner",
+            "expires",
+            "fingerprint",
+            "min_reports",
+            "days",
+            "withheld",
+            "quarantine",
+            "overfull_cohorts",
+        ],
+        {
+            "name": _TEXT,
+            "description": _TEXT,
+            "owner": _TEXT,
+            "expires": _DAY,
+            "fingerprint": _FINGERPRINT,
+            "min_reports": _COUNT,
+            "days": _DAYS,
+            "withheld": _WITHHELD,
+            "quarantine": {**_COUNT, "description": "Suspicious reports that no answer includes."},
+            "overfull_cohorts": {
+                "type": "array",
+                "description": "Cohorts with more reports than honest devices send them.",
+                "items": _object(
+                    ["fingerprint", "cohort", "reports"],
+                    {"fingerprint": _FINGERPRINT, "cohort": _COUNT, "reports": _COUNT},
+                    closed=True,
+                ),
+            },
+        },
+        closed=True,
+    ),
     "Metrics": _object(
         ["metrics", "refusals"],
         {
-            "metrics": {"type": "array", "items": {"type": "object"}},
+            "metrics": {"type": "array", "items": _ref("Metric")},
             "refusals": {
                 "type": "array",
                 "items": _object(
@@ -142,7 +188,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
                 "items": _object(
                     ["fingerprint", "params", "reports", "ones"],
                     {
-                        "fingerprint": _TEXT,
+                        "fingerprint": _FINGERPRINT,
                         "params": {"type": "object"},
                         "reports": {"type": "array", "items": _COUNT},
                         "ones": {"type": "array", "items": {"type": "array", "items": _COUNT}},
@@ -150,15 +196,12 @@ _SCHEMAS: Final[dict[str, Any]] = {
                     closed=True,
                 ),
             },
-            "days": {
-                "type": "array",
-                "items": _object(["day", "reports"], {"day": _DAY, "reports": _COUNT}, closed=True),
-            },
-            "withheld": {"type": "array", "items": _DAY},
+            "days": _DAYS,
+            "withheld": _WITHHELD,
         },
         closed=True,
     ),
-    "Question": _object(
+    "EstimateRequest": _object(
         [],
         {
             "candidates": {"type": ["array", "null"], "items": _TEXT},
@@ -197,15 +240,20 @@ _SCHEMAS: Final[dict[str, Any]] = {
         },
         closed=True,
     ),
-    "Range": _object(["from", "to"], {"from": _DAY, "to": _DAY}, closed=True),
+    "FreezeRequest": _object(["from", "to"], {"from": _DAY, "to": _DAY}, closed=True),
     "Frozen": _object(["id", "reports"], {"id": _TEXT, "reports": _COUNT}, closed=True),
+    "Root": _object(
+        ["service", "description", "registry"],
+        {"service": _TEXT, "description": _TEXT, "registry": _TEXT},
+        closed=True,
+    ),
 }
 
 _PATHS: Final[dict[str, Any]] = {
     "/v1/reports": {
         "post": {
             "operationId": "upload",
-            "summary": "Send reports; the answer means that they are on the disk.",
+            "summary": "Send reports; they are on the disk when the answer comes.",
             "security": [{}, {"key": []}],
             "requestBody": {"required": True, "content": _content(_ref("Upload"))},
             "responses": {
@@ -219,14 +267,14 @@ _PATHS: Final[dict[str, Any]] = {
     "/v1/registry": {
         "get": {
             "operationId": "registry",
-            "summary": "What is collected, as TOML.",
+            "summary": "Read what is collected, as TOML.",
             "responses": {"200": _answer("The registry.", _content(_TEXT, "application/toml"))},
         }
     },
     "/v1/metrics": {
         "get": {
             "operationId": "metrics",
-            "summary": "Metrics, their reports by day, and refusals by reason.",
+            "summary": "List metrics, their reports by day, and refusals by reason.",
             "security": _TOKEN,
             "responses": {
                 "200": _answer("What the token may read.", _content(_ref("Metrics"))),
@@ -237,11 +285,11 @@ _PATHS: Final[dict[str, Any]] = {
     "/v1/metrics/{name}/counts": {
         "get": {
             "operationId": "counts",
-            "summary": "Released sums of a range of days (UTC, both included).",
+            "summary": "Read the released sums of a range of days (UTC, both included).",
             "security": _TOKEN,
             "parameters": [_NAME, *_RANGE, _query("params", _TEXT)],
             "responses": {
-                "200": _answer("Sums.", _content(_ref("Counts")) | _TABLES),
+                "200": _answer("The sums.", _content(_ref("Counts")) | _TABLES),
                 **_problems(401, 403, 404, 406, 422),
             },
         }
@@ -249,12 +297,12 @@ _PATHS: Final[dict[str, Any]] = {
     "/v1/metrics/{name}/estimates": {
         "post": {
             "operationId": "estimates",
-            "summary": "How many devices hold each candidate.",
+            "summary": "Estimate how many devices hold each candidate.",
             "security": _TOKEN,
             "parameters": [_NAME],
-            "requestBody": {"required": True, "content": _content(_ref("Question"))},
+            "requestBody": {"required": True, "content": _content(_ref("EstimateRequest"))},
             "responses": {
-                "200": _answer("Estimates.", _content(_ref("Estimates")) | _TABLES),
+                "200": _answer("The estimates.", _content(_ref("Estimates")) | _TABLES),
                 **_problems(400, 401, 403, 404, 406, 408, 413, 415, 422),
             },
         }
@@ -262,27 +310,36 @@ _PATHS: Final[dict[str, Any]] = {
     "/v1/metrics/{name}/freezes": {
         "post": {
             "operationId": "freeze",
-            "summary": "Keep what is released of a range under a name.",
+            "summary": "Keep the released sums of a range under a name.",
             "security": _TOKEN,
             "parameters": [_NAME],
-            "requestBody": {"required": True, "content": _content(_ref("Range"))},
+            "requestBody": {"required": True, "content": _content(_ref("FreezeRequest"))},
             "responses": {
-                "201": _answer("The name.", _content(_ref("Frozen"))),
+                "201": _answer("The name of the frozen range.", _content(_ref("Frozen"))),
                 **_problems(400, 401, 403, 404, 408, 413, 422),
             },
+        }
+    },
+    "/": {
+        "get": {
+            "operationId": "root",
+            "summary": "Read what this service is, and where it is described.",
+            "responses": {"200": _answer("Paths to start from.", _content(_ref("Root")))},
         }
     },
     "/healthz": {
         "get": {
             "operationId": "alive",
-            "responses": {"200": _answer("Alive.", _content(_TEXT, "text/plain"))},
+            "summary": "Check that the process answers.",
+            "responses": {"200": _answer("It does.", _content(_TEXT, "text/plain"))},
         }
     },
     "/readyz": {
         "get": {
             "operationId": "ready",
+            "summary": "Check that the database answers.",
             "responses": {
-                "200": _answer("Ready.", _content(_TEXT, "text/plain")),
+                "200": _answer("It does.", _content(_TEXT, "text/plain")),
                 **_problems(),
             },
         }
@@ -290,12 +347,14 @@ _PATHS: Final[dict[str, Any]] = {
     "/metrics": {
         "get": {
             "operationId": "prometheus",
-            "responses": {"200": _answer("Counters.", _content(_TEXT, "text/plain"))},
+            "summary": "Read the counters of this collector, for Prometheus.",
+            "responses": {"200": _answer("The counters.", _content(_TEXT, "text/plain"))},
         }
     },
     "/openapi.json": {
         "get": {
             "operationId": "description",
+            "summary": "Read this description.",
             "responses": {"200": _answer("This document.", _content({"type": "object"}))},
         }
     },

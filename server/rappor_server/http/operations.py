@@ -1,15 +1,27 @@
-"""The operators' endpoints: alive, ready, metrics, and the description of them all."""
+"""The operators' endpoints: alive, ready, metrics, and where the interface is described."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from rappor_server.collector import Collector
+from rappor_server.http.answers import RootAnswer
 from rappor_server.http.openapi import DESCRIPTION
+
+_JSON: Final = "application/json"
+_ROOT: Final = RootAnswer(
+    service="RAPPOR collector", description="/openapi.json", registry="/v1/registry"
+)
+
+
+async def root(_: Request) -> Response:
+    """GET /: what this service is, and the path of its description."""
+    return Response(msgspec.json.encode(_ROOT), media_type=_JSON)
 
 
 async def healthz(_: Request) -> Response:
@@ -25,11 +37,11 @@ async def readyz(request: Request) -> Response:
 
 
 async def metrics(request: Request) -> Response:
-    """GET /metrics: for Prometheus."""
+    """GET /metrics: the counters of this collector, for Prometheus."""
     collector: Collector = request.app.state.collector
     return Response(collector.metrics.render(), media_type="text/plain; version=0.0.4")
 
 
 async def openapi(_: Request) -> Response:
-    """GET /openapi.json."""
-    return Response(msgspec.json.encode(DESCRIPTION), media_type="application/json")
+    """GET /openapi.json: the description of the interface."""
+    return Response(msgspec.json.encode(DESCRIPTION), media_type=_JSON)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import datetime
-import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Final, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -15,104 +14,87 @@ from starlette.responses import Response
 
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
-from rappor_server.analysis import releases
-from rappor_server.analysis.question import ARROW, CSV, JSON, Question
+from rappor_server.analysis import freezes as frozen_ranges
+from rappor_server.analysis import releases, warning_signs
+from rappor_server.analysis.release_json import write_release
 from rappor_server.analysis.releases import Release
+from rappor_server.analysis.request import JSON, CandidatesFile, CountsRequest, EstimateRequest
 from rappor_server.collector import Collector
+from rappor_server.http.answers import FreezeAnswer, MetricAnswer, MetricsAnswer
+from rappor_server.http.bodies import (
+    EstimateBody,
+    read_counts_query,
+    read_day,
+    read_estimate_body,
+    read_freeze_body,
+    read_media_type,
+    unfit,
+)
 from rappor_server.problems import Problem
-from rappor_server.request_limits import read_body
 from rappor_server.storage import tokens
+from rappor_server.storage.store import Store
 from rappor_server.storage.tokens import Token
-
-_MAX_BODY: Final = 64_000_000
-_BODY_SECONDS: Final = 60.0
-
-Body = TypeVar("Body")
-
-
-class Asked(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of POST /v1/metrics/NAME/estimates."""
-
-    candidates: list[str] | None = None
-    from_: str | None = msgspec.field(default=None, name="from")
-    to: str | None = None
-    freeze: str | None = None
-    level: float = 0.05
-    correction: str = "bh"
-    confidence: float = 0.95
-    distribution: bool = False
-    all: bool = False
-
-
-class Range(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of POST /v1/metrics/NAME/freezes."""
-
-    from_: str = msgspec.field(name="from")
-    to: str
 
 
 async def metrics(request: Request) -> Response:
     """GET /v1/metrics: what may be read, how many reports there are, and what was refused."""
     collector: Collector = request.app.state.collector
     token = await _token(request, collector)
-    allowed = [m for m in collector.known.registry.values() if token.allows(m.name)]
-    document = await asyncio.to_thread(_describe, collector, allowed, token)
-    return Response(msgspec.json.encode(document), media_type=JSON)
+    answer = await asyncio.to_thread(_describe, collector, token)
+    return Response(msgspec.json.encode(answer), media_type=JSON)
 
 
 async def counts(request: Request) -> Response:
     """GET /v1/metrics/NAME/counts: the released sums of a range of days."""
     collector, metric = await _metric(request)
-    query = request.query_params
-    media_type = _media_type(request)
-    released = await _release(
-        collector, metric, query.get("from"), query.get("to"), query.get("freeze")
-    )
-    if (fingerprint := query.get("params")) is not None:
-        released = _only(released, fingerprint)
+    query = read_counts_query(request)
+    media_type = read_media_type(request)
+    release = await _release(collector, metric, query.first, query.last, query.freeze)
+    if query.params is not None:
+        release = _only(release, query.params)
     if media_type == JSON:
-        return Response(msgspec.json.encode(released.to_json()), media_type=JSON)
-    question = Question(what="counts", release=released, media_type=media_type)
-    answer = await collector.analyst.answer(question)
+        return Response(write_release(release), media_type=JSON)
+    answer = await collector.analyst.answer(CountsRequest(release=release, media_type=media_type))
     return Response(answer, media_type=media_type)
 
 
 async def estimates(request: Request) -> Response:
     """POST /v1/metrics/NAME/estimates: how many devices hold each candidate."""
     collector, metric = await _metric(request)
-    media_type = _media_type(request)
-    body = await read_body(request, max_body=_MAX_BODY, seconds=_BODY_SECONDS)
-    asked = _asked(request, body)
+    media_type = read_media_type(request)
+    asked = await read_estimate_body(request)
     if len(asked.candidates or ()) > collector.settings.max_candidates:
-        raise _unfit(f"candidates must be at most {collector.settings.max_candidates:,}")
-    released = await _release(collector, metric, asked.from_, asked.to, asked.freeze)
-    question = Question(
-        what="estimates",
-        release=released,
-        media_type=media_type,
-        candidates=_candidates(collector, metric, asked),
-        level=asked.level,
-        correction=asked.correction,
-        confidence=asked.confidence,
-        distribution=asked.distribution,
-        everything=asked.all,
+        raise unfit(f"candidates must be at most {collector.settings.max_candidates:,}")
+    release = await _release(collector, metric, asked.first, asked.last, asked.freeze)
+    candidates = _candidates(collector, metric, asked)
+    if not release.collections:
+        raise unfit(_no_results(metric))
+    answer = await collector.analyst.answer(
+        EstimateRequest(
+            release=release,
+            media_type=media_type,
+            candidates=candidates,
+            level=asked.level,
+            correction=asked.correction,
+            confidence=asked.confidence,
+            distribution=asked.distribution,
+            everything=asked.everything,
+        )
     )
-    answer = await collector.analyst.answer(question)
     return Response(answer, media_type=media_type)
 
 
 async def freezes(request: Request) -> Response:
     """POST /v1/metrics/NAME/freezes: keep what is released of a range under a name."""
     collector, metric = await _metric(request)
-    body = await read_body(request, max_body=10_000, seconds=_BODY_SECONDS)
-    asked = _decode(body, Range)
-    released = await _release(collector, metric, asked.from_, asked.to, None)
+    asked = await read_freeze_body(request)
+    release = await _release(collector, metric, asked.first, asked.last, None)
     name = await asyncio.to_thread(
-        releases.freeze, collector.store, released, today=collector.today()
+        frozen_ranges.freeze, collector.store, release, today=collector.today()
     )
-    document = {"id": name, "reports": sum(c.total for c in released.collections)}
+    answer = FreezeAnswer(id=name, reports=release.n_reports)
     return Response(
-        msgspec.json.encode(document), status_code=HTTPStatus.CREATED.value, media_type=JSON
+        msgspec.json.encode(answer), status_code=HTTPStatus.CREATED.value, media_type=JSON
     )
 
 
@@ -140,40 +122,40 @@ async def _metric(request: Request) -> tuple[Collector, Metric]:
     name = request.path_params["name"]
     if not token.allows(name):
         raise Problem(HTTPStatus.FORBIDDEN, "the token does not allow this metric")
-    metric = collector.known.registry.get(name)
-    if metric is None:
-        raise Problem(HTTPStatus.NOT_FOUND, "the metric must be one of the registry")
-    return collector, metric
+    return collector, collector.accepted_params.registry.metric(name)
 
 
-def _describe(collector: Collector, allowed: list[Metric], token: Token) -> dict[str, object]:
-    listed = []
-    for metric in allowed:
-        released = releases.release(collector.store, metric, datetime.date.min, datetime.date.max)
-        listed.append(
-            {
-                "name": metric.name,
-                "description": metric.description,
-                "owner": metric.owner,
-                "expires": metric.expires.isoformat(),
-                "fingerprint": metric.fingerprint,
-                "min_reports": metric.min_reports,
-                "days": [{"day": day.isoformat(), "reports": n} for day, n in released.days],
-                "withheld": [day.isoformat() for day in released.withheld],
-                "apart": releases.apart(collector.store, metric.name),
-                "cohort_excess": [
-                    {"fingerprint": sums.params.fingerprint, **excess}
-                    for sums in released.collections
-                    for excess in releases.cohort_excess(sums)
-                ],
-            }
-        )
-    refused = [
-        row
-        for row in releases.refusals(collector.store)
-        if not row["metric"] or token.allows(row["metric"])
-    ]
-    return {"metrics": listed, "refusals": refused}
+def _describe(collector: Collector, token: Token) -> MetricsAnswer:
+    registry = collector.accepted_params.registry
+    return MetricsAnswer(
+        metrics=[
+            _describe_metric(collector.store, metric)
+            for metric in registry.values()
+            if token.allows(metric.name)
+        ],
+        refusals=[
+            each
+            for each in warning_signs.refusals(collector.store)
+            if not each.metric or token.allows(each.metric)
+        ],
+    )
+
+
+def _describe_metric(store: Store, metric: Metric) -> MetricAnswer:
+    release = releases.release(store, metric, datetime.date.min, datetime.date.max)
+    overfull = map(warning_signs.overfull_cohorts, release.collections)
+    return MetricAnswer(
+        name=metric.name,
+        description=metric.description,
+        owner=metric.owner,
+        expires=metric.expires,
+        fingerprint=metric.fingerprint,
+        min_reports=metric.min_reports,
+        days=release.days,
+        withheld=release.withheld,
+        quarantine=warning_signs.n_quarantined(store, metric.name),
+        overfull_cohorts=tuple(cohort for found in overfull for cohort in found),
+    )
 
 
 async def _release(
@@ -181,106 +163,48 @@ async def _release(
     metric: Metric,
     first: str | None,
     last: str | None,
-    frozen: str | None,
+    freeze: str | None,
 ) -> Release:
     """Return a frozen range, or what is released of a range of days."""
-    if frozen is None:
-        days = _day("from", first, datetime.date.min), _day("to", last, datetime.date.max)
+    if freeze is None:
+        days = read_day("from", first, datetime.date.min), read_day("to", last, datetime.date.max)
         if days[0] > days[1]:
-            raise _unfit("from must be a day no later than to")
+            raise unfit("from must be a day no later than to")
         return await asyncio.to_thread(releases.release, collector.store, metric, *days)
     if first is not None or last is not None:
-        raise _unfit("from and to must be absent beside freeze")
-    found = await asyncio.to_thread(releases.frozen, collector.store, metric.name, frozen)
+        raise unfit("from and to must be absent beside freeze")
+    found = await asyncio.to_thread(frozen_ranges.frozen, collector.store, metric.name, freeze)
     if found is None:
         raise Problem(HTTPStatus.NOT_FOUND, "freeze must name a frozen range of this metric")
     return found
 
 
-def _day(name: str, text: str | None, default: datetime.date) -> datetime.date:
-    if text is None:
-        return default
-    try:
-        if len(text) == len("2026-11-30"):
-            return datetime.date.fromisoformat(text)
-    except ValueError:
-        pass
-    raise _unfit(f"{name} must be a day as 2026-11-30")
-
-
-def _only(released: Release, fingerprint: str) -> Release:
-    chosen = [c for c in released.collections if c.params.fingerprint == fingerprint]
+def _only(release: Release, fingerprint: str) -> Release:
+    """Return a release with the counts of one parameter set; its days stay those of all sets."""
+    chosen = tuple(c for c in release.collections if c.params.fingerprint == fingerprint)
     if not chosen:
         raise Problem(HTTPStatus.NOT_FOUND, "params must be a fingerprint with reports")
-    return Release(
-        metric=released.metric,
-        first=released.first,
-        last=released.last,
-        collections=tuple(chosen),
-        days=released.days,
-        withheld=released.withheld,
-    )
+    return dataclasses.replace(release, collections=chosen)
 
 
-def _media_type(request: Request) -> str:
-    """Choose JSON, CSV or Arrow by the request's Accept; JSON where it takes anything."""
-    accepted = [
-        part.partition(";")[0].strip().lower()
-        for part in request.headers.get("accept", "*/*").split(",")
-    ]
-    for media_type in accepted:
-        if media_type in (JSON, CSV, ARROW):
-            return media_type
-        if media_type in ("*/*", "application/*"):
-            return JSON
-    raise Problem(HTTPStatus.NOT_ACCEPTABLE, f"Accept must be {JSON}, {CSV} or {ARROW}")
+def _no_results(metric: Metric) -> str:
+    """Say why a range has no results, without telling how many reports there are."""
+    if metric.min_reports:
+        reason = f"fewer reports than its min_reports of {metric.min_reports:,} on each day"
+    else:
+        reason = "no reports"
+    return f"No results for these dates: {metric.name} has {reason}."
 
 
-def _asked(request: Request, body: bytes) -> Asked:
-    """Read the question: a JSON object, or a list of candidates as text with a query beside it."""
-    media_type = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
-    if media_type == JSON:
-        return _decode(body, Asked)
-    if media_type != "text/plain":
-        raise Problem(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type must be {JSON} or text/plain"
-        )
-    try:
-        lines = [line.rstrip("\r") for line in body.decode("utf-8-sig").split("\n")]
-    except UnicodeDecodeError:
-        raise _unfit("a list of candidates must be UTF-8") from None
-    return _query(request.query_params, [line for line in lines if line.strip()])
-
-
-def _query(query: Mapping[str, str], candidates: list[str]) -> Asked:
-    numbers = ("level", "confidence", "distribution", "all")
-    try:
-        values = {k: json.loads(v) if k in numbers else v for k, v in query.items()}
-        return msgspec.convert(values | {"candidates": candidates}, Asked)
-    except (msgspec.ValidationError, ValueError, RecursionError):
-        raise _unfit("the query must hold from, to, level, correction and the like") from None
-
-
-def _decode(body: bytes, kind: type[Body]) -> Body:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.ValidationError as error:
-        raise _unfit(f"the body must fit its description: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Problem(HTTPStatus.BAD_REQUEST, "the body must be JSON") from None
-
-
-def _candidates(collector: Collector, metric: Metric, asked: Asked) -> list[str] | str | None:
+def _candidates(
+    collector: Collector, metric: Metric, asked: EstimateBody
+) -> Sequence[str] | CandidatesFile | None:
     if not encoding_of(metric.params).hashed:
         if asked.candidates is not None:
-            raise _unfit(f"candidates must be absent for encoding {metric.params.encoding}")
+            raise unfit(f"candidates must be absent for encoding {metric.params.encoding}")
         return None
     if asked.candidates is not None:
         return asked.candidates
-    if (path := collector.candidates_file(metric.name)) is None:
-        raise _unfit("candidates must be given: the metric names no file of them")
-    return path
-
-
-def _unfit(detail: str) -> Problem:
-    return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
+    if (file := collector.candidates_file(metric)) is None:
+        raise unfit(f"candidates must be given: {metric.name} names no file of them")
+    return file

@@ -1,7 +1,7 @@
-"""Connections whose senders take their time: the head of a request must arrive within a limit.
+"""Clients that send slowly: the head of a request must arrive within a limit.
 
-uvicorn waits for a head as long as it takes, and keeps as much of it as comes; a thousand
-half-sent ones would hold a thousand connections. A body is bounded where it is read.
+uvicorn waits for a head without a limit of time or size, so a thousand half-sent ones would hold
+a thousand connections. The body of a request is bounded where it is read.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _MAX_HEAD_BYTES: Final = 65_536
 
 
 class PunctualProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with a timer from the first byte, or the connection, to the head's end."""
+    """The protocol of uvicorn with a timer that ends a connection whose head is late."""
 
     _timer: asyncio.TimerHandle | None = None
     _is_in_head: bool = False
     _n_head_bytes: int = 0
 
     def connection_made(self, transport: Any) -> None:
-        """Start the timer."""
+        """Start the timer of the first request."""
         super().connection_made(transport)
         self._start_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Start the timer with the first bytes of another request."""
+        """Start the timer of another request with its first bytes; bound the size of its head."""
         if self._timer is None and (self.cycle is None or self.cycle.response_complete):
             self._start_timer()
         super().data_received(data)
@@ -46,23 +46,23 @@ class PunctualProtocol(HttpToolsProtocol):
                 self.transport.abort()
 
     def on_message_begin(self) -> None:
-        """Count the bytes of a head from here on, not those of a body that nobody reads."""
+        """Count the bytes of the head from here on, not those of an earlier body."""
         self._is_in_head, self._n_head_bytes = True, 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Stop the timer."""
+        """Stop the timer, because the head is complete."""
         self._is_in_head = False
         self._stop_timer()
         super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer."""
+        """Stop the timer, because the connection has ended."""
         self._stop_timer()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - it may repeat what was sent
-        """Answer what is no HTTP with a problem too, and end the connection."""
+        """Answer bytes that are no HTTP with a problem too, and end the connection."""
         problem = render(Problem(HTTPStatus.BAD_REQUEST, "the request must be HTTP/1.1"))
         head = [b"HTTP/1.1 400 Bad Request"]
         head += [name + b": " + value for name, value in problem.raw_headers]

@@ -29,10 +29,10 @@ async def upload(request: Request) -> Response:
 
 
 def _refuse(collector: Collector, error: Problem | RapporError) -> Response:
-    """Answer an error; its traceback, which holds the body, is let go of at once.
+    """Answer an error here, so that its traceback, which holds the body, is freed at once.
 
-    Kept in a variable of the frame that it came through, it would wait there, body and all,
-    for the garbage collector: a flood of refused uploads costs a hundred megabytes.
+    Caught in a frame that it passed through, it would wait with the body for the garbage
+    collector: a flood of refused uploads would cost a hundred megabytes.
     """
     problem = error if isinstance(error, Problem) else problem_of(error)
     collector.metrics.uploads.labels(problem.status.value).inc()
@@ -40,13 +40,13 @@ def _refuse(collector: Collector, error: Problem | RapporError) -> Response:
 
 
 async def registry(request: Request) -> Response:
-    """GET /v1/registry: the text that clients compare with the one that they ship."""
+    """GET /v1/registry: the text of the registry, which clients compare with their own."""
     collector: Collector = request.app.state.collector
-    return Response(collector.known.text, media_type="application/toml")
+    return Response(collector.accepted_params.text, media_type="application/toml")
 
 
 async def _receive(request: Request, collector: Collector) -> Submission:
-    """Read an upload within all limits."""
+    """Read an upload within all limits; count it if it is refused whole."""
     if not collector.may_send(request.headers.get("authorization", "")):
         collector.refuse("no-key")
         raise Problem(

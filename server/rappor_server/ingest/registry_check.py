@@ -5,34 +5,40 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Final, Literal
 
+from rappor.candidates.candidates import Candidates
+from rappor.errors import FileError, MissingExtraError
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
-_WEAK_ONE: Final = 4.01
-_WEAK_EVER: Final = 8.01
-"""Nats; the weakest named profile, at 4 and 8, is not weak."""
+_WEAK_EPSILON_1: Final = 4.01
+_WEAK_EPSILON_INF: Final = 8.01
+"""Nats; the named profile with the least noise, at 4 and 8, is not called weak."""
 _SOON_DAYS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence about a metric; `level` is "refused", "warning" or "note"."""
+    """One sentence about a metric; an edit with a "refused" one must not be served."""
 
-    level: str
+    level: Literal["refused", "warning", "note"]
     text: str
 
 
-def check_registry(registry: Registry, *, today: datetime.date) -> list[Finding]:
-    """Return warnings: weak parameters with their losses, and expiry."""
-    return [finding for metric in registry.values() for finding in _check(metric, today)]
+def check_registry(registry: Registry, *, folder: Path, today: datetime.date) -> list[Finding]:
+    """Return warnings: weak parameters, expiry, and files beside the registry in `folder`."""
+    findings = []
+    for metric in registry.values():
+        findings += [*_check(metric, today), *_check_candidates(metric, folder)]
+    return findings
 
 
 def check_edit(old: Registry, new: Registry) -> list[Finding]:
-    """Return what an edit changes: refused, or allowed with its consequences."""
+    """Return what an edit changes: what is refused, and the consequences of what is allowed."""
     findings = []
     for name, metric in old.items():
         if name not in new:
@@ -49,17 +55,38 @@ def check_edit(old: Registry, new: Registry) -> list[Finding]:
 
 
 def _check(metric: Metric, today: datetime.date) -> Iterator[Finding]:
-    one, ever = epsilon_1(metric.params), epsilon_inf(metric.params)
-    if one > _WEAK_ONE or ever > _WEAK_EVER:
+    one, all_reports = epsilon_1(metric.params), epsilon_inf(metric.params)
+    if one > _WEAK_EPSILON_1 or all_reports > _WEAK_EPSILON_INF:
         yield Finding(
             "warning",
-            f"{metric.name}: weak protection: {one:.2f} nats by one report, {ever:.2f} by all "
-            "reports of a value",
+            f"{metric.name}: weak protection: epsilon is {one:.2f} for one report and "
+            f"{all_reports:.2f} for any number of reports of one value",
         )
     if today > metric.expires:
         yield Finding("warning", f"{metric.name}: expired on {metric.expires}")
     elif (metric.expires - today).days <= _SOON_DAYS:
         yield Finding("warning", f"{metric.name}: expires on {metric.expires}")
+
+
+def _check_candidates(metric: Metric, folder: Path) -> Iterator[Finding]:
+    """Read the file of candidates that a metric names, as an estimate would."""
+    if metric.candidates is None:
+        return
+    try:
+        found = Candidates.from_file(
+            folder / metric.candidates, normalize=metric.params.normalize
+        ).strings
+        fault = None if found else "it holds no candidates"
+    except FileError as error:
+        fault = error.reason if error.line is None else f"line {error.line}: {error.reason}"
+    except MissingExtraError as error:
+        fault = str(error)
+    if fault is not None:
+        yield Finding(
+            "warning",
+            f"{metric.name}: its candidates file {metric.candidates} cannot be used ({fault}); "
+            "until it can, each request for estimates must list candidates",
+        )
 
 
 def _compare(old: Metric, new: Metric) -> Iterator[Finding]:
@@ -93,12 +120,12 @@ def _explain(old: Metric, new: Metric) -> str:
         for name in ("k", "h", "m", "encoding", "categories", "normalize")
     )
     cost = (
-        "permanent responses stay and so does the loss for ever"
+        "devices keep their permanent responses, and epsilon_inf stays as it is"
         if kept
         else "devices draw new permanent responses, and the losses add"
     )
     return (
-        f"{old.name}: parameters change from {old.fingerprint} to {new.fingerprint}: {cost}; old "
-        "reports are counted apart and decoded together with the new; clients that lag behind "
-        "are refused unless the old registry is given as --older"
+        f"{old.name}: parameters change from {old.fingerprint} to {new.fingerprint}: {cost}. "
+        "Reports under the old parameters are counted separately and decoded together with the "
+        "new ones. Clients that are not updated are refused unless --older names the old registry"
     )

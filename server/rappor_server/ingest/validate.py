@@ -16,23 +16,37 @@ from rappor.counts.popcounts import is_suspicious
 from rappor.errors import ReportError
 from rappor.protocol.params import Params
 from rappor.protocol.wire import Report, decode_base64url, parse_upload
-from rappor_server.ingest.accepted_params import Known
-
-_ACCEPTED: Final = {"status": "accepted"}
+from rappor_server.ingest.accepted_params import AcceptedParams
 
 
-class Suspicion(enum.Enum):
-    """What to do with a report whose popcount no honest device shows."""
+class Suspicious(enum.Enum):
+    """What becomes of a report whose popcount no honest device shows."""
 
     REFUSE = "refuse"
-    APART = "apart"
-    """Counted beside the others, and left out of every answer."""
+    QUARANTINE = "quarantine"
+    """The report is counted in rows of its own, which no answer includes."""
     ACCEPT = "accept"
 
 
+class ReportStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the answer to an upload says of one report; only a refused one has a reason."""
+
+    status: str
+    reason: str = ""
+
+
+class UploadAnswer(msgspec.Struct, frozen=True):
+    """The answer to an upload: a status for each report, in order."""
+
+    reports: list[ReportStatus]
+
+
+_ACCEPTED: Final = ReportStatus("accepted")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
-    """One report that is counted; `keep` stores it raw too."""
+class AcceptedReport:
+    """One report that is counted; `keep` stores the noisy report itself too."""
 
     metric: str
     params: Params
@@ -40,41 +54,43 @@ class Accepted:
     cohort: int
     bits: bytes = field(repr=False)
     keep: bool
-    apart: bool
+    quarantine: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
     """One upload that is fit to be stored, with the answer to send once it is.
 
-    `refusals` counts by (metric, reason); the metric is empty where it is not known.
+    `refusals` counts refused reports by (metric, reason); the metric is empty where the report
+    names none of the registry.
     """
 
     id: bytes
     digest: bytes
     answer: bytes
-    accepted: tuple[Accepted, ...]
+    accepted: tuple[AcceptedReport, ...]
     refusals: Mapping[tuple[str, str], int]
 
 
 def read_upload(
     body: bytes,
-    known: Known,
+    accepted_params: AcceptedParams,
     *,
     today: datetime.date,
     max_reports: int,
-    suspicion: Suspicion,
+    suspicious: Suspicious,
 ) -> Submission:
     """Read an upload strictly; one bad report does not sink the others.
 
-    Raises ReportError for what is no upload; its `code` is "too-many" above `max_reports`.
+    Raises ReportError for bytes that are no upload; its `code` is "too-many" above `max_reports`.
     """
     unknown: list[str] = []
 
     def lookup(name: str, fingerprint: str) -> Params | None:
-        metric = known.metric(name, fingerprint)
+        metric = accepted_params.metric(name, fingerprint)
         if metric is None:
-            unknown.append("unknown-params" if name in known.registry else "unknown-metric")
+            is_listed = name in accepted_params.registry
+            unknown.append("unknown-params" if is_listed else "unknown-metric")
             return None
         return metric.params
 
@@ -82,47 +98,50 @@ def read_upload(
     if len(entries) > max_reports:
         raise ReportError(f"reports must be at most {max_reports:,}", code="too-many")
     reasons = iter(unknown)
-    accepted: list[Accepted] = []
+    accepted: list[AcceptedReport] = []
     refusals: Counter[tuple[str, str]] = Counter()
-    statuses: list[Mapping[str, str]] = []
+    statuses: list[ReportStatus] = []
     for entry in entries:
-        verdict = _judge(entry, known, today, suspicion)
-        if isinstance(verdict, Accepted):
+        verdict = _judge(entry, accepted_params, today, suspicious)
+        if isinstance(verdict, AcceptedReport):
             accepted.append(verdict)
             statuses.append(_ACCEPTED)
             continue
         name, reason = verdict
         reason = next(reasons) if reason == "unknown" else reason
         refusals[name, reason] += 1
-        statuses.append({"status": "refused", "reason": reason})
+        statuses.append(ReportStatus("refused", reason))
     return Submission(
         id=decode_base64url("id", upload_id),
         digest=hashlib.sha256(body).digest(),
-        answer=msgspec.json.encode({"reports": statuses}),
+        answer=msgspec.json.encode(UploadAnswer(statuses)),
         accepted=tuple(accepted),
         refusals=refusals,
     )
 
 
 def _judge(
-    entry: Report | ReportError, known: Known, today: datetime.date, suspicion: Suspicion
-) -> Accepted | tuple[str, str]:
+    entry: Report | ReportError,
+    accepted_params: AcceptedParams,
+    today: datetime.date,
+    suspicious: Suspicious,
+) -> AcceptedReport | tuple[str, str]:
     """Return the report to count, or (metric, reason) of its refusal."""
     if isinstance(entry, ReportError):
         return "", entry.code
-    metric = known.metric(entry.metric, entry.params)
-    assert metric is not None  # or it would be an error
-    if today > min(metric.expires, known.registry[metric.name].expires):
+    metric = accepted_params.metric(entry.metric, entry.params)
+    assert metric is not None  # or the entry would be an error
+    if today > min(metric.expires, accepted_params.registry[metric.name].expires):
         return metric.name, "expired"
-    odd = suspicion is not Suspicion.ACCEPT and is_suspicious(entry.bits, metric.params)
-    if odd and suspicion is Suspicion.REFUSE:
+    odd = suspicious is not Suspicious.ACCEPT and is_suspicious(entry.bits, metric.params)
+    if odd and suspicious is Suspicious.REFUSE:
         return metric.name, "popcount"
-    return Accepted(
+    return AcceptedReport(
         metric=metric.name,
         params=metric.params,
         fingerprint=entry.params,
         cohort=entry.cohort,
         bits=entry.bits,
         keep=metric.keep_reports and not odd,
-        apart=odd,
+        quarantine=odd,
     )

@@ -1,7 +1,7 @@
-"""A copy of the whole database, and the way back: one file, the same for every database.
+"""A backup of the whole database and its restoration: one SQLite file, from either database.
 
 An SQLite database is copied while collectors write to it; a PostgreSQL database is read in one
-snapshot. Either can be restored into the other.
+snapshot. A backup of either kind can be restored into the other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ROWS: Final = 1000
 
 
 def backup(database: str, path: Path) -> None:
-    """Write a backup to a path that must be free."""
+    """Write a backup to a path at which there must be no file yet."""
     _check_free(path)
     engine = open_engine(database)
     try:
@@ -43,7 +43,7 @@ def backup(database: str, path: Path) -> None:
 
 
 def restore(path: Path, database: str) -> None:
-    """Fill a database that must be empty from a backup."""
+    """Fill a database, which must be empty, from a backup."""
     if not path.exists():
         raise StoreError(f"{path} must be a backup, got no file", retryable=False)
     source = open_engine(sqlite_url(path))
@@ -82,7 +82,7 @@ def _copy_tables(source: Engine, target: str) -> None:
 
 
 def _continue_shards(db: Connection) -> None:
-    """Let PostgreSQL number new shards after those that were copied."""
+    """Make PostgreSQL number new shards after those that were copied."""
     if db.dialect.name == "postgresql":
         db.execute(
             text(

@@ -1,8 +1,8 @@
 """Many rows in one statement: the inner loop of a group commit.
 
-A driver gives up the interpreter for every row that it writes one by one, and a busy server
-takes its time to give it back. So SQLite gets many rows of values in a statement, PostgreSQL
-an array for each column; the texts are few, and both databases prepare them once.
+A driver releases the interpreter's lock for every row that it writes one by one, and in a busy
+server other threads hold it for a while. So SQLite gets many rows of values in a statement, and
+PostgreSQL an array for each column. The statements are few, so both databases prepare them once.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _POSTGRESQL: Final = postgresql.dialect()  # type: ignore[no-untyped-call]
 
 
 class _Bulk:
-    """Writes rows of one table, in the order of its columns, by statements over many rows."""
+    """Writes rows of one table, in the order of its columns, many in one statement."""
 
     def __init__(self, table: Table, *, head: str, tail: str) -> None:
-        """Take the statement before and after its rows."""
+        """Build statements from their text before (`head`) and after (`tail`) the rows."""
         self._head, self._tail = head, tail
         self._n_columns = len(table.columns)
         self._types = [column.type.compile(_POSTGRESQL) for column in table.columns]
@@ -31,7 +31,7 @@ class _Bulk:
     def _execute(
         self, db: Connection, rows: Sequence[Sequence[Any]]
     ) -> Iterator[CursorResult[Any]]:
-        """Yield the result of each statement."""
+        """Write the rows and yield the result of each statement."""
         if not rows:
             return
         if db.dialect.name == "postgresql":
@@ -57,12 +57,15 @@ class _Bulk:
 
 
 class BulkInsert(_Bulk):
-    """Inserts rows."""
+    """Inserts rows into one table."""
 
     def __init__(
         self, table: Table, *, keys: Sequence[str] = (), returning: str | None = None
     ) -> None:
-        """Take what to do about known rows: replace all but the keys, or without keys skip them."""
+        """Choose what happens to a row that exists: all but `keys` is replaced, or it is skipped.
+
+        It is skipped where no keys are given. `returning` names the column that `run` returns.
+        """
         tail = " ON CONFLICT DO NOTHING"
         if keys:
             values = [name for name in table.columns.keys() if name not in keys]  # noqa: SIM118
@@ -75,16 +78,16 @@ class BulkInsert(_Bulk):
         super().__init__(table, head=f"INSERT INTO {table.name} ({names}) {{rows}}", tail=tail)
 
     def run(self, db: Connection, rows: Sequence[Sequence[Any]]) -> list[Any]:
-        """Write the rows; return the named column of those that were written, if one is named."""
+        """Write the rows; return the column `returning` of those that were written."""
         results = self._execute(db, rows)
         return [row[0] for result in results for row in (result if self._returns else ())]
 
 
 class BulkUpdate(_Bulk):
-    """Replaces all but the keys of rows that are there."""
+    """Replaces all columns but the keys in rows that exist."""
 
     def __init__(self, table: Table, *, keys: Sequence[str]) -> None:
-        """Take the columns by which a row is found."""
+        """Find rows by the columns `keys`."""
         new = dict(zip(table.columns.keys(), _places(len(table.columns)), strict=True))
         pairs = ", ".join(f"{name} = news.{at}" for name, at in new.items() if name not in keys)
         same = " AND ".join(f"{table.name}.{name} = news.{new[name]}" for name in keys)
@@ -95,17 +98,17 @@ class BulkUpdate(_Bulk):
         )
 
     def run(self, db: Connection, rows: Sequence[Sequence[Any]]) -> int:
-        """Write the rows; return how many were there."""
+        """Write the rows; return how many of them existed."""
         return sum(result.rowcount for result in self._execute(db, rows))
 
 
 def _places(n: int) -> list[str]:
-    """Return the names that both databases give to the columns of VALUES."""
+    """Return the names that both databases give to n columns of VALUES."""
     return [f"column{i}" for i in range(1, n + 1)]
 
 
 def _for_sqlite(rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """Write days as text; a column is of one kind."""
+    """Return rows whose days are text; all entries of a column have one type."""
     columns = [
         [day.isoformat() for day in column] if isinstance(column[0], datetime.date) else column
         for column in zip(*rows, strict=True)

@@ -1,4 +1,4 @@
-"""The database itself: opening it, its schema's version, and the way from one to the next."""
+"""The database itself: opening it, checking the version of its schema, and migrating it."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from rappor_server.errors import ConfigError, SchemaError, StoreError
 
 _WAIT_SECONDS: Final = 5.0
-"""How long a locked database, table or row is waited for."""
+"""How long a transaction waits for a locked database, table or row."""
 _GONE_SECONDS: Final = 10.0
-"""How long a silent PostgreSQL is waited for before its connection counts as broken."""
+"""After how long a connection to a silent PostgreSQL counts as broken."""
 _MORE_CONNECTIONS: Final = 40
-"""Above the threads that may read at once, so that the writer never waits for a reader."""
+"""More than the threads that may read at once, so that the writer never waits for a reader."""
 _MAINTENANCE: Final = 0x524150504F52
-"""The lock of those who change the schema or fold counters on PostgreSQL."""
+"""The advisory lock on PostgreSQL of whoever changes the schema or folds counters."""
 _PRAGMAS: Final = (
-    "page_size = 2048",  # of a new file; ids are random, so a commit touches a page for each
+    "page_size = 2048",  # in a new file; ids are random, so a commit writes a page for each one
     "synchronous = FULL",
     "secure_delete = ON",
-    "cache_size = -65536",  # KB: ids are random, so every page of their tree is met again
+    "cache_size = -65536",  # KB: ids are random, so every page of their tree is read again
     "wal_autocheckpoint = 8000",  # pages: the fewer checkpoints, the fewer pages written twice
 )
 _SETTINGS: Final = (
@@ -64,7 +64,7 @@ def parse_url(text: str) -> URL:
 
 
 def open_engine(text: str) -> Engine:
-    """Return an engine; nothing is connected yet."""
+    """Return an engine for a database; it does not connect yet."""
     url = parse_url(text)
     if url.drivername == "sqlite":
         engine = create_engine(
@@ -90,10 +90,10 @@ def open_engine(text: str) -> Engine:
 
 @contextlib.contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """Open a transaction that writes; what the database refuses is a StoreError.
+    """Open a transaction that writes; errors of the database become StoreError.
 
-    On SQLite it waits for its turn at its beginning: one that read first and wrote later would
-    fail if another wrote in between.
+    On SQLite the transaction takes the write lock when it begins: one that read first and wrote
+    later would fail if another one wrote in between.
     """
     with failing_as_store_error(), open_to_write(engine) as connection, connection.begin():
         yield connection
@@ -105,9 +105,9 @@ def open_to_write(engine: Engine) -> Connection:
 
 
 def wait_alone(connection: Connection) -> None:
-    """Let this be the only transaction that changes the schema or folds counters.
+    """Wait until no other transaction changes the schema or folds counters, and keep others out.
 
-    On SQLite whoever writes is alone.
+    SQLite has one writer at a time, so there is nothing to wait for.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_MAINTENANCE)))
@@ -115,7 +115,7 @@ def wait_alone(connection: Connection) -> None:
 
 @contextlib.contextmanager
 def failing_as_store_error() -> Iterator[None]:
-    """Turn what the database refuses into StoreError; its messages stay inside."""
+    """Turn errors of the database into StoreError, without the driver's messages."""
     try:
         yield
     except DBAPIError as error:
@@ -128,7 +128,7 @@ def failing_as_store_error() -> Iterator[None]:
 
 
 def check_schema(engine: Engine) -> None:
-    """Raise SchemaError unless the schema is the one of this program."""
+    """Raise SchemaError unless the database has the schema of this program."""
     with failing_as_store_error(), engine.connect() as connection:
         have, want = _revision(connection), _head()
     if have == want:
@@ -149,9 +149,9 @@ def is_empty(engine: Engine) -> bool:
 
 
 def migrate(text: str) -> Path | None:
-    """Bring a database to this program's schema; return the backup of an SQLite file, if made.
+    """Bring a database to this program's schema; return the backup if an SQLite file was copied.
 
-    Raises SchemaError for a database of a newer version, and StoreError where it cannot answer.
+    Raises SchemaError for a database of a newer version, and StoreError if it cannot answer.
     """
     engine = open_engine(text)
     try:
@@ -170,9 +170,9 @@ def migrate(text: str) -> Path | None:
 
 
 def erase_traces(engine: Engine) -> None:
-    """Empty SQLite's log, where deleted rows are still; in the file itself they are overwritten.
+    """Empty SQLite's write-ahead log, which still holds deleted rows; the file overwrites them.
 
-    Readers under way keep it for the next time.
+    While a reader is active, the log is emptied the next time.
     """
     if engine.dialect.name == "sqlite":
         path = str(engine.url.database)
@@ -184,7 +184,7 @@ def erase_traces(engine: Engine) -> None:
 
 
 def copy_sqlite(source: Path, target: Path) -> None:
-    """Copy by SQLite's own online backup: one state, whatever is written meanwhile."""
+    """Copy one state of an SQLite file by its online backup, whatever is written meanwhile."""
     with (
         failing_as_store_error(),
         contextlib.closing(sqlite3.connect(source)) as old,
@@ -194,7 +194,7 @@ def copy_sqlite(source: Path, target: Path) -> None:
 
 
 def _prepare_sqlite(connection: Any, _: object) -> None:
-    """Let SQLAlchemy's own transactions be the only ones, each on the disk when it ends."""
+    """Leave transactions to SQLAlchemy, and let each one be on the disk when it ends."""
     connection.isolation_level = None
     for pragma in _PRAGMAS:
         connection.execute(f"PRAGMA {pragma}").close()
@@ -202,7 +202,7 @@ def _prepare_sqlite(connection: Any, _: object) -> None:
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """Let readers and the writer go side by side; SQLite does not wait for this lock by itself."""
+    """Let readers and the writer work side by side; retried, as SQLite does not wait for this."""
     until = time.monotonic() + _WAIT_SECONDS
     while True:
         try:
@@ -221,7 +221,7 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _prepare_postgresql(connection: Any, _: object) -> None:
-    """Bound the wait for others, and let a commit be on the disk whatever the server's default."""
+    """Bound the wait for locks, and let a commit be on the disk whatever the server's default."""
     for statement in _SETTINGS:
         connection.execute(statement)
     connection.commit()

@@ -1,7 +1,7 @@
 """The one writer of a collector: concurrent uploads share a commit.
 
-A thread takes what waits, up to a number and after a moment for others to join, stores it in
-one transaction and hands the results on. Nothing is answered before it is on the disk.
+A thread takes a group of the uploads that wait, stores it in one transaction and hands the
+results on. No upload is answered before it is on the disk.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _IDLE_SECONDS: Final = 1.0
 
 
 class Writer(Generic[Ticket]):
-    """A bounded queue before one store.
+    """A bounded queue of uploads before one store.
 
-    `deliver` is called from the writer's thread with the tickets and results of a group;
+    From the writer's thread, `deliver` is called with the tickets and results of a group, and
     `observe` with the seconds of a commit and its uploads.
     """
 
@@ -45,7 +45,7 @@ class Writer(Generic[Ticket]):
         linger: float = 0.0,
         max_queue: int = 10_000,
     ) -> None:
-        """Start the thread; `linger` in seconds."""
+        """Start the thread; a group waits `linger` seconds for others to join it."""
         self._store = store
         self._deliver = deliver
         self._today = today
@@ -61,14 +61,13 @@ class Writer(Generic[Ticket]):
         self._thread.start()
 
     def __len__(self) -> int:
-        """Return how many uploads wait."""
+        """Return how many uploads wait for a commit."""
         return len(self._queue)
 
     def submit(self, uploads: Sequence[tuple[Submission, Ticket]]) -> None:
         """Queue uploads; each ticket is delivered with the result of its commit.
 
-        Raises StoreError, to be tried again later, if the queue has no room for all of them or
-        is closed.
+        Raises a retryable StoreError if the queue has no room for all of them or is closed.
         """
         with self._wake:
             if self._is_closed or len(self._queue) + len(uploads) > self._max_queue:
@@ -77,12 +76,12 @@ class Writer(Generic[Ticket]):
             self._wake.notify()
 
     def refuse(self, metric: str, reason: str) -> None:
-        """Count an upload that was sunk whole; it is written with the next group."""
+        """Count an upload that was refused whole; the number is written with the next group."""
         with self._wake:
             self._refusals[metric, reason] += 1
 
     def close(self) -> None:
-        """Store or fail everything that was queued, then end."""
+        """Store or fail every upload that is queued, then end the thread."""
         with self._wake:
             self._is_closed = True
             self._wake.notify()
@@ -97,7 +96,7 @@ class Writer(Generic[Ticket]):
                 return
 
     def _take(self) -> tuple[list[tuple[Submission, Ticket]], Refusals]:
-        """Wait for uploads, a moment longer for others, and take a group."""
+        """Wait for uploads, wait a moment longer for others, and take a group."""
         with self._wake:
             if not self._queue and not self._is_closed:
                 self._wake.wait(_IDLE_SECONDS)
@@ -108,7 +107,7 @@ class Writer(Generic[Ticket]):
             return group, refusals
 
     def _gather(self) -> None:
-        """Wait a moment for others to join those who wait, if there is room in the group."""
+        """Wait a moment for other uploads to join, while there is room in the group."""
         until = time.monotonic() + self._linger
         while self._queue and len(self._queue) < self._max_batch and not self._is_closed:
             if (left := until - time.monotonic()) <= 0:
@@ -130,7 +129,7 @@ class Writer(Generic[Ticket]):
         self._deliver(list(zip(tickets, results, strict=True)))
 
     def _try(self, submissions: Sequence[Submission], refusals: Refusals) -> Sequence[Result]:
-        """Commit a group; whatever goes wrong is a StoreError, as there is no other writer."""
+        """Commit a group; every failure is a StoreError, because there is no other writer."""
         try:
             return self._store.commit(submissions, refusals, today=self._today())
         except StoreError:
@@ -141,7 +140,7 @@ class Writer(Generic[Ticket]):
             raise StoreError(f"the store failed: {kind}") from None
 
     def _put_back(self, refusals: Refusals) -> None:
-        """Keep counts of refusals for a later commit; wait a little if nothing else does."""
+        """Keep numbers of refusals for a later commit; wait a moment unless uploads wait."""
         with self._wake:
             self._refusals.update(refusals)
             if not self._queue and not self._is_closed:

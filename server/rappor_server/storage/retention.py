@@ -1,6 +1,6 @@
 """What is deleted when its time is over, and what is folded together.
 
-All of it goes in short transactions, one after another: collectors write between them.
+The work is done in short transactions, one after another, so that collectors write between them.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from rappor_server.storage.store import Store
 from rappor_server.storage.tallies import Tally
 
 ID_DAYS: Final = 14
-"""How long upload ids are known; a device gives an upload up after 7 days."""
+"""How long upload ids are kept; a device gives up an upload after 7 days."""
 _FOLDED: Final = 0
 _CHUNK: Final = 10_000
 _ROW: Final = {"sqlite": "rowid", "postgresql": "ctid"}
-_KEYS: Final = ("metric", "params", "day", "apart", "cohort")
+_KEYS: Final = ("metric", "params", "day", "quarantine", "cohort")
 _TALLIES: Final = BulkInsert(schema.tally, keys=(*_KEYS, "shard"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
-    """How many rows went: upload ids, raw reports, and counters folded into others."""
+    """How many rows were removed: upload ids, raw reports, and counters folded into others."""
 
     ids: int
     reports: int
@@ -56,7 +56,7 @@ def prune(store: Store, *, today: datetime.date, report_days: int) -> Pruned:
 
 
 def _delete_ids(engine: Engine, oldest: datetime.date) -> Iterator[int]:
-    """Delete by the first byte of the ids, which are random; yield how many each time."""
+    """Delete ids by their first byte, which is random; yield how many go each time."""
     columns = schema.upload.c
     old = delete(schema.upload).where(columns.day < oldest)
     for byte in range(256):
@@ -67,7 +67,7 @@ def _delete_ids(engine: Engine, oldest: datetime.date) -> Iterator[int]:
 
 
 def _delete_reports(engine: Engine, oldest: datetime.date) -> Iterator[int]:
-    """Delete so many rows at a time until none is left; yield how many each time."""
+    """Delete raw reports in chunks until none is left; yield how many go each time."""
     row: ColumnElement[Any] = literal_column(_ROW[engine.dialect.name])
     old = select(row).select_from(schema.kept).where(schema.kept.c.day < oldest).limit(_CHUNK)
     while n := _run(engine, delete(schema.kept).where(row.in_(old))):
@@ -80,7 +80,7 @@ def _run(engine: Engine, statement: Delete) -> int:
 
 
 def _fold_all(engine: Engine, *, before: datetime.date) -> Iterator[int]:
-    """Fold every shard of every day that is over; yield the rows that each saves."""
+    """Fold every shard of every day that is over; yield how many rows each one saves."""
     columns = schema.tally.c
     over = select(columns.day, columns.shard).distinct()
     with failing_as_store_error(), engine.connect() as db:
@@ -94,25 +94,25 @@ def _fold_all(engine: Engine, *, before: datetime.date) -> Iterator[int]:
 def _fold(db: Connection, day: datetime.date, shard: int) -> int:
     """Add a shard's counters of a day to those that are folded already; return the rows saved.
 
-    What is added is what was deleted, in one statement: a collector whose clock lags and who
-    still writes them either comes before, and is in it, or finds its counters gone.
+    One statement deletes the counters and returns them to be added. A collector whose clock lags
+    may still write them: it writes before that and is included, or finds its counters gone.
     """
     columns = schema.tally.c
     gone = delete(schema.tally).where(columns.day == day, columns.shard == shard)
     added = _tallies(db.execute(gone.returning(*columns)))
     kept = select(schema.tally).where(columns.day == day, columns.shard == _FOLDED)
-    known = _tallies(db.execute(kept))
+    folded = _tallies(db.execute(kept))
     rows = []
     for key, tally in added.items():
-        total = known[key] + tally if key in known else tally
+        total = folded[key] + tally if key in folded else tally
         rows.append((*key, _FOLDED, total.reports, total.to_bytes()))
     _TALLIES.run(db, rows)
-    return len(added.keys() & known.keys())
+    return len(added.keys() & folded.keys())
 
 
 def _tallies(rows: Result[Any]) -> dict[tuple[Any, ...], Tally]:
     return {
-        (row.metric, row.params, row.day, row.apart, row.cohort): Tally.from_bytes(
+        (row.metric, row.params, row.day, row.quarantine, row.cohort): Tally.from_bytes(
             row.reports, bytes(row.ones)
         )
         for row in rows

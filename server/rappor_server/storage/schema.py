@@ -1,7 +1,7 @@
-"""The tables: counts, the ids of uploads, and what analysts need; nothing of a device.
+"""The tables: counts, the ids of uploads, and what analysts need; nothing about a device.
 
 Receive times are days. Counters are one row for each (metric, parameters, day, cohort) and
-shard: a shard belongs to one run of one collector, so no two ever write the same row.
+shard. A shard belongs to one run of one collector, so no two collectors write the same row.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ tally: Final = Table(
     Column("metric", String(64), primary_key=True, comment="Name of the metric"),
     Column("params", String(16), primary_key=True, comment="Fingerprint of the parameters"),
     Column("day", Date, primary_key=True, comment="Day (UTC) of receipt"),
-    Column("apart", Boolean, primary_key=True, comment="True for suspicious reports set apart"),
+    Column("quarantine", Boolean, primary_key=True, comment="True for suspicious reports"),
     Column("cohort", Integer, primary_key=True, autoincrement=False, comment="Cohort, from 0"),
     Column("shard", Integer, primary_key=True, autoincrement=False, comment="Who wrote it"),
     Column("reports", BigInteger, nullable=False, comment="Number of reports"),
@@ -94,7 +94,7 @@ token: Final = Table(
     Column("metrics", Text, nullable=False, comment="JSON list of allowed metrics; null: all"),
     Column("expires", Date, comment="Last day (UTC) of validity; null: none"),
     Column("revoked", Date, comment="Day (UTC) of revocation; null: valid"),
-    Column("made", Date, nullable=False, comment="Day (UTC) on which it was made"),
+    Column("created", Date, nullable=False, comment="Day (UTC) on which it was created"),
     comment="Analysts' tokens, as hashes",
 )
 
@@ -117,7 +117,7 @@ freeze: Final = Table(
     Column("metric", String(64), nullable=False, comment="Name of the metric"),
     Column("first", Date, nullable=False, comment="First day (UTC) of the range"),
     Column("last", Date, nullable=False, comment="Last day (UTC) of the range"),
-    Column("made", Date, nullable=False, comment="Day (UTC) on which it was frozen"),
+    Column("created", Date, nullable=False, comment="Day (UTC) on which it was frozen"),
     Column("contents", LargeBinary, nullable=False, comment="The released counts, as JSON"),
     comment="Released counts of a range, kept so that a published figure can be reproduced",
 )

@@ -1,9 +1,10 @@
 """What is kept of uploads: sums, and the ids that make a retry harmless.
 
-Every run of a collector writes a shard of its own each day, a row a counter, and remembers what
-it has written; it never reads a counter to add to it, and no two collectors ever touch the same
-row. It goes on in a new shard after any failure, when it is not known what the database has
-kept, and if its counters were folded meanwhile, which happens only to a clock that lags.
+Every run of a collector writes a shard of its own each day, one row for each counter, and
+remembers what it has written. It never reads a counter to add to it, and no two collectors ever
+touch the same row. It continues in a new shard after any failure, because the collector then
+cannot tell what the database has kept, and when its counters were folded meanwhile, which happens
+only to a collector whose clock lags.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, Final, Self
 from sqlalchemy import Connection, Engine, select
 
 from rappor_server.errors import ConflictError, StoreError
-from rappor_server.ingest.validate import Accepted, Submission
+from rappor_server.ingest.validate import AcceptedReport, Submission
 from rappor_server.storage import schema
 from rappor_server.storage.bulk import BulkInsert, BulkUpdate
 from rappor_server.storage.database import (
@@ -32,8 +33,8 @@ from rappor_server.storage.tallies import Cell, Tally, sum_reports
 _UPLOADS: Final = BulkInsert(schema.upload, returning="id")
 _PARAMS: Final = BulkInsert(schema.params)
 _TALLIES: Final = BulkInsert(schema.tally, returning="cohort")
-_KNOWN_TALLIES: Final = BulkUpdate(
-    schema.tally, keys=("metric", "params", "day", "apart", "cohort", "shard")
+_OLD_TALLIES: Final = BulkUpdate(
+    schema.tally, keys=("metric", "params", "day", "quarantine", "cohort", "shard")
 )
 _REFUSALS: Final = BulkInsert(schema.refusal, keys=("day", "metric", "reason", "shard"))
 _KEPT: Final = BulkInsert(schema.kept)
@@ -60,15 +61,15 @@ class Store:
     """One database; `commit` is for one thread, the rest for any."""
 
     def __init__(self, engine: Engine) -> None:
-        """Take an engine whose schema is this program's."""
+        """Use an engine whose database has the schema of this program."""
         self.engine = engine
         self._shard: _Shard | None = None
         self._own: Connection | None = None
-        self._known_params: set[str] = set()
+        self._named_params: set[str] = set()
 
     @classmethod
     def open(cls, url: str) -> Self:
-        """Open a database; SchemaError unless its schema is this program's."""
+        """Open a database; SchemaError unless it has the schema of this program."""
         engine = open_engine(url)
         try:
             check_schema(engine)
@@ -78,12 +79,12 @@ class Store:
         return cls(engine)
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections to the database."""
         self._drop()
         self.engine.dispose()
 
     def ping(self) -> None:
-        """Raise StoreError unless the database answers."""
+        """Raise StoreError unless the database answers a query."""
         with failing_as_store_error(), self.engine.connect() as db:
             db.execute(select(1))
 
@@ -94,12 +95,12 @@ class Store:
         *,
         today: datetime.date,
     ) -> list[bytes | ConflictError]:
-        """Store a group in one transaction, on the disk when this returns.
+        """Store a group of uploads in one transaction, on the disk when this returns.
 
-        Returns for each submission the answer to send: a known id with the same body has its
-        stored answer and is not counted again; with another body it is a ConflictError.
-        `refusals` are those of uploads that were sunk whole. Raises StoreError if it is not
-        known that all was stored; the same group may then be sent again.
+        Returns for each submission the answer to send: an id that was stored before with the same
+        body has its stored answer and is not counted again; with another body it is a
+        ConflictError. `refusals` counts uploads that were refused whole. Raises StoreError if it
+        is not certain that everything was stored; the same group may then be committed again.
         """
         try:
             return self._commit(submissions, refusals, today)
@@ -119,15 +120,15 @@ class Store:
             refused = self._refuse(db, shard, fresh, refusals)
         shard.tallies |= tallies
         shard.refusals = refused
-        self._known_params |= {cell.fingerprint for cell in tallies}
+        self._named_params |= {cell.fingerprint for cell in tallies}
         self._shard = shard
         return results
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Connection]:
-        """Open a transaction on the writer's own connection, made anew after any failure.
+        """Open a transaction on the writer's own connection, which any failure closes.
 
-        A connection that broke while it was idle is worth another try at once.
+        A group whose connection broke while it was idle is worth another try at once.
         """
         was_idle = self._own is not None
         try:
@@ -151,30 +152,31 @@ class Store:
     def _admit(
         self, db: Connection, submissions: Sequence[Submission], today: datetime.date
     ) -> tuple[list[Submission], list[bytes | ConflictError]]:
-        """Write the new ids; return their submissions, and every submission's answer."""
+        """Insert the new ids; return their submissions, and the answer of every submission."""
         first: dict[bytes, Submission] = {}
         for submission in submissions:
             first.setdefault(submission.id, submission)
         inserted = self._insert_ids(db, first, today)
-        known = self._known(db, first.keys() - inserted)
-        known |= {key: (first[key].digest, first[key].answer) for key in inserted}
+        stored = self._stored(db, first.keys() - inserted)
+        stored |= {key: (first[key].digest, first[key].answer) for key in inserted}
         results: list[bytes | ConflictError] = []
         for submission in submissions:
-            digest, answer = known[submission.id]
+            digest, answer = stored[submission.id]
             results.append(answer if digest == submission.digest else ConflictError())
         return [first[key] for key in inserted], results
 
     def _insert_ids(
         self, db: Connection, first: Mapping[bytes, Submission], today: datetime.date
     ) -> set[bytes]:
-        """Insert ids that are not known; an id that another collector is writing is waited for."""
+        """Insert ids and return the new ones; wait for ids that another collector is writing."""
         rows = [
             (key, first[key].digest, first[key].answer, today)
             for key in sorted(first)  # in one order everywhere: no deadlock
         ]
         return {bytes(key) for key in _UPLOADS.run(db, rows)}
 
-    def _known(self, db: Connection, ids: set[bytes]) -> dict[bytes, tuple[bytes, bytes]]:
+    def _stored(self, db: Connection, ids: set[bytes]) -> dict[bytes, tuple[bytes, bytes]]:
+        """Return digest and answer of ids that were stored before."""
         if not ids:
             return {}
         columns = schema.upload.c
@@ -186,7 +188,7 @@ class Store:
     def _count(
         self, db: Connection, shard: _Shard, fresh: Sequence[Submission]
     ) -> dict[Cell, Tally]:
-        """Write the new totals of all counters that the submissions touch, and return them."""
+        """Write the new totals of all counters that the submissions add to, and return them."""
         accepted = [report for submission in fresh for report in submission.accepted]
         added = sum_reports(accepted)
         totals = {
@@ -194,27 +196,29 @@ class Store:
             for cell, tally in added.items()
         }
         self._name_params(db, accepted)
-        known: list[tuple[Any, ...]] = []
+        old: list[tuple[Any, ...]] = []
         new: list[tuple[Any, ...]] = []
         for cell, tally in totals.items():
-            key = (cell.metric, cell.fingerprint, shard.day, cell.apart, cell.cohort, shard.id)
-            rows = known if cell in shard.tallies else new
+            key = (cell.metric, cell.fingerprint, shard.day, cell.quarantine, cell.cohort, shard.id)
+            rows = old if cell in shard.tallies else new
             rows.append((*key, tally.reports, tally.to_bytes()))
-        written = _KNOWN_TALLIES.run(db, known) + len(_TALLIES.run(db, new))
+        written = _OLD_TALLIES.run(db, old) + len(_TALLIES.run(db, new))
         if written != len(totals):
             raise _TryAgainError("the counters of this day were folded")
         self._keep(db, shard.day, accepted)
         return totals
 
-    def _name_params(self, db: Connection, accepted: Sequence[Accepted]) -> None:
+    def _name_params(self, db: Connection, accepted: Sequence[AcceptedReport]) -> None:
+        """Store the parameter sets that this run has not stored yet."""
         new = {report.fingerprint: report.params for report in accepted}
         rows = [
             (fingerprint, new[fingerprint].to_json())
-            for fingerprint in sorted(new.keys() - self._known_params)
+            for fingerprint in sorted(new.keys() - self._named_params)
         ]
         _PARAMS.run(db, rows)
 
-    def _keep(self, db: Connection, day: datetime.date, accepted: Sequence[Accepted]) -> None:
+    def _keep(self, db: Connection, day: datetime.date, accepted: Sequence[AcceptedReport]) -> None:
+        """Store the noisy reports of metrics that keep them."""
         rows = [
             (report.metric, report.fingerprint, day, report.cohort, report.bits)
             for report in accepted
@@ -229,7 +233,7 @@ class Store:
         fresh: Sequence[Submission],
         refusals: Refusals,
     ) -> Counter[tuple[str, str]]:
-        """Write the new totals of what was refused, and return all totals."""
+        """Write the new numbers of refusals, and return those of the whole shard."""
         added = Counter(refusals)
         for submission in fresh:
             if submission.refusals:  # few have any, and an update costs

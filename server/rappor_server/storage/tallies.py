@@ -1,4 +1,4 @@
-"""Sums of the reports of one batch: few rows, whatever the traffic."""
+"""Sums of the reports of one group of uploads: few rows, whatever the traffic."""
 
 from __future__ import annotations
 
@@ -10,23 +10,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.protocol.params import Params
-from rappor_server.ingest.validate import Accepted
+from rappor_server.ingest.validate import AcceptedReport
 
-_SUM: Final = np.dtype("<i8")
+SUM: Final = np.dtype("<i8")
+"""How the database holds a sum: 64 bits, little-endian."""
 
 
 class Cell(NamedTuple):
-    """What one counter is of, within a day and a shard."""
+    """What one counter counts, within a day and a shard."""
 
     metric: str
     fingerprint: str
-    apart: bool
+    quarantine: bool
     cohort: int
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """A number of reports and their sums: ones, (k,) int64."""
+    """One cohort's row of Counts: its number of reports, and their sums, ones (k,) int64.
+
+    The writer keeps rows instead of Counts because a group of uploads touches few cohorts, and
+    the table of all of them may be a gigabyte (m = 65,536, k = 2,040).
+    """
 
     reports: int
     ones: NDArray[np.int64]
@@ -36,19 +41,20 @@ class Tally:
 
     def to_bytes(self) -> bytes:
         """Write the sums as little-endian 64-bit integers."""
-        return self.ones.astype(_SUM, copy=False).tobytes()
+        return self.ones.astype(SUM, copy=False).tobytes()
 
     @classmethod
     def from_bytes(cls, reports: int, data: bytes) -> Tally:
         """Read what `to_bytes` wrote."""
-        return cls(reports, np.frombuffer(data, dtype=_SUM).astype(np.int64))
+        return cls(reports, np.frombuffer(data, dtype=SUM).astype(np.int64))
 
 
-def sum_reports(accepted: Iterable[Accepted]) -> dict[Cell, Tally]:
-    """Sum reports by what they are of."""
-    groups: dict[tuple[str, str, bool], list[Accepted]] = {}
+def sum_reports(accepted: Iterable[AcceptedReport]) -> dict[Cell, Tally]:
+    """Sum reports by the counter that they belong to."""
+    groups: dict[tuple[str, str, bool], list[AcceptedReport]] = {}
     for report in accepted:
-        groups.setdefault((report.metric, report.fingerprint, report.apart), []).append(report)
+        key = (report.metric, report.fingerprint, report.quarantine)
+        groups.setdefault(key, []).append(report)
     tallies: dict[Cell, Tally] = {}
     for key, reports in groups.items():
         cohorts, numbers, ones = _sum_group(reports, reports[0].params)
@@ -58,14 +64,17 @@ def sum_reports(accepted: Iterable[Accepted]) -> dict[Cell, Tally]:
 
 
 def _sum_group(
-    reports: list[Accepted], params: Params
+    reports: list[AcceptedReport], params: Params
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Sum the bits of a group's reports by cohort.
 
+    `Counts.from_packed` does the same by a compiled kernel, whose compiler would cost the
+    collector's process 150 MB and some seconds for groups of a few hundred reports.
+
     Returns
     -------
-    cohorts : (c,) int64, those that occur.
-    numbers : (c,) int64, their reports.
+    cohorts : (c,) int64, the cohorts that occur.
+    numbers : (c,) int64, their numbers of reports.
     ones : (c, k) int64, their sums.
     """
     cohorts = np.array([report.cohort for report in reports], dtype=np.int64)

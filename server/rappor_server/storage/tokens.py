@@ -1,6 +1,6 @@
 """Analysts' tokens: shown once, hashed at rest, with an expiry and the metrics they may read.
 
-A token is 256 random bits, so one SHA-256 hides it: there is nothing to guess by trying.
+A token holds 256 random bits, so one SHA-256 hides it: nobody can guess it by trying.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ID_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """What is known of a token, the token itself not; `metrics` None allows all."""
+    """What the database holds of a token, without its secret; `metrics` None allows all."""
 
     id: str
     metrics: tuple[str, ...] | None
@@ -34,11 +34,11 @@ class Token:
     revoked: datetime.date | None
 
     def allows(self, metric: str) -> bool:
-        """Tell whether it may read a metric."""
+        """Tell whether the token may read a metric."""
         return self.metrics is None or metric in self.metrics
 
     def is_valid(self, today: datetime.date) -> bool:
-        """Tell whether it is neither expired nor revoked; its last day counts."""
+        """Tell whether the token is neither expired nor revoked; it is valid on its last day."""
         return self.revoked is None and (self.expires is None or today <= self.expires)
 
 
@@ -49,7 +49,7 @@ def create(
     expires: datetime.date | None,
     today: datetime.date,
 ) -> str:
-    """Make a token and return it; it cannot be shown again."""
+    """Create a token and return it; it cannot be shown again."""
     token_id, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(32)
     token = f"{_PREFIX}.{token_id}.{secret}"
     row = {
@@ -57,7 +57,7 @@ def create(
         "digest": _digest(token),
         "metrics": json.dumps(None if metrics is None else list(metrics)),
         "expires": expires,
-        "made": today,
+        "created": today,
     }
     with writing(store.engine) as db:
         db.execute(schema.token.insert(), row)
@@ -67,7 +67,7 @@ def create(
 def verify(store: Store, token: str, *, today: datetime.date) -> Token | None:
     """Return what a token may do, None if it is unknown, expired or revoked.
 
-    The comparison takes the same time wherever two tokens differ.
+    The comparison takes the same time wherever the two tokens differ.
     """
     digest = _digest(token)
     token_id = token.split(".")[1] if token.count(".") == 2 else ""
@@ -83,12 +83,12 @@ def verify(store: Store, token: str, *, today: datetime.date) -> Token | None:
 def list_all(store: Store) -> list[Token]:
     """Return all tokens, revoked ones too."""
     with failing_as_store_error(), store.engine.connect() as db:
-        rows = db.execute(select(schema.token).order_by(schema.token.c.made, schema.token.c.id))
+        rows = db.execute(select(schema.token).order_by(schema.token.c.created, schema.token.c.id))
         return [_token(row) for row in rows]
 
 
 def revoke(store: Store, token_id: str, *, today: datetime.date) -> bool:
-    """End a token by its public name; False if there is none."""
+    """Revoke the token of a public name; False if there is none."""
     columns = schema.token.c
     with writing(store.engine) as db:
         result = db.execute(

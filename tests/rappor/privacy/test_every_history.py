@@ -237,6 +237,7 @@ def repeats_alike(one: Sequence[object], other: Sequence[object]) -> bool:
     return len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["onehot", "flags", "buckets", "boolean"])
 @pytest.mark.parametrize("patterns", [2, 3])
 def test_several_patterns_bound_histories_that_repeat_alike(name: str, patterns: int) -> None:

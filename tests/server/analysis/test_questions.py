@@ -1,4 +1,4 @@
-"""Questions that go wrong, and those that wait for them: an answer for each, none a failure."""
+"""Requests for estimates that fail or wait: each gets an answer, and none stops the collector."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Asker:
         self._headers = {"Authorization": f"Bearer {token}"}
 
     def ask(self, body: object = None, *, query: str = "", **headers: str) -> httpx.Response:
-        """Ask for estimates; without a body with a list in the text."""
+        """Ask for estimates; without a body, by a list of candidates as text."""
         text = "a\nb\n" if body is None else json.dumps(body)
         kind = "text/plain" if body is None else "application/json"
         return httpx.post(
@@ -49,7 +49,7 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
 
 
 def decoders_of(running: Running) -> list[int]:
-    """Return the processes that decode, one or none; a dead one does not count."""
+    """Return the processes that decode, one or none; dead ones do not count."""
     command = ["ps", "-ww", "-o", "pid=,stat=,args=", "--ppid", str(running.process.pid)]
     lines = subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
     return [
@@ -61,7 +61,7 @@ def decoders_of(running: Running) -> list[int]:
 
 @pytest.mark.parametrize("contents", [None, b"\xff\xfe\n", b""])
 def test_candidates_that_cannot_be_read_are_a_problem(asker: Asker, contents: bytes | None) -> None:
-    """The metric's own file is gone, is no text, or is empty; the path is not told."""
+    """The metric's own file is gone, no text, or empty; the answer names it without its folder."""
     path = asker.running.folder / "pages.txt"
     before = path.read_bytes()
     path.unlink()
@@ -73,6 +73,9 @@ def test_candidates_that_cannot_be_read_are_a_problem(asker: Asker, contents: by
         path.write_bytes(before)
     assert answer.status_code == 422
     assert "candidates" in answer.json()["detail"]
+    if contents != b"":
+        told = "page: its candidates file pages.txt cannot be read: "
+        assert answer.json()["detail"].startswith(told)
     assert str(asker.running.folder) not in answer.text
     assert asker.ask({}).status_code == 200
 
@@ -81,12 +84,12 @@ def test_candidates_that_cannot_be_read_are_a_problem(asker: Asker, contents: by
     "query", ["?level=1e400", "?level=NaN", "?level=" + "[" * 20_000, "?more=1", "?from=x"]
 )
 def test_queries_that_do_not_fit_are_problems(asker: Asker, query: str) -> None:
-    """Numbers without an end, brackets without one, names that are none."""
+    """Numbers out of range, unknown parameters and days that are none get 422."""
     assert asker.ask(query=query).status_code == 422
 
 
 def test_a_decoder_that_was_killed_is_replaced(asker: Asker) -> None:
-    """Whoever has asked it is told; the next question is answered by another one."""
+    """The request under way gets 422; the next one is answered by a new process."""
     assert asker.ask({"candidates": ["a"]}).status_code == 200
     (found,) = decoders_of(asker.running)
     os.kill(found, signal.SIGKILL)
@@ -105,7 +108,7 @@ def test_a_decoder_that_was_killed_is_replaced(asker: Asker) -> None:
 
 
 def test_questions_that_wait_hold_up_nothing_else(asker: Asker) -> None:
-    """Eight wait for a decoder that stands still, more are turned away, all else goes on."""
+    """Eight requests wait for a stopped decoder, more get 503, and everything else is served."""
     assert asker.ask({"candidates": ["warm"]}).status_code == 200
     (stopped,) = decoders_of(asker.running)
     os.kill(stopped, signal.SIGSTOP)
@@ -130,7 +133,7 @@ def first_answers(asked: list[Future[httpx.Response]], n: int) -> list[Future[ht
 
 
 def test_tables_hold_the_same_rows_in_every_form(asker: Asker) -> None:
-    """Detected candidates only, unless all are asked for; Arrow too."""
+    """JSON, CSV and Arrow hold the detected candidates, or all of them if asked."""
     for everything in (False, True):
         body = {"candidates": ["a", "b", "c"], "all": everything}
         rows = asker.ask(body).json()["estimates"]

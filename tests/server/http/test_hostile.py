@@ -1,4 +1,4 @@
-"""Senders that mean harm: slow, oversized, compressed beyond measure, malformed; all bounded."""
+"""Malicious senders: slow, oversized, compressed beyond measure, malformed; each is bounded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMIT_SECONDS = 1.5
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A collector with little patience."""
+    """A collector that waits 1.5 seconds for a head or a body."""
     folder = tmp_path_factory.mktemp("hostile")
     database = f"sqlite:///{folder}/counts.sqlite3"
     with serving(folder, database, "--body-seconds", str(LIMIT_SECONDS)) as collector:
@@ -31,13 +31,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def memory_of(running: Running) -> int:
-    """Return the bytes of memory that the collector has in use."""
+    """Return the resident bytes of a collector."""
     command = ["ps", "-o", "rss=", "-p", str(running.process.pid)]
     return 1024 * int(subprocess.run(command, capture_output=True, check=True).stdout)
 
 
 def dribble(running: Running, first: bytes, then: bytes) -> bytes:
-    """Send a beginning and then a little again and again; return what came until the end."""
+    """Send a beginning and then a little again and again; return everything that came back."""
     answer = b""
     with socket.create_connection(("127.0.0.1", running.port), 30) as sender:
         selector = selectors.DefaultSelector()
@@ -66,7 +66,7 @@ SLOW = {
 
 
 def test_requests_that_never_begin_are_cut_off(running: Running) -> None:
-    """Whatever trickles in, and even nothing, ends the connection; others are served meanwhile."""
+    """A head that trickles, or never comes, ends its connection; others are served meanwhile."""
     with ThreadPoolExecutor(len(SLOW)) as pool:
         waiting = {
             name: pool.submit(dribble, running, first, then) for name, (first, then) in SLOW.items()
@@ -79,7 +79,7 @@ def test_requests_that_never_begin_are_cut_off(running: Running) -> None:
 
 
 def test_bodies_that_do_not_arrive_are_given_up(running: Running) -> None:
-    """The answer is a problem of status 408, and the connection ends."""
+    """A body that does not arrive gets 408, and the connection ends."""
     answer = dribble(running, HEAD + b"Content-Length: 1000\r\n\r\n", b"a")
     assert answer.startswith(b"HTTP/1.1 408")
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["status"] == 408
@@ -97,7 +97,7 @@ def test_endless_headers_cost_no_memory(tmp_path: Path) -> None:
 
 
 def flood(running: Running, first: bytes, *, most: int) -> int:
-    """Send a beginning and then bytes without an end; return how many were taken."""
+    """Send a beginning and then bytes without an end; return how many were received."""
     n_sent = 0
     with socket.create_connection(("127.0.0.1", running.port), 30) as sender:
         try:
@@ -121,7 +121,7 @@ def post(running: Running, body: bytes, **headers: str) -> httpx.Response:
 def test_oversized_bodies_are_refused_by_what_they_say_and_by_what_they_are(
     running: Running,
 ) -> None:
-    """With a length, and in chunks without one."""
+    """Bodies that are too large are refused with a length, and in chunks without one."""
     assert post(running, b" " * 1_000_001).status_code == 413
 
     def chunks() -> Iterator[bytes]:
@@ -141,14 +141,14 @@ def test_oversized_bodies_are_refused_by_what_they_say_and_by_what_they_are(
 
 
 def bomb(n_mebibytes: int) -> bytes:
-    """Return so much zeros as one gzip stream."""
+    """Return a gzip stream of zeros."""
     packer = zlib.compressobj(9, wbits=31)
     block = bytes(1 << 20)
     return b"".join(packer.compress(block) for _ in range(n_mebibytes)) + packer.flush()
 
 
 def test_zip_bombs_cost_nothing(running: Running) -> None:
-    """Eighteen gibibytes in twenty requests of a megabyte: each is refused, and forgotten."""
+    """Twenty requests of a megabyte that unpack to 18 GiB are refused, and cost no memory."""
     sent = bomb(900)
     assert len(sent) < 1_000_000
     assert post(running, sent, Content_Encoding="gzip").status_code == 413
@@ -176,12 +176,12 @@ def test_zip_bombs_cost_nothing(running: Running) -> None:
 def test_malformed_bodies_are_problems(
     running: Running, body: bytes, headers: dict[str, str], status: int
 ) -> None:
-    """Depth, digits, encodings: an answer each, none of them a failure."""
+    """Deep nesting, endless digits and wrong encodings each get an answer, none of them 5xx."""
     assert post(running, body, **headers).status_code == status
 
 
 def test_many_idle_connections_do_not_keep_others_out(running: Running) -> None:
-    """Five hundred that send nothing are held for a moment and let go."""
+    """Five hundred connections that send nothing are closed after a moment."""
     idle = [socket.create_connection(("127.0.0.1", running.port), 30) for _ in range(500)]
     try:
         assert running.post(upload_of()).status_code == 200
@@ -200,7 +200,7 @@ def _is_let_go(connection: socket.socket) -> bool:
 
 
 def test_the_collector_is_well_after_all_of_this(running: Running) -> None:
-    """It is the same process, it answers, and it logged no failure of its own."""
+    """After all of this the same process answers, and has logged no error."""
     assert running.process.poll() is None
     assert running.post(upload_of()).status_code == 200
     assert '"level": "error"' not in running.log.read_text(encoding="utf-8")

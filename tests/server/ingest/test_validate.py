@@ -1,4 +1,4 @@
-"""From bytes to what is stored: exactly what the protocol's strict reader takes."""
+"""From bytes to what is stored: exactly the reports that the protocol's strict reader accepts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collectors import BOOLEAN, KNOWN, PARAMS, TODAY, metric_of, report_of, upload_of
+from collectors import ACCEPTED, BOOLEAN, PARAMS, TODAY, metric_of, report_of, upload_of
 from hypothesis import given
 from hypothesis import strategies as st
-from rappor_server.ingest.accepted_params import Known
-from rappor_server.ingest.validate import Submission, Suspicion, read_upload
+from rappor_server.ingest.accepted_params import AcceptedParams
+from rappor_server.ingest.validate import Submission, Suspicious, read_upload
 from registries import registry_of
 from scipy import stats
 
@@ -24,14 +24,14 @@ from rappor.protocol.wire import Report, parse_upload
 
 
 def read(body: bytes, **more: Any) -> Submission:
-    """Read with usual settings."""
+    """Read an upload under usual settings."""
     settings: dict[str, Any] = {
         "today": TODAY,
         "max_reports": 100,
-        "suspicion": Suspicion.REFUSE,
+        "suspicious": Suspicious.REFUSE,
     }
-    known = more.pop("known", KNOWN)
-    return read_upload(body, known, **(settings | more))
+    accepted_params = more.pop("accepted_params", ACCEPTED)
+    return read_upload(body, accepted_params, **(settings | more))
 
 
 def statuses(submission: Submission) -> list[str]:
@@ -41,7 +41,7 @@ def statuses(submission: Submission) -> list[str]:
 
 
 def altered(**changes: object) -> dict[str, object]:
-    """Return a good report's JSON with something else in it."""
+    """Return a good report's JSON object with other fields."""
     (entry,) = json.loads(upload_of())["reports"]
     return dict(entry) | changes
 
@@ -72,7 +72,7 @@ def with_entries(*entries: object) -> bytes:
     ],
 )
 def test_each_report_has_its_reason(entry: object, reason: str) -> None:
-    """A fixed word for each fault, and a good neighbour is not sunk."""
+    """Each fault has a fixed word, and a good report beside it is accepted."""
     submission = read(with_entries(entry, altered()))
     assert statuses(submission) == [reason, "accepted"]
     assert len(submission.accepted) == 1 + (reason == "accepted")
@@ -95,10 +95,10 @@ def test_each_report_has_its_reason(entry: object, reason: str) -> None:
     )
 )
 def test_accepted_is_what_the_strict_reader_takes(entries: list[dict[str, Any]]) -> None:
-    """But for metrics that have expired; everything else has a reason, in order."""
+    """What the strict reader accepts is accepted unless its metric has expired."""
     body = with_entries(*entries)
-    _, parsed = parse_upload(body, KNOWN.registry.lookup)
-    submission = read(body, suspicion=Suspicion.ACCEPT)
+    _, parsed = parse_upload(body, ACCEPTED.registry.lookup)
+    submission = read(body, suspicious=Suspicious.ACCEPT)
     good = [entry for entry in parsed if isinstance(entry, Report) and entry.metric != "old"]
     assert [(a.metric, a.cohort, a.bits) for a in submission.accepted] == [
         (report.metric, report.cohort, report.bits) for report in good
@@ -109,13 +109,13 @@ def test_accepted_is_what_the_strict_reader_takes(entries: list[dict[str, Any]])
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"\xff", b'{"v":1,"v":1}', b"[" * 100_000])
 def test_what_is_no_upload_is_refused_whole(body: bytes) -> None:
-    """With the strict reader's error."""
+    """Bytes that are no upload raise the strict reader's error."""
     with pytest.raises(ReportError):
         read(body)
 
 
 def test_too_many_reports_are_refused_whole() -> None:
-    """The limit counts."""
+    """An upload with more reports than the limit is refused whole."""
     body = upload_of(*[report_of()] * 3)
     assert len(read(body, max_reports=3).accepted) == 3
     with pytest.raises(ReportError, match="at most 2") as caught:
@@ -124,14 +124,14 @@ def test_too_many_reports_are_refused_whole() -> None:
 
 
 def test_digest_and_answer_follow_the_body() -> None:
-    """Equal bytes, equal digests and answers; other bytes, another digest."""
+    """Equal bytes have equal digests and answers, other bytes another digest."""
     body = upload_of()
     assert read(body) == read(body)
     assert read(body).digest != read(body + b" ").digest
 
 
 def test_older_registries_are_still_taken() -> None:
-    """Reports under a former fingerprint count, as long as the metric is still there."""
+    """Reports under former parameters count, as long as the metric is still there."""
     before = Params(k=16, m=4, f=0.5, p=0.3, q=0.7)
     old = registry_of(metric_of(params=before), metric_of("gone", before))
     new = registry_of(metric_of())
@@ -139,17 +139,23 @@ def test_older_registries_are_still_taken() -> None:
         report_of(params=before),
         Report(metric="gone", params=before.fingerprint, cohort=0, bits=b"\x0f\x0f"),
     )
-    assert statuses(read(body, known=Known(new))) == ["unknown-params", "unknown-metric"]
-    assert statuses(read(body, known=Known(new, [old]))) == ["accepted", "unknown-metric"]
+    assert statuses(read(body, accepted_params=AcceptedParams(new))) == [
+        "unknown-params",
+        "unknown-metric",
+    ]
+    assert statuses(read(body, accepted_params=AcceptedParams(new, [old]))) == [
+        "accepted",
+        "unknown-metric",
+    ]
 
 
 def test_expiry_of_the_current_registry_counts_for_older_parameters_too() -> None:
-    """A metric that has ended has ended for all clients."""
+    """A metric that has expired has expired for all clients."""
     before = Params(k=16, m=4, f=0.5, p=0.3, q=0.7)
     old = registry_of(metric_of(params=before))
     new = registry_of(metric_of(expires=TODAY - datetime.timedelta(days=1)))
     body = upload_of(report_of(params=before))
-    assert statuses(read(body, known=Known(new, [old]))) == ["expired"]
+    assert statuses(read(body, accepted_params=AcceptedParams(new, [old]))) == ["expired"]
 
 
 # Popcounts
@@ -167,7 +173,7 @@ def test_expiry_of_the_current_registry_counts_for_older_parameters_too() -> Non
     ids=range(5),
 )
 def test_range_of_popcounts_is_exact(params: Params) -> None:
-    """Tails by scipy: below and above, at most half the chance each, and one more would be more."""
+    """Each tail has at most half of the false-alarm rate; one more popcount would have more."""
     least, most = popcount_range(params)
     fewest, largest = {
         "bloom": (1, params.h),
@@ -175,37 +181,41 @@ def test_range_of_popcounts_is_exact(params: Params) -> None:
         "flags": (0, params.k),
     }[params.encoding]
 
-    def law(n_true: int) -> Any:
+    def distribution(n_true: int) -> Any:
         ones = stats.binom.pmf(np.arange(n_true + 1), n_true, params.q_star)
         zeros = stats.binom.pmf(np.arange(params.k - n_true + 1), params.k - n_true, params.p_star)
         return np.convolve(ones, zeros)
 
-    low, high = law(fewest), law(largest)
+    low, high = distribution(fewest), distribution(largest)
     assert low[:least].sum() <= FALSE_ALARM / 2 < low[: least + 1].sum()
     assert high[most + 1 :].sum() <= FALSE_ALARM / 2 < high[most:].sum()
 
 
 @pytest.mark.parametrize(
-    ("suspicion", "status"),
-    [(Suspicion.REFUSE, "popcount"), (Suspicion.APART, "accepted"), (Suspicion.ACCEPT, "accepted")],
+    ("suspicious", "status"),
+    [
+        (Suspicious.REFUSE, "popcount"),
+        (Suspicious.QUARANTINE, "accepted"),
+        (Suspicious.ACCEPT, "accepted"),
+    ],
 )
-def test_forged_popcounts_are_treated_as_set(suspicion: Suspicion, status: str) -> None:
-    """All ones in 128 bits: refused, set apart, or taken."""
+def test_forged_popcounts_are_treated_as_set(suspicious: Suspicious, status: str) -> None:
+    """A report of 128 ones is refused, quarantined or accepted, as the setting says."""
     params = Params.profile("balanced")
-    known = Known(registry_of(metric_of(params=params, keep_reports=True)))
+    accepted_params = AcceptedParams(registry_of(metric_of(params=params, keep_reports=True)))
     report = Report(metric="page", params=params.fingerprint, cohort=0, bits=b"\xff" * 16)
     assert is_suspicious(report.bits, params)
-    submission = read(upload_of(report), known=known, suspicion=suspicion)
+    submission = read(upload_of(report), accepted_params=accepted_params, suspicious=suspicious)
     assert statuses(submission) == [status]
-    if suspicion is Suspicion.REFUSE:
+    if suspicious is Suspicious.REFUSE:
         assert submission.refusals == {("page", "popcount"): 1}
     else:
         (accepted,) = submission.accepted
-        assert accepted.apart is (suspicion is Suspicion.APART)
-        assert accepted.keep is (suspicion is Suspicion.ACCEPT)
+        assert accepted.quarantine is (suspicious is Suspicious.QUARANTINE)
+        assert accepted.keep is (suspicious is Suspicious.ACCEPT)
 
 
 def test_short_reports_are_never_suspicious() -> None:
-    """One bit shows both ways."""
+    """A report of one bit may be 0 or 1."""
     assert popcount_range(BOOLEAN) == (0, 1)
     assert not math.isnan(sum(popcount_range(PARAMS)))

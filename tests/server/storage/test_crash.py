@@ -1,4 +1,4 @@
-"""kill -9 under load: what was acknowledged is counted once, what was not is told by its retry."""
+"""kill -9 under load: acknowledged uploads count once, and the retries of others too."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from collectors import free_port, make_token, start
 
 
 def start_load(port: int) -> subprocess.Popen[str]:
-    """Start senders that go on through every crash."""
+    """Start senders that continue through every crash."""
     folder = Path(load_child.__file__)
     paths = os.pathsep.join([str(folder.parent), *filter(None, sys.path)])
     return subprocess.Popen(
@@ -52,7 +52,7 @@ def crash(folder: Path, database: str, kills: int) -> None:
 
 
 def account(load: dict[str, Any], running: Any, token: str, kills: int) -> None:
-    """Compare the counters, bit by bit and cohort by cohort, with what was acknowledged."""
+    """Compare the counters, bit by bit and cohort by cohort, with the acknowledged uploads."""
     acknowledged: list[int] = load["acknowledged"]
     assert len(acknowledged) == len(set(acknowledged))
     assert len(acknowledged) > 10 * kills, "hardly any load"
@@ -69,12 +69,12 @@ def account(load: dict[str, Any], running: Any, token: str, kills: int) -> None:
 
 
 def test_killed_collector_loses_nothing_and_doubles_nothing(tmp_path: Path, database: str) -> None:
-    """Five kills."""
+    """After five kills every acknowledged upload is counted once."""
     crash(tmp_path, database, 5)
 
 
 @pytest.mark.acceptance
 @pytest.mark.timeout(1800)
 def test_killed_collector_loses_nothing_in_full(tmp_path: Path, database: str) -> None:
-    """A hundred kills."""
+    """After a hundred kills every acknowledged upload is counted once."""
     crash(tmp_path, database, 100)

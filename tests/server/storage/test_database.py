@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from collectors import (
     REGISTRY,
@@ -21,18 +22,17 @@ from collectors import (
     total,
     upload_of,
 )
-from rappor_server.analysis import releases
+from rappor_server.analysis.warning_signs import n_quarantined
 from rappor_server.errors import ConfigError, SchemaError, StoreError
-from rappor_server.storage import database as databases
 from rappor_server.storage import schema, tokens
 from rappor_server.storage.backup import backup, restore
 from rappor_server.storage.database import check_schema, is_empty, migrate, open_engine, parse_url
 from rappor_server.storage.store import Store
-from sqlalchemy import inspect, text
+from sqlalchemy import inspect, select, text
 
 
 def test_migrations_end_at_the_schema(database: str) -> None:
-    """Tables, columns and keys are those that the code knows; nothing is left to generate."""
+    """Tables, columns and keys are those of the schema; nothing is left to generate."""
     migrate(database)
     engine = open_engine(database)
     check_schema(engine)
@@ -43,7 +43,7 @@ def test_migrations_end_at_the_schema(database: str) -> None:
 
 
 def test_every_column_has_a_comment(database: str) -> None:
-    """In the code, and on PostgreSQL in the database itself."""
+    """Tables and columns have comments, on PostgreSQL in the database itself."""
     migrate(database)
     engine = open_engine(database)
     for table in schema.metadata.tables.values():
@@ -59,7 +59,8 @@ def test_every_column_has_a_comment(database: str) -> None:
 def upgrade_to(database: str, revision: str) -> None:
     """Bring an empty database to an older schema."""
     engine = open_engine(database)
-    config = databases._config()
+    config = Config()
+    config.set_main_option("script_location", "rappor_server.storage:migrations")
     with engine.begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
@@ -67,7 +68,7 @@ def upgrade_to(database: str, revision: str) -> None:
 
 
 def test_older_schema_is_upgraded_after_a_backup(database: str) -> None:
-    """SQLite's file is copied first; what was in it stays."""
+    """An SQLite file is copied before it is upgraded, and its rows stay."""
     upgrade_to(database, "0001")
     engine = open_engine(database)
     with pytest.raises(SchemaError, match="run rappor-server migrate"):
@@ -92,8 +93,34 @@ def test_older_schema_is_upgraded_after_a_backup(database: str) -> None:
     assert migrate(database) is None  # nothing left to do
 
 
+def test_renamed_columns_keep_their_rows(database: str) -> None:
+    """Reports in quarantine and the days of tokens are what they were under the old names."""
+    upgrade_to(database, "0002")
+    engine = open_engine(database)
+    day = TODAY.isoformat()
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO tally (metric, params, day, apart, cohort, shard, reports, ones) "
+                "VALUES ('page', 'f', :day, true, 0, 1, 7, :ones)"
+            ),
+            {"day": day, "ones": b""},
+        )
+        connection.execute(
+            text("INSERT INTO token (id, digest, metrics, made) VALUES ('t', :none, 'null', :day)"),
+            {"day": day, "none": b""},
+        )
+    engine.dispose()
+    migrate(database)
+    store = Store.open(database)
+    assert n_quarantined(store, "page") == 7
+    with store.engine.connect() as connection:
+        assert connection.execute(select(schema.token.c.created)).scalar_one() == TODAY
+    store.close()
+
+
 def test_several_may_migrate_at_once(database: str, tmp_path: Path) -> None:
-    """Collectors that start together on a new database: one does it, the others see it done."""
+    """Of collectors that start together on a new database one migrates it, the others wait."""
     registry = tmp_path / "metrics.toml"
     registry.write_text(REGISTRY)
     flags = ("--registry", str(registry), "--database", database)
@@ -104,7 +131,7 @@ def test_several_may_migrate_at_once(database: str, tmp_path: Path) -> None:
 
 
 def test_newer_schema_is_refused(database: str) -> None:
-    """Clearly, and untouched."""
+    """A database of a newer version is refused, and stays as it is."""
     migrate(database)
     engine = open_engine(database)
     with engine.begin() as connection:
@@ -117,7 +144,7 @@ def test_newer_schema_is_refused(database: str) -> None:
 
 
 def test_backup_and_restore_keep_everything(database: str, tmp_path: Path) -> None:
-    """Counts, ids, tokens; the restored database goes on counting and knows old uploads."""
+    """A restored database has the counts, ids and tokens of the backup, and goes on counting."""
     migrate(database)
     store = Store.open(database)
     body = upload_of(report_of(), report_of("sound", bits=1))
@@ -146,20 +173,20 @@ def test_backup_and_restore_keep_everything(database: str, tmp_path: Path) -> No
 
 
 def test_restore_needs_a_backup(tmp_path: Path) -> None:
-    """A file that is not there is named."""
+    """A backup that does not exist is named in the error."""
     with pytest.raises(StoreError, match="got no file"):
         restore(tmp_path / "absent", f"sqlite:///{tmp_path / 'new.sqlite3'}")
 
 
 @pytest.mark.parametrize("url", ["mysql://a/b", "sqlite://", "nonsense", ""])
 def test_addresses_of_databases_are_checked(url: str) -> None:
-    """Only the two kinds, with the two forms told."""
+    """Other addresses than the two forms are refused, and both forms are named."""
     with pytest.raises(ConfigError, match="database must be sqlite:///FILE or postgresql://"):
         parse_url(url)
 
 
 def test_database_that_is_not_there_is_a_store_error() -> None:
-    """Without the driver's message."""
+    """The error does not repeat the driver's message."""
     engine = open_engine("postgresql://127.0.0.1:1/nothing?connect_timeout=1")
     with pytest.raises(StoreError, match="the database cannot answer: OperationalError"):
         is_empty(engine)
@@ -167,9 +194,8 @@ def test_database_that_is_not_there_is_a_store_error() -> None:
 
 
 def test_nothing_finer_than_a_day_is_stored(store: Store) -> None:
-    """No column holds a time, and all rows together hold no more than days, sums and ids."""
+    """No column holds a time, and a row of uploads holds the day of receipt."""
     commit(store, upload_of(report_of(), report_of("sound")))
-    releases.refusals(store)
     for table in schema.metadata.tables.values():
         for column in table.columns:
             assert "TIME" not in str(column.type).upper()

@@ -1,4 +1,4 @@
-"""The writer: groups, bounds, drains, and recovers."""
+"""The writer: it groups uploads, bounds its queue, drains it, and recovers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Slow:
         self.error: Exception = StoreError("gone")
 
     def commit(self, submissions: Sequence[Submission], refusals: Any, *, today: Any) -> list[Any]:
-        """Take a group."""
+        """Store a group."""
         assert today == TODAY
         assert self.permits.acquire(timeout=30)
         if self.is_broken:
@@ -55,7 +55,7 @@ class Desk:
         self.writer.submit([(submission_of(upload_of()), ticket) for ticket in tickets])
 
     def wait(self, n: int) -> None:
-        """Wait until so many tickets were delivered."""
+        """Wait until n tickets were delivered."""
         end = time.monotonic() + 30
         while len(self.delivered) < n:
             assert time.monotonic() < end
@@ -64,19 +64,19 @@ class Desk:
 
 @pytest.fixture
 def desks() -> Iterator[list[Desk]]:
-    """Writers to be closed at the end."""
-    made: list[Desk] = []
-    yield made
-    for desk in made:
+    """Writers that are closed at the end of a test."""
+    opened: list[Desk] = []
+    yield opened
+    for desk in opened:
         desk.store.permits.release(1000)
         desk.writer.close()
 
 
 def test_uploads_share_a_commit(desks: list[Desk]) -> None:
-    """What comes during a commit goes into the next one together; nothing is delivered before."""
+    """Uploads that come during a commit share the next one; none is delivered before its commit."""
     desks.append(desk := Desk())
     desk.submit(0)
-    while desk.writer._queue:
+    while len(desk.writer):
         time.sleep(0.001)
     desk.submit(*range(1, 40))
     assert desk.delivered == {}
@@ -88,7 +88,7 @@ def test_uploads_share_a_commit(desks: list[Desk]) -> None:
 
 
 def test_groups_are_bounded(desks: list[Desk]) -> None:
-    """By number."""
+    """No group has more uploads than the bound."""
     desks.append(desk := Desk(max_batch=8))
     desk.submit(*range(30))
     desk.store.permits.release(100)
@@ -97,7 +97,7 @@ def test_groups_are_bounded(desks: list[Desk]) -> None:
 
 
 def test_lingering_gathers_a_group(desks: list[Desk]) -> None:
-    """By time: uploads of the same moment wait for each other."""
+    """A writer that lingers puts uploads of the same moment into one group."""
     desks.append(desk := Desk(linger=0.3))
     desk.store.permits.release(100)
     desk.submit(0)
@@ -108,10 +108,10 @@ def test_lingering_gathers_a_group(desks: list[Desk]) -> None:
 
 
 def test_full_queue_turns_away(desks: list[Desk]) -> None:
-    """With an error that says to come again; what was taken is kept."""
+    """A full queue raises a retryable error, and keeps the uploads that it has."""
     desks.append(desk := Desk(max_queue=5))
     desk.submit(0)
-    while desk.writer._queue:
+    while len(desk.writer):
         time.sleep(0.001)
     desk.submit(*range(1, 6))
     assert len(desk.writer) == 5
@@ -124,7 +124,7 @@ def test_full_queue_turns_away(desks: list[Desk]) -> None:
 
 @pytest.mark.parametrize("error", [StoreError("gone"), RuntimeError("a bug")])
 def test_failed_group_is_told_and_the_writer_goes_on(desks: list[Desk], error: Exception) -> None:
-    """Recovery without a restart, whatever went wrong; counts of refusals are kept meanwhile."""
+    """After any failure the writer continues, and has kept the numbers of refusals."""
     desks.append(desk := Desk())
     desk.store.error = error
     desk.store.permits.release(100)
@@ -143,7 +143,7 @@ def test_failed_group_is_told_and_the_writer_goes_on(desks: list[Desk], error: E
 
 
 def test_closing_stores_what_was_taken_and_takes_no_more() -> None:
-    """Every ticket is delivered before close() returns."""
+    """Every ticket is delivered before close() returns, and later uploads are refused."""
     desk = Desk()
     desk.submit(*range(20))
     desk.store.permits.release(100)
@@ -154,7 +154,7 @@ def test_closing_stores_what_was_taken_and_takes_no_more() -> None:
 
 
 def test_refusals_are_written_without_an_upload(desks: list[Desk]) -> None:
-    """Within a second or so."""
+    """Numbers of refusals are written within seconds, also when no upload comes."""
     desks.append(desk := Desk())
     desk.store.permits.release(100)
     desk.writer.refuse("", "malformed")

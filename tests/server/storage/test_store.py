@@ -1,4 +1,4 @@
-"""The store on both databases: exactly once, whoever writes, whatever fails."""
+"""The store on both databases: every upload counts once, whoever writes and whatever fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from collectors import (
-    KNOWN,
+    ACCEPTED,
     REGISTRY,
     TODAY,
     commit,
@@ -21,6 +21,7 @@ from collectors import (
     upload_of,
 )
 from rappor_server.analysis import releases
+from rappor_server.analysis.warning_signs import Refusals, refusals
 from rappor_server.errors import ConflictError, StoreError
 from rappor_server.storage import schema
 from rappor_server.storage.database import open_engine, writing
@@ -37,7 +38,7 @@ PAGE = Registry.loads(REGISTRY)["page"]
 
 
 def test_counts_are_the_sums_of_bits(store: Store) -> None:
-    """Bit by bit and cohort by cohort, over groups and within them."""
+    """Counts are the sums of bits by cohort, over groups and within them."""
     commit(store, upload_of(report_of(bits=0b0011, cohort=0), report_of(bits=0b0110, cohort=2)))
     commit(store, upload_of(report_of(bits=0b0001, cohort=2)), upload_of(report_of(bits=0b1000)))
     (counts,) = released(store).collections
@@ -49,7 +50,7 @@ def test_counts_are_the_sums_of_bits(store: Store) -> None:
 
 
 def test_replay_has_the_same_answer_and_counts_nothing(store: Store) -> None:
-    """In a later group, in the same one, and by another collector."""
+    """A repeated upload has the same answer in a later group, in the same one, and elsewhere."""
     body = upload_of(report_of(), report_of(cohort=2))
     answer = submission_of(body).answer
     assert commit(store, body, body) == [answer, answer]
@@ -60,7 +61,7 @@ def test_replay_has_the_same_answer_and_counts_nothing(store: Store) -> None:
 
 
 def test_replay_has_the_answer_of_its_first_time(store: Store) -> None:
-    """Even if the registry has changed since."""
+    """A repeated upload has its first answer even if the registry has changed."""
     body = upload_of()
     first = submission_of(body)
     store.commit([first], {}, today=TODAY)
@@ -70,7 +71,7 @@ def test_replay_has_the_answer_of_its_first_time(store: Store) -> None:
 
 
 def test_another_body_under_a_known_id_is_a_conflict(store: Store) -> None:
-    """In a later group and in the same one; nothing of it is counted."""
+    """Another body under a stored id is a conflict, and nothing of it is counted."""
     upload_id = Upload.new_id()
     first = upload_of(report_of(), upload_id=upload_id)
     second = upload_of(report_of(cohort=2), upload_id=upload_id)
@@ -84,7 +85,7 @@ def test_another_body_under_a_known_id_is_a_conflict(store: Store) -> None:
 
 
 def test_two_collectors_share_one_database(store: Store) -> None:
-    """They write rows of their own; what is read is the sum."""
+    """Two collectors write rows of their own; what is read is the sum."""
     other = Store(store.engine)
     for _ in range(3):
         commit(store, upload_of())
@@ -96,7 +97,7 @@ def test_two_collectors_share_one_database(store: Store) -> None:
 
 
 def test_one_upload_sent_to_two_collectors_at_once_counts_once(store: Store) -> None:
-    """Many times, at the same moment."""
+    """Uploads that two collectors store at the same moment count once."""
     other = Store(store.engine)
     for _ in range(20):
         bodies = [upload_of() for _ in range(5)]
@@ -118,25 +119,29 @@ def test_one_upload_sent_to_two_collectors_at_once_counts_once(store: Store) -> 
     assert total(store) == 100
 
 
-def test_days_are_counted_apart(store: Store) -> None:
-    """The day is that of receipt; one collector goes on over midnight."""
+def days_of(store: Store) -> list[tuple[datetime.date, int]]:
+    """Return the days of the metric `page`, with their numbers of reports."""
+    return [(each.day, each.reports) for each in released(store).days]
+
+
+def test_each_day_has_counts_of_its_own(store: Store) -> None:
+    """A report counts on its day of receipt, also when a collector runs over midnight."""
     commit(store, upload_of())
     commit(store, upload_of(), upload_of(), today=TOMORROW)
-    assert released(store).days == ((TODAY, 1), (TOMORROW, 2))
-    first = releases.release(store, PAGE, TODAY, TODAY)
-    assert sum(counts.total for counts in first.collections) == 1
+    assert days_of(store) == [(TODAY, 1), (TOMORROW, 2)]
+    assert releases.release(store, PAGE, TODAY, TODAY).n_reports == 1
 
 
 def test_clock_that_goes_back_over_midnight_loses_nothing(store: Store) -> None:
-    """The day that is entered again keeps what was counted before."""
+    """A day that is entered again keeps what was counted before."""
     commit(store, *(upload_of() for _ in range(10)))
     commit(store, upload_of(), today=TOMORROW)
     commit(store, upload_of())
-    assert released(store).days == ((TODAY, 11), (TOMORROW, 1))
+    assert days_of(store) == [(TODAY, 11), (TOMORROW, 1)]
 
 
 def test_a_day_that_was_folded_goes_on_in_a_new_shard(store: Store) -> None:
-    """A collector whose clock lags does not write again what was added to others."""
+    """A collector whose clock lags does not write again what was folded."""
     commit(store, upload_of())
     prune(store, today=TODAY + datetime.timedelta(days=2), report_days=90)
     commit(store, upload_of())
@@ -156,7 +161,7 @@ def test_readers_do_not_keep_the_writer_waiting(store: Store) -> None:
 
 
 def test_too_many_connections_are_a_store_error(store: Store) -> None:
-    """To be tried again; not an error of another kind."""
+    """A pool without a free connection raises a retryable StoreError."""
     small = create_engine(store.engine.url, pool_size=1, max_overflow=0, pool_timeout=0.05)
     with small.connect(), pytest.raises(StoreError, match="all connections are in use") as caught:
         Store(small).ping()
@@ -165,7 +170,7 @@ def test_too_many_connections_are_a_store_error(store: Store) -> None:
 
 
 def test_commits_are_durable_whatever_the_default(store: Store) -> None:
-    """A PostgreSQL that would answer before the disk does is told to wait."""
+    """A commit waits for the disk even where the database would answer before."""
     if store.engine.dialect.name == "sqlite":
         with store.engine.connect() as db:
             assert db.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2  # FULL
@@ -178,7 +183,7 @@ def test_commits_are_durable_whatever_the_default(store: Store) -> None:
 
 
 def test_locked_table_is_told_in_time(store: Store) -> None:
-    """The group fails after some seconds and is stored when it is sent again."""
+    """A group fails after some seconds of a lock, and is stored when it is sent again."""
     other = open_engine(store.engine.url.render_as_string(hide_password=False))
     body = upload_of()
     with writing(other) as db:
@@ -192,27 +197,27 @@ def test_locked_table_is_told_in_time(store: Store) -> None:
 
 
 def test_refusals_are_counted_by_reason(store: Store) -> None:
-    """Of single reports and of whole uploads; a replay does not count them again."""
+    """Refused reports and uploads are counted by reason; a repeated upload is not counted again."""
     body = upload_of(report_of(), report_of("old"))
     commit(store, body)
     commit(store, body)
     store.commit([], {("", "malformed"): 2}, today=TODAY)
     store.commit([], {("", "malformed"): 1}, today=TODAY)
-    assert releases.refusals(store) == [
-        {"day": "2026-11-21", "metric": "", "reason": "malformed", "number": 3},
-        {"day": "2026-11-21", "metric": "old", "reason": "expired", "number": 1},
+    assert refusals(store) == [
+        Refusals(TODAY, "", "malformed", 3),
+        Refusals(TODAY, "old", "expired", 1),
     ]
 
 
 def test_raw_reports_are_kept_only_where_a_metric_says_so(store: Store) -> None:
-    """Without the upload that they came in."""
+    """Only a metric with keep_reports keeps its reports, without their upload."""
     commit(store, upload_of(report_of("page"), report_of("sound", bits=1)))
     with store.engine.connect() as db:
         rows = db.execute(select(schema.kept)).mappings().all()
     assert [dict(row) for row in rows] == [
         {
             "metric": "sound",
-            "params": KNOWN.registry["sound"].fingerprint,
+            "params": ACCEPTED.registry["sound"].fingerprint,
             "day": TODAY,
             "cohort": 0,
             "bits": b"\x01",
@@ -222,7 +227,7 @@ def test_raw_reports_are_kept_only_where_a_metric_says_so(store: Store) -> None:
 
 
 def break_statements(store: Store, beginning: str) -> Callable[[], None]:
-    """Let the database refuse all statements that begin so; return an undo."""
+    """Make the database refuse all statements that begin so; return an undo."""
 
     def spoil(*given: Any) -> tuple[str, Any]:
         _, _, statement, parameters, _, _ = given
@@ -236,7 +241,7 @@ def break_statements(store: Store, beginning: str) -> Callable[[], None]:
 
 @pytest.mark.parametrize("beginning", ["", "INSERT INTO upload", "UPDATE tally"])
 def test_failed_commit_counts_nothing_and_the_next_one_all(store: Store, beginning: str) -> None:
-    """No acknowledgement; the same uploads sent again are counted once, without reopening."""
+    """A failed group is not counted; sent again to the same store, it is counted once."""
     commit(store, upload_of())
     bodies = [upload_of(), upload_of()]
     undo = break_statements(store, beginning)
@@ -253,7 +258,7 @@ def test_failed_commit_counts_nothing_and_the_next_one_all(store: Store, beginni
 
 
 def test_full_disk_is_told_and_survived(store: Store) -> None:
-    """SQLite meets its largest size; PostgreSQL has its connections cut."""
+    """SQLite reaches its largest size, PostgreSQL has its connections cut; both go on."""
     commit(store, upload_of())
     bodies = [upload_of(*[report_of()] * 50) for _ in range(200)]
     if store.engine.dialect.name == "postgresql":
@@ -277,7 +282,7 @@ def test_full_disk_is_told_and_survived(store: Store) -> None:
 
 
 def test_lost_answer_of_a_commit_is_harmless(store: Store) -> None:
-    """The database has stored the group, the collector does not know: no more, no less counts."""
+    """A group that was stored although its commit failed counts once when it is sent again."""
     commit(store, upload_of())
     body = upload_of()
 
@@ -295,15 +300,19 @@ def test_lost_answer_of_a_commit_is_harmless(store: Store) -> None:
 
 
 def test_larger_groups_are_written_whole(store: Store) -> None:
-    """More rows than a statement holds."""
+    """A group of more rows than a statement holds is written whole."""
     bodies = [upload_of(report_of(cohort=i % 4, bits=i)) for i in range(201)]
     commit(store, *bodies)
     (counts,) = released(store).collections
-    assert counts.total == 201
+    assert counts.n_reports == 201
     expected = [sum(i >> bit & 1 for i in range(201)) for bit in range(16)]
     assert counts.ones.sum(axis=0).tolist() == expected
 
 
-def test_ping_answers(store: Store) -> None:
-    """A database that is there does not raise."""
-    store.ping()
+def test_ping_gives_its_connection_back(store: Store) -> None:
+    """A database that answers raises nothing, however often it is asked."""
+    small = create_engine(store.engine.url, pool_size=1, max_overflow=0, pool_timeout=0.05)
+    for _ in range(3):
+        Store(small).ping()
+    assert total(Store(small)) == 0
+    small.dispose()

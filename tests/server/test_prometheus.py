@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 from collectors import Running, serving, upload_of
 from prometheus_client.parser import text_string_to_metric_families
-from rappor_server.problems import Problem
-from rappor_server.request_limits import RateLimit
 
 SCRAPES = 12
-"""Connections, so many that it would be odd if one worker took them all."""
+"""Connections; that one worker takes all of them has probability 2^-11."""
 
 
 def figure(running: Running, name: str, **labels: str) -> float:
@@ -28,7 +26,7 @@ def figure(running: Running, name: str, **labels: str) -> float:
 
 
 def workers_of(running: Running) -> list[int]:
-    """Return the processes that the collector's own one has started to serve."""
+    """Return the worker processes of a collector."""
     command = ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(running.process.pid)]
     lines = subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
     return [int(line.split()[0]) for line in lines if "multiprocessing-fork" in line]
@@ -47,7 +45,7 @@ def wait_for_another(running: Running, known: list[int]) -> None:
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_whichever_worker_is_asked_counts_for_all(tmp_path: Path, database: str) -> None:
-    """Totals never jump between scrapes, and outlive a worker that is killed."""
+    """Every scrape shows the totals of all workers, also after one was killed."""
     with serving(tmp_path, database, "--suspicious", "accept", "--workers", "2") as running:
         for _ in range(40):
             assert running.post(upload_of()).status_code == 200
@@ -62,19 +60,3 @@ def test_whichever_worker_is_asked_counts_for_all(tmp_path: Path, database: str)
         seen = {figure(running, "rappor_uploads_total", status="200") for _ in range(SCRAPES)}
         assert seen == {41.0}
         assert figure(running, "rappor_queue_uploads") == 0
-
-
-def test_memory_for_sources_is_bounded() -> None:
-    """Sources beyond those that there is room for share one count."""
-    limit = RateLimit(2, clock=lambda: 0.0, max_sources=10)
-    passed = sum(is_taken(limit, f"192.0.2.{i}") for i in range(50))
-    assert passed == 10 + 2
-
-
-def is_taken(limit: RateLimit, address: str) -> bool:
-    """Tell whether an upload of a source passes."""
-    try:
-        limit.check(address)
-    except Problem:
-        return False
-    return True

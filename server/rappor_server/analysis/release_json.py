@@ -1,0 +1,75 @@
+"""A release as JSON: the answer of the counts endpoint, and what a frozen range is kept as."""
+
+from __future__ import annotations
+
+import datetime
+
+import msgspec
+
+from rappor.counts.counts import Counts
+from rappor.protocol.params import Params
+from rappor_server.analysis.releases import DayReports, Release
+
+
+class _Collection(msgspec.Struct, frozen=True, kw_only=True):
+    """The counts under one parameter set: reports (m) and ones (m, k) as lists."""
+
+    fingerprint: str
+    params: msgspec.Raw
+    reports: list[int]
+    ones: list[list[int]]
+
+
+class _Document(msgspec.Struct, frozen=True, kw_only=True):
+    """The JSON object of a release."""
+
+    metric: str
+    first: datetime.date = msgspec.field(name="from")
+    last: datetime.date = msgspec.field(name="to")
+    reports: int
+    collections: tuple[_Collection, ...]
+    days: tuple[DayReports, ...]
+    withheld: tuple[datetime.date, ...]
+
+
+def write_release(release: Release) -> bytes:
+    """Write a release; `Counts.load` reads it too where it has one parameter set."""
+    document = _Document(
+        metric=release.metric,
+        first=release.first,
+        last=release.last,
+        reports=release.n_reports,
+        collections=tuple(
+            _Collection(
+                fingerprint=counts.params.fingerprint,
+                params=msgspec.Raw(counts.params.to_json().encode()),
+                reports=counts.reports.tolist(),
+                ones=counts.ones.tolist(),
+            )
+            for counts in release.collections
+        ),
+        days=release.days,
+        withheld=release.withheld,
+    )
+    return msgspec.json.encode(document)
+
+
+def read_release(data: bytes) -> Release:
+    """Read what `write_release` wrote."""
+    document = msgspec.json.decode(data, type=_Document)
+    return Release(
+        metric=document.metric,
+        first=document.first,
+        last=document.last,
+        collections=tuple(
+            Counts(
+                Params.from_json(bytes(each.params).decode()),
+                each.ones,
+                each.reports,
+                document.metric,
+            )
+            for each in document.collections
+        ),
+        days=document.days,
+        withheld=document.withheld,
+    )

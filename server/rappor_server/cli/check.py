@@ -1,0 +1,43 @@
+"""`rappor-server check`: tell whether a registry is fit to be served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rappor.registry.registry import Registry
+from rappor_server.cli.help import Command
+from rappor_server.cli.options import today
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor-server check metrics.toml",
+        "rappor-server check new.toml --against metrics.toml",
+    ),
+)
+@click.argument("registry", type=click.Path())
+@click.option(
+    "--against", type=click.Path(), metavar="TOML", help="The registry as it was before the edit."
+)
+def check(registry: str, against: str | None) -> int:
+    """Check a REGISTRY, the files that it names, and an edit of it.
+
+    It warns of weak parameters, of metrics that expire within 30 days, and of candidates files
+    that cannot be read. The exit code is 1 if an edit must not be served.
+    """
+    from rappor_server.ingest.registry_check import check_edit, check_registry
+
+    new = Registry.load(registry)
+    findings = check_registry(new, folder=Path(registry).parent, today=today())
+    if against is not None:
+        findings += check_edit(Registry.load(against), new)
+    for finding in findings:
+        click.echo(f"{finding.level}: {finding.text}")
+    refused = any(finding.level == "refused" for finding in findings)
+    if not refused:
+        noun = "metric" if len(new) == 1 else "metrics"
+        click.echo(f"{registry}: {len(new)} {noun} may be served")
+    return int(refused)

@@ -1,0 +1,129 @@
+"""The commands that look after the database: migrate, backup, restore, prune, export."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rappor.registry.registry import Registry
+from rappor_server.cli.help import Command
+from rappor_server.cli.options import (
+    database_options,
+    open_store,
+    read_settings,
+    setting_options,
+    today,
+)
+
+_DAY = click.DateTime(["%Y-%m-%d"])
+
+
+@click.command(cls=Command, examples=("rappor-server migrate --registry metrics.toml",))
+@database_options
+def migrate(**options: Any) -> None:
+    """Bring the database to the schema of this version.
+
+    An SQLite file is copied first. Run it before a new version of the collector starts.
+    """
+    from rappor_server.storage.database import migrate as migrate_database
+
+    backup = migrate_database(read_settings(options).database)
+    if backup is not None:
+        click.echo(f"the database as it was: {backup}")
+    click.echo("the database has the schema of this version")
+
+
+@click.command(cls=Command, examples=("rappor-server backup counts.bak --registry metrics.toml",))
+@click.argument("path", type=click.Path(path_type=Path), metavar="FILE")
+@database_options
+def backup(path: Path, **options: Any) -> None:
+    """Copy the whole database into one FILE while collectors run.
+
+    The copy is an SQLite file, whatever the database is. The FILE must not exist yet.
+    """
+    from rappor_server.storage.backup import backup as back_up
+
+    back_up(read_settings(options).database, path)
+    click.echo(f"written: {path}")
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor-server restore counts.bak --registry metrics.toml \\",
+        "    --database sqlite:///restored.sqlite3",
+    ),
+)
+@click.argument("path", type=click.Path(path_type=Path), metavar="FILE")
+@database_options
+def restore(path: Path, **options: Any) -> None:
+    """Fill an empty database from a backup FILE."""
+    from rappor_server.storage.backup import restore as restore_database
+
+    restore_database(path, read_settings(options).database)
+    click.echo("restored")
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor-server prune --registry metrics.toml",
+        "rappor-server prune --registry metrics.toml --report-days 30",
+    ),
+)
+@setting_options("registry", "database", "report_days")
+def prune(**options: Any) -> None:
+    """Delete upload ids after 14 days, and raw reports after theirs.
+
+    It also adds up the counters of days that are over. Run it once a day.
+    """
+    from rappor_server.storage.retention import prune as prune_database
+
+    settings = read_settings(options)
+    with open_store(settings) as store:
+        pruned = prune_database(store, today=today(), report_days=settings.report_days)
+    click.echo(
+        f"deleted {pruned.ids} upload ids and {pruned.reports} raw reports, "
+        f"folded {pruned.counters} counters"
+    )
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor-server export lake --registry metrics.toml --metric search_engine \\",
+        '    --from 2026-01-01 --to "$(date -u +%F)"',
+    ),
+)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--metric", required=True, metavar="NAME", help="A metric whose entry says keep_reports."
+)
+@click.option(
+    "--from", "first", type=_DAY, required=True, metavar="DAY", help="The first day (UTC)."
+)
+@click.option("--to", "last", type=_DAY, required=True, metavar="DAY", help="The last day (UTC).")
+@database_options
+def export(
+    folder: Path,
+    metric: str,
+    first: datetime.datetime,
+    last: datetime.datetime,
+    **options: Any,
+) -> None:
+    """Write the raw reports of a metric into a FOLDER as Parquet files.
+
+    There is one file for each day and parameter set. It needs the extra `arrow`.
+    """
+    from rappor_server.analysis.export import export as export_reports
+
+    settings = read_settings(options)
+    Registry.load(settings.registry).metric(metric)
+    with open_store(settings) as store:
+        for path in export_reports(
+            store, folder, metric=metric, first=first.date(), last=last.date()
+        ):
+            click.echo(str(path))

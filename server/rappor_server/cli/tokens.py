@@ -1,0 +1,104 @@
+"""`rappor-server token`: create, list and revoke the tokens of analysts."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import click
+
+from rappor.registry.registry import Registry
+from rappor_server.cli.help import Group
+from rappor_server.cli.options import database_options, open_store, read_settings, today
+
+
+@click.group(
+    cls=Group,
+    examples=(
+        "rappor-server token create --registry metrics.toml",
+        "rappor-server token list --registry metrics.toml",
+    ),
+)
+def token() -> None:
+    """Create, list and revoke the tokens by which analysts read."""
+
+
+@token.command(
+    examples=(
+        "rappor-server token create --registry metrics.toml",
+        "rappor-server token create --registry metrics.toml --metric search_engine \\",
+        '    --expires "$(date -u +%F)"',
+    )
+)
+@database_options
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    help="A metric that the token may read; may be repeated; by default all.",
+)
+@click.option(
+    "--expires",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="DAY",
+    help="The last day (UTC) on which the token is valid, as 2026-11-30; by default it stays "
+    "valid until it is revoked.",
+)
+def create(metrics: tuple[str, ...], expires: datetime.datetime | None, **options: Any) -> None:
+    """Create a token and print it as the last line.
+
+    The token is shown once: the database keeps only a hash of it.
+    """
+    from rappor_server.storage import tokens
+
+    settings = read_settings(options)
+    registry = Registry.load(settings.registry)
+    for name in metrics:
+        registry.metric(name)
+    with open_store(settings) as store:
+        created = tokens.create(
+            store,
+            metrics=metrics or None,
+            expires=expires.date() if expires else None,
+            today=today(),
+        )
+    click.echo("Keep this token; it cannot be shown again.", err=True)
+    click.echo(created)
+
+
+@token.command("list", examples=("rappor-server token list --registry metrics.toml",))
+@database_options
+def list_tokens(**options: Any) -> None:
+    """List all tokens: public name, last day, and metrics that may be read."""
+    from rappor_server.storage import tokens
+
+    with open_store(read_settings(options)) as store:
+        for found in tokens.list_all(store):
+            allowed = "all metrics" if found.metrics is None else ", ".join(found.metrics)
+            state = f"revoked {found.revoked}" if found.revoked else f"until {found.expires or '-'}"
+            click.echo(f"{found.id}  {state}  {allowed}")
+
+
+@token.command(
+    examples=(
+        "# the public name of a token is the first word of its line",
+        "ID=$(rappor-server token list --registry metrics.toml | sed -n '1s/ .*//p')",
+        'rappor-server token revoke "$ID" --registry metrics.toml',
+    )
+)
+@click.argument("token_id", metavar="NAME")
+@database_options
+def revoke(token_id: str, **options: Any) -> int:
+    """Revoke the token with the public NAME, at once and for all readers.
+
+    The exit code is 1 if there is no such token.
+    """
+    from rappor_server.storage import tokens
+
+    with open_store(read_settings(options)) as store:
+        if tokens.revoke(store, token_id, today=today()):
+            click.echo("revoked")
+            return 0
+    click.echo("there is no token of this name", err=True)
+    return 1

@@ -1,0 +1,55 @@
+"""The programs in rappor/examples run as they stand, and show what they say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from places import ROOT
+
+EXAMPLES = ROOT / "rappor" / "examples"
+
+
+def run(name: str, folder: Path) -> str:
+    """Run an example away from the repository and return what it prints."""
+    answer = subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / name)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout
+
+
+def test_the_notebook_of_an_analyst(tmp_path: Path) -> None:
+    """It finds about as many words as planned, and 95 % of its intervals hold the truth."""
+    printed = run("analyst_notebook.py", tmp_path)
+    (planned,) = re.findall(r"find about (\d+) words", printed)
+    (detected,) = re.findall(r"^(\d+) words detected", printed, flags=re.MULTILINE)
+    (covered,) = re.findall(r"([\d.]+)% of 10,000 intervals hold the truth", printed)
+    assert 0.7 < int(detected) / int(planned) < 1.4
+    assert 94 < float(covered) < 96
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_program_of_a_researcher(tmp_path: Path) -> None:
+    """Measured errors are near the closed form, and more devices find more words."""
+    printed = run("researcher_population.py", tmp_path)
+    errors = re.findall(r"^(?:one-hot|Bloom).* +1\.000 +(\d+) +(\d+)$", printed, re.MULTILINE)
+    assert len(errors) == 4
+    assert all(0.85 < int(measured) / int(closed) < 1.15 for closed, measured in errors)
+    found = [int(n) for n in re.findall(r"^ *[\d,]+ +(\d+) +[\d.]+% ", printed, re.MULTILINE)]
+    assert len(found) == 4
+    assert found == sorted(set(found))
+
+
+def test_every_example_is_run() -> None:
+    """No program lies beside these two without a test."""
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {
+        "analyst_notebook.py",
+        "researcher_population.py",
+    }

@@ -1,0 +1,46 @@
+"""Signs that something is wrong with what arrives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from collectors import TODAY, metric_of, released, upload_of
+from rappor_server.analysis.warning_signs import OverfullCohort, n_quarantined, overfull_cohorts
+from rappor_server.ingest.accepted_params import AcceptedParams
+from rappor_server.ingest.validate import Suspicious, read_upload
+from rappor_server.storage.store import Store
+from registries import registry_of
+
+from rappor import Counts, Params
+from rappor.protocol.wire import Report
+
+PARAMS = Params(k=2, m=4, f=0.5, p=0.25, q=0.75)
+
+
+@pytest.mark.parametrize(
+    ("reports", "overfull"),
+    [([2500, 2450, 2550, 2500], []), ([2500, 2450, 2550, 9000], [3]), ([0, 0, 0, 0], [])],
+)
+def test_overfull_cohorts_show_a_flood(reports: list[int], overfull: list[int]) -> None:
+    """Even cohorts are not overfull; one that gets thousands more reports is."""
+    counts = Counts(PARAMS, np.zeros((4, 2), np.int64), reports, "page")
+    expected = [OverfullCohort(PARAMS.fingerprint, j, reports[j]) for j in overfull]
+    assert overfull_cohorts(counts) == expected
+
+
+def test_reports_in_quarantine_are_counted_and_in_no_answer(store: Store) -> None:
+    """A report of 128 ones is counted, beside those that are released."""
+    params = Params.profile("balanced")
+    accepted_params = AcceptedParams(registry_of(metric_of(params=params)))
+    forged = Report(metric="page", params=params.fingerprint, cohort=0, bits=b"\xff" * 16)
+    submission = read_upload(
+        upload_of(forged),
+        accepted_params,
+        today=TODAY,
+        max_reports=1,
+        suspicious=Suspicious.QUARANTINE,
+    )
+    store.commit([submission], {}, today=TODAY)
+    assert n_quarantined(store, "page") == 1
+    assert n_quarantined(store, "sound") == 0
+    assert released(store, "page").n_reports == 0

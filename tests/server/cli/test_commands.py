@@ -1,0 +1,58 @@
+"""The commands: what each prints, and its exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from collectors import REGISTRY, run_command
+
+
+def test_check_command(tmp_path: Path) -> None:
+    """The exit code is 0 for a registry, 1 for a refused edit, 2 for a file that is none."""
+    old, new = tmp_path / "old.toml", tmp_path / "new.toml"
+    old.write_text(REGISTRY)
+    new.write_text(REGISTRY.replace("[metrics.old]", "[metrics.new]"))
+    answer = run_command("check", str(old))
+    assert answer.returncode == 0
+    assert "warning: old: expired on 2020-01-01" in answer.stdout
+    assert "4 metrics may be served" in answer.stdout
+    edited = run_command("check", str(new), "--against", str(old))
+    assert edited.returncode == 1
+    assert "refused: old: a metric must stay" in edited.stdout
+    assert run_command("check", str(tmp_path / "absent.toml")).returncode == 2
+
+
+def test_commands_of_operation(tmp_path: Path, database: str) -> None:
+    """migrate, prune, export, backup and restore each say what they did."""
+    path = tmp_path / "metrics.toml"
+    path.write_text(REGISTRY)
+    options = ["--registry", str(path), "--database", database]
+    assert "has the schema of this version" in run_command("migrate", *options).stdout
+    assert "deleted 0 upload ids" in run_command("prune", *options).stdout
+    copy = tmp_path / "copy.sqlite3"
+    assert run_command("backup", str(copy), *options).returncode == 0
+    again = run_command("restore", str(copy), *options)
+    assert again.returncode == 2
+    assert "into an empty database" in again.stderr
+    other = ["--registry", str(path), "--database", f"sqlite:///{tmp_path / 'other.sqlite3'}"]
+    assert run_command("restore", str(copy), *other).stdout == "restored\n"
+    days = ["--from", "2026-01-01", "--to", "2026-01-02"]
+    exported = run_command("export", str(tmp_path / "lake"), "--metric", "sound", *days, *options)
+    assert exported.returncode == 0, exported.stderr
+    wrong = run_command("export", str(tmp_path / "lake"), "--metric", "none", *days, *options)
+    assert wrong.returncode == 2
+    assert "Traceback" not in wrong.stderr
+    assert run_command("prune").returncode == 2
+    assert "--registry" in run_command("prune").stderr
+    assert run_command("token", "create", *options, "--metric", "nothing").returncode == 2
+
+
+def test_secrets_stay_out_of_errors(tmp_path: Path) -> None:
+    """No message contains a database's password."""
+    path = tmp_path / "metrics.toml"
+    path.write_text(REGISTRY)
+    url = "postgresql://user:telltale@127.0.0.1:1/x?connect_timeout=1"
+    answer = run_command("serve", str(path), RAPPOR_SERVER_DATABASE=url)
+    assert answer.returncode == 2
+    assert "the database cannot answer" in answer.stderr
+    assert "telltale" not in answer.stdout + answer.stderr

@@ -1,0 +1,171 @@
+"""Help pages: whole sentences at 80 columns, examples that run, hints for typos, completion."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from collectors import REGISTRY, command, run_command, run_script
+from rappor_server.cli.app import server
+from rappor_server.cli.help import Command
+
+SEARCHES = REGISTRY.replace("[metrics.sound]", "[metrics.search_engine]")
+"""A registry with the metric that the examples name."""
+
+
+def commands(group: click.Group = server, *names: str) -> Iterator[tuple[str, ...]]:
+    """Yield the words of every command, those of groups too."""
+    yield names
+    for name, inner in group.commands.items():
+        if isinstance(inner, click.Group):
+            yield from commands(inner, *names, name)
+        else:
+            yield (*names, name)
+
+
+def found(*names: str) -> tuple[click.Command, click.Context]:
+    """Return a command by its words, and its context in a terminal of 80 columns."""
+    command: click.Command = server
+    settings: dict[str, Any] = dict(server.context_settings)
+    settings["terminal_width"] = 78  # what click uses of 80
+    context = click.Context(server, info_name="rappor-server", **settings)
+    for name in names:
+        assert isinstance(command, click.Group)
+        command = command.commands[name]
+        context = click.Context(command, info_name=name, parent=context)
+    return command, context
+
+
+def page_of(*names: str) -> str:
+    """Return a help page as a terminal of 80 columns shows it."""
+    command, context = found(*names)
+    return command.get_help(context)
+
+
+def examples_of(*names: str) -> str:
+    """Return the lines of a page's examples as a script."""
+    _, _, block = page_of(*names).partition("Examples:\n")
+    return "".join(line.removeprefix("  ") for line in block.splitlines(keepends=True))
+
+
+@pytest.mark.parametrize("names", list(commands()), ids=" ".join)
+def test_pages_are_whole_sentences_at_80_columns(names: tuple[str, ...]) -> None:
+    """Nothing is cut or too wide, every option is explained, and there are examples."""
+    page = page_of(*names)
+    assert "..." not in page.replace("[ARGS]...", "").replace("RAPPOR_SERVER_...", "")
+    assert max(map(len, page.splitlines())) <= 80
+    assert "\nExamples:\n" in page
+    command, _ = found(*names)
+    assert isinstance(command, Command)  # a page of click's own class is cut
+    assert (command.help or "").strip().endswith(".")
+    for option in command.params:
+        if isinstance(option, click.Option):
+            assert (option.help or "").endswith("."), option.name
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a registry, an edit of it, and a backup of an empty database."""
+    for name in ("metrics.toml", "new.toml"):
+        (tmp_path / name).write_text(SEARCHES)
+    (tmp_path / "pages.txt").write_text("a\n")
+    options = ["--registry", str(tmp_path / "metrics.toml")]
+    assert run_command("token", "create", *options).returncode == 0
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "names",
+    [names for names in commands() if names not in ((), ("serve",), ("restore",))],
+    ids=" ".join,
+)
+def test_examples_run(names: tuple[str, ...], folder: Path) -> None:
+    """Each command's examples end with exit code 0 beside a registry."""
+    answer = run_script(examples_of(*names), folder)
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_example_of_restore_runs_after_that_of_backup(folder: Path) -> None:
+    """The one fills the database that the other has copied."""
+    answer = run_script("\n".join(map(examples_of, ("backup", "restore"))), folder)
+    assert answer.returncode == 0, answer.stderr
+    assert (folder / "restored.sqlite3").exists()
+
+
+@pytest.mark.parametrize("example", examples_of("serve").splitlines())
+def test_examples_of_serve_listen(example: str, folder: Path) -> None:
+    """The collector starts, on a port that is free, and a signal ends it."""
+    program, *words = example.split()
+    assert program == "rappor-server"
+    process = subprocess.Popen(
+        command(*words, "--port", "0"), cwd=folder, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    try:
+        assert any("collector started" in line for line in process.stderr)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("words", [["-h"], ["--help"], ["token", "-h"], ["serve", "--help"]])
+def test_both_names_of_help_answer(words: list[str]) -> None:
+    """Whatever the terminal, nothing is cut."""
+    answer = run_command(*words, COLUMNS="80")
+    assert answer.returncode == 0
+    assert answer.stdout.rstrip("\n") == page_of(*words[:-1])
+
+
+def test_mistyped_commands_are_hinted_at() -> None:
+    """Of the group itself and of a group in it; the exit code is 2."""
+    for words, hint in ((["serv"], "'serve'"), (["token", "crate"], "'create'")):
+        answer = run_command(*words)
+        assert answer.returncode == 2
+        assert f"did you mean {hint}?" in answer.stderr
+    nothing = run_command("zzz")
+    assert "there is no command 'zzz'" in nothing.stderr
+    assert "did you mean" not in nothing.stderr
+
+
+def test_mistyped_metrics_and_options_are_hinted_at(folder: Path) -> None:
+    """The registry's own names, and the command's own options."""
+    options = ["--registry", str(folder / "metrics.toml")]
+    metric = run_command("token", "create", *options, "--metric", "serch_engine")
+    assert metric.returncode == 2
+    assert "search_engine" in metric.stderr
+    assert "page" not in metric.stderr
+    option = run_command("token", "create", *options, "--metrc", "page")
+    assert "--metric" in option.stderr
+
+
+def test_version_is_that_of_the_distribution() -> None:
+    """`--version` names the command and a number."""
+    answer = run_command("--version")
+    assert answer.stdout.startswith("rappor-server, version ")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_ask_the_command(shell: str) -> None:
+    """Each shell's script calls the command with its own variable."""
+    answer = run_command("completion", shell)
+    assert answer.returncode == 0
+    assert f"_RAPPOR_SERVER_COMPLETE={shell}_complete" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("rappor-server ser", "serve"), ("rappor-server serve --suspicious q", "quarantine")],
+)
+def test_completion_names_commands_and_choices(words: str, expected: str) -> None:
+    """What the script of bash gets for a beginning."""
+    answer = run_command(
+        _RAPPOR_SERVER_COMPLETE="bash_complete",
+        COMP_WORDS=words,
+        COMP_CWORD=str(len(words.split()) - 1),
+    )
+    assert f"plain,{expected}" in answer.stdout.splitlines()

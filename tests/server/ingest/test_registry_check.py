@@ -1,0 +1,105 @@
+"""The checker of registries: weak parameters, expiry, files, and edits that would mix."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+from collectors import TODAY, metric_of
+from rappor_server.ingest.registry_check import check_edit, check_registry
+from registries import registry_of
+
+from rappor import Metric, Params
+
+STRICT = Params.profile("strict")
+ONEHOT = Params(k=3, encoding="onehot", categories=("a", "b", "c"), f=0.5, p=0.25, q=0.75)
+
+
+def levels(old: Metric, *new: Metric) -> list[str]:
+    """Return the levels of the findings about an edit."""
+    return [finding.level for finding in check_edit(registry_of(old), registry_of(*new))]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (metric_of(), [metric_of()], []),
+        (metric_of(), [metric_of(), metric_of("more")], []),
+        (metric_of(), [metric_of("other")], ["refused"]),
+        (metric_of(), [metric_of(params=STRICT)], ["note"]),
+        (metric_of(), [metric_of(epoch="month")], ["warning"]),
+        (metric_of(), [metric_of(params=ONEHOT, description="new")], ["refused"]),
+        (metric_of(), [metric_of(params=ONEHOT)], ["note"]),
+    ],
+)
+def test_edits_that_would_mix_are_refused(
+    old: Metric, new: list[Metric], expected: list[str]
+) -> None:
+    """Removed metrics and reused names are refused; changed parameters are explained."""
+    assert levels(old, *new) == expected
+
+
+@pytest.mark.parametrize(
+    ("categories", "expected"),
+    [(("a", "b", "c"), []), (("a", "b", "c", "d"), ["note"]), (("a", "b"), ["refused", "note"])],
+)
+def test_categories_may_be_added_and_not_removed(
+    categories: tuple[str, ...], expected: list[str]
+) -> None:
+    """An added category makes a new fingerprint; a removed one is refused."""
+    params = Params(
+        k=len(categories), encoding="onehot", categories=categories, f=0.5, p=0.25, q=0.75
+    )
+    assert levels(metric_of(params=ONEHOT), metric_of(params=params)) == expected
+
+
+def test_change_of_parameters_says_what_it_costs() -> None:
+    """A change of p and q keeps permanent responses; any other change does not."""
+    old = Params(k=16, m=4, f=0.5, p=0.25, q=0.75)
+    quieter = Params(k=16, m=4, f=0.5, p=0.4, q=0.6)
+    (kept,) = check_edit(registry_of(metric_of(params=old)), registry_of(metric_of(params=quieter)))
+    (drawn,) = check_edit(registry_of(metric_of(params=old)), registry_of(metric_of(params=STRICT)))
+    assert "devices keep their permanent responses" in kept.text
+    assert "devices draw new permanent responses" in drawn.text
+    assert quieter.fingerprint in kept.text
+
+
+def test_weak_and_expiring_metrics_are_warned_of() -> None:
+    """Warnings name the losses of weak metrics and the days of expiring ones."""
+    weak = Params(k=16, m=4, f=0.01, p=0.01, q=0.99)
+    registry = registry_of(
+        metric_of("weak", weak),
+        metric_of("over", STRICT, expires=TODAY - datetime.timedelta(days=1)),
+        metric_of("soon", STRICT, expires=TODAY + datetime.timedelta(days=30)),
+        metric_of("fine", Params.profile("accurate")),
+    )
+    texts = [finding.text for finding in check_registry(registry, folder=Path(), today=TODAY)]
+    assert len(texts) == 3
+    assert texts[0].startswith("weak: weak protection: epsilon is 8.")
+    assert texts[1:] == ["over: expired on 2026-11-20", "soon: expires on 2026-12-21"]
+
+
+@pytest.mark.parametrize(
+    ("contents", "fault"),
+    [
+        (b"a\nb\n", None),
+        (None, "(No such file or directory)"),
+        (b"", "(it holds no candidates)"),
+        (b"a\n\xff\n", "(line 2: it is not UTF-8)"),
+    ],
+)
+def test_candidates_files_are_read(
+    tmp_path: Path, contents: bytes | None, fault: str | None
+) -> None:
+    """A file that cannot be used is named as the registry names it, beside the registry."""
+    if contents is not None:
+        (tmp_path / "engines.txt").write_bytes(contents)
+    registry = registry_of(metric_of(params=STRICT, candidates="engines.txt"))
+    texts = [each.text for each in check_registry(registry, folder=tmp_path, today=TODAY)]
+    if fault is None:
+        assert texts == []
+    else:
+        (text,) = texts
+        assert text.startswith(f"page: its candidates file engines.txt cannot be used {fault};")
+        assert str(tmp_path) not in text

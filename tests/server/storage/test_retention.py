@@ -1,0 +1,82 @@
+"""What is deleted when its time is over, and what is folded together."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from collectors import TODAY, commit, released, report_of, submission_of, total, upload_of
+from rappor_server.storage import schema
+from rappor_server.storage.retention import prune
+from rappor_server.storage.store import Store
+from sqlalchemy import func, select
+
+
+def day(offset: int) -> datetime.date:
+    """Return the day some days after TODAY."""
+    return TODAY + datetime.timedelta(days=offset)
+
+
+def test_ids_are_forgotten_after_their_window(store: Store) -> None:
+    """After 14 days an upload id is deleted, and the counts stay."""
+    body = upload_of()
+    commit(store, body)
+    assert prune(store, today=day(14), report_days=90).ids == 0
+    assert commit(store, body, today=day(14)) == [submission_of(body).answer]
+    assert prune(store, today=day(15), report_days=90).ids == 1
+    assert total(store) == 1
+    with store.engine.connect() as db:
+        assert db.execute(select(func.count()).select_from(schema.upload)).scalar_one() == 0
+
+
+def test_forgotten_ids_leave_no_trace_in_the_files(store: Store, tmp_path: Path) -> None:
+    """Deleted ids are neither in SQLite's file nor in its log."""
+    if store.engine.dialect.name != "sqlite":
+        pytest.skip("PostgreSQL's files are its own; it overwrites rows when it vacuums")
+    ids = [submission_of(upload_of()) for _ in range(50)]
+    store.commit(ids, {}, today=TODAY)
+
+    def found() -> int:
+        data = b"".join(path.read_bytes() for path in tmp_path.glob("counts.sqlite3*"))
+        return sum(submission.id in data for submission in ids)
+
+    assert found() == 50
+    assert prune(store, today=day(30), report_days=90).ids == 50
+    assert found() == 0
+
+
+def test_many_raw_reports_are_forgotten_in_parts(store: Store) -> None:
+    """More raw reports than one transaction deletes are deleted, and no younger one."""
+    old = [report_of("sound")] * 500
+    commit(store, *(upload_of(*old) for _ in range(21)))
+    commit(store, upload_of(report_of("sound")), today=day(1))
+    assert prune(store, today=day(31), report_days=30).reports == 10_500
+    with store.engine.connect() as db:
+        assert db.execute(select(func.count()).select_from(schema.kept)).scalar_one() == 1
+
+
+def test_raw_reports_are_forgotten_after_theirs(store: Store) -> None:
+    """Raw reports are deleted after their days, and the counts stay."""
+    commit(store, upload_of(report_of("sound")))
+    assert prune(store, today=day(30), report_days=30).reports == 0
+    assert prune(store, today=day(31), report_days=30).reports == 1
+    assert total(store, "sound") == 1
+
+
+def test_shards_of_past_days_are_folded(store: Store) -> None:
+    """Folding leaves fewer rows and the same counts, also when reports come later."""
+    others = [Store(store.engine) for _ in range(3)]
+    for which in (store, *others):
+        commit(which, *(upload_of(report_of(cohort=i, bits=i)) for i in range(4)))
+    (before,) = released(store).collections
+    assert prune(store, today=day(1), report_days=90).counters == 0
+    assert prune(store, today=day(2), report_days=90).counters == 12
+    commit(Store(store.engine), upload_of(report_of(cohort=1, bits=1)))  # a clock that lags
+    prune(store, today=day(3), report_days=90)
+    (after,) = released(store).collections
+    assert after.n_reports == before.n_reports + 1
+    assert np.array_equal(after.ones.sum(axis=0) - before.ones.sum(axis=0), [1] + [0] * 15)
+    with store.engine.connect() as db:
+        assert db.execute(select(func.count()).select_from(schema.tally)).scalar_one() == 4

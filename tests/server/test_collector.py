@@ -1,0 +1,52 @@
+"""A collector without its sockets."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from collectors import REGISTRY
+
+PROGRAM = """
+import asyncio, datetime, sys
+import rappor_server.http.app
+from collectors import report_of, upload_of
+from rappor_server.analysis import releases
+from rappor_server.analysis.release_json import write_release
+from rappor_server.cli.serve import prepare
+from rappor_server.collector import Collector
+from rappor_server.settings import Settings
+
+async def main():
+    settings = Settings(registry=sys.argv[1], suspicious="accept")
+    prepare(settings)
+    collector = Collector(settings)
+    for _ in range(3):
+        await collector.store_upload(collector.read(upload_of(report_of(), report_of("small"))))
+    for metric in collector.accepted_params.registry.values():
+        days = datetime.date.min, datetime.date.max
+        print(metric.name, releases.release(collector.store, metric, *days).n_reports)
+    collector.close()
+
+asyncio.run(main())
+print("rappor.counts.counts" in sys.modules, "numba" in sys.modules, "scipy" in sys.modules)
+"""
+
+
+def test_the_process_of_a_collector_loads_no_compiler(tmp_path: Path) -> None:
+    """It stores and releases Counts without numba, 150 MB, and without scipy."""
+    registry = tmp_path / "metrics.toml"
+    registry.write_text(REGISTRY)
+    answer = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(registry)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert answer.returncode == 0, answer.stderr
+    *released, loaded = answer.stdout.splitlines()
+    assert released == ["page 3", "sound 0", "small 0", "old 0"]
+    assert loaded == "True False False"

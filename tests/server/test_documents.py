@@ -1,0 +1,113 @@
+"""What server/README.md shows is what happens, and what it lists is there."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import pytest
+from collectors import free_port, run_script
+from places import ROOT
+from rappor_server.cli.app import server
+from rappor_server.settings import Settings
+
+FOLDER = ROOT / "server"
+README = (FOLDER / "README.md").read_text(encoding="utf-8")
+PACKAGE = FOLDER / "rappor_server"
+POSTGRESQL = "postgresql://rappor:PASSWORD@db.example.org/rappor"
+
+
+def blocks() -> list[str]:
+    """Return the page's shell blocks in their order, those of lists too."""
+    found = re.findall(r"^( *)```sh\n(.*?)^ *```", README, flags=re.DOTALL | re.MULTILINE)
+    return [re.sub(rf"^{indent}", "", block, flags=re.MULTILINE) for indent, block in found]
+
+
+def as_script(shown: Sequence[str], port: int) -> str:
+    """Return blocks as one script, whose collector runs until the script ends."""
+    lines = [f"export RAPPOR_SERVER_PORT={port}", "trap 'kill $(jobs -p) 2> jobs.log' EXIT"]
+    for block in shown:
+        lines.append("echo")  # JSON ends without a new line
+        if "rappor-server serve" in block:
+            lines.append(block.rstrip() + " 2> serve.log &")
+            lines.append("until curl -sf http://127.0.0.1:8080/readyz; do sleep 0.2; done")
+        else:
+            lines.append(block)
+    return "\n".join(lines).replace("127.0.0.1:8080", f"127.0.0.1:{port}")
+
+
+def test_the_way_to_an_estimate_works_from_an_empty_folder(tmp_path: Path) -> None:
+    """Every block but that of PostgreSQL, one after the other, as it stands."""
+    shown = [block for block in blocks() if POSTGRESQL not in block]
+    assert len(shown) >= 9
+    answer = run_script(as_script(shown, free_port()), tmp_path)
+    assert answer.returncode == 0, answer.stderr + answer.stdout
+    (estimates,) = [line for line in answer.stdout.splitlines() if line.startswith('{"estimates"')]
+    document = json.loads(estimates)
+    assert document["reports"] == 5
+    assert len(document["estimates"]) == 5
+    # The page says that each interval is wider than 100 %.
+    assert all(row["ci_high"] - row["ci_low"] > 1 for row in document["estimates"])
+    assert "candidate,count,std_error" in answer.stdout
+    assert "of 5 candidates detected in 5 reports" in answer.stdout
+    assert re.search(r"revoked \d{4}-", answer.stdout) is None  # listed before it was revoked
+    assert "\nrevoked\n" in answer.stdout
+    assert (tmp_path / "restored.sqlite3").exists()
+    assert "metrics.toml: 1 metric may be served" in answer.stdout
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_the_block_of_postgresql_works(tmp_path: Path, database: str) -> None:
+    """Two workers on the database of the environment, with a real address in its place."""
+    (shown,) = [block for block in blocks() if POSTGRESQL in block]
+    entry = blocks()[0]
+    script = as_script([entry, shown], free_port()).replace(POSTGRESQL, shlex.quote(database))
+    answer = run_script(script, tmp_path)
+    assert answer.returncode == 0, answer.stderr + answer.stdout
+    assert "ready" in answer.stdout
+    assert not list(tmp_path.glob("*.sqlite3"))
+
+
+def test_every_setting_has_a_row_with_its_default() -> None:
+    """The table of settings is that of the program."""
+    rows = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|", README, flags=re.MULTILINE))
+    fields = {field.name: field.default for field in dataclasses.fields(Settings)}
+    assert list(rows) == list(fields)
+    for name, default in fields.items():
+        if isinstance(default, int | float):
+            assert float(rows[name].replace(",", "")) == default, name
+        elif isinstance(default, str) and default:
+            assert rows[name].strip() == default, name
+
+
+def test_the_map_shows_every_room() -> None:
+    """Every module and folder of the package is named on the map, and nothing else is linked."""
+    rooms = README.partition("## The rooms")[2]
+    named = set(re.findall(r"`([\w/]+)`", rooms))
+    for path in PACKAGE.rglob("*.py"):
+        if path.stem != "__init__" and "migrations" not in path.parts:
+            assert path.stem in named, path
+    for link in re.findall(r"\]\((?!#|http)([^)]+)\)", README):
+        assert (FOLDER / link).exists(), link
+    for anchor in re.findall(r"\]\(#([^)]+)\)", README):
+        headings = re.findall(r"^#+ (.*)$", README, flags=re.MULTILINE)
+        assert anchor in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize("file", ["Dockerfile", "rappor-server.service"])
+def test_command_lines_are_those_of_the_program(file: str) -> None:
+    """Every `rappor-server COMMAND ...` line names a command and its options."""
+    text = (FOLDER / file).read_text(encoding="utf-8").replace('", "', " ")
+    lines = re.findall(r"^(?:CMD \[\"|ExecStart=\S*/)rappor-server (.*?)\"?\]?$", text, re.M)
+    assert lines
+    for line in lines:
+        words = shlex.split(line)
+        command: click.Command = server
+        while isinstance(command, click.Group):
+            command = command.commands[words.pop(0)]
+        command.make_context(command.name, words)
