@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from rappor.errors import FileError, ParamsError
+from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import Coins, system_coins
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -29,7 +30,7 @@ from rappor_client.prepared import Prepared, prepare
 from rappor_client.remote_params import Offers
 from rappor_client.settings import Caps, OfferCap, Policy, Settings, SpoolLimits
 from rappor_client.spool import Sent
-from rappor_client.state import counters
+from rappor_client.state import count, counters
 from rappor_client.store import Store, failing_as_file_error, name_failure
 from rappor_client.transport import Transport
 from rappor_client.uploader import Uploader
@@ -63,7 +64,7 @@ class Client:
         self._consent = settings.consent
         self._is_disabled = False
         self._failures = 0
-        self._silent: dict[int, frozenset[str]] = {}
+        self._silent: tuple[Registry, int, frozenset[str]] | None = None
         self._current: _Sending | None = None
 
     @classmethod
@@ -153,12 +154,10 @@ class Client:
         that is not of its kind; the message never holds the value.
         """
         metric = self.registry.metric(name)
-        refusal = self._refusal(metric)
-        if refusal is not None:
-            return refusal
         try:
-            outcome = self._record(metric, value)
-        except (sqlite3.Error, OSError) as error:
+            refusal = self._refusal(metric)
+            outcome = self._record(metric, value) if refusal is None else refusal
+        except (sqlite3.Error, OSError, FileError) as error:
             self._failed(error)
             return Outcome.FAILED
         except IdentityError:
@@ -217,8 +216,8 @@ class Client:
     def withdraw(self) -> None:
         """End consent: erase secret, spool, ledger and log, and record nothing from now on.
 
-        One number stays, the nats already spent, so that consenting again does not renew the
-        device's budget. Raises FileError if the disk does not allow it.
+        The nats already spent stay, and those reserved by year, so that consenting again does not
+        renew the device's budget. Raises FileError if the disk does not allow it.
         """
         self._consent = False
         self.close()
@@ -241,9 +240,9 @@ class Client:
                 self.withdraw()
                 return
             self._identity.secret()
-            self._silent_in(day_of(self._settings.clock()).year)
             self._drop_opted_out()
             self._offers.recall()
+            self._silent_in(day_of(self._settings.clock()).year)
         except IdentityError:
             self._is_disabled = True
             if self._settings.on_bad_identity != "disable":
@@ -266,16 +265,18 @@ class Client:
 
     def _silent_in(self, year: int) -> frozenset[str]:
         """Return the metrics that have no room in a year's budget; the first look is logged."""
-        if year not in self._silent:
-            registry = self._settings.registry
-            with self._looking() as db:
-                elsewhere = reservation.reserved_elsewhere(db, registry, year) if db else 0.0
-            room = min(registry.total, self._settings.caps.total) - elsewhere
-            self._silent[year] = reservation.silent_metrics(registry, room, year)
-            if self._silent[year]:
-                names = ", ".join(sorted(self._silent[year]))
-                _LOG.warning("the budget of %s has no room for %s: nothing is sent", year, names)
-        return self._silent[year]
+        registry = self.registry
+        if self._silent is not None and self._silent[0] is registry and self._silent[1] == year:
+            return self._silent[2]
+        with self._looking() as db:
+            elsewhere = reservation.reserved_elsewhere(db, registry, year) if db else 0.0
+        room = min(registry.total, self._settings.caps.total) - elsewhere
+        silent = reservation.silent_metrics(registry, room, year)
+        self._silent = (registry, year, silent)
+        if silent:
+            names = ", ".join(sorted(silent))
+            _LOG.warning("the budget of %s has no room for %s: nothing is sent", year, names)
+        return silent
 
     def _record(self, metric: Metric, value: object) -> Outcome:
         now = self._settings.clock()
@@ -285,7 +286,10 @@ class Client:
             prepared = prepare(secret, metric, value, epoch=epoch, coins=self._settings.coins)
             with self._store.transaction() as db:
                 if self._identity.is_current():
-                    return self._keep(db, metric, prepared, now)
+                    outcome = self._keep(db, metric, prepared, now)
+                    if not encoder(prepared.params).fits(value):
+                        count(db, "unfit")
+                    return outcome
             self._identity.forget()
             if self._identity.is_erased():  # another process withdrew consent
                 self._consent = False
@@ -299,7 +303,7 @@ class Client:
         memory = scope_memory.answer(db, metric, prepared, day, self._settings.coins)
         outcome = self._admit(db, metric, memory.last, now)
         if outcome:
-            reservation.keep(db, self._settings.registry[metric.name], day.year)
+            reservation.keep(db, metric, day.year)
             scope_memory.remember(db, metric, memory, day)
         spool.trim(db, self._settings.limits)
         if outcome and memory.last.pattern != prepared.pattern:

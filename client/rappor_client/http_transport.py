@@ -1,4 +1,4 @@
-"""The default transport: HTTPS by the standard library, over one connection that is kept open.
+"""The default transport: HTTPS by the standard library, each exchange over a connection of its own.
 
 It uses the proxies that the system names, and its requests tell no more than the library's name
 and version. Importing it takes longer than all the rest of the client, so it is imported only
@@ -31,7 +31,7 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class HttpTransport:
-    """Sends uploads over HTTPS: one connection, kept open, through the system's proxies."""
+    """Sends uploads over HTTPS, each over a connection of its own, through the system's proxies."""
 
     def __init__(self, url: str, *, key: str | None = None) -> None:
         """Keep the collector's address, and the key for sending if the collector wants one.

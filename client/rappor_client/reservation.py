@@ -1,8 +1,9 @@
 """What a device reserves of its budget for a calendar year, before anything happens.
 
 Metrics reserve in the registry's order, each the prices of all its scopes that touch the year.
-What earlier identities and registries reserved in the same year counts first. A metric for which
-nothing is left is silent all that year, whatever its values are; later ones may still fit.
+What earlier identities reserved in the same year counts first, and what metrics reserved whose
+scopes are others now: their losses add. A metric for which nothing is left is silent all that
+year, whatever its values are; later ones may still fit.
 """
 
 from __future__ import annotations
@@ -35,18 +36,19 @@ def silent_metrics(registry: Registry, room: float, year: int) -> frozenset[str]
 
 def keep(db: sqlite3.Connection, metric: Metric, year: int) -> None:
     """Write down what a metric reserves of a year in which it has a report."""
-    row = (year, metric.name, reserve(metric, year=year).total)
+    row = (year, metric.name, _scopes(metric), reserve(metric, year=year).total)
     db.execute(
-        "INSERT INTO reserved VALUES (?, ?, ?) ON CONFLICT (year, metric) DO UPDATE "
+        "INSERT INTO reserved VALUES (?, ?, ?, ?) ON CONFLICT (year, metric, scopes) DO UPDATE "
         "SET nats = MAX(nats, excluded.nats)",
         row,
     )
 
 
 def reserved_elsewhere(db: sqlite3.Connection, registry: Registry, year: int) -> float:
-    """Return the nats of a year that are reserved for what is not in the registry now."""
-    rows = db.execute("SELECT metric, nats FROM reserved WHERE year = ?", (year,))
-    return float(sum(nats for name, nats in rows if name not in registry))
+    """Return the nats of a year that are reserved for scopes that are not in the registry now."""
+    here = {(metric.name, _scopes(metric)) for metric in registry.values()}
+    rows = db.execute("SELECT metric, scopes, nats FROM reserved WHERE year = ?", (year,))
+    return float(sum(nats for name, scopes, nats in rows if (name, scopes) not in here))
 
 
 def by_year(db: sqlite3.Connection) -> dict[int, float]:
@@ -58,5 +60,11 @@ def by_year(db: sqlite3.Connection) -> dict[int, float]:
 def end_identity(db: sqlite3.Connection, kept: dict[int, float]) -> None:
     """Leave one line for each year: a new identity pays anew and goes without what was spent."""
     db.execute("DELETE FROM reserved")
-    rows = [(year, _EARLIER, nats) for year, nats in kept.items()]
-    db.executemany("INSERT INTO reserved VALUES (?, ?, ?)", rows)
+    rows = [(year, _EARLIER, "", nats) for year, nats in kept.items()]
+    db.executemany("INSERT INTO reserved VALUES (?, ?, ?, ?)", rows)
+
+
+def _scopes(metric: Metric) -> str:
+    """Return what a metric's scopes depend on beyond its name; other scopes cost anew."""
+    parts = " ".join(params.permanent_fingerprint for params in metric.accepted.values())
+    return f"{metric.epoch} {parts}"

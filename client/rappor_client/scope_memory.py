@@ -4,7 +4,8 @@ A scope answers for as many values as the metric has patterns, one unless it say
 closes and repeats its last report's permanent response. The memory of an epoch is in force until
 the epoch's last day is over, whatever the registry says meanwhile and however the clock is set: a
 clock that is set back leaves the device in the later epoch. The memory of a metric for life is in
-force as long as its permanent responses are the same; p and q may change.
+force as long as its permanent responses are the same; p and q may change. A value that comes
+under another scope than the one in force is not looked at: the last response is repeated.
 """
 
 from __future__ import annotations
@@ -43,14 +44,13 @@ def answer(
     if memory is None:
         first: Answered[bytes] = Answered()
         return Memory(first.with_value(prepared.pattern, patterns=metric.patterns), prepared)
-    mine, its = prepared.params, memory.last.params
-    answered = memory.answered
-    if mine.permanent_fingerprint == its.permanent_fingerprint:
+    answered, source = memory.answered, memory.last
+    if _is_of(prepared, source):
         answered = answered.with_value(prepared.pattern, patterns=metric.patterns)
-    source = memory.last
     if answered.last == prepared.pattern:
-        source = dataclasses.replace(memory.last, pattern=prepared.pattern)
-        source = dataclasses.replace(source, permanent=prepared.permanent)
+        if prepared.params.fingerprint == source.params.fingerprint:
+            return Memory(answered, prepared)
+        source = dataclasses.replace(source, pattern=prepared.pattern, permanent=prepared.permanent)
     return Memory(answered, prepare_again(source, coins))
 
 
@@ -84,6 +84,12 @@ def remember(db: sqlite3.Connection, metric: Metric, memory: Memory, day: dateti
 def latched_epochs(db: sqlite3.Connection) -> dict[str, str]:
     """Return the epoch of each metric that has answered in one; empty for life."""
     return dict(db.execute("SELECT metric, epoch FROM scope ORDER BY metric"))
+
+
+def _is_of(prepared: Prepared, last: Prepared) -> bool:
+    """Tell whether a report was prepared in the scope that is in force."""
+    mine, its = prepared.params, last.params
+    return (prepared.epoch, mine.permanent_fingerprint) == (last.epoch, its.permanent_fingerprint)
 
 
 def _recall(db: sqlite3.Connection, metric: Metric, day: datetime.date) -> Memory | None:

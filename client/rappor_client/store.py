@@ -44,7 +44,8 @@ CREATE TABLE scope (
     closed INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE reserved (
-    year INTEGER NOT NULL, metric TEXT NOT NULL, nats REAL NOT NULL, PRIMARY KEY (year, metric)
+    year INTEGER NOT NULL, metric TEXT NOT NULL, scopes TEXT NOT NULL, nats REAL NOT NULL,
+    PRIMARY KEY (year, metric, scopes)
 ) WITHOUT ROWID;
 CREATE TABLE held (
     metric TEXT PRIMARY KEY, ends REAL NOT NULL, events INTEGER NOT NULL, epoch TEXT,
