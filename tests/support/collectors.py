@@ -85,8 +85,14 @@ q = 0.75
 
 
 def metric_of(name: str = "page", params: Params = PARAMS, **fields: Any) -> Metric:
-    """Return a metric that expires in 2030."""
-    given: dict[str, Any] = {"expires": datetime.date(2030, 1, 1), "description": "a", "owner": "b"}
+    """Make a metric that lasts until 2030."""
+    given: dict[str, Any] = {
+        "expires": datetime.date(2030, 1, 1),
+        "description": "a",
+        "owner": "b",
+        "epoch": "life",
+        "min_reports": 0,
+    }
     return Metric(name=name, params=params, **(given | fields))
 
 

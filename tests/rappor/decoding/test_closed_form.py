@@ -39,6 +39,14 @@ def test_one_hot_is_the_inverse_of_its_noise() -> None:
     assert estimates.ci_high[1] == pytest.approx(0.5 + 1.959964 * errors[1])
 
 
+def test_one_hot_shares_leave_a_rest_where_the_estimates_do() -> None:
+    """Values that fit nowhere set no bit, so positive estimates below one in sum stay."""
+    counts = Counts(one_hot(("a", "b", "c")), [[4000, 5000, 3700]], [10_000])
+    estimates = decode(counts, distribution=True)
+    assert estimates.share is not None
+    assert estimates.share.tolist() == pytest.approx([0.1, 0.5, 0.0])
+
+
 def test_one_hot_shares_are_the_nearest_on_the_simplex() -> None:
     """They sum to at most one, none is negative, all moved by the same multiple of variance."""
     counts = Counts(one_hot(("a", "b", "c")), [[5000, 5750, 3700]], [10_000])
