@@ -52,11 +52,9 @@ def read_count(name: str, value: object, least: int = 1, most: int | None = None
 
     Raises ParamsError for anything else, and outside [least, most].
     """
-    whole = value
-    if (isinstance(value, numbers.Integral) and not isinstance(value, bool)) or (
-        isinstance(value, float) and value.is_integer()
-    ):
-        whole = int(value)
+    is_float = isinstance(value, float) and value.is_integer()
+    is_foreign = isinstance(value, numbers.Integral) and not isinstance(value, int)  # numpy's
+    whole = int(value) if is_float or is_foreign else value  # type: ignore[call-overload]
     check_integer(name, whole, least, most)
     assert isinstance(whole, int)
     return whole
