@@ -294,6 +294,9 @@ class Client:
             if self._identity.is_erased():  # another process withdrew consent
                 self._consent = False
                 return Outcome.NO_CONSENT
+            self._silent = None  # what another identity reserved counts from now on
+            if (refusal := self._refusal(metric)) is not None:
+                return refusal
 
     def _keep(
         self, db: sqlite3.Connection, metric: Metric, prepared: Prepared, now: float

@@ -45,6 +45,8 @@ def answer(
         first: Answered[bytes] = Answered()
         return Memory(first.with_value(prepared.pattern, patterns=metric.patterns), prepared)
     answered, source = memory.answered, memory.last
+    if len(answered.admitted) > metric.patterns:  # the registry asks for fewer than before
+        answered = dataclasses.replace(answered, closed=True)
     if _is_of(prepared, source):
         answered = answered.with_value(prepared.pattern, patterns=metric.patterns)
     if answered.last == prepared.pattern:
