@@ -29,11 +29,7 @@ def check(registry: str, against: str | None) -> int:
     that cannot be read. It says what each metric reserves of a device's budget, and what an edit
     costs a device. The exit code is 1 if an edit must not be served.
     """
-    from rappor_server.ingest.registry_check import (
-        check_edit,
-        check_registry,
-        explain_budget,
-    )
+    from rappor_server.ingest.registry_check import check_edit, check_registry, explain_budget
 
     new = Registry.load(registry, today=today())
     findings = check_registry(new, folder=Path(registry).parent, today=today())
