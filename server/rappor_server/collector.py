@@ -43,7 +43,7 @@ class Collector:
         """Open the registry and the database, and start the writer."""
         self.settings = settings
         self.today = today
-        self.accepted_params = load_accepted_params(settings)
+        self.accepted_params = load_accepted_params(settings, today=today())
         self.suspicious = Suspicious(settings.suspicious)
         self.rate = RateLimit(settings.rate)
         self.analyst = Analyst(seconds=settings.decode_seconds)
@@ -78,7 +78,7 @@ class Collector:
     def reload(self) -> None:
         """Read the registry again; if it is wrong, the old one stays in force."""
         try:
-            self.accepted_params = load_accepted_params(self.settings)
+            self.accepted_params = load_accepted_params(self.settings, today=self.today())
         except RapporError as error:
             logs.event("registry refused", level=logging.ERROR, reason=str(error))
         else:
@@ -174,8 +174,9 @@ def _too_late(seconds: float) -> StoreError:
     return StoreError(f"the database did not commit within {seconds:g} seconds: retry")
 
 
-def load_accepted_params(settings: Settings) -> AcceptedParams:
-    """Read the registry and the older ones."""
+def load_accepted_params(settings: Settings, *, today: datetime.date) -> AcceptedParams:
+    """Read the registry and the older ones; what has expired before this year costs nothing."""
     text = read_text(settings.registry)
-    current = Registry.loads(text, path=settings.registry)
-    return AcceptedParams(current, [Registry.load(path) for path in settings.older], text=text)
+    current = Registry.loads(text, path=settings.registry, today=today)
+    older = [Registry.load(path, today=today) for path in settings.older]
+    return AcceptedParams(current, older, text=text)

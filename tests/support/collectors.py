@@ -44,6 +44,7 @@ f = 0.5
 p = 0.25
 q = 0.75
 candidates = "pages.txt"
+min_reports = 0
 
 [metrics.sound]
 description = "Sound on"
@@ -56,6 +57,7 @@ f = 0.5
 p = 0.25
 q = 0.75
 keep_reports = true
+min_reports = 0
 
 [metrics.small]
 description = "Released from five reports on"
@@ -81,17 +83,21 @@ encoding = "boolean"
 f = 0.5
 p = 0.25
 q = 0.75
+min_reports = 0
 """
 
 
 def metric_of(name: str = "page", params: Params = PARAMS, **fields: Any) -> Metric:
-    """Make a metric that lasts until 2030."""
+    """Return a metric that expires in 2030."""
     given: dict[str, Any] = {
         "expires": datetime.date(2030, 1, 1),
         "description": "a",
         "owner": "b",
         "epoch": "life",
+<<<<<<< HEAD
         "min_reports": 0,
+=======
+>>>>>>> refs/heads/server2
     }
     return Metric(name=name, params=params, **(given | fields))
 
@@ -122,7 +128,7 @@ def submission_of(body: bytes, *, today: datetime.date = TODAY) -> Submission:
 
 def released(store: Store, name: str = "page") -> releases.Release:
     """Return all counts of a metric, whatever its minimum."""
-    metric = Registry.loads(REGISTRY.replace("min_reports = 5", ""))[name]
+    metric = Registry.loads(REGISTRY.replace("min_reports = 5", "min_reports = 0"))[name]
     return releases.release(store, metric, datetime.date.min, datetime.date.max)
 
 

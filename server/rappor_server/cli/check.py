@@ -26,14 +26,16 @@ def check(registry: str, against: str | None) -> int:
     """Check a REGISTRY, the files that it names, and an edit of it.
 
     It warns of weak parameters, of metrics that expire within 30 days, and of candidates files
-    that cannot be read. The exit code is 1 if an edit must not be served.
+    that cannot be read. It says what each metric reserves of a device's budget, and what an edit
+    costs a device. The exit code is 1 if an edit must not be served.
     """
-    from rappor_server.ingest.registry_check import check_edit, check_registry
+    from rappor_server.ingest.registry_check import check_edit, check_registry, explain_budget
 
-    new = Registry.load(registry)
+    new = Registry.load(registry, today=today())
     findings = check_registry(new, folder=Path(registry).parent, today=today())
+    findings += explain_budget(new)
     if against is not None:
-        findings += check_edit(Registry.load(against), new)
+        findings += check_edit(Registry.load(against, today=today()), new)
     for finding in findings:
         click.echo(f"{finding.level}: {finding.text}")
     refused = any(finding.level == "refused" for finding in findings)

@@ -121,7 +121,7 @@ def export(
     from rappor_server.analysis.export import export as export_reports
 
     settings = read_settings(options)
-    Registry.load(settings.registry).metric(metric)
+    Registry.load(settings.registry, today=today()).metric(metric)
     with open_store(settings) as store:
         for path in export_reports(
             store, folder, metric=metric, first=first.date(), last=last.date()

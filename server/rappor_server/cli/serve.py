@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from rappor_server.cli.help import Command
-from rappor_server.cli.options import read_settings, setting_options
+from rappor_server.cli.options import read_settings, setting_options, today
 from rappor_server.settings import Settings
 
 _FLAGS: Final = [field.name for field in dataclasses.fields(Settings) if field.name != "registry"]
@@ -42,7 +42,7 @@ def prepare(settings: Settings) -> None:
     from rappor_server.collector import load_accepted_params
     from rappor_server.storage.database import check_schema, is_empty, migrate, open_engine
 
-    load_accepted_params(settings)
+    load_accepted_params(settings, today=today())
     settings.upload_key()
     engine = open_engine(settings.database)
     try:

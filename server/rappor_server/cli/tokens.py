@@ -53,7 +53,7 @@ def create(metrics: tuple[str, ...], expires: datetime.datetime | None, **option
     from rappor_server.storage import tokens
 
     settings = read_settings(options)
-    registry = Registry.load(settings.registry)
+    registry = Registry.load(settings.registry, today=today())
     for name in metrics:
         registry.metric(name)
     with open_store(settings) as store:

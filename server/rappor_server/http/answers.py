@@ -17,7 +17,7 @@ class MetricAnswer(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     owner: str
     expires: datetime.date
-    fingerprint: str
+    fingerprints: tuple[str, ...]
     min_reports: int
     days: tuple[DayReports, ...]
     withheld: tuple[datetime.date, ...]

@@ -149,7 +149,7 @@ def _describe_metric(store: Store, metric: Metric) -> MetricAnswer:
         description=metric.description,
         owner=metric.owner,
         expires=metric.expires,
-        fingerprint=metric.fingerprint,
+        fingerprints=tuple(metric.accepted),
         min_reports=metric.min_reports,
         days=release.days,
         withheld=release.withheld,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Final, Literal
 
 from rappor.candidates.candidates import Candidates
 from rappor.errors import FileError, MissingExtraError
+from rappor.planning.changed_params import decode_together
+from rappor.privacy.changing_params import change_cost
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.registry.metric import Metric
@@ -19,6 +22,8 @@ _WEAK_EPSILON_1: Final = 4.01
 _WEAK_EPSILON_INF: Final = 8.01
 """Nats; the named profile with the least noise, at 4 and 8, is not called weak."""
 _SOON_DAYS: Final = 30
+_REPORTS: Final = 10
+"""Reports of a value before and after a change, as `rappor privacy` counts unless told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,26 @@ def check_registry(registry: Registry, *, folder: Path, today: datetime.date) ->
     for metric in registry.values():
         findings += [*_check(metric, today), *_check_candidates(metric, folder)]
     return findings
+
+
+def explain_budget(registry: Registry) -> list[Finding]:
+    """Return what each metric reserves of a device's budget for a calendar year."""
+    if math.isinf(registry.total):
+        findings = [
+            Finding("warning", "the budget is infinite: nothing bounds what a device loses")
+        ]
+    else:
+        needed = math.fsum(each.total for each in registry.reserved)
+        text = f"{needed:g} of {registry.total:g} nats of a device's calendar year are reserved"
+        findings = [Finding("note", text)]
+    return findings + [
+        Finding(
+            "note",
+            f"{each.metric}: it reserves {each.total:g} nats of a calendar year: "
+            f"{each.scopes} x {each.price:g}",
+        )
+        for each in registry.reserved
+    ]
 
 
 def check_edit(old: Registry, new: Registry) -> list[Finding]:
@@ -104,28 +129,54 @@ def _compare(old: Metric, new: Metric) -> Iterator[Finding]:
             f"{old.name}: a name must keep its meaning, got another description and encoding: "
             "use a new name",
         )
-    elif old.fingerprint != new.fingerprint:
-        yield Finding("note", _explain(old, new))
+    elif changes := list(_changes(old, new)):
+        level: Literal["warning", "note"] = "note" if old.epoch == new.epoch else "warning"
+        yield Finding(level, f"{old.name}: {' and '.join(changes)}. {' '.join(_costs(old, new))}")
+
+
+def _changes(old: Metric, new: Metric) -> Iterator[str]:
+    """Yield what changes for devices."""
+    if old.accepted.keys() != new.accepted.keys():
+        before, after = (", ".join(metric.accepted) for metric in (old, new))
+        yield f"parameters change from {before} to {after}"
+    elif old.parts != new.parts:
+        yield "the shares of the parts change"
     if old.epoch != new.epoch:
-        yield Finding(
-            "warning",
-            f"{old.name}: epoch changes from {old.epoch} to {new.epoch}: "
-            "devices draw new permanent responses, and the losses add",
+        yield f"epoch changes from {old.epoch} to {new.epoch}"
+
+
+def _costs(old: Metric, new: Metric) -> Iterator[str]:
+    """Yield what a change costs a device, in the words and numbers of `rappor privacy`."""
+    epochs = [epoch for epoch in (old.epoch, new.epoch) if epoch != "life"]
+    same_parts = old.parts == new.parts
+    cost = change_cost(
+        old.params,
+        new.params,
+        before=_REPORTS,
+        after=_REPORTS,
+        for_life=same_parts and not epochs,
+    )
+    if epochs:
+        yield (
+            f"The change takes effect with the next {epochs[0]}; the losses of epochs add as "
+            "before."
         )
+    elif cost.kept:
+        yield "Only p and q change: devices keep their permanent responses."
+    else:
+        yield "Devices draw new permanent responses, and the losses add."
+    yield (
+        f"{_REPORTS} reports of a value before and {_REPORTS} after lose {_nats(cost.epsilon)} "
+        f"nats; any number of reports loses {_nats(cost.epsilon_inf)}."
+    )
+    if not decode_together(old.params, new.params):
+        yield "Counts before and after cannot be decoded together: their bits mean other values."
+    if old.accepted.keys() != new.accepted.keys():
+        yield "Clients that are not updated are refused unless --older names the old registry."
 
 
-def _explain(old: Metric, new: Metric) -> str:
-    kept = old.params.f == new.params.f and all(
-        getattr(old.params, name) == getattr(new.params, name)
-        for name in ("k", "h", "m", "encoding", "categories", "normalize")
-    )
-    cost = (
-        "devices keep their permanent responses, and epsilon_inf stays as it is"
-        if kept
-        else "devices draw new permanent responses, and the losses add"
-    )
-    return (
-        f"{old.name}: parameters change from {old.fingerprint} to {new.fingerprint}: {cost}. "
-        "Reports under the old parameters are counted separately and decoded together with the "
-        "new ones. Clients that are not updated are refused unless --older names the old registry"
-    )
+def _nats(epsilon: float) -> str:
+    """Write a loss as `rappor privacy` does."""
+    if math.isinf(epsilon):
+        return "infinite"
+    return f"{epsilon:.4f}" if epsilon < 100 else f"{epsilon:,.0f}"

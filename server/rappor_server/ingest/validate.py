@@ -87,12 +87,13 @@ def read_upload(
     unknown: list[str] = []
 
     def lookup(name: str, fingerprint: str) -> Params | None:
-        metric = accepted_params.metric(name, fingerprint)
-        if metric is None:
+        found = accepted_params.find(name, fingerprint)
+        if found is None:
             is_listed = name in accepted_params.registry
             unknown.append("unknown-params" if is_listed else "unknown-metric")
             return None
-        return metric.params
+        _, params = found
+        return params
 
     upload_id, entries = parse_upload(body, lookup)
     if len(entries) > max_reports:
@@ -129,16 +130,17 @@ def _judge(
     """Return the report to count, or (metric, reason) of its refusal."""
     if isinstance(entry, ReportError):
         return "", entry.code
-    metric = accepted_params.metric(entry.metric, entry.params)
-    assert metric is not None  # or the entry would be an error
+    found = accepted_params.find(entry.metric, entry.params)
+    assert found is not None  # or the entry would be an error
+    metric, params = found
     if today > min(metric.expires, accepted_params.registry[metric.name].expires):
         return metric.name, "expired"
-    odd = suspicious is not Suspicious.ACCEPT and is_suspicious(entry.bits, metric.params)
+    odd = suspicious is not Suspicious.ACCEPT and is_suspicious(entry.bits, params)
     if odd and suspicious is Suspicious.REFUSE:
         return metric.name, "popcount"
     return AcceptedReport(
         metric=metric.name,
-        params=metric.params,
+        params=params,
         fingerprint=entry.params,
         cohort=entry.cohort,
         bits=entry.bits,

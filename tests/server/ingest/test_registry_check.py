@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 from collectors import TODAY, metric_of
-from rappor_server.ingest.registry_check import check_edit, check_registry
+from rappor_server.ingest.registry_check import check_edit, check_registry, explain_budget
 from registries import registry_of
 
-from rappor import Metric, Params
+from rappor import Metric, Params, Registry
+from rappor.privacy.changing_params import change_cost
+from rappor.protocol.parts import Part
+from rappor.registry.budget import scope_price
 
 STRICT = Params.profile("strict")
 ONEHOT = Params(k=3, encoding="onehot", categories=("a", "b", "c"), f=0.5, p=0.25, q=0.75)
@@ -61,8 +64,47 @@ def test_change_of_parameters_says_what_it_costs() -> None:
     (kept,) = check_edit(registry_of(metric_of(params=old)), registry_of(metric_of(params=quieter)))
     (drawn,) = check_edit(registry_of(metric_of(params=old)), registry_of(metric_of(params=STRICT)))
     assert "devices keep their permanent responses" in kept.text
-    assert "devices draw new permanent responses" in drawn.text
+    assert "Devices draw new permanent responses" in drawn.text
     assert quieter.fingerprint in kept.text
+
+
+@pytest.mark.parametrize(
+    ("new", "for_life"),
+    [
+        (metric_of(params=Params(k=16, m=4, f=0.5, p=0.4, q=0.6)), True),
+        (metric_of(params=STRICT), True),
+        (metric_of(parts=(Part("prefix:3", 0.25), Part("whole"))), False),
+        (metric_of(epoch="month"), False),
+        (metric_of(epoch="month", params=STRICT), False),
+    ],
+)
+def test_change_is_priced_as_the_accountant_prices_it(new: Metric, for_life: bool) -> None:
+    """The numbers are those of ten reports of a value before a change and ten after."""
+    old = metric_of(params=Params(k=16, m=4, f=0.5, p=0.25, q=0.75))
+    cost = change_cost(old.params, new.params, before=10, after=10, for_life=for_life)
+    (finding,) = check_edit(registry_of(old), registry_of(new))
+    assert f"and 10 after lose {cost.epsilon:.4f} nats" in finding.text
+    assert f"any number of reports loses {cost.epsilon_inf:.4f}." in finding.text
+
+
+def test_budget_is_told_metric_by_metric() -> None:
+    """The check says what each metric reserves of the total, scope by scope."""
+    metrics = [metric_of("page", STRICT, epoch="quarter"), metric_of("sound", STRICT)]
+    price = scope_price(metrics[1])
+    found = explain_budget(Registry(metrics, total=100))
+    quarter = scope_price(metrics[0])
+    assert [finding.text for finding in found] == [
+        f"{4 * quarter + price:g} of 100 nats of a device's calendar year are reserved",
+        f"page: it reserves {4 * quarter:g} nats of a calendar year: 4 x {quarter:g}",
+        f"sound: it reserves {price:g} nats of a calendar year: 1 x {price:g}",
+    ]
+
+
+def test_infinite_budget_is_warned_of() -> None:
+    """A registry whose total is infinite bounds nothing, and the check says so first."""
+    first, *_ = explain_budget(registry_of(metric_of(params=STRICT)))
+    assert first.level == "warning"
+    assert "nothing bounds what a device loses" in first.text
 
 
 def test_weak_and_expiring_metrics_are_warned_of() -> None:

@@ -20,6 +20,7 @@ from scipy import stats
 from rappor import Params
 from rappor.counts.popcounts import FALSE_ALARM, is_suspicious, popcount_range
 from rappor.errors import ReportError
+from rappor.protocol.parts import Part
 from rappor.protocol.wire import Report, parse_upload
 
 
@@ -219,3 +220,15 @@ def test_short_reports_are_never_suspicious() -> None:
     """A report of one bit may be 0 or 1."""
     assert popcount_range(BOOLEAN) == (0, 1)
     assert not math.isnan(sum(popcount_range(PARAMS)))
+
+
+def test_each_part_of_a_metric_is_accepted_under_its_own_parameters() -> None:
+    """A report names the parameters of its part; those without a part are of no report."""
+    metric = metric_of(parts=(Part("prefix:3", 0.5), Part("whole")))
+    accepted_params = AcceptedParams(registry_of(metric))
+    prefix = metric.part_params("prefix:3")
+    body = upload_of(report_of(params=prefix), report_of(params=metric.params))
+    found = read(body, accepted_params=accepted_params)
+    assert statuses(found) == ["accepted", "unknown-params"]
+    assert found.accepted[0].params == prefix
+    assert accepted_params.find("page", prefix.fingerprint) == (metric, prefix)
