@@ -9,6 +9,8 @@ from rappor.auditing.forger import Moved as Moved
 from rappor.auditing.forger import detectable_share as detectable_share
 from rappor.auditing.forger import forge as forge
 from rappor.auditing.forger import shift as shift
+from rappor.auditing.linker import Recognised as Recognised
+from rappor.auditing.linker import recognise as recognise
 from rappor.auditing.lower_bound import LEVEL as LEVEL
 from rappor.auditing.lower_bound import reachable as reachable
 from rappor.auditing.observer import Learned as Learned

@@ -6,7 +6,10 @@ from rappor.privacy.changing_params import change_cost as change_cost
 from rappor.privacy.changing_values import Visibility as Visibility
 from rappor.privacy.changing_values import change_visibility as change_visibility
 from rappor.privacy.changing_values import history_loss as history_loss
+from rappor.privacy.linkability import Linkability as Linkability
+from rappor.privacy.linkability import Recognition as Recognition
 from rappor.privacy.linkability import cohort_bits as cohort_bits
+from rappor.privacy.linkability import link as link
 from rappor.privacy.linkability import link_score as link_score
 from rappor.privacy.linkability import reports_to_recover as reports_to_recover
 from rappor.privacy.notice import describe as describe
