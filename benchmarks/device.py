@@ -14,7 +14,7 @@ _MEGABYTE = 1e6
 _WAYS = (
     ("make", "without the disk: a finished report in memory"),
     ("record", "one value again and again"),
-    ("distinct", "a new value each time, thousands in the ledger"),
+    ("distinct", "a new value each time, which repeats the first"),
 )
 
 

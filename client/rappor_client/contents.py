@@ -27,7 +27,7 @@ class Contents:
 
     `waiting` are the finished reports without an answer, the oldest first; some of them may be in
     the upload `pending`. `held` are the reports that wait for the end of their interval. `latched`
-    names the epoch that each metric with epochs answers for. `patterns` are the permanent
+    names the epoch that each metric answers for, empty for life. `patterns` are the permanent
     responses in the ledger, which `spent` sums up. `sent` is the log of uploads.
     """
 

@@ -145,6 +145,7 @@ def spent(db: sqlite3.Connection) -> Spent:
     """Return what was spent, metric by metric."""
     query = (
         "SELECT metric, TOTAL(nats), COUNT(*), SUM(reports), COUNT(*) > COUNT(DISTINCT epoch) "
+        "OR metric IN (SELECT metric FROM scope WHERE patterns > 1) "
         "FROM pattern GROUP BY metric ORDER BY metric"
     )
     metrics = {

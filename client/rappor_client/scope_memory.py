@@ -70,15 +70,16 @@ def remember(db: sqlite3.Connection, metric: Metric, memory: Memory, day: dateti
         b"".join(memory.answered.admitted),
         last.pattern,
         memory.answered.closed,
+        metric.patterns,
     )
     if is_new is None:
         ends = datetime.date.max if not last.epoch else epoch_end(metric.epoch, day)
         row = (metric.name, last.epoch, ends.isoformat(), *changing)
-        db.execute("INSERT OR REPLACE INTO scope VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        db.execute("INSERT OR REPLACE INTO scope VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
     else:
         db.execute(
             "UPDATE scope SET params = ?, cohort = ?, permanent = ?, admitted = ?, last = ?, "
-            "closed = ? WHERE metric = ? AND epoch = ?",
+            "closed = ?, patterns = ? WHERE metric = ? AND epoch = ?",
             (*changing, metric.name, last.epoch),
         )
 

@@ -11,6 +11,7 @@ from devices import BALANCED, BOOLEAN, Opener, metric_of
 from hypothesis import given
 from hypothesis import strategies as st
 from rappor_client import Caps, Outcome
+from rappor_client.ledger import SEVERAL_PATTERNS
 from rappor_client.testing import FixedClock, peek
 
 from rappor import Params, belief_bound, epsilon_inf, epsilon_n
@@ -130,6 +131,13 @@ def test_spent_says_which_promise_each_metric_has(open_client: Opener, clock: Fi
     assert " theme: epsilon = 4.00, 2 reports of 2 bit patterns. " in text
     assert text.count("It does not hide WHEN a value changed or came back") == 1
     assert text.count("keeps reporting the first value that it had") == 1
+
+
+def test_promise_of_several_patterns_does_not_wait_for_the_second(open_client: Opener) -> None:
+    """A metric that may answer for another value does not promise to keep to the first."""
+    client = open_client(metric_of(patterns=2))
+    client.record("page", "x")
+    assert client.spent().metrics["page"].promise == SEVERAL_PATTERNS
 
 
 def test_ledger_survives_restarts(open_client: Opener) -> None:

@@ -381,6 +381,22 @@ def test_background_sender_waits_a_random_time_first(open_client: Opener) -> Non
     assert late.bodies == []
 
 
+def test_each_upload_waits_a_random_time_of_its_own(open_client: Opener) -> None:
+    """The first delay is none, the second the longest: the second report does not follow."""
+    delays = iter([0])
+
+    def coins(n: int) -> list[int]:
+        return [next(delays, 2**32 - 1)] if n == 1 else [2**31] * n
+
+    put_by(open_client, "x", "x")
+    transport = MemoryTransport()
+    client = open_client(metric_of(patterns=8), transport=transport, coins=coins)
+    client.record("page", "x")
+    wait_until(lambda: client.waiting() == 2)
+    time.sleep(0.2)
+    assert len(transport.bodies) == 1
+
+
 def test_background_sender_releases_held_reports(open_client: Opener, clock: FixedClock) -> None:
     """When the interval is over, without another event."""
     transport = MemoryTransport()
