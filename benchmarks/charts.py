@@ -56,14 +56,14 @@ def _accuracy(rows: list[dict[str, Any]]) -> Chart:
 
 
 def _power(rows: list[dict[str, Any]]) -> Chart:
-    """Draw the chance to find a string against its share: closed form and measured."""
+    """Draw the probability to find a string against its share: closed form and measured."""
     from rappor.reporting.charts import Axis, line_chart  # noqa: PLC0415  # optional
 
     return line_chart(
         [row | {"chance": row["closed form"]} for row in rows],
         points=[row | {"chance": row["measured"]} for row in rows],
         x=Axis(field="share %", title="share of the string, %", log=True, domain=(0.3, 5)),
-        y=Axis(field="chance", title="chance to find it", domain=(0, 1)),
+        y=Axis(field="chance", title="probability to find it", domain=(0, 1)),
         series="design",
         legend=_LEGEND,
         title="1e6 reports, equal privacy: lines closed form, points measured",

@@ -47,7 +47,7 @@ def curves(*, quick: bool) -> list[Table]:
                 ]
                 accuracy.rows.append([name, n_reports, *row])
         power = Table(
-            title=f"curves, power: chance of finding, {POWER_REPORTS:,} reports, {n_runs} runs",
+            title=f"curves, probability of finding, {POWER_REPORTS:,} reports, {n_runs} runs",
             columns=("design", "share %", "closed form", "measured"),
             note="Bonferroni 5 % over 200 candidates; every fifth string of the same data.",
         )

@@ -43,7 +43,7 @@ def measure(n_records: int) -> dict[str, float]:
     from rappor.protocol.randomizer import system_coins  # noqa: PLC0415
 
     registry = Registry.loads(_TOML)
-    uncapped = rappor_client.Caps(patterns=1e9, epsilon_inf=1e9, total=1e9)
+    uncapped = rappor_client.Caps()
     with tempfile.TemporaryDirectory() as folder:
         settings: dict[str, Any] = {"registry": registry, "consent": True, "caps": uncapped}
         client = rappor_client.Client.open(folder, transport=MemoryTransport(), **settings)

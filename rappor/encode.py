@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rappor.errors import ParamsError
 from rappor.protocol.encodings import encoder
+from rappor.protocol.params import Params
 from rappor.protocol.parts import choose_part
 from rappor.protocol.randomizer import (
     Coins,
@@ -23,9 +24,11 @@ from rappor.registry.metric import Metric
 class Encoded:
     """A value on its whole way to a report; only `report` may leave the device.
 
-    `bits` are the packed true bits, `permanent` their permanent response.
+    `params` are those of the device's part, `bits` the packed true bits, `permanent` their
+    permanent response.
     """
 
+    params: Params
     cohort: int
     bits: bytes
     permanent: bytes
@@ -62,7 +65,7 @@ def encode_value(
     memoised = permanent(secret, metric.name, epoch, params, bits)
     shown = instantaneous_response(memoised, params, coins)
     report = Report(metric=metric.name, params=params.fingerprint, cohort=own_cohort, bits=shown)
-    return Encoded(cohort=own_cohort, bits=bits, permanent=memoised, report=report)
+    return Encoded(params=params, cohort=own_cohort, bits=bits, permanent=memoised, report=report)
 
 
 def device_part(secret: bytes, metric: Metric, epoch: str) -> str:

@@ -58,7 +58,7 @@ class MissingExtraError(RapporError, ImportError):
     def __init__(self, extra: str, *, library: bool = False) -> None:
         """Name the extra, or the library that no extra contains, and say how to get it."""
         self.extra = extra
-        wanted, source = f"the extra {extra!r}", f"'rappor[{extra}]'"
+        wanted, place, source = f"the extra rappor[{extra}]", " in the checkout", f"'.[{extra}]'"
         if library:
-            wanted = source = extra
-        super().__init__(f"this needs {wanted}; install it with: pip install {source}")
+            wanted, place, source = extra, "", extra
+        super().__init__(f"this needs {wanted}; install it{place} with: pip install {source}")

@@ -7,6 +7,7 @@ it was written. A NaN is in no interval, and neither True nor False is a number.
 from __future__ import annotations
 
 import functools
+import numbers
 from collections.abc import Iterable
 from typing import NamedTuple, NoReturn
 
@@ -47,11 +48,13 @@ def check_integer(
 
 
 def read_count(name: str, value: object, least: int = 1, most: int | None = None) -> int:
-    """Return a count that may be written as a float without a fraction, as 1e6.
+    """Return a count that may be an integer of a data frame, or a whole float as 1e6.
 
     Raises ParamsError for anything else, and outside [least, most].
     """
-    whole = int(value) if isinstance(value, float) and value.is_integer() else value
+    is_float = isinstance(value, float) and value.is_integer()
+    is_foreign = isinstance(value, numbers.Integral) and not isinstance(value, int)  # numpy's
+    whole = int(value) if is_float or is_foreign else value  # type: ignore[call-overload]
     check_integer(name, whole, least, most)
     assert isinstance(whole, int)
     return whole

@@ -1,4 +1,4 @@
-"""What the README shows is what happens."""
+"""What the documents show is what happens, and what they name exists."""
 
 from __future__ import annotations
 
@@ -7,103 +7,115 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from places import ROOT
 
-from rappor import Registry
+from rappor.privacy import belief_bound
+from rappor.privacy.notice import at_most
+from rappor.protocol.loss import epsilon_1, epsilon_inf
+from rappor.protocol.params import PROFILES, Params
+from rappor.registry.budget import reserve
+from rappor.registry.metric import Metric
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = sorted(
+    path
+    for path in [ROOT / "README.md", *ROOT.glob(".github/**/*.md"), *ROOT.glob("*/**/*.md")]
+    if ".venv" not in path.parts
+)
 
 
-def blocks(language: str) -> list[str]:
-    """Return the README's code blocks of one language."""
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+def block(language: str) -> str:
+    """Return the front page's one code block of a language."""
+    (found,) = re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+    return str(found)
+
+
+def run(*words: str) -> str:
+    """Run a program of this interpreter and return what it prints."""
+    answer = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
+    return answer.stdout
 
 
 def test_python_example_runs_and_finds_both_engines() -> None:
-    """The 15-line example runs as it stands and detects what was simulated."""
-    example = blocks("python")[0]
-    answer = subprocess.run(
-        [sys.executable, "-c", example], capture_output=True, text=True, check=True
-    )
-    first, *table = answer.stdout.splitlines()
-    assert first.startswith("search_engine ")
-    assert first.endswith("16 bytes")
+    """The lines run as they stand and detect what was simulated."""
+    table = run("-c", block("python")).splitlines()
     assert [line.split()[0] for line in table[1:3]] == ["duckduckgo", "qwant"]
     assert table[3].startswith("2 of 5 candidates detected in 100,000 reports")
 
 
-def test_embedding_in_a_tool_runs(tmp_path: Path) -> None:
-    """With a folder of its own and no one listening, the value waits for the next run."""
-    (registry,) = blocks("toml")
-    (tmp_path / "metrics.toml").write_text(registry)
-    example = next(block for block in blocks("python") if "client.flush" in block)
-    program = "from types import SimpleNamespace\nsettings = SimpleNamespace(telemetry=True)\n"
-    program += example.replace("~/.local/share/myapp", str(tmp_path)).replace(
-        "https://telemetry.example.org", "http://127.0.0.1:9"
-    )
-    program += "\nprint(client.waiting())\n"
-    answer = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert answer.stdout.split() == ["1"]
-
-
-def test_embedding_in_an_application_runs(tmp_path: Path) -> None:
-    """The life span opens a client, the handler records, the end closes it."""
-    (registry,) = blocks("toml")
-    (tmp_path / "metrics.toml").write_text(registry)
-    example = next(block for block in blocks("python") if "lifespan" in block)
-    program = (
-        "import asyncio\nfrom types import SimpleNamespace\nfrom rappor_client import Client\n"
-        f"folder, url = {str(tmp_path / 'device')!r}, 'http://127.0.0.1:9'\n{example}\n"
-        "async def main():\n    app = SimpleNamespace()\n    async with lifespan(app):\n"
-        "        await search(SimpleNamespace(app=app, cookies={}))\n"
-        "        print(app.telemetry.waiting())\nasyncio.run(main())\n"
-    )
-    answer = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert answer.stdout.split() == ["1"]
-
-
-def test_registry_example_is_a_registry() -> None:
-    """The TOML block loads and holds the three metrics that it shows."""
-    (example,) = blocks("toml")
-    assert list(Registry.loads(example)) == ["search_engine", "theme", "start_seconds"]
-
-
 def test_demo_output_is_what_the_demo_prints() -> None:
-    """The demo's output in the README comes from the command above it."""
-    (shown,) = blocks("text")
-    answer = subprocess.run(
-        [sys.executable, "-c", "from rappor.cli import main; main()", "demo", "--seed", "1"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    words = [line.split()[0] for line in shown.splitlines()[3:-7]]
-    assert words[1:6] == ["the", "to", "and", "of", "a"]
-    printed = [line.rstrip() for line in answer.stdout.splitlines()]
-    # The last digits may differ between versions of numpy; what was found may not.
-    assert [line.split()[:1] for line in printed[:25]] == [
-        line.split()[:1] for line in shown.splitlines()[:25]
-    ]
-    assert printed[-3:] == shown.splitlines()[-3:]
+    """Shortened by one line of dots; the last digits may differ between versions of numpy."""
+    shown = block("text")
+    head, tail = shown.split("...\n")
+    printed = run("-c", "from rappor.cli import main; main()", "demo", "--seed", "1").splitlines()
+    n_head, n_tail = len(head.splitlines()), len(tail.splitlines())
+    for ours, theirs in (
+        (head.splitlines(), printed[:n_head]),
+        (tail.splitlines(), printed[-n_tail:]),
+    ):
+        assert [re.sub(r"[\d.,]+", "0", line.rstrip()).split() for line in ours] == [
+            re.sub(r"[\d.,]+", "0", line.rstrip()).split() for line in theirs
+        ]
+    found = [line.split()[0] for line in head.splitlines()[3:]]
+    assert found[1:7] == ["the", "to", "and", "of", "a", "in"]
 
 
-def test_plan_is_what_the_planner_prints() -> None:
-    """The plan in the README comes from the command above it, line by line."""
-    (shown,) = [block for block in blocks("console") if block.startswith("$ rappor plan")]
-    command, *lines = shown.splitlines()
-    program = "from rappor.cli import main; main()"
-    answer = subprocess.run(
-        [sys.executable, "-c", program, *command.split()[2:]],
-        capture_output=True,
-        text=True,
-        check=True,
+@pytest.mark.parametrize("name", PROFILES)
+def test_the_guarantee_is_what_the_library_computes(name: str) -> None:
+    """Both losses, and what they make of even odds, rounded up."""
+    (row,) = re.findall(rf"^\| `{name}` \| (.*) \|$", README, re.MULTILINE)
+    one, after_one, inf, after_all = row.split(" | ")
+    params = Params.profile(name)
+    assert epsilon_1(params) == pytest.approx(float(one), abs=1e-4)
+    assert epsilon_inf(params) == pytest.approx(float(inf), abs=1e-4)
+    assert at_most(belief_bound(float(one), 0.5)[1]) == after_one
+    assert at_most(belief_bound(float(inf), 0.5)[1]) == after_all
+
+
+def test_the_threat_model_is_what_the_library_computes() -> None:
+    """Beliefs after a report and a quarter, and nats of a year, under balanced by quarter."""
+    import datetime  # noqa: PLC0415  # only here
+
+    page = (ROOT / "rappor" / "privacy" / "README.md").read_text(encoding="utf-8")
+    params = Params.profile("balanced")
+    metric = Metric(
+        name="page",
+        params=params,
+        description="-",
+        owner="-",
+        expires=datetime.date(2030, 12, 31),
+        epoch="quarter",
     )
-    printed = [line.rstrip() for line in answer.stdout.splitlines()]
-    assert printed[: len(lines)] == lines
+    one = at_most(belief_bound(epsilon_1(params), 0.5)[1])
+    quarter = at_most(belief_bound(epsilon_inf(params), 0.5)[1])
+    assert f"| who sees one report | at most {one} sure from even odds |" in page
+    assert f"| who sees all reports of a quarter | at most {quarter} sure from even odds |" in page
+    assert f"| who sees all reports of a year | at most {reserve(metric).total:g} nats" in page
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    """Every relative link names a file or a folder of the repository."""
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+        if not target.startswith(("http://", "https://")):
+            assert (path.parent / target).exists(), target
+
+
+def test_every_package_has_its_page() -> None:
+    """A map of its rooms in each folder of the first level and each wing."""
+    for folder in ("client", "server", "tests", "benchmarks", "rappor"):
+        assert (ROOT / folder / "README.md").exists()
+    for wing in (ROOT / "rappor").iterdir():
+        if (wing / "__init__.py").exists():
+            assert (wing / "README.md").exists(), wing.name
+
+
+def test_the_front_page_is_short() -> None:
+    """One screen that says what it is, and doors to the rest."""
+    assert len(README.split()) < 1000
+    assert README.count("](") > 15
 
 
 def test_test_command_is_the_one_that_ci_runs() -> None:

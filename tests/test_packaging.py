@@ -109,7 +109,7 @@ def test_wheel_has_exactly_three_top_level_names(names: set[str]) -> None:
 
 
 def test_wheel_holds_every_source_file_and_the_words(names: set[str]) -> None:
-    """Nothing that lies in the packages is left out of the wheel, examples apart."""
+    """Nothing that lies in the packages is left out of the wheel but the examples."""
     for folder in ("rappor", "client/rappor_client", "server/rappor_server"):
         base = (ROOT / folder).parent
         for path in (ROOT / folder).rglob("*"):

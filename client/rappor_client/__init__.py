@@ -13,7 +13,7 @@ of what was spent, the spool and consent. The map of its modules is in client/RE
 from __future__ import annotations
 
 from rappor_client.client import Client
-from rappor_client.errors import BudgetError, IdentityError, UploadError
+from rappor_client.errors import IdentityError, UploadError
 from rappor_client.flushed import Flushed, FlushReason
 from rappor_client.ledger import MetricSpent, Spent
 from rappor_client.outcome import Outcome
@@ -23,7 +23,6 @@ from rappor_client.transport import Answer, Transport
 
 __all__ = [
     "Answer",
-    "BudgetError",
     "Caps",
     "Client",
     "FlushReason",

@@ -54,7 +54,10 @@ class Sender:
     def _run(self) -> None:
         while self._sleep():
             try:
-                due = self._uploader.step().due
+                step = self._uploader.step()
+                due = step.due
+                if step.is_attempt and due is not None:
+                    due += self._uploader.delay()  # every upload waits for a time of its own
             except (sqlite3.Error, OSError) as error:
                 self._on_failure(error)
                 due = self._clock() + HOUR

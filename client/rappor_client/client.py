@@ -14,12 +14,13 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from rappor.errors import FileError, ParamsError
+from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import Coins, system_coins
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
-from rappor_client import epoch_memory, ledger, reservoir, spool
+from rappor_client import ledger, reservation, reservoir, scope_memory, spool
 from rappor_client.background import Sender
-from rappor_client.errors import BudgetError, IdentityError
+from rappor_client.errors import IdentityError
 from rappor_client.flushed import Flushed, FlushReason, Step, sum_up
 from rappor_client.identity import Identity
 from rappor_client.ledger import Spent
@@ -63,6 +64,7 @@ class Client:
         self._consent = settings.consent
         self._is_disabled = False
         self._failures = 0
+        self._silent: tuple[Registry, int, frozenset[str]] | None = None
         self._current: _Sending | None = None
 
     @classmethod
@@ -90,10 +92,10 @@ class Client:
         person's answer; `False` computes, stores and sends nothing and erases what an earlier
         consent left. `collector`: an https address, with the `key` for sending if the collector
         wants one; or a `transport` of the program's own; without either, reports wait on the
-        disk. `opted_out`: metrics that this person refuses. `caps`: the most that the device may
-        spend. `limits`: how much may wait. `offers`: lets the collector change parameters inside
-        a cap. `on_bad_identity`: what to do about a secret that is damaged, lost or another
-        device's: "error", "reset" (go on as a new device, counted) or "disable" (record
+        disk. `opted_out`: metrics that this person refuses. `caps`: a lower limit than the
+        registry's total. `limits`: how much may wait. `offers`: lets the collector change
+        parameters inside a cap. `on_bad_identity`: what to do about a secret that is damaged, lost
+        or another device's: "error", "reset" (go on as a new device, counted) or "disable" (record
         nothing). `max_delay`: the longest random wait of the background sender, in seconds.
         `clock` and `coins` are for tests.
 
@@ -108,7 +110,9 @@ class Client:
             transport = HttpTransport(collector, key=key)
         settings = Settings(
             folder=Path(folder).expanduser(),
-            registry=registry if isinstance(registry, Registry) else Registry.load(registry),
+            registry=registry
+            if isinstance(registry, Registry)
+            else Registry.load(registry, today=day_of(clock())),
             transport=transport,
             consent=consent,
             opted_out=frozenset(opted_out),
@@ -150,12 +154,10 @@ class Client:
         that is not of its kind; the message never holds the value.
         """
         metric = self.registry.metric(name)
-        refusal = self._refusal(metric)
-        if refusal is not None:
-            return refusal
         try:
-            outcome = self._record(metric, value)
-        except (sqlite3.Error, OSError) as error:
+            refusal = self._refusal(metric)
+            outcome = self._record(metric, value) if refusal is None else refusal
+        except (sqlite3.Error, OSError, FileError) as error:
             self._failed(error)
             return Outcome.FAILED
         except IdentityError:
@@ -214,8 +216,8 @@ class Client:
     def withdraw(self) -> None:
         """End consent: erase secret, spool, ledger and log, and record nothing from now on.
 
-        One number stays, the nats already spent, so that consenting again does not renew the
-        device's budget. Raises FileError if the disk does not allow it.
+        The nats already spent stay, and those reserved by year, so that consenting again does not
+        renew the device's budget. Raises FileError if the disk does not allow it.
         """
         self._consent = False
         self.close()
@@ -240,6 +242,7 @@ class Client:
             self._identity.secret()
             self._drop_opted_out()
             self._offers.recall()
+            self._silent_in(day_of(self._settings.clock()).year)
         except IdentityError:
             self._is_disabled = True
             if self._settings.on_bad_identity != "disable":
@@ -255,9 +258,25 @@ class Client:
             return Outcome.DISABLED
         if metric.name in self._opted_out:
             return Outcome.OPTED_OUT
-        if day_of(self._settings.clock()) > metric.expires:
+        today = day_of(self._settings.clock())
+        if today > metric.expires:
             return Outcome.EXPIRED
-        return None
+        return Outcome.OVER_BUDGET if metric.name in self._silent_in(today.year) else None
+
+    def _silent_in(self, year: int) -> frozenset[str]:
+        """Return the metrics that have no room in a year's budget; the first look is logged."""
+        registry = self.registry
+        if self._silent is not None and self._silent[0] is registry and self._silent[1] == year:
+            return self._silent[2]
+        with self._looking() as db:
+            elsewhere = reservation.reserved_elsewhere(db, registry, year) if db else 0.0
+        room = min(registry.total, self._settings.caps.total) - elsewhere
+        silent = reservation.silent_metrics(registry, room, year)
+        self._silent = (registry, year, silent)
+        if silent:
+            names = ", ".join(sorted(silent))
+            _LOG.warning("the budget of %s has no room for %s: nothing is sent", year, names)
+        return silent
 
     def _record(self, metric: Metric, value: object) -> Outcome:
         now = self._settings.clock()
@@ -267,27 +286,30 @@ class Client:
             prepared = prepare(secret, metric, value, epoch=epoch, coins=self._settings.coins)
             with self._store.transaction() as db:
                 if self._identity.is_current():
-                    return self._keep(db, metric, prepared, now)
+                    outcome = self._keep(db, metric, prepared, now)
+                    if not encoder(prepared.params).fits(value):
+                        count(db, "unfit")
+                    return outcome
             self._identity.forget()
             if self._identity.is_erased():  # another process withdrew consent
                 self._consent = False
                 return Outcome.NO_CONSENT
+            self._silent = None  # what another identity reserved counts from now on
+            if (refusal := self._refusal(metric)) is not None:
+                return refusal
 
     def _keep(
         self, db: sqlite3.Connection, metric: Metric, prepared: Prepared, now: float
     ) -> Outcome:
         """Latch, choose, charge and spool, all of it or nothing."""
         day = day_of(now)
-        latched = epoch_memory.latched(db, metric.name, day, self._settings.coins)
-        try:
-            outcome = self._admit(db, metric, latched or prepared, now)
-        except BudgetError:
-            count(db, "over_budget")
-            return Outcome.OVER_BUDGET
-        if outcome and latched is None:
-            epoch_memory.latch(db, metric, prepared, day)
+        memory = scope_memory.answer(db, metric, prepared, day, self._settings.coins)
+        outcome = self._admit(db, metric, memory.last, now)
+        if outcome:
+            reservation.keep(db, metric, day.year)
+            scope_memory.remember(db, metric, memory, day)
         spool.trim(db, self._settings.limits)
-        if outcome and latched is not None and latched.pattern != prepared.pattern:
+        if outcome and memory.last.pattern != prepared.pattern:
             return Outcome.EARLIER_VALUE
         return outcome
 
@@ -295,12 +317,10 @@ class Client:
         self, db: sqlite3.Connection, metric: Metric, prepared: Prepared, now: float
     ) -> Outcome:
         """Charge and spool a report, or let it take part in the choice of its interval."""
-        caps = self._settings.caps
         if metric.interval == "none":
-            spool.add(db, prepared.report, ledger.charge(db, prepared, caps))
+            spool.add(db, prepared.report, ledger.charge(db, prepared))
             return Outcome.RECORDED
-        reservoir.release(db, now, caps)
-        ledger.price(db, prepared, caps)
+        reservoir.release(db, now)
         ends = interval_end(metric.interval, now)
         is_held = reservoir.offer(db, prepared, ends, now=now, coins=self._settings.coins)
         return Outcome.HELD if is_held else Outcome.INTERVAL_OVER

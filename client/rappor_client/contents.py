@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rappor.protocol.wire import Report
-from rappor_client import epoch_memory, ledger, reservoir, spool
+from rappor_client import ledger, reservoir, scope_memory, spool
 from rappor_client.ledger import NOTHING_SPENT, Pattern, Spent
 from rappor_client.reservoir import Held
 from rappor_client.secret_file import SecretFile
@@ -60,7 +60,7 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
                     waiting=tuple(spool.waiting_reports(db)),
                     pending=spool.pending(db),
                     held=tuple(reservoir.held(db)),
-                    latched=epoch_memory.latched_epochs(db),
+                    latched=scope_memory.latched_epochs(db),
                     patterns=tuple(ledger.patterns(db)),
                     spent=ledger.spent(db),
                     sent=tuple(spool.log(db)),

@@ -1,7 +1,6 @@
 """What the device raises beyond the errors of `rappor`.
 
 RapporError
-|-- BudgetError     the device has spent what it may
 |-- IdentityError   the secret is truncated, foreign or unreadable
 `-- UploadError     the collector was not reached; .status, .retryable
 """
@@ -9,10 +8,6 @@ RapporError
 from __future__ import annotations
 
 from rappor.errors import RapporError
-
-
-class BudgetError(RapporError):
-    """A report would take the device's loss past a cap."""
 
 
 class IdentityError(RapporError):

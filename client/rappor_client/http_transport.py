@@ -1,4 +1,4 @@
-"""The default transport: HTTPS by the standard library, over one connection that is kept open.
+"""The default transport: HTTPS by the standard library, each exchange over a connection of its own.
 
 It uses the proxies that the system names, and its requests tell no more than the library's name
 and version. Importing it takes longer than all the rest of the client, so it is imported only
@@ -31,7 +31,7 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class HttpTransport:
-    """Sends uploads over HTTPS: one connection, kept open, through the system's proxies."""
+    """Sends uploads over HTTPS, each over a connection of its own, through the system's proxies."""
 
     def __init__(self, url: str, *, key: str | None = None) -> None:
         """Keep the collector's address, and the key for sending if the collector wants one.
@@ -68,56 +68,29 @@ class HttpTransport:
         return self._ask("GET", _REGISTRY, None, {"Accept": "application/toml"}, timeout)
 
     def close(self) -> None:
-        """Close the connection; the next request opens a new one."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        """Do nothing: every exchange has a connection of its own."""
 
     def _ask(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float
     ) -> Answer:
-        headers = headers | {"User-Agent": _user_agent()}
+        """Make one exchange on a connection that no other one shares: it would link them."""
+        headers = headers | {"User-Agent": _user_agent(), "Connection": "close"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
-        path = self._parts.path.rstrip("/") + path
-        is_reused = self._connected(timeout).sock is not None
+        connection = _connect(self._parts, timeout)
         try:
-            return self._exchange(method, path, body, headers, timeout)
+            connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
+            response = connection.getresponse()
+            data = response.read(_MAX_ANSWER_BYTES)
         except (OSError, http.client.HTTPException) as error:
-            self.close()
-            if not is_reused:
-                raise UploadError(_reason(error)) from None
-        try:  # a connection that was kept open may have been closed at the other end meanwhile
-            return self._exchange(method, path, body, headers, timeout)
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
             raise UploadError(_reason(error)) from None
-
-    def _exchange(
-        self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float
-    ) -> Answer:
-        connection = self._connected(timeout)
-        connection.request(method, path, body, headers)
-        response = connection.getresponse()
-        data = response.read(_MAX_ANSWER_BYTES)
-        if response.will_close or not response.isclosed():
-            self.close()
+        finally:
+            connection.close()
         return Answer(
             status=response.status,
             body=data,
             retry_after=_seconds(response.headers.get("Retry-After")),
         )
-
-    def _connected(self, timeout: float) -> http.client.HTTPConnection:
-        """Return the open connection, or a new one; never one of a parent process."""
-        if self._owner != os.getpid():
-            self._connection, self._owner = None, os.getpid()
-        if self._connection is None:
-            self._connection = _connect(self._parts, timeout)
-        self._connection.timeout = timeout
-        if self._connection.sock is not None:
-            self._connection.sock.settimeout(timeout)
-        return self._connection
 
 
 def _connect(parts: SplitResult, timeout: float) -> http.client.HTTPConnection:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from rappor.protocol.randomizer import expand
-from rappor_client import ledger
+from rappor_client import ledger, reservation
 from rappor_client.errors import IdentityError
 from rappor_client.secret_file import SecretFile, Stamp
 from rappor_client.settings import Policy
@@ -70,12 +70,13 @@ class Identity:
             return read_state(db, _MARK) is not None
 
     def erase(self) -> None:
-        """Erase secret, spool, ledger and log; one number stays, the nats already spent."""
+        """Erase secret, spool, ledger and log; the nats spent, and reserved by year, stay."""
         with self._store.transaction(durable=True) as db:
-            nats = ledger.total(db)
+            nats, reserved = ledger.total(db), reservation.by_year(db)
             for table in TABLES:
                 db.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
             ledger.carry(db, nats)
+            reservation.end_identity(db, reserved)
             self._file.erase()
         self.forget()
         self._store.shred()
@@ -107,7 +108,8 @@ class Identity:
     def _replace(self, db: sqlite3.Connection) -> bytes:
         """Become a new device: what was spent stays spent, open epochs and intervals end."""
         count(db, "identity_resets")
-        db.execute("DELETE FROM latch")
+        db.execute("DELETE FROM scope")
+        reservation.end_identity(db, reservation.by_year(db))
         db.execute("DELETE FROM held")
         return self._create(db)
 

@@ -17,23 +17,21 @@ from typing import Final
 
 from rappor.privacy.notice import at_most
 from rappor.protocol.loss import belief_bound, epsilon_reports
-from rappor_client.errors import BudgetError
+from rappor_client import reservation
 from rappor_client.prepared import Prepared
-from rappor_client.settings import Caps
 from rappor_client.state import keep_params, kept_params, read_state, write_state
 
 _CARRIED: Final = "carried_nats"
 _EVEN_ODDS: Final = 0.5
 
-WITHOUT_EPOCHS: Final = (
+ONE_PATTERN: Final = (
+    "Your device keeps reporting the first value that it had, whatever happens later. This bounds "
+    "everything that your reports reveal about your values, if the number and the times of the "
+    "reports do not depend on them."
+)
+SEVERAL_PATTERNS: Final = (
     "This bounds what your reports reveal about WHICH values you had. It does not hide WHEN a "
     "value changed or came back: over many reports, that can show."
-)
-BY_EPOCH: Final = (
-    "In each epoch, your device keeps reporting the first value it saw, whatever happens later. "
-    "This bounds everything that your reports reveal about your values, if the number and the "
-    "times of the reports do not depend on them. Your device stays in one cohort, which can link "
-    "its epochs."
 )
 
 
@@ -49,11 +47,15 @@ class MetricSpent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What a device has spent: nats in all, by metric, and before consent was last withdrawn."""
+    """What a device has spent: nats in all, by metric, and before consent was last withdrawn.
+
+    `reserved` are the nats that metrics with reports have reserved, by calendar year.
+    """
 
     nats: float
     carried: float
     metrics: Mapping[str, MetricSpent]
+    reserved: Mapping[int, float]
 
     def belief(self, prior: float = _EVEN_ODDS) -> tuple[float, float]:
         """Return the lowest and the highest belief that all reports can make of a prior belief."""
@@ -73,12 +75,14 @@ class Spent:
                 f"  {name}: epsilon = {spent.nats:.2f}, {reports} of {patterns}.",
                 f"    {spent.promise}",
             ]
+        for year, nats in self.reserved.items():
+            paragraphs.append(f"  Reserved for {year}: epsilon = {nats:.2f} at most.")
         if self.carried:
             paragraphs.append(f"  Before consent was withdrawn: epsilon = {self.carried:.2f}.")
         return "\n".join(map(_wrapped, paragraphs))
 
 
-NOTHING_SPENT: Final = Spent(nats=0.0, carried=0.0, metrics={})
+NOTHING_SPENT: Final = Spent(nats=0.0, carried=0.0, metrics={}, reserved={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +107,10 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
-def charge(db: sqlite3.Connection, prepared: Prepared, caps: Caps) -> float:
-    """Charge a report and return the nats it adds; BudgetError if they would pass a cap."""
-    loss, added = price(db, prepared, caps)
+def charge(db: sqlite3.Connection, prepared: Prepared) -> float:
+    """Charge a report and return the nats that it adds."""
+    before, loss = _losses(db, prepared)
+    added = loss - before if before < math.inf else 0.0
     keep_params(db, prepared.report.params, prepared.params)
     db.execute(
         "INSERT INTO pattern VALUES (?, ?, ?, 1, ?) ON CONFLICT (key) DO UPDATE "
@@ -118,25 +123,6 @@ def charge(db: sqlite3.Connection, prepared: Prepared, caps: Caps) -> float:
         (prepared.pattern, prepared.report.params),
     )
     return added
-
-
-def price(db: sqlite3.Connection, prepared: Prepared, caps: Caps) -> tuple[float, float]:
-    """Return the pattern's loss after one more report and what that adds, in nats.
-
-    Raises BudgetError if it would pass a cap.
-    """
-    before, loss, is_new = _losses(db, prepared)
-    added = loss - before if before < math.inf else 0.0
-    name = prepared.report.metric
-    query = "SELECT COUNT(*), TOTAL(nats) FROM pattern WHERE metric = ?"
-    n_patterns, nats = db.execute(query, (name,)).fetchone()
-    if n_patterns + is_new > caps.patterns:
-        raise BudgetError(f"metric {name!r} must have at most {caps.patterns:g} distinct patterns")
-    if nats + added > caps.epsilon_inf:
-        raise BudgetError(f"metric {name!r} must spend at most {caps.epsilon_inf:g} nats")
-    if total(db) + added > caps.total:
-        raise BudgetError(f"the device must spend at most {caps.total:g} nats in total")
-    return loss, added
 
 
 def total(db: sqlite3.Connection) -> float:
@@ -158,19 +144,21 @@ def carry(db: sqlite3.Connection, nats: float) -> None:
 def spent(db: sqlite3.Connection) -> Spent:
     """Return what was spent, metric by metric."""
     query = (
-        "SELECT metric, TOTAL(nats), COUNT(*), SUM(reports), MIN(epoch) FROM pattern "
-        "GROUP BY metric ORDER BY metric"
+        "SELECT metric, TOTAL(nats), COUNT(*), SUM(reports), COUNT(*) > COUNT(DISTINCT epoch) "
+        "FROM pattern GROUP BY metric ORDER BY metric"
     )
     metrics = {
         name: MetricSpent(
             nats=nats,
             patterns=n_patterns,
             reports=n_reports,
-            promise=BY_EPOCH if least_epoch else WITHOUT_EPOCHS,
+            promise=SEVERAL_PATTERNS if several else ONE_PATTERN,
         )
-        for name, nats, n_patterns, n_reports, least_epoch in db.execute(query)
+        for name, nats, n_patterns, n_reports, several in db.execute(query)
     }
-    return Spent(nats=total(db), carried=carried(db), metrics=metrics)
+    return Spent(
+        nats=total(db), carried=carried(db), metrics=metrics, reserved=reservation.by_year(db)
+    )
 
 
 def patterns(db: sqlite3.Connection) -> list[Pattern]:
@@ -182,11 +170,11 @@ def patterns(db: sqlite3.Connection) -> list[Pattern]:
     ]
 
 
-def _losses(db: sqlite3.Connection, prepared: Prepared) -> tuple[float, float, bool]:
-    """Return a pattern's loss before and after one more report, and whether it is new."""
+def _losses(db: sqlite3.Connection, prepared: Prepared) -> tuple[float, float]:
+    """Return a pattern's loss before and after one more report."""
     query = "SELECT params, reports FROM charge WHERE pattern = ?"
     rows = db.execute(query, (prepared.pattern,)).fetchall()
     reports = {kept_params(db, fingerprint): n for fingerprint, n in rows}
     before = epsilon_reports(reports) if reports else 0.0
     reports[prepared.params] = reports.get(prepared.params, 0) + 1
-    return before, epsilon_reports(reports), not rows
+    return before, epsilon_reports(reports)

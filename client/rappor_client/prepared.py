@@ -12,7 +12,7 @@ from rappor.protocol.randomizer import Coins, expand, instantaneous_response, sc
 from rappor.protocol.wire import Report
 from rappor.registry.metric import Metric
 
-_PATTERN_BYTES: Final = 16  # two patterns share a name with probability 2^-128
+PATTERN_BYTES: Final = 16  # two patterns share a name with probability 2^-128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +34,11 @@ class Prepared:
 def prepare(secret: bytes, metric: Metric, value: object, *, epoch: str, coins: Coins) -> Prepared:
     """Prepare a report of a value; ReportError if the value is not of the metric's kind."""
     encoded = encode_value(secret, metric, value, epoch=epoch, coins=coins)
-    head = b"rappor-client/1/pattern\0" + scope(metric.name, epoch, metric.params) + b"\0"
+    head = b"rappor-client/1/pattern\0" + scope(metric.name, epoch, encoded.params) + b"\0"
     return Prepared(
-        params=metric.params,
+        params=encoded.params,
         epoch=epoch,
-        pattern=expand(secret, head + encoded.bits, _PATTERN_BYTES),
+        pattern=expand(secret, head + encoded.bits, PATTERN_BYTES),
         permanent=encoded.permanent,
         report=encoded.report,
     )

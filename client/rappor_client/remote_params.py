@@ -70,9 +70,9 @@ class Offers:
     def _follow(self, text: str, cap: OfferCap) -> bool:
         try:
             offered = Registry.loads(text, path="the collector's registry")
-        except RapporError:
+            self.registry = within(self._settings.registry, offered, cap)
+        except RapporError:  # no registry, or one that passes the shipped total
             return False
-        self.registry = within(self._settings.registry, offered, cap)
         return True
 
 

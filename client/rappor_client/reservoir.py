@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from rappor.protocol.params import ONE
 from rappor.protocol.randomizer import Coins
 from rappor.protocol.wire import Report
-from rappor_client.errors import BudgetError
 from rappor_client.ledger import charge
 from rappor_client.prepared import Prepared
-from rappor_client.settings import Caps
 from rappor_client.spool import add
-from rappor_client.state import count, keep_params, kept_params
+from rappor_client.state import keep_params, kept_params
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +50,7 @@ def offer(
     return True
 
 
-def release(db: sqlite3.Connection, now: float, caps: Caps) -> None:
+def release(db: sqlite3.Connection, now: float) -> None:
     """Charge and spool the held reports of intervals that have ended."""
     query = (
         "SELECT metric, epoch, params, cohort, bits, pattern FROM held "
@@ -64,10 +62,7 @@ def release(db: sqlite3.Connection, now: float, caps: Caps) -> None:
         prepared = Prepared(
             params=params, epoch=epoch, pattern=pattern, permanent=b"", report=report
         )
-        try:
-            add(db, report, charge(db, prepared, caps))
-        except BudgetError:
-            count(db, "over_budget")
+        add(db, report, charge(db, prepared))
         forget(db, name)
 
 

@@ -19,20 +19,13 @@ Policy = Literal["error", "reset", "disable"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """The most that a device may spend; `math.inf` lifts a cap.
+    """The host's own limit: it may lower the registry's total, in nats a calendar year."""
 
-    Each metric may have `patterns` distinct permanent responses and spend `epsilon_inf` nats by
-    any number of reports. The device may spend `total` nats over all metrics and all identities.
-    """
-
-    patterns: float = 8
-    epsilon_inf: float = 16.0
-    total: float = 64.0
+    total: float = math.inf
 
     def __post_init__(self) -> None:
         """Refuse what bounds nothing."""
-        for name in ("patterns", "epsilon_inf", "total"):
-            _check_cap(name, getattr(self, name))
+        _check_cap("total", self.total)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

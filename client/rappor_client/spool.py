@@ -209,25 +209,22 @@ def trim_log(db: sqlite3.Connection, limits: SpoolLimits) -> None:
 
 
 def _build(db: sqlite3.Connection) -> bool:
-    """Move the oldest report of each metric into a new upload; False if none waits."""
-    query = (
-        "SELECT seq, metric, params, cohort, bits, nats FROM report "
-        "WHERE seq IN (SELECT MIN(seq) FROM report GROUP BY metric) ORDER BY metric"
-    )
-    rows = db.execute(query).fetchall()
-    if not rows:
+    """Move the oldest report into an upload of its own; False if none waits.
+
+    An upload links what is in it, so it never holds two reports.
+    """
+    query = "SELECT seq, metric, params, cohort, bits, nats FROM report ORDER BY seq LIMIT 1"
+    row = db.execute(query).fetchone()
+    if row is None:
         return False
-    reports = tuple(_report(*row[1:5]) for row in rows)
-    upload = Upload(id=Upload.new_id(), reports=reports)
-    notes = [
-        {"metric": metric, "params": params, "cohort": cohort, "bits": bits.hex(), "nats": nats}
-        for _, metric, params, cohort, bits, nats in rows
-    ]
+    seq, metric, params, cohort, bits, nats = row
+    upload = Upload(id=Upload.new_id(), reports=(_report(metric, params, cohort, bits),))
+    note = {"metric": metric, "params": params, "cohort": cohort, "bits": bits.hex(), "nats": nats}
     db.execute(
         "INSERT INTO upload (id, body, reports) VALUES (?, ?, ?)",
-        (upload.id, upload.to_json(), json.dumps(notes)),
+        (upload.id, upload.to_json(), json.dumps([note])),
     )
-    db.executemany("DELETE FROM report WHERE seq = ?", [(row[0],) for row in rows])
+    db.execute("DELETE FROM report WHERE seq = ?", (seq,))
     return True
 
 

@@ -38,9 +38,14 @@ CREATE TABLE charge (
     pattern BLOB NOT NULL, params TEXT NOT NULL, reports INTEGER NOT NULL,
     PRIMARY KEY (pattern, params)
 ) WITHOUT ROWID;
-CREATE TABLE latch (
+CREATE TABLE scope (
     metric TEXT PRIMARY KEY, epoch TEXT NOT NULL, last_day TEXT NOT NULL, params TEXT NOT NULL,
-    cohort INTEGER NOT NULL, permanent BLOB NOT NULL, pattern BLOB NOT NULL
+    cohort INTEGER NOT NULL, permanent BLOB NOT NULL, admitted BLOB NOT NULL, last BLOB NOT NULL,
+    closed INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE reserved (
+    year INTEGER NOT NULL, metric TEXT NOT NULL, scopes TEXT NOT NULL, nats REAL NOT NULL,
+    PRIMARY KEY (year, metric, scopes)
 ) WITHOUT ROWID;
 CREATE TABLE held (
     metric TEXT PRIMARY KEY, ends REAL NOT NULL, events INTEGER NOT NULL, epoch TEXT,
@@ -63,7 +68,8 @@ TABLES: Final = (
     "params",
     "pattern",
     "charge",
-    "latch",
+    "scope",
+    "reserved",
     "held",
     "report",
     "upload",

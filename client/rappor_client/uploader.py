@@ -78,7 +78,7 @@ class Uploader:
         """Return the upload to send now, claimed on the disk, or the step that says why none is."""
         now = self._clock()
         with self._store.transaction(durable=True) as db:
-            reservoir.release(db, now, self._settings.caps)
+            reservoir.release(db, now)
             spool.trim(db, self._settings.limits)
             spool.trim_log(db, self._settings.limits)
             while upload := spool.next_upload(db):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
 from rappor.auditing.check import Check
+from rappor.auditing.distinct import secrets_check, values_needed
 from rappor.auditing.evidence import Evidence, Stage
-from rappor.auditing.interview import Interview
+from rappor.auditing.fresh import fresh_checks, shows_top_bits
+from rappor.auditing.interview import STAYED, Interview
 from rappor.auditing.lower_bound import LEVEL, loss_bound, reachable
-from rappor.auditing.pairs import Truth, choose_pairs
+from rappor.auditing.pairs import Truth, choose_pairs, random_values, spellings
 from rappor.auditing.probabilities import probability_checks, restart_check
 from rappor.auditing.randomness import coin_checks, permanent_source
 from rappor.auditing.scope import not_examined
@@ -29,6 +32,12 @@ from rappor.simulation.keystream import Keystream
 
 _RETURNING: Final = 2000
 """Devices that are asked again: the first reveal redrawn noise, 1,000 reveal shared noise."""
+
+_STAYING: Final = 256
+"""Devices that are asked 64 times; 16 reveal redrawn noise that is seen, 100 what reports show."""
+
+_OTHER_VALUES: Final = 16
+"""Random values, of random lengths, that are asked about beside the pairs."""
 
 _RETURNING_SLOWLY: Final = 16
 """Devices that are asked again if each needs a process, of a tenth of a second or more."""
@@ -79,32 +88,40 @@ def audit(
     *,
     trials: int = 100_000,
     n_reports: int = 2,
+    values: Sequence[str] = (),
     level: float = LEVEL,
     seed: int | None = None,
     progress: Progress = no_progress,
 ) -> Audit:
     """Compare how a subject responds with what the metric's parameters claim.
 
-    `trials` are devices, each asked for `n_reports` reports if that is cheap; `seed` repeats
-    the auditor's requests (not the subject's responses).
+    `trials` are devices, each asked for `n_reports` reports if that is cheap. `values`, as
+    texts, are asked about beside those that the audit chooses. `seed` repeats the auditor's
+    requests (not the subject's responses).
 
     Raises ParamsError for trials or reports outside their range and for parameters under which
-    one report reveals the value, ReportError for answers that are no reports.
+    one report reveals the value, ReportError for answers that are no reports and values that
+    are none.
     """
     trials = read_count("trials", trials, _LEAST_TRIALS, _MOST_TRIALS)
     n_reports = read_count("n_reports", n_reports, 1, _MOST_REPORTS)
     params = replace(metric.params, insecure=False)  # without a claim there is nothing to audit
     rng = Keystream(seed)
-    truth = Truth(params, choose_pairs(params))
-    interview = Interview(subject, params, metric.name, truth, rng)
+    truth = Truth(params, chain.from_iterable(choose_pairs(params)))
+    others = Truth(params, [*values, *random_values(params, _OTHER_VALUES, rng.generator())])
+    others.check()
+    interview = Interview(subject, params, metric.name, truth, others, rng)
     interview.ask_trials(trials, n_reports=n_reports, progress=progress)
+    if others.values:
+        interview.ask_others(trials // 8, progress=progress)
     if subject.remembers:
-        devices = min(trials, _RETURNING) if subject.quick else _RETURNING_SLOWLY
-        interview.ask_returning(devices, progress=progress)
+        _ask_known(interview, subject, params, trials, progress)
     secret = rng.coins(SECRET_BYTES // 4).tobytes() if subject.remembers else b""
     checks = (
         *_loss_checks(interview.evidence, params, n_reports, level),
         *probability_checks(interview.evidence, params),
+        _secrets_check(interview, truth, params, trials, progress),
+        *_fresh_checks(interview, subject, params, trials, progress),
         restart_check(subject, params, Request(secret, metric.name, truth.values[0])),
     )
     return Audit(
@@ -114,9 +131,50 @@ def audit(
         level=level,
         checks=checks,
         not_examined=not_examined(
-            params, n_values=len(truth.values), n_reports=_reports_of_one(subject, n_reports)
+            params,
+            checks,
+            trials=trials,
+            n_values=len(truth.values) + len(others.values),
+            n_reports=max(STAYED, n_reports) if subject.remembers else 1,
         ),
     )
+
+
+def _ask_known(
+    interview: Interview, subject: Subject, params: Params, trials: int, progress: Progress
+) -> None:
+    """Ask devices that are known again by their secrets."""
+    devices = min(trials, _RETURNING) if subject.quick else _RETURNING_SLOWLY
+    interview.ask_returning(devices, progress=progress)
+    devices = min(trials // 32, _STAYING) if subject.quick else _RETURNING_SLOWLY
+    interview.ask_staying(devices, progress=progress)
+    spelled = Truth(params, chain.from_iterable(spellings(params)))
+    if spelled.values:
+        interview.ask_spellings(devices, spelled, progress=progress)
+
+
+def _secrets_check(
+    interview: Interview, truth: Truth, params: Params, trials: int, progress: Progress
+) -> Check:
+    """Compare devices, if their permanent responses have been seen."""
+    if not interview.evidence.permanents.n.any():
+        return secrets_check([], truth, params)
+    devices = max(500, min(trials // 8, 20_000))
+    n_values = values_needed(params, devices)
+    return secrets_check(
+        interview.ask_strangers(devices, n_values, progress=progress), truth, params
+    )
+
+
+def _fresh_checks(
+    interview: Interview, subject: Subject, params: Params, trials: int, progress: Progress
+) -> list[Check]:
+    """Test the coins of one device's reports, if the permanent response behind them is known."""
+    known = interview.evidence.permanents.n.any() and subject.remembers
+    if not known and params.f > 0:
+        return fresh_checks(None, None, params)
+    n_reports = trials // 2 if shows_top_bits(params) else max(500, trials // 16)
+    return fresh_checks(*interview.ask_one(n_reports, progress=progress), params)
 
 
 def audit_coins(params: Params, coins: Coins, *, seed: int | None = None) -> list[Check]:
@@ -152,13 +210,6 @@ def audit_timing(
         )
         for number, pair in enumerate(choose_pairs(metric.params)[:_TIMED_PAIRS], start=1)
     ]
-
-
-def _reports_of_one(subject: Subject, n_reports: int) -> int:
-    """Return how many reports of one device an audit has seen at most."""
-    if not subject.remembers:
-        return 1
-    return max(2, n_reports) if subject.quick else 2
 
 
 def _loss_checks(evidence: Evidence, params: Params, n: int, level: float) -> Iterable[Check]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,28 @@ Integers = NDArray[np.int64]
 Stage = Literal["report", "reports", "permanent"]
 """What an observer sees of a device: one report, several, or the permanent response itself."""
 
+Occasion = Literal["when asked again", "after 64 reports", "after a restart", "in another spelling"]
+"""When a device is asked about a value for the second time."""
+
 Keys = tuple[Integers, Integers]
 """(trials,) twice, from `game_keys`: where naming a value is right, and where it is wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """Responses of n devices to one request each; `permanents` only if all can be seen.
+
+    `cohorts` is (n,) int64, `reports` and `permanents` are (n, k) bool.
+    """
+
+    cohorts: Integers
+    reports: Bits
+    permanents: Bits | None
+
+    def stages(self) -> dict[Stage, Bits]:
+        """Return the bits of every stage that can be seen."""
+        seen: dict[Stage, Bits] = {"report": self.reports}
+        return seen if self.permanents is None else seen | {"permanent": self.permanents}
 
 
 class Ones:
@@ -49,11 +70,66 @@ class Matches:
             self.n[truth] += alike.sum()
             self.both[truth] += (both & alike).sum()
 
-    def add_neighbours(self, bits: Bits, truth: Bits) -> None:
-        """Compare bits 0 and 1, 2 and 3, ... of each response: pairs without a common bit."""
-        even = bits.shape[1] // 2 * 2
-        first, second = slice(0, even, 2), slice(1, even, 2)
-        self.add(bits[:, first], bits[:, second], (truth[:, first], truth[:, second]))
+
+class Pairs:
+    """How often two bits of one response are both one, for every two bits and their truths."""
+
+    def __init__(self, k: int) -> None:
+        """Start with no response."""
+        self._k, self._n = k, 0
+        self._both = np.zeros((2 * k, 2 * k), dtype=np.int32)
+        self._set = np.zeros((k, k), dtype=np.int32)
+
+    def add(self, bits: Bits, truth: Bits) -> None:
+        """Add the (n, k) bits of responses and the true bits behind them, n below 2^24."""
+        ones = np.hstack([bits & ~truth, bits & truth]).astype(np.float32)
+        truths = truth.astype(np.float32)
+        self._n += len(bits)
+        self._both += (ones.T @ ones).astype(np.int32)  # float32 counts exactly up to 2^24
+        self._set += (truths.T @ truths).astype(np.int32)
+
+    def counts(self, truths: tuple[int, int]) -> tuple[Integers, Integers]:
+        """Return (k, k) twice: in how many responses the two bits were both one, and of how many.
+
+        Rows are the first bit of a pair, whose true bit is `truths[0]`, columns the second.
+        """
+        a, b = truths
+        k, both_set = self._k, self._set.astype(np.int64)
+        own = np.diag(both_set)
+        first = own[:, None] if a else self._n - own[:, None]
+        both = self._both[a * k : (a + 1) * k, b * k : (b + 1) * k].astype(np.int64)
+        set_first = both_set if a else own[None, :] - both_set  # the second set, the first as a
+        return both, set_first if b else first - set_first
+
+
+class Copies:
+    """How often a response equals a pattern: the true bits, or the permanent response behind it.
+
+    (groups, k + 1) int64: by group of devices and by how many bits of the pattern are set.
+    """
+
+    def __init__(self, groups: int, k: int) -> None:
+        """Start with no response."""
+        self.n = np.zeros((groups, k + 1), dtype=np.int64)
+        self.equal = np.zeros((groups, k + 1), dtype=np.int64)
+
+    def add(self, bits: Bits, pattern: Bits, groups: Integers) -> None:
+        """Add (n, k) bits of responses, the patterns and the (n,) groups of the devices."""
+        set_bits = pattern.sum(axis=1)
+        equal = (bits == pattern).all(axis=1)
+        np.add.at(self.n, (groups, set_bits), 1)
+        np.add.at(self.equal, (groups[equal], set_bits[equal]), 1)
+
+
+class Repeats:
+    """What devices respond about a value for the second time."""
+
+    def __init__(self) -> None:
+        """Start with no device."""
+        self.matches = Matches()
+        """The same bit in two reports of one device and value."""
+        self.returned = self.changed = 0
+        """Devices whose permanent response was seen twice, and those in which it changed."""
 
 
 class Unrelated(NamedTuple):
@@ -69,22 +145,24 @@ class Unrelated(NamedTuple):
 class Evidence:
     """All tallies of one audit."""
 
-    def __init__(self, params: Params) -> None:
-        """Start with no response."""
+    def __init__(self, params: Params, n_values: int) -> None:
+        """Start with no response; `n_values` values will be asked about."""
         self.trials = 0
         self._keys: dict[Stage, list[Keys]] = {}
         self.cohorts = np.zeros((2, params.m), dtype=np.int64)
         """Devices by side of their pair and cohort."""
         self.reports = Ones(params.k)
         self.permanents = Ones(params.k)
-        self.within_reports, self.within_permanents = Matches(), Matches()
+        self.within_reports, self.within_permanents = Pairs(params.k), Pairs(params.k)
         """Different bits of one response."""
-        self.again = Matches()
-        """The same bit in two reports of one device and value."""
+        self.true_reports = Copies(n_values, params.k)
+        self.true_permanents = Copies(n_values, params.k)
+        """Responses that are the true bits, by value."""
+        self.bare_reports = Copies(1, params.k)
+        """Reports that are the permanent response."""
+        self.repeats = {occasion: Repeats() for occasion in get_args(Occasion)}
         self.moved = 0
         """Devices whose cohort changed."""
-        self.returned = self.redrawn = 0
-        """Devices whose permanent response was seen twice, and those in which it changed."""
         self.other_value: dict[Stage, Unrelated] = {}
         self.other_metric: dict[Stage, Unrelated] = {}
 

@@ -6,6 +6,12 @@ of all ones lift the de-biased counts of every bit at once. They have more ones 
 device sends, and the decoder, which knows that all shares sum to one, assigns what lifts all bits
 alike to no string. Forged reports whose other bits are one with probability p* look like honest
 ones, and move the decoder as the formula says.
+
+The background takes what lifts or lowers all bits alike. So a forged report of which a share w of
+the other bits is one lifts a string by (1 - p*) / (q* - p*) less (w - p*) / (q* - p*), that is by
+(1 - w) / (q* - p*) reports, and one without the string's bits takes w / (q* - p*) from it. With
+w = p* they look honest. The collector's check of popcounts admits others too: fewer ones lift more,
+and leave room for the bits of many strings; more ones take more.
 """
 
 from __future__ import annotations
@@ -40,6 +46,10 @@ FORGERIES: Final[tuple[Forgery, ...]] = ("all ones", "matched")
 SHARES: Final = (0.0001, 0.001, 0.01)
 """Forged reports as shares of all: below, near and above what is detected in a million reports
 under `balanced`, .14 %."""
+
+STRINGS_AT_ONCE: Final = (1, 20, 40)
+"""Strings that one forged report sets: one, and many, of which the check admits about 50 under
+`balanced`."""
 
 TARGET: Final = "target.com"
 """A string that no device holds."""
@@ -78,23 +88,98 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Poisoning:
-    """What forged reports of one string do to a collection of `n_reports`.
+class Lifted:
+    """What forged reports do that set the bits of several strings at once and pass the check.
 
-    `shift` is how many reports a forged report counts as, and `detectable_share` the share of
-    forged reports with which the string is detected about half the time among `n_candidates`.
+    A forged report lifts each of the `n_strings` by `formula` reports on average, by `decoded` if
+    simulated, with its standard error over the runs; it has `ones` ones. `share` of all reports
+    are forged, `detected` of the strings are then detected, and `warned` is the share of runs in
+    which the table warns of a bad fit.
+    """
+
+    n_strings: int
+    share: float
+    ones: float
+    formula: float
+    decoded: float
+    std_error: float
+    detected: float
+    warned: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poisoning:
+    """What forged reports do to a collection of `n_reports`.
+
+    `shift` is how many reports a forged report counts as that looks honest, `suppression` how many
+    it takes from a string; `most_shift` and `most_suppression` are the most that the collector's
+    check admits. A forged report can set all bits of `most_strings` strings, of any number if None.
+    `detectable_share` is the share of forged reports with which a string is detected about half
+    the time among `n_candidates`.
     """
 
     n_reports: int
     n_candidates: int
     shift: float
+    most_shift: float
+    suppression: float
+    most_suppression: float
+    most_strings: int | None
     detectable_share: float
     moved: tuple[Moved, ...]
+    lifted: tuple[Lifted, ...]
 
 
 def shift(params: Params) -> float:
     """Return how many reports one forged report counts as, for each string whose bits it sets."""
     return (1 - params.p_star) / (params.q_star - params.p_star)
+
+
+def suppression(params: Params) -> float:
+    """Return how many reports one forged report takes from a string whose bits it leaves 0.
+
+    It counts as -p* / (q* - p*) reports of each bit that is 0.
+    """
+    return params.p_star / (params.q_star - params.p_star)
+
+
+def most_suppression(params: Params) -> float:
+    """Return the most that a report takes from a string if it has the most ones that pass.
+
+    The background takes the other bits' mean w, so the contrast is w / (q* - p*) reports.
+    """
+    own = params.k * params.density
+    w = min(popcount_range(params)[1] / (params.k - own), 1.0)
+    return w / (params.q_star - params.p_star)
+
+
+def most_shift(params: Params, n_strings: int = 1) -> float:
+    """Return the most that a report lifts each of n strings by, on average over strings.
+
+    Its ones are the strings' bits, and as few others as the check admits, a share w of them. Then
+    n = 1 gives (1 - w) / (q* - p*). Of several strings the bits collide: a row that r of them set
+    shows the lift L of one. With d the density of a string's bits, r is binomial (n, d), and least
+    squares gives each string Cov(1[r > 0], r) / Var(r) = n d (1 - d)^n / (n d (1 - d)) of L.
+    """
+    k, d = params.k, params.density
+    own = _expected_ones(params, n_strings)
+    w = max(popcount_range(params)[0] - own, 0.0) / (k - own)
+    return (1 - w) / (params.q_star - params.p_star) * (1 - d) ** (n_strings - 1)
+
+
+def most_strings(params: Params) -> int | None:
+    """Return how many strings' bits a report can set and pass the check; None for any number.
+
+    n strings set k (1 - (1 - d)^n) bits on average over cohorts, d the density of one.
+    """
+    most = popcount_range(params)[1]
+    if most >= params.k:
+        return None
+    return int(math.log(1 - most / params.k) / math.log(1 - params.density))
+
+
+def _expected_ones(params: Params, n_strings: int) -> float:
+    return params.k * (1 - (1 - params.density) ** n_strings)
 
 
 def detectable_share(
@@ -125,6 +210,8 @@ def forge(
 ) -> Poisoning:
     """Forge a part of all reports, and decode with and without the collector's check.
 
+    Then forge the largest share for several strings at once, as many as pass the check.
+
     The honest devices hold 100 strings. The target is held by nobody and is a candidate beside
     them. What has moved is the difference between the target's estimate and that from the honest
     reports alone.
@@ -150,8 +237,13 @@ def forge(
         n_reports=n_reports,
         n_candidates=n_candidates,
         shift=shift(params),
+        most_shift=most_shift(params),
+        suppression=suppression(params),
+        most_suppression=most_suppression(params),
+        most_strings=most_strings(params),
         detectable_share=detectable_share(params, n_reports, n_candidates=n_candidates),
         moved=tuple(moved),
+        lifted=_lift_many(params, n_reports, max(shares), runs, rng, progress),
     )
 
 
@@ -217,14 +309,14 @@ def _from_bits(counts: Counts) -> float:
     unbiased = (counts.ones - params.p_star * counts.reports[:, None]) / (
         params.q_star - params.p_star
     )
-    target = _target_bits(params)
+    target = _bits_of(TARGET, params)
     return float(((unbiased * target).sum(axis=1) / target.sum(axis=1)).sum())
 
 
-def _target_bits(params: Params) -> NDArray[np.bool_]:
-    """Return (m, k) bool, the target's bits in each cohort."""
+def _bits_of(value: str, params: Params) -> NDArray[np.bool_]:
+    """Return (m, k) bool, a string's bits in each cohort."""
     encode = encoder(params)
-    return unpack(b"".join(encode.encode(TARGET, j) for j in range(params.m)), params)
+    return unpack(b"".join(encode.encode(value, j) for j in range(params.m)), params)
 
 
 def _forged_counts(
@@ -245,11 +337,10 @@ def _forged_reports(
     params: Params, n: int, forgery: Forgery, rng: Keystream
 ) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
     """Yield blocks of packed forged reports and their cohorts."""
-    target = _target_bits(params)
+    target = _bits_of(TARGET, params)
     for start in range(0, n, _BLOCK):
         size = min(_BLOCK, n - start)
-        pick = rng.coins(size).astype(np.uint64) * np.uint64(params.m)
-        cohorts = (pick >> np.uint64(32)).astype(np.int64)
+        cohorts = _cohorts(params, size, rng)
         if forgery == "all ones":
             bits = np.ones((size, params.k), dtype=np.bool_)
         else:
@@ -272,3 +363,74 @@ def _summary(
         decoded=float(decoded.mean()),
         std_error=float(decoded.std(ddof=1) / math.sqrt(len(decoded))),
     )
+
+
+def _lift_many(
+    params: Params, n_reports: int, share: float, runs: int, rng: Keystream, progress: Progress
+) -> tuple[Lifted, ...]:
+    """Forge for one string and for many at once, as many as the check admits."""
+    admitted = most_strings(params)
+    sizes = [n for n in STRINGS_AT_ONCE if admitted is None or n <= admitted]
+    lifted = list[Lifted]()
+    for size in sizes:
+        outcomes = []
+        for run in range(runs):
+            progress("forging several strings", len(lifted) * runs + run, len(sizes) * runs)
+            outcomes.append(_one_lift(params, n_reports, share, size, rng))
+        ones, decoded, detected, warned = np.array(outcomes).T
+        lifted.append(
+            Lifted(
+                n_strings=size,
+                share=share,
+                ones=float(ones.mean()),
+                formula=most_shift(params, size),
+                decoded=float(decoded.mean()),
+                std_error=float(decoded.std(ddof=1) / math.sqrt(runs)),
+                detected=float(detected.mean()),
+                warned=float(warned.mean()),
+            )
+        )
+    return tuple(lifted)
+
+
+def _one_lift(
+    params: Params, n_reports: int, share: float, n_strings: int, rng: Keystream
+) -> tuple[float, float, float, bool]:
+    """Return the ones of a forged report, its mean lift, the share detected, and the warning."""
+    seed = int(rng.coins(1)[0])
+    # Other strings in each run: how much they collide differs.
+    targets = [f"target{seed:x}-{i}.com" for i in range(n_strings)]
+    n_forged = round(share * n_reports)
+    honest = simulate_counts(_population(), params, n_reports=n_reports - n_forged, seed=seed)
+    forged = _many_at_once(params, n_forged, targets, rng)
+    before = decode(honest, [*_population().values, *targets])
+    after = decode(honest + forged, before.candidates)
+    then, now = ([each.candidates.index(target) for target in targets] for each in (before, after))
+    moved = after.proportion[now] * n_reports - before.proportion[then] * honest.n_reports
+    return (
+        float(forged.ones.sum() / n_forged),
+        float(moved.mean() / n_forged),
+        float(after.detected[now].mean()),
+        bool(after.warnings),
+    )
+
+
+def _many_at_once(params: Params, n: int, targets: Sequence[str], rng: Keystream) -> Counts:
+    """Sum forged reports of the targets' bits, with a number of ones that the check admits."""
+    wanted = np.any([_bits_of(target, params) for target in targets], axis=0)
+    forged = Counts.zero(params)
+    for start in range(0, n, _BLOCK):
+        size = min(_BLOCK, n - start)
+        cohorts = _cohorts(params, size, rng)
+        ones = np.clip(wanted.sum(axis=1), *popcount_range(params))[cohorts]
+        # The wanted bits come first, in random order, then the others.
+        order = np.argsort(rng.coins((size, params.k)) + ~wanted[cohorts] * ONE, axis=1)
+        bits = np.argsort(order, axis=1) < ones[:, None]
+        forged += Counts.from_packed(np.packbits(bits, axis=1, bitorder="little"), cohorts, params)
+    return forged
+
+
+def _cohorts(params: Params, n: int, rng: Keystream) -> NDArray[np.int64]:
+    """Draw n cohorts as devices do."""
+    pick = rng.coins(n).astype(np.uint64) * np.uint64(params.m)
+    return (pick >> np.uint64(32)).astype(np.int64)

@@ -1,18 +1,27 @@
 """Whom an audit asks about what: new devices, and devices that come back.
 
 Trials are new devices, each with a value drawn from the pairs. Returning devices are asked about
-the same value again, about another one and about another metric.
+the same value again, about another one and about another metric. Staying devices are asked many
+times in one run, and once more after a restart. Other values than the pairs' are asked about once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from rappor.auditing.evidence import Bits, Evidence, Integers, Matches, Stage, Unrelated
+from rappor.auditing.evidence import (
+    Answers,
+    Bits,
+    Evidence,
+    Integers,
+    Matches,
+    Occasion,
+    Stage,
+    Unrelated,
+)
 from rappor.auditing.lower_bound import game_keys
 from rappor.auditing.pairs import Truth, unpack
 from rappor.auditing.shipped_encoder import SECOND_METRIC, Response
@@ -26,25 +35,11 @@ from rappor.simulation.keystream import Keystream
 _BLOCK_BITS: Final = 1 << 22
 """Bits of responses that are looked at at a time: a byte each, they take 4 MB in each array."""
 
+STAYED: Final = 64
+"""Reports of a device that stays, in one run."""
+
 _BLOCK: Final = 1 << 14
 """Devices that are asked at a time: the shipped encoder takes a second or two for each block."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
-    """Responses of n devices to one request each; `permanents` only if all can be seen.
-
-    `cohorts` is (n,) int64, `reports` and `permanents` are (n, k) bool.
-    """
-
-    cohorts: Integers
-    reports: Bits
-    permanents: Bits | None
-
-    def stages(self) -> dict[Stage, Bits]:
-        """Return the bits of every stage that can be seen."""
-        seen: dict[Stage, Bits] = {"report": self.reports}
-        return seen if self.permanents is None else seen | {"permanent": self.permanents}
 
 
 class Visit(NamedTuple):
@@ -60,12 +55,21 @@ class Interview:
     """Asks a subject about the values of pairs and keeps the evidence."""
 
     def __init__(
-        self, subject: Subject, params: Params, metric: str, truth: Truth, rng: Keystream
+        self,
+        subject: Subject,
+        params: Params,
+        metric: str,
+        truth: Truth,
+        others: Truth,
+        rng: Keystream,
     ) -> None:
-        """Keep whom to ask, about what, and the auditor's own coins."""
+        """Keep whom to ask, about what, and the auditor's own coins.
+
+        `truth` are the values of pairs, `others` those that are asked about beside them.
+        """
         self._subject, self._params, self._metric = subject, params, metric
-        self._truth, self._rng = truth, rng
-        self.evidence = Evidence(params)
+        self._truth, self._others, self._rng = truth, others, rng
+        self.evidence = Evidence(params, len(truth.values) + len(others.values))
 
     def ask_trials(self, trials: int, *, n_reports: int, progress: Progress) -> None:
         """Ask new devices, each `n_reports` times if asking one twice is cheap."""
@@ -74,6 +78,72 @@ class Interview:
             secrets, values = self._secrets(n, known=repeats > 1), self._values(n)
             requests = self._requests(secrets, self._metric, values)
             self._keep_trials(self._ask([requests] * repeats), values)
+
+    def ask_others(self, devices: int, *, progress: Progress) -> None:
+        """Ask new devices about the other values, once each."""
+        texts = self._others.values
+        for n in self._blocks("asking about other values", devices, 1, progress):
+            secrets, values = self._secrets(n, known=False), self._values(n, len(texts))
+            requests = self._requests(secrets, self._metric, values, texts)
+            (answers,) = self._ask([requests])
+            places = values + len(self._truth.values)
+            self._keep_bits(answers, self._others.bits(values, answers.cohorts), places)
+
+    def ask_spellings(self, devices: int, spellings: Truth, *, progress: Progress) -> None:
+        """Ask devices about a value and about another spelling of it, in pairs of `spellings`."""
+        for n in self._blocks("asking about spellings", devices, 2, progress):
+            secrets = self._secrets(n, known=True)
+            values = self._values(n, len(spellings.values))
+            rounds = [
+                self._requests(secrets, self._metric, each, spellings.values)
+                for each in (values, values ^ 1)
+            ]
+            answers = self._ask(rounds)
+            truth = spellings.bits(values, answers[0].cohorts)
+            self._keep_repeats("in another spelling", answers, truth)
+
+    def ask_strangers(self, devices: int, n_values: int, *, progress: Progress) -> list[Answers]:
+        """Ask new devices all about the same values, and return the answers by value.
+
+        A subject whose devices cannot be known again is asked about one value.
+        """
+        known = self._subject.remembers and self._subject.quick
+        n_values = min(n_values, len(self._truth.values)) if known else 1
+        blocks = []
+        for n in self._blocks("comparing devices", devices, n_values, progress):
+            secrets = self._secrets(n, known=known)
+            blocks.append(
+                self._ask(
+                    [
+                        self._requests(secrets, self._metric, np.full(n, value))
+                        for value in range(n_values)
+                    ]
+                )
+            )
+        return [_joined(answers) for answers in zip(*blocks, strict=True)]
+
+    def ask_one(self, n_reports: int, *, progress: Progress) -> tuple[Bits, Bits | None]:
+        """Ask one device for many reports; return them and the permanent response behind each."""
+        secret = self._secrets(1, known=True) if self._subject.remembers else [b""]
+        blocks = []
+        for n in self._blocks("asking one device", n_reports, 1, progress):
+            requests = self._requests(secret * n, self._metric, np.zeros(n, dtype=np.int64))
+            blocks += self._ask([requests])
+        answers = _joined(blocks)
+        if self._params.f == 0:
+            return answers.reports, self._truth.bits(np.zeros(n_reports, int), answers.cohorts)
+        return answers.reports, answers.permanents
+
+    def ask_staying(self, devices: int, *, progress: Progress) -> None:
+        """Ask devices 64 times about a value, and once more after a restart of the subject."""
+        for n in self._blocks("asking devices often", devices, STAYED, progress):
+            secrets, values = self._secrets(n, known=True), self._values(n)
+            own = self._requests(secrets, self._metric, values)
+            answers = self._ask([own] * STAYED)
+            (restarted,) = self._ask([own], self._subject.restart())
+            truth = self._truth.bits(values, answers[0].cohorts)
+            self._keep_repeats("after 64 reports", answers, truth)
+            self._keep_repeats("after a restart", [answers[0], restarted], truth)
 
     def ask_returning(self, devices: int, *, progress: Progress) -> None:
         """Ask devices twice about a value, then about another one and another metric."""
@@ -98,22 +168,31 @@ class Interview:
         stream = self._rng.coins((n, SECRET_BYTES // 4)).tobytes()
         return [stream[at : at + SECRET_BYTES] for at in range(0, len(stream), SECRET_BYTES)]
 
-    def _values(self, n: int) -> Integers:
+    def _values(self, n: int, among: int | None = None) -> Integers:
         """Draw the positions of n values; the other one of its pair is position ^ 1."""
-        pick = self._rng.coins(n).astype(np.uint64) * np.uint64(len(self._truth.values))
+        among = len(self._truth.values) if among is None else among
+        pick = self._rng.coins(n).astype(np.uint64) * np.uint64(among)
         return (pick >> np.uint64(32)).astype(np.int64)
 
-    def _requests(self, secrets: Sequence[bytes], metric: str, values: Integers) -> list[Request]:
-        texts = self._truth.values
+    def _requests(
+        self,
+        secrets: Sequence[bytes],
+        metric: str,
+        values: Integers,
+        texts: Sequence[str] | None = None,
+    ) -> list[Request]:
+        texts = self._truth.values if texts is None else texts
         return [
             Request(secret, metric, texts[value])
             for secret, value in zip(secrets, values.tolist(), strict=True)
         ]
 
-    def _ask(self, rounds: Sequence[Sequence[Request]]) -> list[Answers]:
+    def _ask(
+        self, rounds: Sequence[Sequence[Request]], subject: Subject | None = None
+    ) -> list[Answers]:
         """Ask each device in all rounds before the next device, and return the answers by round."""
         requests = [each for device in zip(*rounds, strict=True) for each in device]
-        responses = self._subject.respond(requests)
+        responses = (subject or self._subject).respond(requests)
         return [self._read(responses[number :: len(rounds)]) for number in range(len(rounds))]
 
     def _read(self, responses: Sequence[Response]) -> Answers:
@@ -134,18 +213,39 @@ class Interview:
         truth = self._truth.bits(values, first.cohorts)
         other = self._truth.bits(values ^ 1, first.cohorts)
         evidence.trials += len(values)
-        evidence.moved += _moved(rounds)
         np.add.at(evidence.cohorts, (values & 1, first.cohorts), 1)
-        evidence.reports.add(first.reports, truth)
-        evidence.within_reports.add_neighbours(first.reports, truth)
+        self._keep_bits(first, truth, values)
         self._play("report", [first.reports], truth, other)
         if len(rounds) > 1:
-            evidence.again.add(first.reports, rounds[1].reports, (truth, truth))
+            self._keep_repeats("when asked again", rounds, truth)
             self._play("reports", [each.reports for each in rounds], truth, other)
         if first.permanents is not None:
-            evidence.permanents.add(first.permanents, truth)
-            evidence.within_permanents.add_neighbours(first.permanents, truth)
             self._play("permanent", [first.permanents], truth, other)
+
+    def _keep_bits(self, answers: Answers, truth: Bits, values: Integers) -> None:
+        """Keep one response of each device, none of which has been seen before."""
+        evidence = self.evidence
+        evidence.reports.add(answers.reports, truth)
+        evidence.within_reports.add(answers.reports, truth)
+        evidence.true_reports.add(answers.reports, truth, values)
+        if answers.permanents is not None:
+            evidence.permanents.add(answers.permanents, truth)
+            evidence.within_permanents.add(answers.permanents, truth)
+            evidence.true_permanents.add(answers.permanents, truth, values)
+            everyone = np.zeros(len(values), dtype=np.int64)
+            evidence.bare_reports.add(answers.reports, answers.permanents, everyone)
+
+    def _keep_repeats(self, occasion: Occasion, rounds: Sequence[Answers], truth: Bits) -> None:
+        """Keep what devices responded about one value several times: the first and the last."""
+        self.evidence.moved += _moved(rounds)
+        first, last = rounds[0], rounds[-1]
+        kept = self.evidence.repeats[occasion]
+        kept.matches.add(first.reports, last.reports, (truth, truth))
+        permanents = [each.permanents for each in rounds if each.permanents is not None]
+        if len(permanents) == len(rounds):
+            changed = np.stack([each != permanents[0] for each in permanents])
+            kept.returned += len(truth)
+            kept.changed += int(changed.any(axis=(0, 2)).sum())
 
     def _play(self, stage: Stage, responses: Sequence[Bits], own: Bits, other: Bits) -> None:
         ones: Integers = np.stack(responses).sum(axis=0, dtype=np.int64)
@@ -155,11 +255,8 @@ class Interview:
     def _keep_returning(self, visit: Visit, values: Integers) -> None:
         evidence, first, again = self.evidence, visit.first, visit.again
         own = self._truth.bits(values, first.cohorts)
-        evidence.moved += _moved([first, again, visit.other_value])
-        evidence.again.add(first.reports, again.reports, (own, own))
-        if first.permanents is not None and again.permanents is not None:
-            evidence.returned += len(values)
-            evidence.redrawn += int((first.permanents != again.permanents).any(axis=1).sum())
+        self._keep_repeats("when asked again", [first, again], own)
+        evidence.moved += _moved([first, visit.other_value])
         # Values with the same bits in a cohort share their response, as they should.
         other = self._truth.bits(values ^ 1, visit.other_value.cohorts)
         asked = (own != other).any(axis=1)
@@ -168,6 +265,16 @@ class Interview:
             other = self._truth.bits(values, visit.other_metric.cohorts)
             asked = np.ones(len(values), dtype=np.bool_)
             _compare(evidence.other_metric, first, visit.other_metric, (own, other), asked)
+
+
+def _joined(blocks: Sequence[Answers]) -> Answers:
+    """Put the answers of all blocks of devices into one."""
+    permanents = [each.permanents for each in blocks if each.permanents is not None]
+    return Answers(
+        cohorts=np.concatenate([each.cohorts for each in blocks]),
+        reports=np.concatenate([each.reports for each in blocks]),
+        permanents=np.concatenate(permanents) if len(permanents) == len(blocks) else None,
+    )
 
 
 def _moved(rounds: Sequence[Answers]) -> int:

@@ -7,7 +7,8 @@ search looks for pairs that differ in as many cohorts as possible and together s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -41,15 +42,54 @@ def choose_pairs(params: Params) -> list[tuple[str, str]]:
     return encoding_of(params).contrasts or _string_pairs(params)
 
 
-class Truth:
-    """The true bits of the pairs' values; position 2i and 2i + 1 are the values of pair i."""
+def random_values(params: Params, n: int, rng: np.random.Generator) -> list[str]:
+    """Return n texts of 1 to 64 characters; none for encodings that take no strings."""
+    if not encoding_of(params).hashed:
+        return []
+    sizes = rng.integers(1, 65, size=n)
+    return ["".join(rng.choice(_LETTERS, size=size)) for size in sizes]
 
-    def __init__(self, params: Params, pairs: Sequence[tuple[str, str]]) -> None:
-        """Keep the pairs; bits are computed on demand."""
-        self.values = [value for pair in pairs for value in pair]
+
+_LETTERS: Final = tuple("abcdefghijXYZ0123.-\u00e9\u00df\u6f22\U0001f600")
+"""Characters of one to four bytes."""
+
+
+def spellings(params: Params) -> list[tuple[str, str]]:
+    """Return texts beside other ones that the normalizer makes equal; none without a normalizer."""
+    texts = ("caf\u00e9.com", "audit.com", *params.categories)
+    both = [(text, _RESPELLED[params.normalize](text)) for text in texts]
+    return [
+        (text, other)
+        for text, other in both
+        if text != other and normalize(params.normalize, text) == normalize(params.normalize, other)
+    ]
+
+
+_RESPELLED: Final[Mapping[str, Callable[[str], str]]] = {
+    "none": str,
+    "nfc": lambda text: unicodedata.normalize("NFD", text),
+    "casefold": str.upper,
+    "strip": lambda text: f" {text} ",
+    "host": lambda text: f"https://{text.upper()}:443/x",
+    "domain": lambda text: f"https://www.{text}/",
+}
+"""By normalizer, how a text is spelled otherwise."""
+
+
+class Truth:
+    """The true bits of values; of pairs, position 2i and 2i + 1 are the values of pair i."""
+
+    def __init__(self, params: Params, values: Iterable[str]) -> None:
+        """Keep the values; bits are computed on demand."""
+        self.values = list(values)
         self._params = params
         self._encoder = encoder(params)
         self._cache: dict[int, bytes] = {}
+
+    def check(self) -> None:
+        """Raise ReportError for a text that is no value."""
+        for number in range(len(self.values)):
+            self._bits_of(number * self._params.m)
 
     def bits(self, values: NDArray[np.int64], cohorts: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return (n, k) bool, the bits of n values (by position) in n cohorts."""

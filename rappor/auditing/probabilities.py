@@ -8,9 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import product
 
-from rappor.auditing.check import ALARM, Case, Check, binomial_check
-from rappor.auditing.evidence import Evidence, Matches, Ones, Stage, Unrelated
+import numpy as np
+
+from rappor.auditing.check import ALARM, Case, Check, binomial_check, counts_check
+from rappor.auditing.evidence import (
+    Copies,
+    Evidence,
+    Matches,
+    Occasion,
+    Ones,
+    Pairs,
+    Repeats,
+    Stage,
+    Unrelated,
+)
 from rappor.auditing.subject import Request, Subject
 from rappor.protocol.params import Params
 
@@ -26,7 +39,12 @@ def probability_checks(evidence: Evidence, params: Params) -> list[Check]:
     return [
         *_bit_checks("report", evidence.reports, evidence.within_reports, reports),
         *_bit_checks("permanent", evidence.permanents, evidence.within_permanents, permanents),
-        _permanence(evidence),
+        _copies_check("report: equal to the true bits", evidence.true_reports, reports),
+        _copies_check("permanent: equal to the true bits", evidence.true_permanents, permanents),
+        _copies_check(
+            "report: equal to the permanent response", evidence.bare_reports, (params.p, params.q)
+        ),
+        *(_permanence(occasion, seen) for occasion, seen in evidence.repeats.items()),
         binomial_check("two reports: one permanent response", _again(evidence, params)),
         _unrelated_check("another metric: independent noise", evidence.other_metric, ones),
         _unrelated_check("another value: independent noise", evidence.other_value, ones),
@@ -64,11 +82,71 @@ def _requests_needed(params: Params, *, remembers: bool) -> int | None:
     return 2 + math.ceil(math.log(ALARM / 2) / (params.k * math.log(same)))
 
 
-def _bit_checks(stage: Stage, ones: Ones, within: Matches, expected: _Pair) -> list[Check]:
+def _bit_checks(stage: Stage, ones: Ones, within: Pairs, expected: _Pair) -> list[Check]:
     return [
         binomial_check(f"{stage}: share of ones", _ones(ones, expected)),
-        binomial_check(f"{stage}: neighbours independent", _independent(within, expected)),
+        _pairs_check(f"{stage}: bits independent", within, expected),
     ]
+
+
+def _pairs_check(name: str, within: Pairs, expected: _Pair) -> Check:
+    """Compare every two bits, and the neighbours 0 and 1, 2 and 3, ... together.
+
+    Neighbours together show what all pairs share a little of; they have no bit in common, so
+    that their sum is binomial too.
+    """
+    both, n, probabilities, places = [], [], [], []
+    for a, b in product((0, 1), repeat=2):
+        ones, seen = within.counts((a, b))
+        i, j = np.nonzero(np.triu(seen, k=1))
+        both.append(ones[i, j])
+        n.append(seen[i, j])
+        probabilities.append(np.full(len(i), expected[a] * expected[b]))
+        places.append(np.stack([i, j, np.full(len(i), a), np.full(len(i), b)], axis=1))
+        if a == b and (total := np.diag(seen, 1)[::2].sum()):
+            both.append(np.array([np.diag(ones, 1)[::2].sum()]))
+            n.append(np.array([total]))
+            probabilities.append(np.array([expected[a] ** 2]))
+            places.append(np.array([[-1, -1, a, a]]))
+    if not sum(map(len, n)):
+        return Check(name=name, verdict="not seen", detail="no response can be compared")
+    compared = np.concatenate(places)
+
+    def what(place: int) -> str:
+        i, j, a, b = compared[place].tolist()
+        which = "all neighbours" if i < 0 else f"bits {i} and {j}"
+        return f"{which} both one given true {a} and {b}"
+
+    return counts_check(
+        name, np.concatenate(both), np.concatenate(n), np.concatenate(probabilities), what
+    )
+
+
+def _copies_check(name: str, copies: Copies, ones: _Pair) -> Check:
+    """Compare how often noise left a pattern as it was, by value and over all values."""
+    kept = 1 - ones[0], ones[1]
+    return binomial_check(name, _copies(copies, kept))
+
+
+def _copies(copies: Copies, kept: _Pair) -> Iterator[Case]:
+    """Yield the responses with as many bits to keep; `kept` is for a 0 and for a 1."""
+    groups, k = copies.n.shape[0], copies.n.shape[1] - 1
+    for number in range(groups if groups > 1 else 0):
+        for set_bits in np.flatnonzero(copies.n[number]).tolist():
+            yield Case(
+                f"unchanged responses to value {number + 1} with {set_bits} bits set",
+                int(copies.equal[number, set_bits]),
+                int(copies.n[number, set_bits]),
+                kept[0] ** (k - set_bits) * kept[1] ** set_bits,
+            )
+    n, equal = copies.n.sum(axis=0), copies.equal.sum(axis=0)
+    for set_bits in np.flatnonzero(n).tolist():
+        yield Case(
+            f"unchanged responses to {set_bits} set bits",
+            int(equal[set_bits]),
+            int(n[set_bits]),
+            kept[0] ** (k - set_bits) * kept[1] ** set_bits,
+        )
 
 
 def _unrelated_check(name: str, kept: dict[Stage, Unrelated], ones: dict[Stage, _Pair]) -> Check:
@@ -98,8 +176,10 @@ def _independent(tally: Matches, expected: _Pair) -> Iterator[Case]:
 
 def _again(evidence: Evidence, params: Params) -> Iterator[Case]:
     """Yield pairs of one bit in two reports: they share their permanent bit."""
-    for truth, one in enumerate((params.f / 2, 1 - params.f / 2)):
-        yield _both(evidence.again, truth, one * params.q**2 + (1 - one) * params.p**2)
+    for occasion, repeats in evidence.repeats.items():
+        for truth, one in enumerate((params.f / 2, 1 - params.f / 2)):
+            case = _both(repeats.matches, truth, one * params.q**2 + (1 - one) * params.p**2)
+            yield case._replace(what=f"{case.what} {occasion}")
 
 
 def _both(tally: Matches, truth: int, probability: float) -> Case:
@@ -107,13 +187,13 @@ def _both(tally: Matches, truth: int, probability: float) -> Case:
     return Case(f"both bits one given true {truth}", both, n, probability)
 
 
-def _permanence(evidence: Evidence) -> Check:
-    name = "permanent: same when asked again"
-    if not evidence.returned:
+def _permanence(occasion: Occasion, seen: Repeats) -> Check:
+    name = f"permanent: same {occasion}"
+    if not seen.returned:
         detail = "no permanent response was seen twice"
         return Check(name=name, verdict="not seen", detail=detail)
-    detail = f"{evidence.redrawn:,} of {evidence.returned:,} permanent responses changed"
-    return Check(name=name, verdict="fault" if evidence.redrawn else "pass", detail=detail)
+    detail = f"{seen.changed:,} of {seen.returned:,} permanent responses changed"
+    return Check(name=name, verdict="fault" if seen.changed else "pass", detail=detail)
 
 
 def _cohorts(evidence: Evidence, params: Params) -> Check:

@@ -50,7 +50,7 @@ def coin_checks(name: str, coins: Coins, params: Params, *, words: int = WORDS) 
         binomial_check(f"{name}: thresholds", _thresholds(drawn, params)),
         _bytes(name, words32),
         _blocks(name, words32),
-        _register(name, bits[31::32][:_REGISTER]),
+        register_check(f"{name}: no shift register", bits[31::32]),
     ]
 
 
@@ -118,11 +118,13 @@ def _blocks(name: str, words: NDArray[np.uint32]) -> Check:
     )
 
 
-def _register(name: str, bits: NDArray[np.uint8]) -> Check:
+def register_check(name: str, bits: NDArray[np.uint8]) -> Check:
+    """Look for a shift register that makes the first of the top bits of coins."""
+    bits = bits[:_REGISTER]
     n, length = len(bits), shortest_register(bits.tolist())
     p_value = register_p(length, n)
     return Check(
-        name=f"{name}: no shift register",
+        name=name,
         verdict=verdict_of(p_value),
         p_value=p_value,
         detail=f"the top bits of {n:,} coins need a register of {length:,} bits, "

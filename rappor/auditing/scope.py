@@ -2,27 +2,53 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
+from scipy import stats
+
+from rappor.auditing.check import ALARM, Check
 from rappor.protocol.params import Params
 
 
-def not_examined(params: Params, *, n_values: int, n_reports: int) -> tuple[str, ...]:
+def not_examined(
+    params: Params, checks: Sequence[Check], *, trials: int, n_values: int, n_reports: int
+) -> tuple[str, ...]:
     """Return, a sentence each, what an audit leaves open.
 
-    It has asked about `n_values` values, and any one device for `n_reports` reports at most.
+    It has asked `trials` devices, about `n_values` values, and any one device for `n_reports`
+    reports at most.
     """
-    pairs, compared = params.k * (params.k - 1) // 2, params.k // 2
-    sentences = [
-        f"Values: {n_values} were asked about; others may be treated differently.",
-        f"Reports: a device may change after its first {n_reports}."
+    unseen = [check.name for check in checks if check.verdict == "not seen"]
+    sentences = [f"Values: {n_values} were asked about; others may be treated differently."]
+    if params.k > 2:
+        sentences.append("Bits: any two were compared; three may depend where no two of them do.")
+    sentences += [
+        f"Rare faults: noise that is left out in fewer than one report of {_rarest(params, trials)}"
+        " may be missed.",
+        f"Reports: a device may change after its first {n_reports}, or with the date."
         if n_reports > 1
-        else "Reports: a device may change after its first.",
-        "Rare faults: 100,000 trials miss noise that is left out in one report of a thousand.",
-        "Restarts: a device may draw a new permanent response in a new process.",
-        "Secrets: a client may draw too few different ones, or store them badly.",
-        "Clients: epochs, consent, the ledger and uploads are no part of an encoder.",
+        else "Reports: a device may change after its first, with the date, or after a restart.",
+        "Secrets: a client may store them badly, or draw them from a large but foreseeable set.",
     ]
-    if pairs > compared:
-        sentences.insert(
-            1, f"Bits: {compared:,} of {pairs:,} pairs were compared: 0 and 1, 2 and 3, and so on."
+    if "own coins: no shift register" in unseen:
+        sentences.append(
+            "Generators: a shift register is sought in a subject's coins if p or q is one half."
         )
+    if unseen:
+        sentences.append(f"Not seen: {', '.join(unseen)}.")
+    sentences.append("Clients: epochs, consent, the ledger and uploads are no part of an encoder.")
     return tuple(sentences)
+
+
+def _rarest(params: Params, trials: int) -> str:
+    """Return about how many reports there may be for one without noise that is found.
+
+    Reports that equal their true bits have to be twice as many as a correct encoder's exceed with
+    probability ALARM.
+    """
+    usual = (1 - params.p_star) ** (params.k - 1) * max(1 - params.p_star, params.q_star)
+    enough = float(stats.binom.isf(ALARM / 100, trials, usual)) + 1
+    reports = trials / (2 * (enough - trials * usual))
+    digit = 10 ** max(0, math.floor(math.log10(reports)))
+    return f"{max(1, math.floor(reports / digit) * digit):,}"

@@ -1,24 +1,23 @@
 """The shipped encoder as an audit sees it: requests in, what a device responds out.
 
-python -m rappor.auditing.shipped_encoder METRIC PARAMETERS [--device SECRET] reads values
-from standard input and answers each with a line of JSON. Without a secret each line is a new
-device.
+python -m rappor.auditing.shipped_encoder reads questions, a line of JSON each, from standard
+input and answers each with a line of JSON, as README.md describes it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import json
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from rappor.encode import encode_value
 from rappor.protocol.encodings import encoder
 from rappor.protocol.params import Params
-from rappor.protocol.randomizer import SECRET_BYTES
+from rappor.protocol.randomizer import system_coins
 from rappor.registry.metric import Metric
 
 SECOND_METRIC: Final = "audit.second"
@@ -57,24 +56,102 @@ def bit_text(packed: bytes, k: int) -> str:
     return f"{int.from_bytes(packed, 'little'):0{k}b}"[::-1]
 
 
-def answer(name: str, params_json: str, device: Sequence[str]) -> None:
-    """Answer every line of standard input."""
-    params = Params.from_json(params_json)
-    metric = Metric(
+class Question(NamedTuple):
+    """All that decides on one report: with the coins given, the protocol leaves one answer.
+
+    `value` is a text as `rappor encode` takes it. Without `coins` they are drawn afresh.
+    """
+
+    secret: bytes
+    metric: str
+    epoch: str
+    value: str
+    params: Params
+    coins: tuple[int, ...] | None = None
+
+
+class Answer(NamedTuple):
+    """A value on its whole way: cohort, and packed true bits, permanent response and report."""
+
+    cohort: int
+    bits: bytes
+    permanent: bytes
+    report: bytes
+
+
+def shipped_answer(question: Question) -> Answer:
+    """Answer as the project's own encoder does."""
+    secret, name, epoch, value, params, drawn = question
+    encoded = encode_value(
+        secret,
+        _metric(name, _kind(epoch), params),
+        encoder(params).parse_value(value),
+        epoch=epoch,
+        coins=system_coins if drawn is None else lambda n: drawn[:n],
+    )
+    return Answer(encoded.cohort, encoded.bits, encoded.permanent, encoded.report.bits)
+
+
+def _kind(epoch: str) -> str:
+    """Return which epochs are written like this one."""
+    if not epoch:
+        return "life"
+    return "year" if "-" not in epoch else "quarter" if "Q" in epoch else "month"
+
+
+@functools.lru_cache(maxsize=256)
+def _metric(name: str, epoch: str, params: Params) -> Metric:
+    return Metric(
         name=name,
         params=params,
         description="-",
         owner="-",
         expires=datetime.date.max,
-        epoch="life",
+        epoch=epoch,
     )
-    respond = shipped_respond(metric)
+
+
+def question_line(question: Question) -> str:
+    """Write a question as one line of JSON."""
+    secret, metric, epoch, value, params, coins = question
+    document: dict[str, object] = {
+        "secret": secret.hex(),
+        "metric": metric,
+        "epoch": epoch,
+        "value": value,
+        "params": json.loads(params.to_json()),
+    }
+    if coins is not None:
+        document["coins"] = coins
+    return json.dumps(document)
+
+
+def read_question(line: str) -> Question:
+    """Read what `question_line` wrote."""
+    document = json.loads(line)
+    coins = document.get("coins")
+    return Question(
+        bytes.fromhex(document["secret"]),
+        document["metric"],
+        document["epoch"],
+        document["value"],
+        _params(json.dumps(document["params"])),
+        None if coins is None else tuple(coins),
+    )
+
+
+_params = functools.lru_cache(maxsize=256)(Params.from_json)
+
+
+def answer_lines() -> None:
+    """Answer every line of standard input."""
     for line in sys.stdin:
-        secret = bytes.fromhex(*device) if device else os.urandom(SECRET_BYTES)
-        response = respond(secret, name, line.removesuffix("\n"))
-        document = {"cohort": response.cohort, "report": bit_text(response.report, params.k)}
+        question = read_question(line)
+        own_cohort, *patterns = shipped_answer(question)
+        texts = (bit_text(pattern, question.params.k) for pattern in patterns)
+        document = {"cohort": own_cohort, **dict(zip(Answer._fields[1:], texts, strict=True))}
         sys.stdout.write(json.dumps(document) + "\n")
 
 
 if __name__ == "__main__":
-    answer(sys.argv[1], sys.argv[2], sys.argv[4:])
+    answer_lines()

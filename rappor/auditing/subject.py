@@ -1,8 +1,8 @@
 """What is audited: anything that turns values into reports, looked at from outside only.
 
-There are three kinds: a callable that takes the device's secret, the metric and the value (the
+There are four kinds: a callable that takes the device's secret, the metric and the value (the
 shipped encoder has this form), a callable that takes the value alone and is a new device at each
-call, and a command that reads values from standard input.
+call, a command that reads values from standard input, and one that reads questions in JSON.
 
 A command reads one value a line and answers each, in order, with one line. The line holds the k
 characters 0 and 1 of the report, bit 0 first; or a JSON object with such a text as `report`, an
@@ -21,7 +21,15 @@ from collections.abc import Callable, Sequence
 from itertools import groupby, islice
 from typing import IO, Final, NamedTuple, Protocol
 
-from rappor.auditing.shipped_encoder import SECOND_METRIC, Respond, Response, shipped_respond
+from rappor.auditing.shipped_encoder import (
+    SECOND_METRIC,
+    Answer,
+    Question,
+    Respond,
+    Response,
+    question_line,
+    shipped_respond,
+)
 from rappor.errors import ReportError
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
@@ -144,30 +152,67 @@ class Command:
                 command = self._second
             if secret and self._secret_option is not None:
                 command = [*command, self._secret_option, secret.hex()]
-            responses += self._run(command, [request.value for request in group])
+            lines = _run(command, [request.value for request in group])
+            responses += [_read_line(line, self._params) for line in lines]
         return responses
 
     def restart(self) -> Subject:
         """Return the same command: every run is a new process."""
         return self
 
-    def _run(self, command: Sequence[str], values: Sequence[str]) -> list[Response]:
-        with tempfile.TemporaryFile() as questions, tempfile.TemporaryFile() as complaints:
-            questions.write("".join(f"{value}\n" for value in values).encode())
-            questions.seek(0)
-            lines, code = _answers(command, questions, complaints, most=len(values) + 1)
-            complaints.seek(0)
-            messages = complaints.read().decode(errors="replace").strip().splitlines()
-        if code:
-            last = (messages or ["no message"])[-1]
-            raise ReportError(f"the command must succeed, got exit code {code}: {last}")
-        if len(lines) != len(values):
-            n_lines = f"{len(lines):,}" if len(lines) < len(values) else "more"
-            raise ReportError(
-                "the command must answer each value with one line, got "
-                f"{n_lines} lines for {len(values):,} values"
-            )
-        return [_read_line(line, self._params) for line in lines]
+
+class JsonLines:
+    """A command that answers questions, a line of JSON each: many devices in one process.
+
+    The questions are those of `audit_exactly`, without coins: it draws its own.
+    """
+
+    remembers = second_metric = quick = True
+
+    def __init__(self, params: Params, command: Sequence[str]) -> None:
+        """Keep the command, already split into words; nothing is started yet."""
+        self._params, self._command = params, list(command)
+
+    def respond(self, requests: Sequence[Request]) -> list[Response]:
+        """Ask all of it in one run of the command."""
+        answers = self.answer(
+            [
+                Question(secret, metric, "", value, self._params)
+                for secret, metric, value in requests
+            ]
+        )
+        return [Response(each.cohort, each.report, each.permanent) for each in answers]
+
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
+        """Return the answer to every question, in order, from one run of the command."""
+        lines = _run(self._command, [question_line(each) for each in questions])
+        return [
+            _read_answer(line, each.params) for line, each in zip(lines, questions, strict=True)
+        ]
+
+    def restart(self) -> Subject:
+        """Return the same command: every run is a new process."""
+        return self
+
+
+def _run(command: Sequence[str], questions: Sequence[str]) -> list[str]:
+    """Return a command's answers, a line for each line of standard input."""
+    with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as complaints:
+        asked.write("".join(f"{question}\n" for question in questions).encode())
+        asked.seek(0)
+        lines, code = _answers(command, asked, complaints, most=len(questions) + 1)
+        complaints.seek(0)
+        messages = complaints.read().decode(errors="replace").strip().splitlines()
+    if code:
+        last = (messages or ["no message"])[-1]
+        raise ReportError(f"the command must succeed, got exit code {code}: {last}")
+    if len(lines) != len(questions):
+        n_lines = f"{len(lines):,}" if len(lines) < len(questions) else "more"
+        raise ReportError(
+            "the command must answer each value with one line, got "
+            f"{n_lines} lines for {len(questions):,} values"
+        )
+    return lines
 
 
 def _answers(
@@ -211,12 +256,7 @@ class _Shipped(Function):
     def restart(self) -> Subject:
         """Return the command that runs the encoder in a new process."""
         module = [sys.executable, "-m", "rappor.auditing.shipped_encoder"]
-        params = self._metric.params
-        return Command(
-            params,
-            [*module, self._metric.name, params.to_json()],
-            secret_option="--device",  # noqa: S106  (an option's name)
-        )
+        return JsonLines(self._metric.params, module)
 
 
 def split_command(text: str) -> list[str]:
@@ -233,18 +273,34 @@ def split_command(text: str) -> list[str]:
 def _read_line(line: str, params: Params) -> Response:
     if not line.startswith("{"):
         return Response(0, _packed(line.strip(), params))
+    document, permanent = _read_json(line), None
+    if document.get("permanent") is not None:
+        permanent = _packed(document["permanent"], params)
+    report = _packed(document.get("report"), params)
+    return Response(_cohort(document, params), report, permanent)
+
+
+def _read_answer(line: str, params: Params) -> Answer:
+    document = _read_json(line)
+    patterns = (_packed(document.get(key), params) for key in Answer._fields[1:])
+    return Answer(_cohort(document, params), *patterns)
+
+
+def _read_json(line: str) -> dict[str, object]:
     try:
         document = json.loads(line)
     except (ValueError, RecursionError):
-        raise ReportError("an answer that starts with { must be JSON") from None
-    cohort, permanent = document.get("cohort", 0), document.get("permanent")
+        document = None
+    if not isinstance(document, dict):
+        raise ReportError("an answer that starts with { must be JSON")
+    return document
+
+
+def _cohort(document: dict[str, object], params: Params) -> int:
+    cohort = document.get("cohort", 0)
     if type(cohort) is not int or not 0 <= cohort < params.m:
         raise ReportError(f"cohort must be an integer in [0, {params.m - 1}] in an answer")
-    return Response(
-        cohort,
-        _packed(document.get("report"), params),
-        None if permanent is None else _packed(permanent, params),
-    )
+    return cohort
 
 
 def _packed(answer: object, params: Params) -> bytes:

@@ -15,6 +15,7 @@ from rappor.cli.aggregate import aggregate
 from rappor.cli.attack import attack
 from rappor.cli.audit import FaultFoundError, audit
 from rappor.cli.collects import collects
+from rappor.cli.commands import Group
 from rappor.cli.convert import convert
 from rappor.cli.decode import decode
 from rappor.cli.demo import demo
@@ -30,19 +31,28 @@ NO_ANSWER, USAGE, INTERRUPTED = 1, 2, 130
 _ANSWERS = (DecodeError, FaultFoundError)
 
 
-@click.group()
+@click.group(
+    cls=Group,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    examples=("rappor demo --seed 1", "rappor params --profile balanced"),
+)
 @click.version_option(package_name="rappor", prog_name="rappor")
 def cli() -> None:
     """Learn which strings are common among many devices without learning anyone's.
 
-    Start with `rappor demo`.
+    Start with `rappor demo`. Every command explains itself with --help. Exit codes are 0 (done),
+    1 (no answer, or an audit found a fault), 2 (a wrong argument, file or entry) and 130
+    (interrupted).
     """
 
 
-@cli.command()
+@cli.command(examples=("rappor completion bash > rappor.bash",))
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
-    """Print the completion script of a SHELL, to be sourced by it."""
+def completion(*, shell: str) -> None:
+    """Print the completion script of bash, zsh or fish.
+
+    Source it in the start file of the shell, such as ~/.bashrc.
+    """
     kind = get_completion_class(shell)
     assert kind is not None  # click ships these three
     click.echo(kind(cli, {}, "rappor", "_RAPPOR_COMPLETE").source())

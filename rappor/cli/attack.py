@@ -2,97 +2,141 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 from rich.table import Table
 
-from rappor.cli.console import (
-    NUMBER,
-    Slow,
-    chart_option,
-    json_option,
-    output,
-    print_json,
-    seed_option,
-)
-from rappor.cli.options import metric_options
-from rappor.registry.metric import Metric
+from rappor.cli.attack_charts import draw_exposure, draw_moved
+from rappor.cli.commands import Group
+from rappor.cli.console import Slow, print_json, show, table
+from rappor.cli.numbers import NUMBER, most_belief, percent
+from rappor.cli.options import chart_option, json_option, seed_option
+from rappor.cli.subject import Subject, subject_options
+from rappor.protocol.params import Params
 
 if TYPE_CHECKING:
     from rappor.auditing.forger import Moved, Poisoning
-    from rappor.auditing.observer import Exposure
+    from rappor.auditing.observer import Exposure, Learned
 
-_WITH, _WITHOUT = "with the permanent response", "without"
+_FRESH = "(fresh)"
+"""Marks the columns of devices without a permanent response."""
 
 
-@click.group()
+@click.group(
+    cls=Group,
+    examples=(
+        "rappor attack longitudinal --profile balanced --devices 100 --seed 1",
+        "rappor attack poisoning --profile balanced --reports 1e5 --runs 2",
+    ),
+)
 def attack() -> None:
-    """Show what an observer of many reports learns, and what a forger moves."""
+    """Show what observers of reports learn and what forgers move."""
 
 
-@attack.command()
-@metric_options
-@click.option("--devices", type=NUMBER, default=1000, show_default=True, help="To be observed.")
+@attack.command(
+    examples=(
+        "rappor attack longitudinal --profile balanced --devices 100 --seed 1",
+        "rappor attack longitudinal --registry metrics.toml --metric theme \\\n"
+        "  --devices 100 --chart learned.svg",
+    )
+)
+@subject_options
 @click.option(
-    "--candidates", type=NUMBER, default=100, show_default=True, help="Values it may hold."
+    "--devices",
+    type=NUMBER,
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="Devices that are observed.",
+)
+@click.option(
+    "--candidates",
+    type=NUMBER,
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="Values that a device may hold, all equally likely.",
 )
 @seed_option
 @json_option
 @chart_option
 def longitudinal(
-    metric: Metric,
+    *,
+    subject: Subject,
     devices: int,
     candidates: int,
     seed: int | None,
     as_json: bool,
     chart: str | None,
 ) -> None:
-    """Observe 1 to 1,000 reports of each device, with and without the permanent response.
+    """Show what many reports of one device tell an observer.
 
-    Bits are exact chances, one half is guessing; values are named by maximum likelihood among
-    the candidates. No observer can name more than "at most".
+    An observer sees 1 to 1,000 reports of each device, with and without the permanent response.
+    Shares of bits are exact, and one half is guessing. Values are named by maximum likelihood
+    among the candidates; no observer can name more than "at most".
     """
     from rappor import auditing
 
     with Slow() as slow:
         exposure = auditing.observe(
-            metric.params, devices=devices, candidates=candidates, seed=seed, progress=slow
+            subject.params, devices=devices, candidates=candidates, seed=seed, progress=slow
         )
     if chart is not None:
-        _draw_learned(exposure, chart)
+        draw_exposure(exposure, chart)
     if as_json:
-        document = dataclasses.asdict(exposure)
-        rows = [*document.pop("memoised"), *document.pop("redrawn")]
-        print_json({"metric": metric.name, "params": metric.fingerprint, **document, "rows": rows})
-        return
-    _print_learned(exposure)
-    click.echo(_told(exposure, metric.params.k))
+        print_json(exposure, metric=subject.named)
+    else:
+        _print_exposure(exposure, subject.params)
 
 
-@attack.command()
-@metric_options
+@attack.command(
+    examples=(
+        "rappor attack poisoning --profile balanced --reports 1e5 --runs 2",
+        "rappor attack poisoning --profile strict --share .01 --reports 1e5 --runs 2 \\\n"
+        "  --chart moved.svg",
+    )
+)
+@subject_options
 @click.option(
     "--share",
     "shares",
     type=float,
     multiple=True,
-    help="Forged reports as a share of all; may be repeated [default: .0001, .001, .01].",
+    metavar="SHARE",
+    help="Forged reports as a share of all reports; may be repeated.  "
+    "[default: 0.0001, 0.001, 0.01]",
 )
 @click.option(
-    "--reports", type=NUMBER, default=1_000_000, show_default=True, help="All, forged ones too."
+    "--reports",
+    type=NUMBER,
+    default=1_000_000,
+    show_default="1e6",
+    metavar="N",
+    help="Total reports, forged ones included.",
 )
-@click.option("--runs", type=NUMBER, default=3, show_default=True, help="Collections.")
 @click.option(
-    "--candidates", type=NUMBER, default=1000, show_default=True, help="For the detectable share."
+    "--runs",
+    type=NUMBER,
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Simulated collections to average over.",
+)
+@click.option(
+    "--candidates",
+    type=NUMBER,
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="Number of candidates assumed for the detection threshold.",
 )
 @seed_option
 @json_option
 @chart_option
 def poisoning(
-    metric: Metric,
+    *,
+    subject: Subject,
     shares: tuple[float, ...],
     reports: int,
     runs: int,
@@ -101,16 +145,18 @@ def poisoning(
     as_json: bool,
     chart: str | None,
 ) -> None:
-    """Forge reports of a string that nobody has, with and without the collector's check.
+    """Show how far forged reports move an estimate.
 
-    Forged reports are all ones, or show the string's bits and otherwise as many ones as honest
-    ones do. The check refuses numbers of ones that no honest device sends.
+    The forger wants a string to appear that nobody has. Forged reports set all bits ("all
+    ones"), or the string's bits and as many others as honest reports do ("matched"). The
+    collector's check refuses numbers of ones that no honest device sends; results are shown
+    with and without it.
     """
     from rappor import auditing
 
     with Slow() as slow:
-        poisoned = auditing.forge(
-            metric.params,
+        poisoning = auditing.forge(
+            subject.params,
             shares=shares or auditing.SHARES,
             n_reports=reports,
             n_candidates=candidates,
@@ -119,113 +165,79 @@ def poisoning(
             progress=slow,
         )
     if chart is not None:
-        _draw_moved(poisoned.moved, chart)
+        draw_moved(poisoning.moved, chart)
     if as_json:
-        print_json(
-            {
-                "metric": metric.name,
-                "params": metric.fingerprint,
-                "reports": poisoned.n_reports,
-                "shift": poisoned.shift,
-                "detectable_share": poisoned.detectable_share,
-                "rows": [dataclasses.asdict(each) for each in poisoned.moved],
-            }
-        )
-        return
-    _print_moved(poisoned)
+        print_json(poisoning, metric=subject.named)
+    else:
+        _print_poisoning(poisoning)
 
 
-def _print_learned(exposure: Exposure) -> None:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("reports", justify="right")
-    titles = ("permanent bits", "true bits", "values", "at most", "true bits", "values", "at most")
-    for number, title in enumerate(titles):
-        table.add_column(title, justify="right", style="dim" if number > 3 else "")
-    for kept, redrawn in zip(exposure.memoised, exposure.redrawn, strict=True):
-        cells = [kept.permanent_bits or 0.0, kept.true_bits, kept.values, kept.bound]
-        cells += [redrawn.true_bits, redrawn.values, redrawn.bound]
-        table.add_row(f"{kept.n:,}", *(f"{cell:.1%}" for cell in cells))
-    click.echo("Left: one permanent response for ever. Right: as if there were none.\n")
-    output().print(table)
-
-
-def _told(exposure: Exposure, k: int) -> str:
-    known = exposure.reports_to_recover
-    often = "more than ten thousand reports" if known is None else f"{known:,} reports"
-    return (
-        f"\nAll {k} permanent bits are known with 99 % after {often}; what remains is\n"
-        f"epsilon_inf. The true bits alone would name {exposure.ceiling:.1%} of the values:\n"
-        "others share their bits.\n"
-        f"Two reports of one device stand out by {exposure.link_score:.2f} standard deviations, "
-        f"and its cohort\nlinks them by {exposure.cohort_bits:.1f} bits."
+def _print_exposure(exposure: Exposure, params: Params) -> None:
+    recovered = "more than 10,000 reports"
+    if exposure.reports_to_recover is not None:
+        recovered = f"{exposure.reports_to_recover:,} reports"
+    show(
+        "Shares that an observer gets right, by the number of reports of a device. Columns marked "
+        f"{_FRESH}: if every report drew fresh noise, without a permanent response.\n",
+        _exposure_table(exposure),
+        f"\nAll {params.k} permanent bits are known with 99 % probability after {recovered}; what "
+        "stays hidden then is protected by epsilon_inf. The true bits alone would name "
+        f"{percent(exposure.ceiling)} of the values: others share their bits.",
+        f"Two reports of one device agree more than those of two devices by "
+        f"{exposure.link_score:.2f} standard deviations, and the cohort links them by "
+        f"{exposure.cohort_bits:.1f} bits.",
     )
 
 
-def _print_moved(poisoned: Poisoning) -> None:
-    table = Table(box=None, pad_edge=False)
-    for title in ("forged", "reports", "check"):
-        table.add_column(title)
-    for title in ("counted", "formula", "bit counts", "decoded", "std error"):
-        table.add_column(title, justify="right")
-    for each in poisoned.moved:
+def _exposure_table(exposure: Exposure) -> Table:
+    titles = ("true bits", "values", "at most")
+    shown = table("reports", "permanent bits", *titles, *(f"{each} {_FRESH}" for each in titles))
+    for kept, fresh in zip(exposure.memoised, exposure.redrawn, strict=True):
+        permanent = percent(kept.permanent_bits or 0.0)
+        shown.add_row(f"{kept.n:,}", permanent, *_learned(kept), *_learned(fresh))
+    return shown
+
+
+def _learned(row: Learned) -> tuple[str, str, str]:
+    return percent(row.true_bits), percent(row.values), most_belief(row.bound, row.epsilon)
+
+
+def _print_poisoning(poisoning: Poisoning) -> None:
+    show(
+        "'counted' is the share of forged reports that pass. The last four columns are in reports: "
+        "how far the target's estimate moves by the formula, by its bit counts and by the decoder, "
+        "and the standard error of the latter.\n",
+        _moved_table(poisoning.moved),
+        f"\nOne forged report counts as {poisoning.shift:.2f} reports. Among "
+        f"{poisoning.n_candidates:,} candidates a string that nobody has is detected about half "
+        f"the time (Bonferroni 5 %) when {percent(poisoning.detectable_share, 4)} of "
+        f"{poisoning.n_reports:,} reports are forged.",
+        _many_strings(poisoning),
+    )
+
+
+def _many_strings(poisoning: Poisoning) -> str:
+    """Say what one forged report is worth to several strings at once, and what it can take."""
+    strings = "any number of" if poisoning.most_strings is None else f"{poisoning.most_strings:,}"
+    return (
+        f"\nA forged report lifts every string whose bits it sets, {strings} strings at most "
+        f"behind the check, by up to {poisoning.most_shift:.2f} reports each. It takes "
+        f"{poisoning.suppression:.2f} reports from a string whose bits it leaves 0, and up to "
+        f"{poisoning.most_suppression:.2f} with the most ones that pass."
+    )
+
+
+def _moved_table(rows: tuple[Moved, ...]) -> Table:
+    numbers = ("counted", "formula", "bit counts", "decoded", "std error")
+    shown = table("forged", "forgery", "check", *numbers, left=3)
+    for each in rows:
         moves = (each.formula, each.bits, each.decoded)
-        table.add_row(
-            f"{each.share:.4%}",
+        shown.add_row(
+            percent(each.share, 4),
             each.forgery,
-            "yes" if each.checked else "no",
-            f"{each.counted:.1%}",
-            *(f"{move:+,.0f}" for move in moves),
+            "on" if each.checked else "off",
+            percent(each.counted),
+            *(f"{round(move):+,}" for move in moves),
             f"{each.std_error:,.0f}",
         )
-    output().print(table)
-    click.echo(
-        f"\nOne forged report counts as {poisoned.shift:.2f}. Among {poisoned.n_candidates:,} "
-        "candidates a string\nthat nobody has is detected about half the time (Bonferroni 5 %) "
-        f"when {poisoned.detectable_share:.4%}\nof {poisoned.n_reports:,} reports are forged."
-    )
-
-
-def _draw_learned(exposure: Exposure, path: str) -> None:
-    from rappor.reporting.charts import Axis, line_chart, save, side_by_side
-
-    learned = [(_WITH, each) for each in exposure.memoised]
-    learned += [(_WITHOUT, each) for each in exposure.redrawn]
-    x = Axis(field="n", title="reports of one device", log=True)
-    values = line_chart(
-        [{"n": each.n, "share": each.bound, "world": name} for name, each in learned],
-        points=[{"n": each.n, "share": each.values, "world": name} for name, each in learned],
-        x=x,
-        y=Axis(field="share", title="share", domain=(0, 1), format="%"),
-        series="world",
-        title="Values named (dots), and at most (lines)",
-    )
-    bits = line_chart(
-        [{"n": each.n, "share": each.true_bits, "world": name} for name, each in learned],
-        x=x,
-        y=Axis(field="share", title="share", domain=(0.5, 1), format="%"),
-        series="world",
-        title="True bits recovered",
-    )
-    save(side_by_side(values, bits), path)
-
-
-def _draw_moved(moved: Sequence[Moved], path: str) -> None:
-    from rappor.reporting.charts import Axis, line_chart, save
-
-    shares = [each.share for each in moved]
-    low, high = min(shares), max(shares)
-    steps = [low * (high / low) ** (step / 40) for step in range(41)]
-    worth = moved[0].formula / moved[0].share
-    chart = line_chart(
-        [{"share": share, "reports": share * worth, "what": "formula"} for share in steps],
-        points=[
-            {"share": each.share, "reports": each.decoded, "what": f"{each.forgery}, decoded"}
-            for each in moved
-            if each.checked
-        ],
-        x=Axis(field="share", title="forged reports, share of all", log=True, format="~%"),
-        y=Axis(field="reports", title="the estimate moves by, reports"),
-        series="what",
-        title="What forged reports move, behind the check",
-    )
-    save(chart, path)
+    return shown

@@ -3,26 +3,49 @@
 from __future__ import annotations
 
 import datetime
+import math
 import textwrap
 
 import click
 
-from rappor.cli.console import registry_option
+from rappor.cli.commands import Command
+from rappor.cli.options import registry_option
 from rappor.privacy.notice import describe
 from rappor.registry.registry import Registry
 
 _WIDTH = 92
 
 
-@click.command()
-@registry_option
-@click.argument("names", nargs=-1, metavar="[METRIC]...")
-def collects(registry_path: str, names: tuple[str, ...]) -> None:
-    """Say in plain words what each metric collects, and under which guarantee."""
-    registry = Registry.load(registry_path)
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor collects --registry metrics.toml",
+        "rappor collects theme --registry metrics.toml",
+    ),
+)
+@registry_option()
+@click.argument("names", nargs=-1, metavar="[METRICS]")
+def collects(*, registry_path: str, names: tuple[str, ...]) -> None:
+    """Say in plain words what each metric collects.
+
+    The text is for the people whose devices report: what is collected, by whom, until when,
+    and under which guarantee. Without METRICS all metrics of the registry are described, and
+    what they cost a device together.
+    """
     today = datetime.datetime.now(datetime.UTC).date()
-    chosen = [registry.metric(name) for name in names or registry]
-    click.echo("\n\n".join(_wrap(describe(metric, today=today)) for metric in chosen))
+    registry = Registry.load(registry_path, today=today)
+    texts = [describe(registry.metric(name), today=today) for name in names or registry]
+    if not names:
+        texts.append(_together(registry))
+    click.echo("\n\n".join(map(_wrap, texts)))
+
+
+def _together(registry: Registry) -> str:
+    """Say what all metrics of a registry cost a device in a calendar year."""
+    reserved = math.fsum(each.total for each in registry.reserved)
+    if math.isinf(reserved):
+        return "WARNING: nothing bounds what all metrics together cost a device in a calendar year."
+    return f"All metrics together cost a device at most {reserved:g} nats in a calendar year."
 
 
 def _wrap(text: str) -> str:

@@ -1,7 +1,8 @@
-"""What the commands share: options, progress on long work, and numbers for people."""
+"""What people see: text and tables, progress on long work; and JSON for scripts."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import sys
@@ -10,119 +11,95 @@ from types import TracebackType
 from typing import Any, Final
 
 import click
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
-from rappor.errors import ParamsError
+from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
-from rappor.registry.registry import Registry
+
+_WIDTH: Final = 100
+"""Columns where no terminal says how many it has."""
+
+_LETTERS: Final = ("encoding", "k", "h", "m", "f", "p", "q", "p_star", "q_star", "fingerprint")
 
 
-def _read_number(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        number = float(text)
-    if not number.is_integer():
-        raise ValueError(text)
-    return int(number)
+def print_json(record: Any, **beside: Any) -> None:
+    """Print a record, and what belongs to it, as one line of JSON.
+
+    A record shows its fields and properties, parameters their letters, a metric its name and
+    fingerprint. JSON has no infinity: null stands for it.
+    """
+    document = _plain(record)
+    for name, value in beside.items():
+        document |= _entry(name, value)
+    click.echo(json.dumps(document, ensure_ascii=False, allow_nan=False))
 
 
-class _Number(click.ParamType):  # type: ignore[type-arg]  # generic in late versions only
-    """A whole number, also written as 1e9."""
-
-    name = "integer"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read the number; whatever is not whole is a usage error."""
-        try:
-            return _read_number(str(value))
-        except (ValueError, OverflowError):
-            raise click.BadParameter(f"{value!r} is not a whole number", ctx, param) from None
-
-
-class _Count(_Number):
-    """A whole number of at least 1, small enough for closed forms in binary64."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read the number; one outside [1, 1e15] is a usage error."""
-        number = super().convert(value, param, ctx)
-        if not 1 <= number <= _MOST:
-            raise click.BadParameter(f"{value} is not in [1, 1e15]", ctx, param)
-        return number
+def _plain(value: Any) -> Any:
+    """Turn records into what JSON knows."""
+    if dataclasses.is_dataclass(value):
+        entries: dict[str, Any] = {}
+        for name in _names(type(value)):
+            entries |= _entry(name, getattr(value, name))
+        return entries
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and math.isinf(value) else value
 
 
-NUMBER = _Number()
-COUNT = _Count()
-_MOST: Final = 10**15
-
-registry_option = click.option(
-    "--registry",
-    "registry_path",
-    required=True,
-    type=click.Path(),
-    help="Registry of metrics, a TOML file.",
-)
-metric_option = click.option("--metric", "name", required=True, help="Name of the metric.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+def _names(kind: type[Any]) -> list[str]:
+    """Return the names of a record's fields and properties."""
+    fields = [field.name for field in dataclasses.fields(kind)]
+    return fields + [name for name, member in vars(kind).items() if isinstance(member, property)]
 
 
-def _check_chart(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
-    """Refuse, before the work, a chart that could not be drawn after it."""
-    if path is not None and not ctx.resilient_parsing:
-        from rappor.reporting.charts import check_suffix
-
-        try:
-            check_suffix(path)
-        except ParamsError as error:
-            raise click.BadParameter(str(error), ctx, param) from None
-    return path
+def _entry(name: str, value: Any) -> dict[str, Any]:
+    """Return what a field adds to its record's object."""
+    if isinstance(value, Params):
+        return {letter: getattr(value, letter) for letter in _LETTERS}
+    if isinstance(value, Metric):
+        return {"metric": value.name, "params": value.fingerprint}
+    return {name: _plain(value)}
 
 
-chart_option = click.option(
-    "--chart",
-    type=click.Path(),
-    callback=_check_chart,
-    metavar="FILE",
-    help="Also draw it: .svg, .png, or .html, one file that needs no network.",
-)
-seed_option = click.option(
-    "--seed", type=click.IntRange(min=0), help="Repeat a simulation; fresh without one."
-)
+def show(*parts: RenderableType) -> None:
+    """Print texts and tables, as wide as the terminal and without trailing blanks."""
+    width = None if sys.stdout.isatty() else _WIDTH
+    console = Console(highlight=False, emoji=False, width=width)
+    with console.capture() as captured:
+        for part in parts:
+            console.print(part)
+    lines = captured.get().removesuffix("\n").split("\n")
+    click.echo("\n".join(line.rstrip() for line in lines))
 
 
-def load_metric(registry_path: str, name: str) -> Metric:
-    """Read the registry and return one metric of it."""
-    return Registry.load(registry_path).metric(name)
+def section(title: str, *parts: RenderableType) -> None:
+    """Print a title and what belongs under it, after an empty line."""
+    show(f"\n[bold]{title}[/bold]", *(Padding(part, (0, 0, 0, 2), expand=False) for part in parts))
 
 
-def print_json(document: Any) -> None:
-    """Print one JSON document on a line of its own; JSON has no infinity, so null stands for it."""
-    click.echo(json.dumps(_finite(document), ensure_ascii=False, allow_nan=False))
-
-
-def _finite(document: Any) -> Any:
-    if isinstance(document, dict):
-        return {key: _finite(value) for key, value in document.items()}
-    if isinstance(document, list | tuple):
-        return [_finite(value) for value in document]
-    return None if isinstance(document, float) and math.isinf(document) else document
-
-
-def output() -> Console:
-    """Return the console for tables; wide enough for them where nobody is looking."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 100)
+def table(*columns: str, left: int = 1) -> Table:
+    """Return an empty table; the first `left` columns are of words, the others of numbers."""
+    new = Table(box=None, pad_edge=False, header_style="bold")
+    for number, title in enumerate(columns):
+        new.add_column(title, justify="left" if number < left else "right")
+    return new
 
 
 class Slow:
-    """A progress display on standard error that appears only when work takes over a second.
+    """A progress display that appears only on a terminal, and only when work takes long.
 
     Call it with a stage, how much is done and how much there is (None if nobody knows).
     """
 
-    def __init__(self) -> None:
-        """Start the clock."""
-        self._begun = time.monotonic()
+    def __init__(self, console: Console | None = None, *, after: float = 1.0) -> None:
+        """Start the clock; `after` are seconds, the console is standard error's by default."""
+        self._console = console or Console(stderr=True)
+        self._starts = time.monotonic() + after
         self._display: Progress | None = None
         self._task = TaskID(0)
 
@@ -132,9 +109,10 @@ class Slow:
     def __call__(self, stage: str, done: int, total: int | None) -> None:
         """Show how far a stage is."""
         if self._display is None:
-            if time.monotonic() - self._begun < 1:
+            if not self._console.is_terminal or time.monotonic() < self._starts:
                 return
-            self._display = _display()
+            columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+            self._display = Progress(*columns, console=self._console, transient=True)
             self._task = self._display.add_task(stage, total=total)
             self._display.start()
         self._display.update(self._task, description=stage, completed=done, total=total)
@@ -147,8 +125,3 @@ class Slow:
     ) -> None:
         if self._display is not None:
             self._display.stop()
-
-
-def _display() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)

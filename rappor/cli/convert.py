@@ -2,39 +2,70 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from rappor.cli.commands import Command
+from rappor.cli.console import print_json
+from rappor.cli.options import json_option
 
-@click.command()
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Converted:
+    """What was written; `params` is the fingerprint."""
+
+    params: str
+    reports: int
+    out: str
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor convert counts.csv --params params.csv --out google.counts",
+        "rappor convert google.counts --params back.csv --out back_counts.csv",
+    ),
+)
 @click.argument("source", type=click.Path())
 @click.option(
     "--params",
     "params_path",
     required=True,
     type=click.Path(),
-    help="params.csv: read on the way from google/rappor, written on the way to it.",
+    metavar="FILE",
+    help="params.csv: it is read with a .csv SOURCE, and written otherwise.",
 )
-@click.option("--out", required=True, type=click.Path(), help="File to write.")
-@click.option("--reports", is_flag=True, help="SOURCE holds reports (client,cohort,...,irr).")
-def convert(source: str, params_path: str, out: str, reports: bool) -> None:
-    """Move counts between this program and google/rappor.
+@click.option("--out", required=True, type=click.Path(), metavar="FILE", help="File to write.")
+@click.option(
+    "--reports",
+    "holds_reports",
+    is_flag=True,
+    help="SOURCE holds single reports (client,cohort,bloom,prr,irr), not counts.",
+)
+@json_option
+def convert(*, source: str, params_path: str, out: str, holds_reports: bool, as_json: bool) -> None:
+    """Convert counts from and to the files of google/rappor.
 
-    A SOURCE that ends in .csv is theirs, counts.csv or with --reports a reports file; it
-    becomes a counts file. Any other SOURCE is a counts file, and becomes counts.csv and
-    params.csv; its hash layout must be theirs, as that of what came from them is.
+    A SOURCE that ends in .csv is theirs: counts.csv, or a reports file with --reports. It
+    becomes a counts file, which `rappor decode` reads without a registry. Any other SOURCE is
+    a counts file, and becomes counts.csv and params.csv; its hash layout must be theirs.
     """
     from rappor.counts.counts import Counts
     from rappor.google import files
 
     if Path(source).suffix == ".csv":
         params = files.read_params(params_path)
-        read = files.read_reports if reports else files.read_counts
+        read = files.read_reports if holds_reports else files.read_counts
         counts = read(source, params)
         counts.save(out)
     else:
         counts = Counts.load(source)
         files.write_counts(out, counts)
         files.write_params(params_path, counts.params)
-    click.echo(f"{counts.n_reports:,} reports in {out}")
+    found = Converted(params=counts.params.fingerprint, reports=counts.n_reports, out=out)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(f"{found.reports:,} reports in {out}")

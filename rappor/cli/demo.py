@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rappor.cli.console import NUMBER, Slow, json_option, print_json, seed_option
+from rappor.cli.commands import Command
+from rappor.cli.console import Slow, print_json, show
+from rappor.cli.numbers import NUMBER, even_odds_become, percent, short_percent
+from rappor.cli.options import json_option, seed_option
 from rappor.errors import FileError
 from rappor.files import read_text
-from rappor.privacy.notice import at_most
-from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf
+from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import PROFILES, Params
 
 if TYPE_CHECKING:
@@ -24,38 +27,85 @@ if TYPE_CHECKING:
     from rappor.simulation.collection import ReportBlock
     from rappor.simulation.population import Population
 
-CANDIDATES = 10_000
-REPORTS = 1_000_000
+CANDIDATES: Final = 10_000
+REPORTS: Final = 1_000_000
 
 
-@click.command()
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Demo:
+    """Estimates beside the truth: how many devices hold each value."""
+
+    estimates: Estimates
+    truth: Mapping[str, int]
+    params: Params
+    profile: str
+    n_values: int
+
+    @property
+    def n_detected(self) -> int:
+        """Detected candidates."""
+        return int(self.estimates.detected.sum())
+
+    @property
+    def n_false(self) -> int:
+        """Detected candidates that fewer devices hold than one standard error.
+
+        That few cannot be told from none: the noise alone has brought these up.
+        """
+        rows = self.estimates.rows(detected_only=True)
+        return sum(self.truth.get(row["candidate"], 0) < row["std_error"] for row in rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object of `rappor decode --json`, with the truth and the privacy loss."""
+        document = self.estimates.to_dict(detected_only=True)
+        for row in document["estimates"]:
+            row["truth"] = self.truth.get(row["candidate"], 0)
+        return document | {
+            "detected": self.n_detected,
+            "false": self.n_false,
+            "epsilon_1": epsilon_1(self.params),
+            "epsilon_inf": epsilon_inf(self.params),
+        }
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor demo --seed 1",
+        "rappor demo --profile accurate --reports 1e5",
+        "rappor demo --values words.txt",
+    ),
+)
 @click.option(
     "--values",
     "path",
     type=click.Path(),
+    metavar="FILE",
     help="Your own data: one value a line, or CSV with the header value,count.",
 )
 @click.option(
-    "--reports", type=NUMBER, help="Number of devices [default: a million, or your data's]."
+    "--reports",
+    type=NUMBER,
+    metavar="N",
+    help="Devices, each with one report.  [default: a million, or as many as --values]",
 )
 @click.option(
     "--profile",
     type=click.Choice(list(PROFILES)),
     default="balanced",
     show_default=True,
-    help="Noise level.",
+    help="Named parameters: how much noise.",
 )
 @seed_option
 @json_option
 def demo(
-    path: str | None, reports: int | None, profile: str, seed: int | None, as_json: bool
+    *, path: str | None, reports: int | None, profile: str, seed: int | None, as_json: bool
 ) -> None:
-    """Let a million devices each report one English word, and find the common ones.
+    """Simulate a million devices and find their common words.
 
-    Every device draws its own noisy report; the decoder sees only their sums and asks about
-    10,000 words. The truth stands beside each estimate.
+    Every device holds one English word and draws its own noisy report. The decoder sees only
+    the sums of the reports and tests 10,000 candidates. The truth stands beside each estimate.
     """
-    from rappor.cli.estimates_table import print_estimates
     from rappor.decoding.decoder import decode
     from rappor.simulation.collection import simulate_reports
 
@@ -63,21 +113,24 @@ def demo(
     population, values = _population(path)
     if values is not None and reports is not None:
         raise click.UsageError("--reports must be left out with --values: each value reports once")
+    n_reports = len(values) if values is not None else reports or REPORTS
     with Slow() as slow:
         drawn = simulate_reports(
             population, params, n_reports=reports or REPORTS, seed=seed, values=values
         )
-        n_reports = len(values) if values is not None else reports or REPORTS
         counts, held = _collect(drawn, params, len(population), n_reports=n_reports, slow=slow)
-        asked = _most_frequent(population)
-        estimates = decode(counts, asked, progress=slow)
-    truth = dict(zip(population.values, map(int, held), strict=True))
+        estimates = decode(counts, _most_frequent(population), progress=slow)
+    found = Demo(
+        estimates=estimates,
+        truth=dict(zip(population.values, map(int, held), strict=True)),
+        params=params,
+        profile=profile,
+        n_values=len(population),
+    )
     if as_json:
-        print_json(_document(estimates, truth, params))
-        return
-    click.echo(_opening(counts, len(population), len(asked), profile))
-    print_estimates(estimates, detected_only=True, truth=truth)
-    click.echo(_privacy(params))
+        print_json(found.to_dict())
+    else:
+        _print(found)
 
 
 def _population(path: str | None) -> tuple[Population, NDArray[np.int64] | None]:
@@ -126,35 +179,43 @@ def _collect(
 
 
 def _most_frequent(population: Population) -> list[str]:
-    """Return the candidates to ask about: the commonest values, at most 10,000."""
+    """Return the candidates: the most frequent values, at most 10,000."""
     import numpy as np
 
     order = np.argsort(-population.weights, kind="stable")[:CANDIDATES]
     return [population.values[i] for i in order]
 
 
-def _document(estimates: Estimates, truth: dict[str, int], params: Params) -> dict[str, Any]:
-    document = estimates.to_dict(detected_only=True)
-    for row in document["estimates"]:
-        row["truth"] = truth.get(row["candidate"], 0)
-    document["epsilon_1"] = epsilon_1(params)
-    document["epsilon_inf"] = epsilon_inf(params)
-    return document
+def _print(found: Demo) -> None:
+    from rappor.cli.estimates_table import print_estimates
+
+    estimates = found.estimates
+    show(
+        f"{estimates.reports:,} devices hold {found.n_values:,} different values. Each has sent "
+        f"one noisy report of {found.params.k} bits (profile {found.profile}). We test "
+        f"{len(estimates):,} candidates against the sums of the reports:\n"
+    )
+    print_estimates(estimates, detected_only=True, truth=found.truth)
+    if found.n_detected:
+        show(_false_ones(found))
+    show(_privacy(found.params))
 
 
-def _opening(counts: Counts, n_values: int, n_asked: int, profile: str) -> str:
+def _false_ones(found: Demo) -> str:
+    """Say how many of the detected are false here, beside what the error rate promises."""
+    share = percent(found.n_false / found.n_detected, 0)
     return (
-        f"{counts.n_reports:,} devices hold {n_values:,} different values and have sent one noisy\n"
-        f"report each ({counts.params.k} bits, profile {profile}). Their sums are asked about "
-        f"{n_asked:,} candidates:\n"
+        f"Here {found.n_false} of {found.n_detected} ({share}) are false, which means that fewer "
+        f"devices hold them than one standard error: {short_percent(found.estimates.level)} is the "
+        "mean over many collections."
     )
 
 
 def _privacy(params: Params) -> str:
-    one, ever = epsilon_1(params), epsilon_inf(params)
-    sure, sure_for_ever = (at_most(belief_bound(loss, 0.5)[1]) for loss in (one, ever))
+    one, every = epsilon_1(params), epsilon_inf(params)
     return (
-        f"Privacy loss of a device: {one:.2f} nats by this report, at most {ever:.2f} for ever. A\n"
-        "suspicion of 50 % that it holds some value can become at most "
-        f"{sure} by this report,\n{sure_for_ever} for ever."
+        f"Privacy: epsilon_1 = {one:.2f} (this report), epsilon_inf = {every:.2f} (any number of "
+        "reports of one value), in nats. An observer who gives even odds that a device holds some "
+        f"value can be at most {even_odds_become(one)} sure after this report, and at most "
+        f"{even_odds_become(every)} sure after any number of reports."
     )

@@ -2,76 +2,136 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from rappor.cli.console import json_option, load_metric, print_json, registry_option
+from rappor.cli.commands import Command
+from rappor.cli.console import print_json
+from rappor.cli.options import grouped, json_option, registry_option
 from rappor.encode import encode_value
 from rappor.errors import FileError, ParamsError
-from rappor.protocol.encodings import parse_value
+from rappor.protocol.encodings import encoder, parse_value
 from rappor.protocol.randomizer import SECRET_BYTES
 from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
 
 
-@click.command()
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ShownEncoding:
+    """A value on its whole way to a report, as texts of k characters 0 and 1, bit 0 first.
+
+    `params` is the fingerprint. Nothing of it is shown by `repr`.
+    """
+
+    metric: str
+    params: str
+    cohort: int
+    bits: str
+    permanent: str
+    report: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class _Secret:
+    """Where a device's secret comes from; nothing of it is shown by `repr`."""
+
+    secret_hex: str | None
+    secret_file: str | None
+
+    def read(self) -> bytes:
+        """Return the secret, a fresh one if none is named."""
+        if self.secret_hex is not None and self.secret_file is not None:
+            raise click.UsageError("give --secret-hex or --secret-file, not both")
+        if self.secret_file is not None:
+            return _read_file(self.secret_file)
+        if self.secret_hex is None:
+            return os.urandom(SECRET_BYTES)
+        try:
+            return bytes.fromhex(self.secret_hex)
+        except ValueError:
+            raise ParamsError(
+                f"secret must be {2 * SECRET_BYTES} hex digits, got other text"
+            ) from None
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor encode search_engine duckduckgo.com --registry metrics.toml",
+        "rappor encode theme dark --registry metrics.toml --epoch 2026-Q4 --json",
+        "echo dark | rappor encode theme - --registry metrics.toml",
+    ),
+)
 @click.argument("name", metavar="METRIC")
 @click.argument("value")
-@registry_option
-@click.option("--secret-hex", help="The device's secret, 64 hex digits.")
-@click.option("--secret-file", type=click.Path(), help="A file of the secret's 32 bytes.")
-@click.option("--epoch", help="Epoch such as 2026-Q4; by default today's, in UTC.")
+@registry_option()
+@grouped(
+    "source",
+    _Secret,
+    click.option(
+        "--secret-hex",
+        metavar="HEX",
+        help="The device's secret, 64 hex digits; a fresh one if omitted.",
+    ),
+    click.option(
+        "--secret-file",
+        type=click.Path(),
+        metavar="FILE",
+        help="File of the secret's 32 bytes.",
+    ),
+)
+@click.option("--epoch", metavar="EPOCH", help="Epoch such as 2026-Q4; today's (UTC) if omitted.")
 @json_option
 def encode(
+    *,
     name: str,
     value: str,
     registry_path: str,
-    secret_hex: str | None,
-    secret_file: str | None,
+    source: _Secret,
     epoch: str | None,
     as_json: bool,
 ) -> None:
-    """Show cohort, true bits, permanent response and one report for a VALUE.
+    """Show what a device would send for a value.
 
-    Flags are names joined by commas. Without a secret a fresh one is drawn and forgotten.
-    Run it again with the same secret: only the report changes. With - for the VALUE every line
-    of standard input is one, answered by a line of JSON.
+    Prints cohort, true bits, permanent response and one report of the VALUE under a METRIC of
+    the registry. Flags are names joined by commas. Run it again with the same secret: only the
+    report changes. If VALUE is -, every line of standard input is a value, and each is answered
+    by a line of JSON.
     """
-    metric = load_metric(registry_path, name)
+    metric = Registry.load(registry_path).metric(name)
     today = datetime.datetime.now(datetime.UTC).date()
     metric.check_active(today)
     if epoch is None:
         epoch = metric.epoch_at(today)
     if value == "-":
         for line in sys.stdin:
-            secret = _read_secret(secret_hex, secret_file)
-            print_json(_encode(metric, line.removesuffix("\n"), secret, epoch))
+            print_json(_encode(metric, line.removesuffix("\n"), source.read(), epoch))
         return
-    shown = _encode(metric, value, _read_secret(secret_hex, secret_file), epoch)
+    shown = _encode(metric, value, source.read(), epoch)
     if as_json:
         print_json(shown)
-        return
-    for label, text in shown.items():
-        click.echo(f"{label:<10} {text}")
-    click.echo(
-        "\nOnly metric, params, cohort and report leave the device; bit 0 comes first. The\n"
-        "permanent response stays the same for this value, the report is drawn anew each time."
-    )
+    else:
+        _print(shown)
+    if not encoder(metric.params).fits(parse_value(metric.params, value)):
+        click.echo(f"warning: {name} has no place for this value, and reports that", err=True)
 
 
-def _encode(metric: Metric, value: str, secret: bytes, epoch: str) -> dict[str, object]:
+def _encode(metric: Metric, value: str, secret: bytes, epoch: str) -> ShownEncoding:
     encoded = encode_value(secret, metric, parse_value(metric.params, value), epoch=epoch)
-    return {
-        "metric": metric.name,
-        "params": metric.fingerprint,
-        "cohort": encoded.cohort,
-        "bits": _show(encoded.bits, metric.params.k),
-        "permanent": _show(encoded.permanent, metric.params.k),
-        "report": _show(encoded.report.bits, metric.params.k),
-    }
+    return ShownEncoding(
+        metric=metric.name,
+        params=metric.fingerprint,
+        cohort=encoded.cohort,
+        bits=_show(encoded.bits, metric.params.k),
+        permanent=_show(encoded.permanent, metric.params.k),
+        report=_show(encoded.report.bits, metric.params.k),
+    )
 
 
 def _show(bits: bytes, k: int) -> str:
@@ -79,20 +139,16 @@ def _show(bits: bytes, k: int) -> str:
     return "".join("1" if number >> i & 1 else "0" for i in range(k))
 
 
-def _read_secret(secret_hex: str | None, secret_file: str | None) -> bytes:
-    if secret_hex is not None and secret_file is not None:
-        raise click.UsageError("give --secret-hex or --secret-file, not both")
-    if secret_file is not None:
-        return _read_secret_file(secret_file)
-    if secret_hex is None:
-        return os.urandom(SECRET_BYTES)
-    try:
-        return bytes.fromhex(secret_hex)
-    except ValueError:
-        raise ParamsError(f"secret must be {2 * SECRET_BYTES} hex digits, got other text") from None
+def _print(shown: ShownEncoding) -> None:
+    for field in dataclasses.fields(shown):
+        click.echo(f"{field.name:<10} {getattr(shown, field.name)}")
+    click.echo(
+        "\nOnly metric, params, cohort and report leave the device; bit 0 comes first. The\n"
+        "permanent response stays the same for this value, the report is drawn anew each time."
+    )
 
 
-def _read_secret_file(path: str) -> bytes:
+def _read_file(path: str) -> bytes:
     try:
         secret = Path(path).read_bytes()
     except OSError as error:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from rich.markup import escape
 from rich.table import Table
 
-from rappor.cli.console import output
+from rappor.cli.console import show
+from rappor.cli.numbers import percent, short_percent
 from rappor.decoding.estimates import Estimates
 
-_SUSPICIOUS = 1e-6
+_IMBALANCE: Final = 1e-6
+"""P-value of the cohorts' sizes at which an analyst is told of it."""
 
 
 def print_estimates(
@@ -22,61 +24,65 @@ def print_estimates(
 
     Detected rows show their adjusted interval, which holds for the list as a whole.
     """
-    console = output()
-    console.print(_table(estimates, detected_only=detected_only, truth=truth))
-    console.print(
-        f"{int(estimates.detected.sum()):,} of {len(estimates):,} candidates detected in "
-        f"{estimates.reports:,} reports at {_error_rate(estimates)}."
-    )
-    if math.isfinite(estimates.unallocated):
-        console.print(
-            f"{estimates.unallocated:.1%} of the mass is unallocated: strings not asked about, or "
-            "too rare to tell from noise."
-        )
-    for sentence in remarks(estimates.diagnostics):
-        console.print(sentence)
+    show(_table(estimates, detected_only=detected_only, truth=truth), *_remarks(estimates))
 
 
 def _table(estimates: Estimates, *, detected_only: bool, truth: Mapping[str, int] | None) -> Table:
-    table = Table(box=None, header_style="bold")
-    table.add_column("candidate", overflow="ellipsis", no_wrap=True, max_width=40)
-    columns = ["devices", "std error", "share", f"{100 * estimates.confidence:.4g} % interval"]
+    shown = Table(box=None, header_style="bold", pad_edge=False)
+    shown.add_column("candidate", overflow="ellipsis", no_wrap=True, max_width=40)
+    interval = f"{short_percent(estimates.confidence)} interval"
+    columns = ["devices", "std error", "share", interval]
     if estimates.share is not None:
         columns.append("distribution")
     if truth is not None:
         columns.append("truth")
     for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
+        shown.add_column(name, justify="right", no_wrap=True)
     for row in estimates.rows(detected_only=detected_only):
-        table.add_row(*_cells(row, truth))
-    return table
+        shown.add_row(*_cells(row, truth))
+    return shown
 
 
 def _cells(row: Mapping[str, Any], truth: Mapping[str, int] | None) -> Iterator[str]:
     low = row.get("ci_low_adjusted", row["ci_low"])
     high = row.get("ci_high_adjusted", row["ci_high"])
     mark = "" if row["detected"] else " (not detected)"
-    tied = f" (group {row['group']})" if "group" in row else ""
-    yield escape(row["candidate"] + tied + mark)
+    group = f" (group {row['group']})" if "group" in row else ""
+    yield escape(row["candidate"] + group + mark)
     yield f"{row['count']:,.0f}"
     yield "inf" if row["std_error"] is None else f"{row['std_error']:,.0f}"
-    yield f"{row['proportion']:.3%}"
-    yield "unknown" if low is None or high is None else f"{low:.3%} .. {high:.3%}"
+    yield percent(row["proportion"], 3)
+    known = low is not None and high is not None
+    yield f"{percent(low, 3)} .. {percent(high, 3)}" if known else "unknown"
     if "share" in row:
-        yield f"{row['share']:.3%}"
+        yield percent(row["share"], 3)
     if truth is not None:
         yield f"{truth.get(row['candidate'], 0):,}"
 
 
+def _remarks(estimates: Estimates) -> Iterator[str]:
+    """Yield what was detected at which error rate, and what an analyst should know of."""
+    yield (
+        f"{int(estimates.detected.sum()):,} of {len(estimates):,} candidates detected in "
+        f"{estimates.reports:,} reports at {_error_rate(estimates)}."
+    )
+    if math.isfinite(estimates.unallocated):
+        yield (
+            f"{percent(estimates.unallocated)} of the reports are unallocated: their strings are "
+            "not candidates, or too rare to tell from noise."
+        )
+    yield from _findings(estimates.diagnostics)
+    yield from estimates.warnings
+
+
 def _error_rate(estimates: Estimates) -> str:
-    kind = {"bh": "a false discovery rate", "bonferroni": "a chance of any false one"}
-    return f"{kind[estimates.correction]} of {estimates.level:.4g}"
+    kind = {"bh": "a false discovery rate", "bonferroni": "a probability of any false one"}
+    return f"{kind[estimates.correction]} of {short_percent(estimates.level)}"
 
 
-def remarks(diagnostics: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each finding that an analyst should know of."""
+def _findings(diagnostics: Mapping[str, Any]) -> Iterator[str]:
     for cohorts in diagnostics["cohorts"]:
-        if cohorts["p_value"] < _SUSPICIOUS:
+        if cohorts["p_value"] < _IMBALANCE:
             yield (
                 f"Cohorts are out of balance: {cohorts['smallest']:,} to {cohorts['largest']:,} "
                 "reports each; honest devices spread evenly."
@@ -94,9 +100,10 @@ def remarks(diagnostics: Mapping[str, Any]) -> Iterator[str]:
 def _limit(diagnostics: Mapping[str, Any]) -> str:
     share = diagnostics["detectable_share"]
     if share is None or share > 1:
-        return "No share can be found: there are too few reports for this noise."
+        return "No share can be detected: there are too few reports for this noise."
     enough = diagnostics["half_detectable_with_reports"]
     half = f"about {enough:,} reports" if enough else "more cohorts, not more reports,"
     return (
-        f"A share of {share:.2%} is found with 80 % probability; {half} would find {share / 2:.2%}."
+        f"A share of {percent(share, 2)} is detected with 80 % probability; {half} would detect "
+        f"{percent(share / 2, 2)}."
     )

@@ -1,123 +1,129 @@
-"""Options that say what a command is about: a registry's metric, or only parameters."""
+"""Options that several commands have, each with one name and one help text."""
 
 from __future__ import annotations
 
-import datetime
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
-from rappor.cli.console import load_metric
-from rappor.protocol.params import PROFILES, Params
-from rappor.registry.metric import Metric
+from rappor.cli.numbers import WholeNumber
+from rappor.errors import ParamsError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-_METRIC_OPTIONS = (
-    click.option("--registry", "registry_path", type=click.Path(), help="Registry, with --metric."),
-    click.option("--metric", "name", help="Name of a metric in the registry."),
-)
-_OPTIONS = (
-    click.option("--profile", type=click.Choice(list(PROFILES)), help="A named parameter set."),
-    click.option("-k", type=int, default=128, show_default=True, help="Bits."),
-    click.option("-h", "n_hashes", type=int, default=1, show_default=True, help="Hash functions."),
-    click.option("-m", type=int, default=128, show_default=True, help="Cohorts."),
-    click.option("-f", type=float, help="Permanent noise."),
-    click.option("-p", type=float, help="Chance that a 0 is sent as 1."),
-    click.option("-q", type=float, help="Chance that a 1 is sent as 1."),
-)
 
+def grouped(name: str, record: type[Any], *options: Callable[[_Command], _Command]) -> Any:
+    """Add options to a command and hand it their values as one frozen record.
 
-_WAYS = ({"registry_path", "name"}, {"profile"}, {"k", "n_hashes", "m", "f", "p", "q"})
-"""Options that say the same in different ways."""
-
-
-def params_options(command: _Command) -> _Command:
-    """Add --profile and -k -h -m -f -p -q to a command."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-def params_of(
-    *,
-    profile: str | None,
-    k: int,
-    n_hashes: int,
-    m: int,
-    f: float | None,
-    p: float | None,
-    q: float | None,
-) -> Params | None:
-    """Return the parameters that the options name, or None if they name none."""
-    _check_one_way()
-    if profile is not None:
-        return Params.profile(profile)
-    if f is None or p is None or q is None:
-        return None
-    # What is only being looked at may promise nothing.
-    return Params(k=k, h=n_hashes, m=m, f=f, p=p, q=q, insecure=True)
-
-
-def metric_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --registry, --metric and those of parameters, and give the command what they mean.
-
-    It is given as `metric`; mere parameters are those of a metric without a name.
+    The record is a dataclass whose fields are the options' names; the command is given it as
+    its argument `name`.
     """
+    fields = [field.name for field in dataclasses.fields(record)]
 
-    @functools.wraps(command)
-    def wrapped(
-        *,
-        registry_path: str | None,
-        name: str | None,
-        profile: str | None,
-        k: int,
-        n_hashes: int,
-        m: int,
-        f: float | None,
-        p: float | None,
-        q: float | None,
-        **others: Any,
-    ) -> None:
-        _check_one_way()
-        if name is not None and registry_path is not None:
-            metric = load_metric(registry_path, name)
-        else:
-            metric = _unnamed(
-                params_of(profile=profile, k=k, n_hashes=n_hashes, m=m, f=f, p=p, q=q)
-            )
-        command(metric=metric, **others)
+    def decorate(command: Callable[..., None]) -> Any:
+        @functools.wraps(command)
+        def wrapped(**given: Any) -> None:
+            values = record(**{field: given.pop(field) for field in fields})
+            command(**{name: values}, **given)
 
-    for option in reversed(_METRIC_OPTIONS):
-        wrapped = option(wrapped)
-    return params_options(wrapped)
+        decorated: Any = wrapped
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
 
 
-def _check_one_way() -> None:
-    """Refuse what would otherwise be ignored: a registry, a profile and letters at once."""
-    context = click.get_current_context()
-    given = {
-        option
-        for option in context.params
-        if context.get_parameter_source(option) is ParameterSource.COMMANDLINE
-    }
-    if sum(bool(way & given) for way in _WAYS) > 1:
-        raise click.UsageError(
-            "give one of a registry's metric, a --profile, and -k -h -m -f -p -q, not two"
-        )
+def _check_chart(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
+    """Refuse, before the work, a chart that could not be drawn after it."""
+    if path is not None and not ctx.resilient_parsing:
+        from rappor.reporting.charts import check_suffix
+
+        try:
+            check_suffix(path)
+        except ParamsError as error:
+            raise click.BadParameter(str(error), ctx, param) from None
+    return path
 
 
-def _unnamed(params: Params | None) -> Metric:
-    if params is None:
-        raise click.UsageError("give --registry and --metric, or --profile, or -f, -p and -q")
-    return Metric(
-        name="any",
-        params=params,
-        description="-",
-        owner="-",
-        expires=datetime.date.max,
-        epoch="life",
+def registry_option(*, required: bool = True) -> Callable[[_Command], _Command]:
+    """Return the option --registry."""
+    return click.option(
+        "--registry",
+        "registry_path",
+        required=required,
+        type=click.Path(),
+        metavar="FILE",
+        help="Registry of metrics, a TOML file.",
     )
+
+
+def metric_option(*, required: bool = False) -> Callable[[_Command], _Command]:
+    """Return the option --metric."""
+    return click.option(
+        "--metric",
+        "metric_name",
+        required=required,
+        metavar="NAME",
+        help="Name of a metric in the registry.",
+    )
+
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document instead of text."
+)
+chart_option = click.option(
+    "--chart",
+    type=click.Path(),
+    callback=_check_chart,
+    metavar="FILE",
+    help="Also draw a chart into a file that ends in .svg, .png or .html.",
+)
+seed_option = click.option(
+    "--seed",
+    type=WholeNumber(0),
+    metavar="N",
+    help="Random seed of a run that can be repeated; a new one each run if omitted.",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Detection:
+    """How sure a detection and an interval are."""
+
+    level: float
+    correction: str
+    confidence: float
+
+
+detection_options = grouped(
+    "detection",
+    Detection,
+    click.option(
+        "--level",
+        type=float,
+        default=0.05,
+        show_default=True,
+        metavar="SHARE",
+        help="Error rate of detection.",
+    ),
+    click.option(
+        "--correction",
+        type=click.Choice(["bh", "bonferroni"]),
+        default="bh",
+        show_default=True,
+        help="What the level bounds: the expected share of false detections (bh), or the "
+        "probability of any false detection (bonferroni).",
+    ),
+    click.option(
+        "--confidence",
+        type=float,
+        default=0.95,
+        show_default=True,
+        metavar="SHARE",
+        help="Confidence level of the intervals.",
+    ),
+)

@@ -1,79 +1,126 @@
-"""`rappor params`: what a parameter set does, hides and finds."""
+"""`rappor params`: the privacy loss of a parameter set, and what it can detect."""
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from dataclasses import dataclass
 
 import click
 from rich.table import Table
 
-from rappor.cli.console import NUMBER, json_option, output, print_json
-from rappor.cli.options import metric_options
+from rappor.cli.commands import Command
+from rappor.cli.console import print_json, section, show, table
+from rappor.cli.numbers import COUNT, even_odds_become, nats, percent
+from rappor.cli.options import json_option
+from rappor.cli.subject import Subject, subject_options
 from rappor.planning.detection_limit import detection_limit, standard_error
-from rappor.privacy.notice import at_most
-from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf, epsilon_n
+from rappor.privacy.report import Loss, assess_losses
 from rappor.protocol.params import Params
-from rappor.registry.metric import Metric
 
-_REPEATS = (1, 2, 3, 5, 10, 100)
+_LETTERS = ("k", "h", "m", "f", "p", "q")
 
 
-@click.command()
-@metric_options
-@click.option("--reports", type=NUMBER, default=1_000_000, show_default=True, help="For the limit.")
-@click.option("--candidates", type=NUMBER, default=1000, show_default=True, help="For the limit.")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParamsReport:
+    """What a parameter set loses and detects; `std_error` is that of a rare string's count."""
+
+    params: Params
+    losses: tuple[Loss, ...]
+    reports: int
+    candidates: int
+    std_error: float
+    detection_limit: float
+
+    @property
+    def epsilon_1(self) -> float:
+        """The loss of one report, in nats."""
+        return self.losses[0].epsilon
+
+    @property
+    def epsilon_inf(self) -> float:
+        """The loss of any number of reports of one value, in nats."""
+        return self.losses[-1].epsilon
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor params --profile balanced",
+        "rappor params --bits 128 --hashes 2 --cohorts 16 -f .5 -p .5 -q .75",
+        "rappor params --registry metrics.toml --metric search_engine --json",
+    ),
+)
+@subject_options
+@click.option(
+    "--reports",
+    type=COUNT,
+    default=1_000_000,
+    show_default="1e6",
+    metavar="N",
+    help="Reports in the collection, for the detection limit.",
+)
+@click.option(
+    "--candidates",
+    type=COUNT,
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="Candidate strings, for the detection limit.",
+)
 @json_option
-def params(metric: Metric, reports: int, candidates: int, as_json: bool) -> None:
-    """Print effective probabilities, privacy losses and the detection limit.
+def params(*, subject: Subject, reports: int, candidates: int, as_json: bool) -> None:
+    """Show the privacy loss and the detection limit of parameters.
 
-    Of a metric (--registry, --metric), of a profile (--profile), or of -k -h -m -f -p -q.
+    Name a metric of a registry (--registry, --metric), a --profile, or the parameters one by
+    one. The detection limit counts the privacy noise alone; `rappor plan` also counts
+    collisions of strings.
     """
-    facts = _facts(metric.params, reports, candidates)
-    if as_json:
-        print_json(facts)
-    else:
-        _print(facts)
-
-
-def _facts(chosen: Params, reports: int, candidates: int) -> dict[str, Any]:
-    """Collect what is printed."""
-    return {
-        **{key: getattr(chosen, key) for key in ("encoding", "k", "h", "m", "f", "p", "q")},
-        "p_star": chosen.p_star,
-        "q_star": chosen.q_star,
-        "epsilon_1": epsilon_1(chosen),
-        "epsilon_n": {str(n): epsilon_n(chosen, n) for n in _REPEATS},
-        "epsilon_inf": epsilon_inf(chosen),
-        "fingerprint": chosen.fingerprint,
-        "reports": reports,
-        "candidates": candidates,
-        "std_error": standard_error(chosen, reports),
-        "detection_limit": detection_limit(chosen, reports, n_candidates=candidates),
-    }
-
-
-def _print(facts: dict[str, Any]) -> None:
-    table = Table(show_header=False, box=None)
-    shape = ", ".join(f"{key} = {facts[key]:.6g}" for key in ("k", "h", "m", "f", "p", "q"))
-    table.add_row("parameters", f"{facts['encoding']}, {shape}")
-    table.add_row("fingerprint", facts["fingerprint"])
-    table.add_row("p*, q*", f"{facts['p_star']:.6f}, {facts['q_star']:.6f}")
-    for n, epsilon in facts["epsilon_n"].items():
-        noun = "report" if n == "1" else "reports"
-        table.add_row(f"loss, {n} {noun}", _loss(epsilon))
-    table.add_row("loss, for ever", _loss(facts["epsilon_inf"]))
-    table.add_row(
-        "detects",
-        f"a share of {facts['detection_limit']:.3%} with 80 % probability in {facts['reports']:,} "
-        f"reports, among {facts['candidates']:,} candidates (Bonferroni 5 %); standard error "
-        f"{facts['std_error']:,.0f} reports",
+    found = ParamsReport(
+        params=subject.params,
+        losses=assess_losses(subject.params),
+        reports=reports,
+        candidates=candidates,
+        std_error=standard_error(subject.params, reports),
+        detection_limit=detection_limit(subject.params, reports, n_candidates=candidates),
     )
-    output().print(table)
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
 
 
-def _loss(epsilon: float) -> str:
-    if math.isinf(epsilon):
-        return "infinite: the value can be learned with certainty"
-    most = at_most(belief_bound(epsilon, 0.5)[1])
-    return f"{epsilon:.4f} nats: a suspicion of 50 % becomes at most {most}"
+def describe_params(params: Params) -> str:
+    """Write a parameter set on two lines."""
+    letters = ", ".join(f"{letter} = {getattr(params, letter):.6g}" for letter in _LETTERS)
+    return (
+        f"{params.encoding}, {letters}\n"
+        f"p* = {params.p_star:.6f}, q* = {params.q_star:.6f}, fingerprint {params.fingerprint}"
+    )
+
+
+def reports_of(n: int | None) -> str:
+    """Write a number of reports, None being any number."""
+    return "any number" if n is None else f"{n:,}"
+
+
+def _print(found: ParamsReport) -> None:
+    show(describe_params(found.params))
+    section(
+        "Privacy loss by the number of reports of one value",
+        _losses(found.losses),
+        "An observer who gives even odds that a device holds some value can be at most this sure "
+        "afterwards.",
+    )
+    section(
+        "Detection",
+        f"{found.reports:,} reports detect a share of {percent(found.detection_limit, 3)} with "
+        f"80 % probability, among {found.candidates:,} candidates (Bonferroni 5 %). The standard "
+        f"error of a count is {found.std_error:,.0f} reports.",
+    )
+
+
+def _losses(losses: tuple[Loss, ...]) -> Table:
+    shown = table("reports", "epsilon (nats)", "observer at most")
+    for loss in losses:
+        most = even_odds_become(loss.epsilon)
+        shown.add_row(reports_of(loss.reports), nats(loss.epsilon), most)
+    return shown

@@ -3,212 +3,328 @@
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import click
 from rich.table import Table
 
-from rappor.cli.console import NUMBER, json_option, output, print_json
-from rappor.privacy.notice import at_most
-from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf
+from rappor.cli.commands import Command
+from rappor.cli.console import print_json, show, table
+from rappor.cli.numbers import NUMBER, WholeNumber, even_odds_become, nats, percent, short_percent
+from rappor.cli.options import Detection, detection_options, grouped, json_option
+from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import MAX_HASHES, PROFILES, Params
 
 if TYPE_CHECKING:
     from rappor.planning.plans import Alternative, Plan
     from rappor.planning.power import Question
 
+_CONTROL: Final = {"bh": "Benjamini-Hochberg", "bonferroni": "Bonferroni"}
+_PARTS: Final = {
+    "coins": "privacy noise",
+    "sampling": "sampling of devices",
+    "unexplained": "strings that no candidate explains",
+    "candidates": "candidates on the same bits",
+}
 
-@click.command()
-@click.option("--epsilon", type=float, help="Loss of one report, in nats.")
-@click.option("--lifetime", type=float, help="Loss of all reports of one value, in nats.")
-@click.option("--profile", type=click.Choice(list(PROFILES)), help="Look at a named set instead.")
-@click.option("--reports", type=NUMBER, help="Reports that will come, as 1e6; or else --share.")
-@click.option("--share", type=float, help="Share of devices that shall be found, as .01.")
-@click.option("--candidates", type=NUMBER, default=1000, show_default=True, help="Strings asked.")
-@click.option("--zipf", type=float, help="Shares fall as rank^-ZIPF.  [default: 1]")
-@click.option("--table", type=click.Path(), help="Or shares from a CSV: value,weight.")
-@click.option(
-    "--correction",
-    type=click.Choice(["bh", "bonferroni"]),
-    default="bh",
-    show_default=True,
-    help="Error control of detection.",
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Budget:
+    """What a plan may spend, or the profile whose plan is asked for."""
+
+    epsilon_1: float | None
+    epsilon_inf: float | None
+    profile: str | None
+    max_bytes: int | None
+    hashes: int | None
+    symmetric: bool
+
+    def plan(self, question: Question, size: _Size) -> Plan:
+        """Choose the parameters, or take those of the profile, and predict what they find."""
+        from rappor import planning
+
+        if self.profile is not None:
+            self._check_alone()
+            params = Params.profile(self.profile)
+            return planning.assess(params, question, reports=size.reports, share=size.share)
+        if self.epsilon_1 is None or self.epsilon_inf is None:
+            raise click.UsageError("give --epsilon-1 and --epsilon-inf, or --profile")
+        return planning.plan(
+            question,
+            epsilon_1=self.epsilon_1,
+            epsilon_inf=self.epsilon_inf,
+            reports=size.reports,
+            share=size.share,
+            max_bytes=self.max_bytes,
+            hashes=self.hashes,
+            symmetric=self.symmetric,
+        )
+
+    def _check_alone(self) -> None:
+        limits = (self.epsilon_1, self.epsilon_inf, self.max_bytes, self.hashes)
+        if any(limit is not None for limit in limits) or self.symmetric:
+            raise click.UsageError("a --profile is fixed: give no budget and no limits with it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Size:
+    """How many reports there will be, or which share they have to show."""
+
+    reports: int | None
+    share: float | None
+
+    def __post_init__(self) -> None:
+        """Refuse both and neither."""
+        if (self.reports is None) == (self.share is None):
+            raise click.UsageError("give either --reports or --share")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Strings:
+    """Which strings devices hold, and how many candidates there are."""
+
+    candidates: int
+    zipf: float | None
+    table: str | None
+
+    def question(self, detection: Detection, power: float) -> Question:
+        """Return what the planner is asked."""
+        from rappor.planning.frequencies import Frequencies
+        from rappor.planning.power import Question
+        from rappor.simulation.population import Population
+
+        if self.table is None:
+            frequencies = Frequencies.zipf(self.candidates, 1.0 if self.zipf is None else self.zipf)
+        elif self.zipf is None:
+            frequencies = Frequencies.of_shares(
+                Population.from_csv(self.table).weights, self.candidates
+            )
+        else:
+            raise click.UsageError("give --zipf or --table, not both")
+        return Question(
+            frequencies=frequencies,
+            correction=detection.correction,
+            level=detection.level,
+            power=power,
+            confidence=detection.confidence,
+        )
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor plan --epsilon-1 1 --epsilon-inf 4 --reports 1e6",
+        "rappor plan --epsilon-1 1 --epsilon-inf 4 --share .01",
+        "rappor plan --profile balanced --reports 1e6 --table population.csv",
+    ),
 )
-@click.option("--level", type=float, default=0.05, show_default=True, help="Its error rate.")
-@click.option("--power", type=float, default=0.8, show_default=True, help="Chance of detection.")
-@click.option("--confidence", type=float, default=0.95, show_default=True, help="Of the intervals.")
-@click.option("--max-bytes", type=NUMBER, help="Most bytes for the bits of a report.")
-@click.option("--h", "hashes", type=click.IntRange(1, MAX_HASHES), help="Only this h.")
-@click.option("--symmetric", is_flag=True, help="Only designs with q = 1 - p.")
-@click.option("--name", default="my_metric", show_default=True, help="Name of the metric.")
+@grouped(
+    "budget",
+    _Budget,
+    click.option(
+        "--epsilon-1", type=float, metavar="NATS", help="Largest privacy loss of one report."
+    ),
+    click.option(
+        "--epsilon-inf",
+        type=float,
+        metavar="NATS",
+        help="Largest privacy loss of any number of reports of one value.",
+    ),
+    click.option(
+        "--profile",
+        type=click.Choice(list(PROFILES)),
+        help="Predict for these named parameters instead of choosing some.",
+    ),
+    click.option(
+        "--max-bytes",
+        type=NUMBER,
+        metavar="BYTES",
+        help="Largest size of the bits of a report.",
+    ),
+    click.option(
+        "--hashes",
+        type=WholeNumber(1, MAX_HASHES),
+        metavar="N",
+        help=f"Consider only designs with N hash functions, 1 to {MAX_HASHES}.",
+    ),
+    click.option("--symmetric", is_flag=True, help="Consider only designs in which q is 1 - p."),
+)
+@grouped(
+    "size",
+    _Size,
+    click.option(
+        "--reports",
+        type=NUMBER,
+        metavar="N",
+        help="Reports that are expected, such as 1e6; prints the smallest share detected.",
+    ),
+    click.option(
+        "--share",
+        type=float,
+        metavar="SHARE",
+        help="Smallest share to detect (0.01 is 1 %); prints the reports needed.",
+    ),
+)
+@grouped(
+    "strings",
+    _Strings,
+    click.option(
+        "--candidates",
+        type=NUMBER,
+        default=1000,
+        show_default=True,
+        metavar="N",
+        help="Candidate strings that will be tested.",
+    ),
+    click.option(
+        "--zipf",
+        type=float,
+        metavar="EXPONENT",
+        help="Assume shares in proportion to rank^-EXPONENT.  [default: 1]",
+    ),
+    click.option(
+        "--table",
+        type=click.Path(),
+        metavar="FILE",
+        help="Take the shares from a CSV file with the header value,weight.",
+    ),
+)
+@detection_options
+@click.option(
+    "--power",
+    type=float,
+    default=0.8,
+    show_default=True,
+    metavar="PROBABILITY",
+    help="Probability with which a string of the smallest share is detected.",
+)
+@click.option(
+    "--name",
+    default="my_metric",
+    show_default=True,
+    metavar="NAME",
+    help="Name of the metric in the printed entry of a registry.",
+)
 @json_option
 def plan(
-    epsilon: float | None,
-    lifetime: float | None,
-    profile: str | None,
-    reports: int | None,
-    share: float | None,
-    candidates: int,
-    zipf: float | None,
-    table: str | None,
-    correction: str,
-    level: float,
+    *,
+    budget: _Budget,
+    size: _Size,
+    strings: _Strings,
+    detection: Detection,
     power: float,
-    confidence: float,
-    max_bytes: int | None,
-    hashes: int | None,
-    symmetric: bool,
     name: str,
     as_json: bool,
 ) -> None:
-    """Choose parameters before collecting, and say what they will find.
+    """Choose parameters for a privacy budget before collecting.
 
-    Give the privacy budget (--epsilon and --lifetime, or --profile), and either --reports, for
-    the smallest share that is detected, or --share, for the reports that it takes.
+    Give the budget (--epsilon-1 and --epsilon-inf, or --profile), and either --reports, for the
+    smallest share that is detected, or --share, for the reports that it takes. The entry for
+    the registry is printed at the end.
+
+    Only strings (encoding bloom) can be planned; the other encodings have no planner yet.
     """
-    from rappor import planning
-
-    if (reports is None) == (share is None):
-        raise click.UsageError("give either --reports or --share")
-    question = _question(
-        candidates, zipf, table, correction=correction, level=level, power=power, sure=confidence
-    )
-    if profile is not None:
-        if any(given is not None for given in (epsilon, lifetime, max_bytes, hashes)) or symmetric:
-            raise click.UsageError("a --profile is as it is: give no budget and no limits with it")
-        chosen = Params.profile(profile)
-        made = planning.assess(chosen, question, reports=reports, share=share)
-    else:
-        if epsilon is None or lifetime is None:
-            raise click.UsageError("give --epsilon and --lifetime, or --profile")
-        made = planning.plan(
-            question,
-            epsilon_1=epsilon,
-            epsilon_inf=lifetime,
-            reports=reports,
-            share=share,
-            max_bytes=max_bytes,
-            hashes=hashes,
-            symmetric=symmetric,
-        )
+    planned = budget.plan(strings.question(detection, power), size)
     # The library has no clock; a year is a term that somebody will think about again.
     today = datetime.datetime.now(datetime.UTC).date()
-    block = made.to_toml(name, expires=today + datetime.timedelta(days=365))
+    entry = planned.to_toml(name, expires=today + datetime.timedelta(days=365))
     if as_json:
-        print_json({**made.to_dict(), "metric": block})
+        print_json(planned.to_dict(), toml=entry)
     else:
-        _print(made, block)
+        _print(planned, entry)
 
 
-def _question(
-    candidates: int,
-    zipf: float | None,
-    table: str | None,
-    *,
-    correction: str,
-    level: float,
-    power: float,
-    sure: float,
-) -> Question:
-    from rappor.planning.frequencies import Frequencies
-    from rappor.planning.power import Question
-    from rappor.simulation.population import Population
-
-    if table is None:
-        frequencies = Frequencies.zipf(candidates, 1.0 if zipf is None else zipf)
-    elif zipf is None:
-        frequencies = Frequencies.of_shares(Population.from_csv(table).weights, candidates)
-    else:
-        raise click.UsageError("give --zipf or --table, not both")
-    return Question(
-        frequencies=frequencies,
-        correction=correction,
-        level=level,
-        power=power,
-        confidence=sure,
+def _print(planned: Plan, entry: str) -> None:
+    show(
+        _summary(planned),
+        "\nOther designs with the same epsilon, k and m (variance of a rare string's count, per "
+        "report):\n",
+        _others(planned.alternatives),
     )
+    click.echo(f"\nEntry for the registry:\n\n{entry}", nl=False)
 
 
-def _print(made: Plan, block: str) -> None:
-    console = output()
-    console.print(_facts(made))
-    console.print(
-        "\nThe same privacy otherwise, in the same k and m; variance of a rare string, a report:\n"
-    )
-    console.print(_others(made.alternatives))
-    console.print("\nFor metrics.toml:\n")
-    console.print(block, markup=False, end="")
-
-
-def _facts(made: Plan) -> Table:
-    from rappor.planning.noise import enough_epsilon_inf
-    from rappor.planning.plans import REMEDIES
-
-    params, prediction, question = made.params, made.prediction, made.question
-    facts = Table(show_header=False, box=None)
-    facts.add_row("parameters", ", ".join(f"{x} = {getattr(params, x):.6g}" for x in "khmfpq"))
+def _summary(planned: Plan) -> Table:
+    params = planned.params
+    summary = Table(show_header=False, box=None, pad_edge=False)
+    summary.add_row("parameters", ", ".join(f"{x} = {getattr(params, x):.6g}" for x in "khmfpq"))
     for name in PROFILES:
         profile = Params.profile(name)
         if all(_near(getattr(params, x), getattr(profile, x)) for x in "fpq"):
-            facts.add_row("noise", f"that of the profile {name}")
-    facts.add_row("p*, q*", f"{params.p_star:.6f}, {params.q_star:.6f}")
-    facts.add_row("loss, 1 report", _loss(epsilon_1(params)))
-    facts.add_row("loss, for ever", _loss(epsilon_inf(params)))
+            summary.add_row("noise", f"as in the profile {name}")
+    summary.add_row("p*, q*", f"{params.p_star:.6f}, {params.q_star:.6f}")
+    summary.add_row("epsilon_1", _loss(epsilon_1(params)))
+    summary.add_row("epsilon_inf", _loss(epsilon_inf(params)))
+    _add_enough(summary, params)
+    summary.add_row("report size", f"{params.n_bytes} bytes of bits")
+    _add_prediction(summary, planned)
+    return summary
+
+
+def _add_enough(summary: Table, params: Params) -> None:
+    """Say where a smaller epsilon_inf would detect as much."""
+    from rappor.planning.noise import enough_epsilon_inf
+
     enough = enough_epsilon_inf(epsilon_1(params), h=params.h)
     if epsilon_inf(params) > 1.01 * enough and abs(params.q_star - 0.5) < 1e-3:
-        facts.add_row(
-            "enough for ever",
-            f"{enough:.4f} nats find as much, and several reports lose less; but reports of one "
-            "device are easier to link",
+        summary.add_row(
+            "",
+            f"an epsilon_inf of {enough:.4f} would detect just as much and protect repeated "
+            "reports better, but makes a device's reports easier to link",
         )
-    facts.add_row("a report", f"{params.n_bytes} bytes of bits")
-    control = {"bh": "Benjamini-Hochberg", "bonferroni": "Bonferroni"}[question.correction]
-    asked = (
-        f"in {made.reports:,} reports, among {question.frequencies.n_candidates:,} candidates "
-        f"({control} {question.level:.3g})"
-    )
-    if made.share is None:
-        facts.add_row("detects", f"no share {asked}")
-        return facts
-    detected = f"a share of {made.share:.3%} with {question.power:.0%} chance"
-    facts.add_row("detects", f"{detected} {asked}")
-    facts.add_row("finds", f"{prediction.found:,.1f} strings, as expected from their shares")
-    facts.add_row(
-        "its interval",
-        f"{prediction.width:.3%} wide at {question.confidence:.4g} confidence; "
-        f"{prediction.adjusted_width:.3%} where the list of the detected shall hold as a whole",
-    )
-    percent = ", ".join(f"{name} {part:.1%}" for name, part in prediction.parts.items())
-    facts.add_row("error", f"{percent}; largest is {REMEDIES[made.binding]}")
-    facts.add_row(
-        "a rare string", f"has {made.excess:.3f} times the least variance known for this loss"
-    )
-    return facts
 
 
-def _near(chance: float, other: float) -> bool:
+def _add_prediction(summary: Table, planned: Plan) -> None:
+    from rappor.planning.plans import REMEDIES
+
+    prediction, question = planned.prediction, planned.question
+    condition = (
+        f"in {planned.reports:,} reports, among {question.frequencies.n_candidates:,} candidates "
+        f"({_CONTROL[question.correction]} {short_percent(question.level)})"
+    )
+    if planned.share is None:
+        summary.add_row("detects", f"no share {condition}")
+        return
+    share, power = percent(planned.share, 3), short_percent(question.power)
+    summary.add_row("detects", f"a share of {share} with {power} probability {condition}")
+    summary.add_row("expected", f"{prediction.found:,.1f} detected strings")
+    summary.add_row(
+        "interval",
+        f"{percent(prediction.width, 3)} wide at {short_percent(question.confidence)} confidence "
+        f"for that share, {percent(prediction.adjusted_width, 3)} wide when adjusted for selection "
+        "(FCR)",
+    )
+    parts = (f"{_PARTS[name]} {percent(part)}" for name, part in prediction.parts.items())
+    summary.add_row("error comes from", ", ".join(parts))
+    summary.add_row("", f"the largest part is {REMEDIES[planned.binding]}")
+    summary.add_row(
+        "variance",
+        f"{percent(planned.excess - 1)} above the best known mechanism at this epsilon, for a rare "
+        "string",
+    )
+
+
+def _near(probability: float, other: float) -> bool:
     """Tell whether two probabilities are one to the digits of a profile."""
-    return abs(chance - other) < 1e-6
+    return abs(probability - other) < 1e-6
 
 
 def _loss(epsilon: float) -> str:
-    most = at_most(belief_bound(epsilon, 0.5)[1])
-    return f"{epsilon:.4f} nats: a suspicion of 50 % becomes at most {most}"
+    most = even_odds_become(epsilon)
+    return f"{nats(epsilon)} nats: an observer who gives even odds can be at most {most} sure"
 
 
 def _others(alternatives: tuple[Alternative, ...]) -> Table:
-    shown = Table(box=None, header_style="bold")
-    shown.add_column("design", no_wrap=True)
-    for name in ("f", "p", "q", "p*", "q*", "variance", "x best", "detects"):
-        shown.add_column(name, justify="right", no_wrap=True)
+    shown = table("design", "f", "p", "q", "p*", "q*", "variance", "x optimum", "detects")
     for other in alternatives:
         params = other.params
-        chances = (params.f, params.p, params.q, params.p_star, params.q_star)
+        numbers = (params.f, params.p, params.q, params.p_star, params.q_star)
         shown.add_row(
             other.name,
-            *(f"{chance:.4f}" for chance in chances),
+            *(f"{number:.4f}" for number in numbers),
             f"{other.variance:.4g}",
             f"{other.excess:.3f}",
-            "nothing" if other.share is None else f"{other.share:.3%}",
+            "nothing" if other.share is None else percent(other.share, 3),
         )
     return shown

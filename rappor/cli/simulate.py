@@ -4,83 +4,125 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from rappor.cli.console import (
-    NUMBER,
-    Slow,
-    json_option,
-    load_metric,
-    metric_option,
-    print_json,
-    registry_option,
-    seed_option,
-)
+from rappor.cli.commands import Command
+from rappor.cli.console import Slow, print_json
+from rappor.cli.numbers import NUMBER
+from rappor.cli.options import json_option, metric_option, registry_option, seed_option
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from rappor.simulation.collection import ReportBlock
+    from rappor.simulation.population import Population
 
 
-@click.command()
-@registry_option
-@metric_option
-@click.option(
-    "--population", "population_path", required=True, type=click.Path(), help="CSV: value,weight."
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """What was written."""
+
+    metric: Metric
+    reports: int
+    out: str
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor simulate --registry metrics.toml --metric search_engine \\\n"
+        "  --population population.csv --reports 1e6 --seed 1 --out week.counts",
+        "rappor simulate --registry metrics.toml --metric search_engine \\\n"
+        "  --population population.csv --reports 1e4 --out reports.parquet",
+    ),
 )
-@click.option("--reports", required=True, type=NUMBER, help="Devices, each with one report.")
+@registry_option()
+@metric_option(required=True)
+@click.option(
+    "--population",
+    "population_path",
+    required=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="CSV file with the header value,weight: who holds what.",
+)
+@click.option(
+    "--reports",
+    required=True,
+    type=NUMBER,
+    metavar="N",
+    help="Devices, each with one report; such as 1e6.",
+)
 @seed_option
-@click.option("--out", required=True, type=click.Path(), help="Counts, or reports as .parquet.")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="Counts file to write, or reports if it ends in .parquet.",
+)
 @json_option
 def simulate(
+    *,
     registry_path: str,
-    name: str,
+    metric_name: str,
     population_path: str,
     reports: int,
     seed: int | None,
     out: str,
     as_json: bool,
 ) -> None:
-    """Draw one report from each of many devices that hold a population's values.
+    """Simulate the counts or the reports of many devices.
 
-    Counts are exact whatever their number; a .parquet file holds every single report.
+    Each device draws a value of the population and sends one report. Counts take the same
+    time for any number of devices, and are drawn exactly; a .parquet file holds every single
+    report.
     """
-    from rappor.engines import parquet
-    from rappor.simulation.collection import simulate_counts, simulate_reports
+    from rappor.simulation.collection import simulate_counts
     from rappor.simulation.population import Population
 
-    metric = load_metric(registry_path, name)
+    metric = Registry.load(registry_path).metric(metric_name)
     population = Population.from_csv(population_path)
     if Path(out).suffix == ".parquet":
-        drawn = simulate_reports(population, metric.params, n_reports=reports, seed=seed)
-        with Slow() as slow:
-            parquet.write_parquet(
-                out,
-                _told(drawn, slow, reports),
-                params=metric.params,
-                metric=name,
-                day=datetime.datetime.now(datetime.UTC).date(),
-            )
+        _write_reports(population, metric, reports, seed, out)
     else:
-        counts = simulate_counts(
-            population, metric.params, n_reports=reports, seed=seed, metric=name
-        )
-        counts.save(out)
+        simulate_counts(
+            population, metric.params, n_reports=reports, seed=seed, metric=metric.name
+        ).save(out)
     if as_json:
-        print_json({"metric": name, "params": metric.fingerprint, "reports": reports, "out": out})
+        print_json(Simulated(metric=metric, reports=reports, out=out))
     else:
-        click.echo(f"{reports:,} reports of {name} in {out}")
+        click.echo(f"{reports:,} reports of {metric.name} in {out}")
 
 
-def _told(
+def _write_reports(
+    population: Population, metric: Metric, reports: int, seed: int | None, out: str
+) -> None:
+    from rappor.engines import parquet
+    from rappor.simulation.collection import simulate_reports
+
+    drawn = simulate_reports(population, metric.params, n_reports=reports, seed=seed)
+    with Slow() as slow:
+        parquet.write_parquet(
+            out,
+            _counted(drawn, slow, reports),
+            params=metric.params,
+            metric=metric.name,
+            day=datetime.datetime.now(datetime.UTC).date(),
+        )
+
+
+def _counted(
     drawn: Iterator[ReportBlock], slow: Slow, n_reports: int
 ) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint16]]]:
-    """Pass reports on and tell how far they are."""
+    """Pass reports on and show how far they are."""
     done = 0
     for block in drawn:
         yield block.packed, block.cohorts

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 
-from rappor.cli.console import (
-    NUMBER,
-    Slow,
-    chart_option,
-    json_option,
-    output,
-    print_json,
-    seed_option,
-)
-from rappor.errors import ParamsError
+from rappor.cli.commands import Command
+from rappor.cli.console import Slow, print_json, show, table
+from rappor.cli.numbers import NUMBER, WholeNumber
+from rappor.cli.options import chart_option, grouped, json_option, seed_option
+from rappor.ranges import check_number
 from rappor.trust.models import Model, trust_models
 from rappor.trust.survey import CoinSurvey
 
@@ -34,135 +29,230 @@ _Point = Callable[[float], tuple[float, int]]
 """From a place on an axis to the epsilon and the number of devices there."""
 
 
-@click.command()
-@click.option("--epsilon", type=float, default=1.0, show_default=True, help="Loss of one answer.")
-@click.option("--devices", type=NUMBER, default=100_000, show_default=True, help="Who are asked.")
-@click.option("--share", type=float, default=0.3, show_default=True, help="Who have the property.")
-@click.option(
-    "--delta", type=float, default=1e-9, show_default=True, help="Chance left open by shuffling."
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Survey:
+    """The question that all models answer."""
+
+    epsilon: float
+    devices: int
+    share: float
+    delta: float
+    beta: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelResult:
+    """What one model of trust promises, and how well it answers.
+
+    Losses are in nats: `epsilon` to who reads the result, `epsilon_of_collector` to who receives
+    the answers, `epsilon_10` by ten answers. Errors are in devices, of the closed form and
+    observed in trials.
+    """
+
+    model: str
+    trusted: str
+    epsilon: float
+    delta: float
+    epsilon_of_collector: float
+    epsilon_10: float
+    std_error: float
+    observed: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustComparison:
+    """All models of trust beside each other, at one epsilon."""
+
+    epsilon: float
+    devices: int
+    share: float
+    delta: float
+    beta: float
+    runs: int
+    models: tuple[ModelResult, ...]
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor trust --epsilon 1 --devices 1e5 --share .3",
+        "rappor trust --epsilon 2 --runs 100 --seed 1 --json",
+    ),
+)
+@grouped(
+    "survey",
+    _Survey,
+    click.option(
+        "--epsilon",
+        type=float,
+        default=1.0,
+        show_default=True,
+        metavar="NATS",
+        help="Privacy loss of one answer.",
+    ),
+    click.option(
+        "--devices",
+        type=NUMBER,
+        default=100_000,
+        show_default="1e5",
+        metavar="N",
+        help="Devices that answer.",
+    ),
+    click.option(
+        "--share",
+        type=float,
+        default=0.3,
+        show_default=True,
+        metavar="SHARE",
+        help="Share of the devices that have the property.",
+    ),
+    click.option(
+        "--delta",
+        type=float,
+        default=1e-9,
+        show_default=True,
+        metavar="PROBABILITY",
+        help="Probability with which the bound of shuffling may fail.",
+    ),
+    click.option(
+        "--beta",
+        type=float,
+        default=0.25,
+        show_default=True,
+        metavar="PROBABILITY",
+        help="Probability that the survey's second coin says yes.",
+    ),
 )
 @click.option(
-    "--beta", type=float, default=0.25, show_default=True, help="Yes of the survey's second coin."
-)
-@click.option(
-    "--runs", type=click.IntRange(2, 10**5), default=1000, show_default=True, help="Trials of each."
+    "--runs",
+    type=WholeNumber(2, 10**5),
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="Simulated trials of each model, from 2 to 100,000.",
 )
 @seed_option
 @json_option
 @chart_option
 def trust(
-    epsilon: float,
-    devices: int,
-    share: float,
-    delta: float,
-    beta: float,
-    runs: int,
-    seed: int | None,
-    as_json: bool,
-    chart: str | None,
+    *, survey: _Survey, runs: int, seed: int | None, as_json: bool, chart: str | None
 ) -> None:
-    """Compare who is trusted: how many of some devices have a property, at one epsilon.
+    """Compare local noise, a shuffler and a trusted curator.
 
-    Local noise (a coin-flip survey, symmetric randomized response, RAPPOR), a shuffled batch
-    and a curator (Laplace, two-sided geometric), by closed form and by trial. --seed repeats
-    the devices' answers; the curator's noise is OpenDP's, which takes no seed.
+    The question is how many of some devices have a property, at one epsilon. The models are
+    local noise (a coin-flip survey, symmetric randomized response, RAPPOR), a shuffled batch,
+    and a curator (Laplace and two-sided geometric noise). Errors are shown by closed form and
+    by trial. --seed repeats the devices' answers; the curator's noise is OpenDP's, which takes
+    no seed.
     """
-    if not 0 <= share <= 1:
-        raise ParamsError(f"share must be a number in [0, 1], got {share!r}")
-    asked = {"share": share, "delta": delta, "beta": beta}
-    compared = trust_models(epsilon, devices, delta=delta, beta=beta)
-    rows = []
-    with Slow() as slow:
-        for i, model in enumerate(compared):
-            slow("trials", i, len(compared))
-            rows.append(_row(model, devices, share, runs, None if seed is None else seed + i))
+    check_number("share", survey.share, "[0, 1]")
+    found = _compare(survey, runs, seed)
     if as_json:
-        print_json({"epsilon": epsilon, "devices": devices, **asked, "runs": runs, "models": rows})
+        print_json(found)
     else:
-        _print(rows, epsilon, devices, share, runs)
+        _print(found)
     if chart is not None:
         from rappor.reporting.charts import save
 
         with Slow() as slow:
-            save(_draw(epsilon, devices, slow, seed=seed, **asked), chart)
+            save(_draw(survey, slow, seed=seed), chart)
 
 
-def _row(model: Model, devices: int, share: float, runs: int, seed: int | None) -> dict[str, Any]:
-    """Return what the model promises and how well it answers."""
+def _compare(survey: _Survey, runs: int, seed: int | None) -> TrustComparison:
+    models = trust_models(survey.epsilon, survey.devices, delta=survey.delta, beta=survey.beta)
+    results = []
+    with Slow() as slow:
+        for i, model in enumerate(models):
+            slow("trials", i, len(models))
+            own = None if seed is None else seed + i
+            results.append(_result(model, survey, runs, own))
+    return TrustComparison(
+        epsilon=survey.epsilon,
+        devices=survey.devices,
+        share=survey.share,
+        delta=survey.delta,
+        beta=survey.beta,
+        runs=runs,
+        models=tuple(results),
+    )
+
+
+def _result(model: Model, survey: _Survey, runs: int, seed: int | None) -> ModelResult:
     from rappor.trust.trials import try_model
 
-    trial = try_model(model, n_held=round(share * devices), n=devices, runs=runs, seed=seed)
-    return {
-        "model": model.name,
-        "trusted": model.trusted,
-        "epsilon": model.epsilon,
-        "delta": model.delta,
-        "epsilon_of_collector": model.epsilon_of_collector,
-        "epsilon_10": model.epsilon_10,
-        "std_error": trial.std_error,
-        "observed": trial.observed,
-    }
-
-
-def _print(
-    rows: list[dict[str, Any]], epsilon: float, devices: int, share: float, runs: int
-) -> None:
-    console = output()
-    console.print(
-        f"How many of {devices:,} devices have a property? {round(share * devices):,} do. Each "
-        f"answer loses {epsilon:g} nats.\nLosses in nats, errors in devices.\n"
+    n_held = round(survey.share * survey.devices)
+    trial = try_model(model, n_held=n_held, n=survey.devices, runs=runs, seed=seed)
+    return ModelResult(
+        model=model.name,
+        trusted=model.trusted,
+        epsilon=model.epsilon,
+        delta=model.delta,
+        epsilon_of_collector=model.epsilon_of_collector,
+        epsilon_10=model.epsilon_10,
+        std_error=trial.std_error,
+        observed=trial.observed,
     )
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for i, name in enumerate(
-        ("model", "trusted", "to collector", "10 answers", "std error", f"in {runs:,} trials")
-    ):
-        table.add_column(name, justify="left" if i < 2 else "right")
-    for row in rows:
-        collector = row["epsilon_of_collector"]
-        table.add_row(
-            row["model"],
-            row["trusted"],
-            "the truth" if math.isinf(collector) else f"{collector:.2f}",
-            f"{row['epsilon_10']:.2f}",
-            f"{row['std_error']:,.2f}",
-            f"{row['observed']:,.2f}",
+
+
+def _print(found: TrustComparison) -> None:
+    shown = table(
+        "model",
+        "trusted",
+        "to collector",
+        "10 answers",
+        "std error",
+        f"in {found.runs:,} trials",
+        left=2,
+    )
+    for each in found.models:
+        knows = math.isinf(each.epsilon_of_collector)
+        shown.add_row(
+            each.model,
+            each.trusted,
+            "knows the truth" if knows else f"{each.epsilon_of_collector:.2f}",
+            f"{each.epsilon_10:.2f}",
+            f"{each.std_error:,.2f}",
+            f"{each.observed:,.2f}",
         )
-    console.print(table)
-    delta = max(row["delta"] for row in rows)
-    console.print(
-        f"\nThe shuffled batch leaves a chance of {delta:g} open. Local noise grows with the root "
-        "of the number of devices; a curator's does not grow, but a curator knows the truth."
+    show(
+        f"How many of {found.devices:,} devices have a property? The truth is "
+        f"{round(found.share * found.devices):,}. Each answer has epsilon = {found.epsilon:g}.\n"
+        "'to collector' and '10 answers' are losses in nats; errors are in devices.\n",
+        shown,
+        f"\nThe bound of the shuffled batch holds with probability 1 - {found.delta:g}. Local "
+        "noise grows with the square root of the number of devices. A curator's noise does not "
+        "grow, but a curator knows the truth.",
     )
 
 
-def _draw(epsilon: float, devices: int, slow: Slow, **asked: Any) -> Chart:
+def _draw(survey: _Survey, slow: Slow, *, seed: int | None) -> Chart:
     """Draw the error against the number of devices, against epsilon, and against the noise."""
     from rappor.reporting.charts import Axis, line_chart, side_by_side
 
     panels: list[tuple[Axis, str, list[float], _Point]] = [
         (
             Axis(field="x", title="devices", log=True),
-            f"epsilon {epsilon:g}",
+            f"epsilon {survey.epsilon:g}",
             [float(n) for n in _DEVICES],
-            lambda n: (epsilon, int(n)),
+            lambda n: (survey.epsilon, int(n)),
         ),
         (
             Axis(field="x", title="epsilon, nats", log=True),
-            f"{devices:,} devices",
+            f"{survey.devices:,} devices",
             _EPSILONS,
-            lambda value: (value, devices),
+            lambda value: (value, survey.devices),
         ),
         (
-            Axis(field="x", title="noise: answers that are a coin's", domain=(0, 1), format="%"),
-            f"{devices:,} devices, all at the epsilon of that noise",
+            Axis(field="x", title="noise: share of random answers", domain=(0, 1), format="%"),
+            f"{survey.devices:,} devices, all at the epsilon of that noise",
             _NOISES,
-            lambda noise: (CoinSurvey(1 - noise, 0.5).epsilon, devices),
+            lambda noise: (CoinSurvey(1 - noise, 0.5).epsilon, survey.devices),
         ),
     ]
     drawn = []
     for done, (axis, title, places, point) in enumerate(panels):
         slow("drawing", done, len(panels))
-        lines, dots = _curves(places, point, **asked)
+        lines, dots = _curves(places, point, survey, seed)
         drawn.append(
             line_chart(
                 lines,
@@ -178,13 +268,7 @@ def _draw(epsilon: float, devices: int, slow: Slow, **asked: Any) -> Chart:
 
 
 def _curves(
-    places: list[float],
-    point: _Point,
-    *,
-    share: float,
-    delta: float,
-    beta: float,
-    seed: int | None,
+    places: list[float], point: _Point, survey: _Survey, seed: int | None
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the closed forms at all places, and trials at some."""
     from rappor.trust.trials import try_model
@@ -192,12 +276,13 @@ def _curves(
     lines, dots = [], []
     for i, x in enumerate(places):
         epsilon, n = point(x)
-        held = round(share * n)
-        for j, model in enumerate(trust_models(epsilon, n, delta=delta, beta=beta)):
+        n_held = round(survey.share * n)
+        models = trust_models(epsilon, n, delta=survey.delta, beta=survey.beta)
+        for j, model in enumerate(models):
             row = {"x": x, "model": model.name}
-            lines.append(row | {"error": model.std_error(held, n)})
+            lines.append(row | {"error": model.std_error(n_held, n)})
             if i % 6 == 0:
                 own = None if seed is None else seed + j
-                trial = try_model(model, n_held=held, n=n, runs=_DRAWN_RUNS, seed=own)
+                trial = try_model(model, n_held=n_held, n=n, runs=_DRAWN_RUNS, seed=own)
                 dots.append(row | {"error": trial.observed})
     return lines, dots

@@ -199,14 +199,23 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Counts:
-        """Read what `save` wrote.
+        """Read what `save` wrote, or what a collector answers for its counts.
 
         Raises
         ------
         FileError
-            The file is not exactly what `save` writes; the message has the reason.
+            The file is no such file, or holds several parameter sets; the message has the
+            reason.
         """
-        contents = counts_file.read(path)
+        return cls._of_file(path, counts_file.read(path))
+
+    @classmethod
+    def load_all(cls, path: str | os.PathLike[str]) -> list[Counts]:
+        """Read as `load` does, but all parameter sets of what a collector answers."""
+        return [cls._of_file(path, contents) for contents in counts_file.read_all(path)]
+
+    @classmethod
+    def _of_file(cls, path: str | os.PathLike[str], contents: counts_file.Contents) -> Counts:
         try:
             return cls(*contents)
         except (ReportError, MetricError) as error:

@@ -8,9 +8,10 @@
 The integers are compressed where that makes them shorter. Any changed, missing or added byte
 is an error, and nothing is unpacked before the digest has matched.
 
-What a collector answers to GET /v1/metrics/NAME/counts is read too, if it holds one parameter set:
+What a collector answers to GET /v1/metrics/NAME/counts is read too, an entry a parameter set:
 
-    {"metric":..., "collections":[{"params":{...},"reports":[m],"ones":[[k], ...]}], ...}
+    {"metric":..., "collections":[{"fingerprint":..., "params":{...}, "reports":[m],
+    "ones":[[k], ...]}, ...], ...}
 """
 
 from __future__ import annotations
@@ -65,7 +66,25 @@ def write(path: str | os.PathLike[str], contents: Contents) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> Contents:
-    """Read the file, or the JSON that a collector answers.
+    """Read a file of one parameter set.
+
+    Raises
+    ------
+    FileError
+        As `read_all`, or there are several parameter sets, or none.
+    """
+    contents = read_all(path)
+    if len(contents) != 1:
+        raise FileError(
+            path,
+            f"it must hold counts under one parameter set, got {len(contents)}: "
+            "ask the collector for one of them with params=FINGERPRINT",
+        )
+    return contents[0]
+
+
+def read_all(path: str | os.PathLike[str]) -> list[Contents]:
+    """Read the file, or the JSON that a collector answers, which may hold several.
 
     Raises
     ------
@@ -79,7 +98,7 @@ def read(path: str | os.PathLike[str]) -> Contents:
             if start.startswith(_JSON):
                 return _parse_json(start + file.read())
             _check_start(start)
-            return _parse(file.read())
+            return [_parse(file.read())]
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise FileError(path, reason or type(error).__name__) from None
@@ -120,25 +139,23 @@ def _parse(data: bytes) -> Contents:
     return Contents(params, ones.reshape(params.m, params.k), reports, metric)
 
 
-def _parse_json(data: bytes) -> Contents:
-    """Read the counts that a collector answers, under the one parameter set that they must have."""
+def _parse_json(data: bytes) -> list[Contents]:
+    """Read the counts that a collector answers, an entry for each parameter set."""
     try:
         document = json.loads(data)
-        metric, collections = document["metric"], document["collections"]
-        tables = [(each["params"], each["ones"], each["reports"]) for each in collections]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise ValueError("it is neither a counts file nor the counts of a collector") from None
-    if len(tables) != 1:
-        raise ValueError(
-            f"it must hold counts under one parameter set, got {len(tables)}: "
-            "ask the collector for one of them with params=FINGERPRINT"
-        )
-    params, ones, reports = tables[0]
-    try:
-        read = Params.from_json(json.dumps(params))
+        metric = document["metric"]
+        return [_parse_entry(entry, metric) for entry in document["collections"]]
     except ParamsError as error:
         raise ValueError(f"its parameters are wrong: {error}") from None
-    return Contents(read, np.array(ones), np.array(reports), metric)
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError):
+        raise ValueError("it is neither a counts file nor the counts of a collector") from None
+
+
+def _parse_entry(entry: Any, metric: Any) -> Contents:
+    params = Params.from_json(json.dumps(entry["params"]))
+    if entry["fingerprint"] != params.fingerprint:
+        raise ParamsError(f"fingerprint must be {params.fingerprint}, got {entry['fingerprint']!r}")
+    return Contents(params, np.array(entry["ones"]), np.array(entry["reports"]), metric)
 
 
 def _unpack(packing: Any, payload: bytes, *, n: int) -> NDArray[np.int64]:

@@ -42,14 +42,14 @@ def estimate_bits(
     shape = (len(target.counts), params.k)
     proportions = target.proportions.reshape(shape)
     at_zero = target.noise(np.zeros(len(target))).reshape(shape)
-    first = _pool(proportions, at_zero)[0]
+    first = pool(proportions, at_zero)[0]
     noise = target.noise(np.tile(first, shape[0])).reshape(shape)
-    estimate, std_error = _pool(proportions, noise)
-    null_estimate, null_error = _pool(proportions, at_zero)
+    estimate, std_error = pool(proportions, noise)
+    null_estimate, null_error = pool(proportions, at_zero)
     return estimate, std_error, np.asarray(special.ndtr(-null_estimate / null_error))
 
 
-def _pool(
+def pool(
     proportions: NDArray[np.float64], noise: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the inverse-variance mean over collections, (k,), and its standard error."""

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from rappor.candidates.candidates import Candidates
 from rappor.counts.counts import Counts
 from rappor.decoding import closed_form, diagnostics
 from rappor.decoding.blas_threads import one_thread
+from rappor.decoding.breakdown import answer_rows, break_down, string_rows
 from rappor.decoding.debias import Target, debias
 from rappor.decoding.design import Design
 from rappor.decoding.distribution import estimate_shares
@@ -137,11 +139,27 @@ def _decode_bloom(
     tail = null_tail(target, selection.fit)
     p_value = tail.p_values(selection.estimate / selection.std_error)
     shares = estimate_shares(selection.estimate, selection.std_error) if distribution else None
+    detected = np.flatnonzero(p_value <= control.threshold(p_value))
+    rows = string_rows(
+        target,
+        selection.fit,
+        design.columns(detected),
+        share=selection.estimate[detected],
+        std_error=selection.std_error[detected],
+    )
     raw = Raw(
         estimate=selection.estimate,
         std_error=_with_sampling(target, selection),
         p_value=p_value,
         share=shares,
+        breakdown=break_down(
+            rows,
+            detected,
+            n_candidates=len(p_value),
+            n_reports=target.n_reports,
+            p_values=tail.p_values,
+            threshold=control.own_threshold(p_value),
+        ),
     )
     place = spread_ties(len(candidates), ties)
     return conclude(
@@ -185,6 +203,7 @@ def _decode_closed(target: Target, control: ErrorControl, *, distribution: bool)
     estimate, std_error, p_value = closed_form.estimate_bits(target, params)
     encoding = encoding_of(params)
     names, exclusive = encoding.answers, encoding.exclusive
+    detected = np.flatnonzero(p_value <= control.threshold(p_value))
     share = (
         closed_form.simplex_shares(estimate, std_error) if exclusive else np.clip(estimate, 0, 1)
     )
@@ -195,6 +214,14 @@ def _decode_closed(target: Target, control: ErrorControl, *, distribution: bool)
             std_error=std_error,
             p_value=p_value,
             share=share if distribution else None,
+            breakdown=break_down(
+                answer_rows(target, params.k, detected),
+                detected,
+                n_candidates=len(names),
+                n_reports=target.n_reports,
+                p_values=lambda z: special.ndtr(-z),
+                threshold=control.own_threshold(p_value),
+            ),
         ),
         control,
         order=np.arange(len(names)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +15,10 @@ from rappor.protocol.encodings import encoding_of
 
 FALSE_ALARM: Final = 1e-9
 """Probability that the popcounts of an honest collection are called odd, at either end."""
+
+FIT_FALSE_ALARM: Final = 1e-6
+"""P-value of the goodness of fit below which a table warns: once in a million tables, if the
+candidates are all that the devices hold and every report comes from another one."""
 
 _POWER: Final = 0.8
 """Probability with which `detectable_share` is detected: the usual power of a study, and the
@@ -121,3 +126,16 @@ def _reports_for_half(target: Target, fit: Fit, noise: float) -> int | None:
     """
     left = (noise + fit.tau2) / 4 - fit.tau2
     return int(np.ceil(target.n_reports * noise / left)) if left > 0 else None
+
+
+def warnings(diagnostics: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a sentence for each finding that questions the whole table."""
+    fit = diagnostics.get("goodness_of_fit")
+    if fit is None or fit["p_value"] >= FIT_FALSE_ALARM:
+        return ()
+    return (
+        f"The bits scatter {fit['chi2_per_degree']:.3g} times as much as honest reports of these "
+        f"candidates would (p = {fit['p_value']:.1e}). Devices may hold strings that are no "
+        "candidates, or report several times, or reports may be forged: the counts cannot tell "
+        "which. A good fit would not exclude forgeries either.",
+    )

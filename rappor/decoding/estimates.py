@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.decoding.diagnostics import warnings
 from rappor.errors import MissingExtraError
 
 COLUMNS: Final = (
@@ -28,6 +29,8 @@ COLUMNS: Final = (
     "detected",
     "ci_low_adjusted",
     "ci_high_adjusted",
+    "forged_to_make",
+    "forged_to_hide",
     "share",
     "group",
 )
@@ -53,6 +56,9 @@ class Estimates:
     ci_low_adjusted, ci_high_adjusted : (c,) float64. For the detected, widened so that the
         detected ones together keep their confidence (Benjamini and Yekutieli 2005); NaN for
         the others.
+    forged_to_make, forged_to_hide : (c,) float64. How many of the reports, if forged, would make
+        a detected row of a string that nobody has; how many forged reports more would hide it.
+        Infinite where no number hides it, NaN for rows that are not detected.
     share : (c,) float64 or None. The estimated distribution, if it was asked for.
     group : (c,) int64. Candidates of the same number from 1 on are indistinguishable: each
         shows the total of its group; 0 for all others.
@@ -72,6 +78,8 @@ class Estimates:
     detected: NDArray[np.bool_]
     ci_low_adjusted: NDArray[np.float64]
     ci_high_adjusted: NDArray[np.float64]
+    forged_to_make: NDArray[np.float64]
+    forged_to_hide: NDArray[np.float64]
     share: NDArray[np.float64] | None
     group: NDArray[np.int64]
     reports: int
@@ -90,12 +98,18 @@ class Estimates:
             f"{self.reports} reports)"
         )
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about what honest reports of these candidates would hardly give."""
+        return warnings(self.diagnostics)
+
     def rows(self, *, detected_only: bool = False) -> Iterator[dict[str, Any]]:
         """Yield each row as a dictionary.
 
-        `count` and `std_error` are in reports, all else is named as the columns above. A number
-        that does not exist (an infinite error) is None. Detected rows have the adjusted
-        interval, rows of a group have `group`, and all have `share` if it was asked for.
+        `count`, `std_error`, `forged_to_make` and `forged_to_hide` are in reports, all else is
+        named as the columns above. A number that does not exist (an infinite error) is None.
+        Detected rows have the adjusted interval and the breakdown numbers, rows of a group have
+        `group`, and all have `share` if it was asked for.
         """
         for i in range(len(self)):
             if detected_only and not self.detected[i]:
@@ -116,6 +130,8 @@ class Estimates:
         if self.detected[i]:
             row["ci_low_adjusted"] = _number(self.ci_low_adjusted[i])
             row["ci_high_adjusted"] = _number(self.ci_high_adjusted[i])
+            row["forged_to_make"] = _whole(self.forged_to_make[i])
+            row["forged_to_hide"] = _whole(self.forged_to_hide[i])
         if self.share is not None:
             row["share"] = float(self.share[i])
         if self.group[i]:
@@ -177,7 +193,7 @@ class Estimates:
         return [name for name in COLUMNS if name != "share" or self.share is not None]
 
     def __str__(self) -> str:
-        """Print the detected rows for people."""
+        """Print the detected rows for people, and the warnings."""
         percent = f"{100 * self.confidence:.4g} %"
         lines = [
             f"{'candidate':<24} {'count':>12} {'std error':>11} {'share':>9}  {percent} interval"
@@ -193,7 +209,12 @@ class Estimates:
         )
         if math.isfinite(self.unallocated):
             summary += f"; {self.unallocated:.1%} of the mass is unallocated"
-        return "\n".join([*lines, summary])
+        return "\n".join([*lines, summary, *self.warnings])
+
+
+def _whole(value: float) -> int | None:
+    """Return a JSON integer, or None for what is not one."""
+    return int(value) if math.isfinite(value) else None
 
 
 def _number(value: float) -> float | None:

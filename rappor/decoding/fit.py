@@ -40,7 +40,7 @@ alone reaches the first in one row of 4,300. README.md, "Constants", measures ot
 
 _REWEIGHTINGS: Final = 3
 """Fits of which each takes weights and noise from the one before: 2 or 20 change what is found by
-less than .4 %."""
+less than .3 %."""
 
 _NEWTON_STEPS: Final = 3
 """Steps of Newton's method, started from the last tau^2: ten change no estimate by more than

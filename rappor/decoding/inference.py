@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from rappor.decoding.breakdown import Breakdown
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.significance import CORRECTIONS, threshold
 from rappor.errors import DecodeError
@@ -39,6 +40,11 @@ class ErrorControl:
             p_values, level=self.level, n_candidates=len(p_values), correction=self.correction
         )
 
+    def own_threshold(self, p_values: NDArray[np.float64]) -> float:
+        """Return the p-value up to which a detected candidate stays so if all others stay."""
+        found = int((p_values <= self.threshold(p_values)).sum()) if self.correction == "bh" else 1
+        return self.level * found / len(p_values)
+
     def next_threshold(self, p_values: NDArray[np.float64]) -> float:
         """Return the p-value that one candidate more would need to be detected."""
         detected = p_values <= self.threshold(p_values)
@@ -48,18 +54,20 @@ class ErrorControl:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Raw:
-    """De-biased results before any conclusion, one entry for each distinguishable candidate.
+    """De-biased results before intervals and names, one entry for each distinguishable candidate.
 
     Attributes
     ----------
     estimate, std_error, p_value : (c,) float64, as shares of all reports.
     share : (c,) float64, the distribution answer, or None.
+    breakdown : how many forged reports make and hide what is detected.
     """
 
     estimate: NDArray[np.float64]
     std_error: NDArray[np.float64]
     p_value: NDArray[np.float64]
     share: NDArray[np.float64] | None
+    breakdown: Breakdown
 
 
 def conclude(
@@ -104,6 +112,8 @@ def conclude(
         detected=detected[entry],
         ci_low_adjusted=np.where(detected, low_adjusted, np.nan)[entry],
         ci_high_adjusted=np.where(detected, high_adjusted, np.nan)[entry],
+        forged_to_make=raw.breakdown.make[entry],
+        forged_to_hide=raw.breakdown.hide[entry],
         share=None if raw.share is None else raw.share[entry],
         group=group[order],
         reports=reports,

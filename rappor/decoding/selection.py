@@ -24,14 +24,14 @@ from rappor.progress import Progress
 
 SCREENED: Final = 5000
 """Candidates that selection looks at between two screenings, beside the selected ones: 8 MB of
-columns at 128 cohorts. With 1,000 of them 2 % fewer strings are found."""
+columns at 128 cohorts. With 1,000 of them 1.4 % fewer strings are found."""
 
 LASSO_SCREENED: Final = 2000
 """Candidates that the lasso looks at; 500 select the same."""
 
 LASSO_PENALTY: Final = 4.0
 """The lasso's penalty in standard errors: only what is beyond doubt starts the selection.
-Refinement adds the rest, so that 3 or 8 change what is found by less than .3 %."""
+Refinement adds the rest, so that 3 or 8 change what is found by less than .2 %."""
 
 ENTER: Final = 0.05
 """False discovery rate [BH95] at which a candidate enters the selection: the decoder's default
@@ -39,13 +39,13 @@ level, so that what is detected is explained."""
 
 STAY: Final = 0.10
 """False discovery rate at which a selected candidate stays. It is above ENTER, or candidates at the
-edge enter and leave in turns: with .05 a decode takes half as long again."""
+edge enter and leave in turns: with .05 a decode takes a third longer."""
 
 _SCREENINGS: Final = 8
 """Screenings at most: 3 are enough for the populations of the benchmarks."""
 
 _REFINEMENTS: Final = 12
-"""Refinements at most: 24 change nothing, 6 end before the set has settled."""
+"""Refinements at most: 24 change nothing, 6 end where some sets have not settled."""
 
 _MOST_SELECTED: Final = 2
 """Rows for each selected candidate at least: beyond, the fit has nothing left to estimate its
@@ -53,7 +53,7 @@ noise from."""
 
 _MOST_ENTERING: Final = 16
 """Rows for each candidate that enters in one step at least: 4 or 64 change what is found by
-.2 %."""
+.1 %."""
 
 _LEAST_LEFT: Final = 0.05
 """Bound on the part of the information that the selection leaves; it is only reached where selected

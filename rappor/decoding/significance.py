@@ -23,7 +23,7 @@ CORRECTIONS: Final = ("bh", "bonferroni")
 
 _TILTS: Final = np.concatenate([np.linspace(-4.0, -0.1, 14), np.linspace(0.1, 8.0, 41)])
 """Tilts at which the tail is computed; between their scores its logarithm is interpolated.
-Three times as many change what is found by .1 %. There is none near 0, where the formula divides
+Three times as many find as much. There is none near 0, where the formula divides
 zero by zero."""
 
 

@@ -34,7 +34,7 @@ PRESENT, ABSENT = VALUES[:50], VALUES[50:]
 
 
 def flip(n_bits: float) -> float:
-    """Return the probability of a wrong bit if epsilon is shared by so many bits."""
+    """Return the probability of a wrong bit if this many bits share epsilon."""
     return 1 / (math.exp(EPSILON / n_bits) + 1)
 
 

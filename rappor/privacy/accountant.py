@@ -44,7 +44,7 @@ class Account:
 
 
 def account(metrics: Iterable[Metric], *, values: int = 1, reports: int | None = None) -> Account:
-    """Add up what a device loses that reports so many distinct values for each metric.
+    """Add up what a device loses that reports this many distinct values for each metric.
 
     Each value is reported `reports` times, or without limit if that is None. For a metric
     with epochs `values` counts the epochs.

@@ -24,7 +24,7 @@ class Cost:
 def change_cost(
     old: Params, new: Params, *, before: int, after: int, for_life: bool = True
 ) -> Cost:
-    """Account for so many reports of one value before and after the change.
+    """Account for numbers of reports of one value before and after the change.
 
     A change of p and q alone keeps the permanent response, and so epsilon_inf. Any
     other one draws a new permanent response, and the losses add. So they do with epochs

@@ -151,7 +151,7 @@ def _worst_values(params: Params, losses: Mapping[_Truths, float]) -> float:
 
 
 def _worst_gain(k: int, true_bits: range, losses: Mapping[_Truths, float]) -> float:
-    """Return what the bits that some value sets add: so many of each of the three values."""
+    """Return what set bits add: as many of each of the three values as it may have."""
     most = true_bits[-1]
     best: dict[tuple[int, int, int, bool], float] = {(0, 0, 0, False): 0.0}
     newest = best

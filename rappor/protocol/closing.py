@@ -1,6 +1,6 @@
 """Closing: which bit pattern of a scope each report is drawn from.
 
-A scope answers for so many patterns, one unless the metric says more. The first value whose
+A scope answers for a number of patterns, one unless the metric says more. The first value whose
 pattern is not admitted closes it: from then on every report, whatever its value, is drawn from
 the permanent response of the scope's last report. Silence would tell that a new value came, and
 drawing among the admitted ones would tell it again and again.

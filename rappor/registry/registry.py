@@ -76,7 +76,7 @@ class Registry(Mapping[str, Metric]):
 
     def metric(self, name: str) -> Metric:
         """Return the metric, or raise MetricError with the names that come close."""
-        check_known(name, self._metrics, "a metric")
+        check_known(name, self._metrics, "metric")
         return self._metrics[name]
 
     def lookup(self, metric: str, fingerprint: str) -> Params | None:

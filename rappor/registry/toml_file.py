@@ -74,7 +74,7 @@ _ADVICE: Final = {
 def read_entries(document: _Entry, path: str) -> Iterator[dict[str, Any]]:
     """Yield the fields of each Metric that a document declares; `path` is for messages."""
     for key in document:
-        check_known(key, ("budget", "metrics"), f"{path}: a key")
+        check_known(key, ("budget", "metrics"), "key", place=f"{path}: ")
     tables = document.get("metrics")
     if not isinstance(tables, dict) or not tables:
         raise MetricError(f"{path}: metrics must be at least one table [metrics.NAME]")
@@ -94,11 +94,15 @@ def read_budget(document: _Entry, path: str) -> float | None:
     return float(total)
 
 
-def check_known(name: str, known: Collection[str], what: str) -> None:
-    """Raise MetricError, with the names that come close, unless the name is a known one."""
+def check_known(name: str, known: Collection[str], what: str, *, place: str = "") -> None:
+    """Raise MetricError, with the names that come close, unless the name is a known one.
+
+    `what` is the noun for such a name; the message begins with `place`.
+    """
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=3) or known
-        raise MetricError(f"{what} must be one of {', '.join(close)}, got {name!r}")
+        close = " or ".join(map(repr, difflib.get_close_matches(name, known)))
+        hint = f"did you mean {close}?" if close else f"expected one of {', '.join(known)}"
+        raise MetricError(f"{place}unknown {what} {name!r}; {hint}")
 
 
 def fault(name: str, key: str, constraint: str, got: object) -> MetricError:
@@ -149,7 +153,7 @@ def _check_keys(name: str, entry: _Entry) -> None:
                 f"metric {name!r}: {key} must not be a table; a name with a dot is quoted, "
                 f'as in [metrics."{name}.{key}"]'
             )
-        check_known(key, KEYS, f"metric {name!r}: a key")
+        check_known(key, KEYS, "key", place=f"metric {name!r}: ")
     for key in _REQUIRED:
         if key not in entry:
             raise MetricError(f"metric {name!r}: {key} must be given{_ADVICE.get(key, '')}")

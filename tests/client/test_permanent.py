@@ -96,7 +96,7 @@ def test_response_outlives_processes_restarts_and_changes_of_p_and_q(
     registry = (
         '[budget]\ntotal = inf\n[metrics.page]\ndescription="a"\nowner="b"\nexpires=2100-01-01\n'
     )
-    registry += 'encoding="bloom"\nk=128\nm=64\nf=0.5\np={p}\nq={q}\n'
+    registry += 'epoch="life"\nencoding="bloom"\nk=128\nm=64\nf=0.5\np={p}\nq={q}\n'
     folder = tmp_path / "device"
     program = (
         "from pathlib import Path\nfrom rappor import Registry\n"
@@ -129,7 +129,7 @@ def test_response_of_a_value_that_comes_back_is_the_same(tmp_path: Path) -> None
     transport = MemoryTransport()
     with Client.open(
         tmp_path / "device",
-        registry=registry_of(metric_of(params=clear)),
+        registry=registry_of(metric_of(params=clear, patterns=2)),
         transport=transport,
         consent=True,
         caps=UNCAPPED,

@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 from devices import BALANCED, Opener, metric_of
-from rappor_client import OfferCap
+from rappor_client import Client, OfferCap
 from rappor_client.remote_params import within
 from rappor_client.testing import FixedClock, MemoryTransport
 from registries import registry_of
 
-from rappor import Metric, Params
+from rappor import Metric, Params, Registry
 from rappor.errors import ParamsError
 
 STRICT = Params.profile("strict")
@@ -130,6 +131,25 @@ def test_offer_that_cannot_be_taken_changes_nothing(text: str, open_client: Open
     client.record("page", "x")
     assert client.flush()
     assert client.registry["page"] == metric_of()
+
+
+def test_offer_beyond_the_shipped_total_changes_nothing(clock: FixedClock, tmp_path: Path) -> None:
+    """Prices that pass the registry's budget are no failure of the device's program."""
+    transport = MemoryTransport(registry=OFFERED.format(profile="balanced"))
+    shipped = metric_of(params=STRICT)
+    for _ in range(2):  # and after a restart
+        with Client.open(
+            tmp_path / "device",
+            registry=Registry([shipped], total=2.01),
+            consent=True,
+            transport=transport,
+            offers=CAP,
+            clock=clock,
+        ) as client:
+            assert client.record("page", "x")
+            assert client.flush()
+            assert client.registry["page"] == shipped
+            clock.advance(days=1)
 
 
 def test_without_a_cap_nothing_is_asked(open_client: Opener) -> None:

@@ -31,7 +31,7 @@ def ids_of(transport: MemoryTransport) -> list[str]:
 
 def put_by(open_client: Opener, *values: str) -> None:
     """Record values by a client that has no sender."""
-    client = open_client()
+    client = open_client(metric_of(patterns=8))
     for value in values:
         assert client.record("page", value) is Outcome.RECORDED
     client.close()
@@ -44,22 +44,22 @@ def retry_at(folder: Path) -> float:
     return pending.retry_at
 
 
-def test_upload_holds_at_most_one_report_of_each_metric(open_client: Opener) -> None:
-    """Oldest first; what is over waits for the next upload, under another id."""
+def test_upload_holds_one_report(open_client: Opener) -> None:
+    """Oldest first, each under an id of its own, also where metrics differ."""
     transport = MemoryTransport()
     client = open_client(metric_of("one"), metric_of("two"), transport=transport)
-    for _ in range(3):
-        client.record("one", "x")
-    client.record("two", "x")
+    for name in ("one", "one", "two", "one"):
+        client.record(name, "x")
     assert client.waiting() == 4
     assert client.flush()
     uploads = [json.loads(body)["reports"] for body in transport.bodies]
     assert [[report["metric"] for report in reports] for reports in uploads] == [
-        ["one", "two"],
         ["one"],
+        ["one"],
+        ["two"],
         ["one"],
     ]
-    assert len(set(ids_of(transport))) == 3
+    assert len(set(ids_of(transport))) == 4
 
 
 def test_uploads_are_those_of_the_protocol(open_client: Opener, tmp_path: Path) -> None:
@@ -178,13 +178,14 @@ def test_each_report_has_a_status_of_its_own(open_client: Opener) -> None:
         {"status": "refused", "reason": "unknown metric"},
         {"status": "refused", "reason": "<script>" * 100},
     ]
-    answer = Answer(status=200, body=json.dumps({"reports": statuses}).encode())
-    transport = MemoryTransport([answer])
-    client = open_client(*(metric_of(name) for name in "abc"), transport=transport)
+    answers = [
+        Answer(status=200, body=json.dumps({"reports": [status]}).encode()) for status in statuses
+    ]
+    client = open_client(*(metric_of(name) for name in "abc"), transport=MemoryTransport(answers))
     for name in "abc":
         client.record(name, "x")
     assert client.flush()
-    assert [report.status for report in client.log()[0].reports] == [
+    assert [upload.reports[0].status for upload in client.log()] == [
         "accepted",
         "refused: unknown metric",
         "refused: no reason given",
@@ -407,7 +408,7 @@ def test_failing_disk_does_not_reach_the_host(
 ) -> None:
     """A counter and a log line without a value; what was there stays; later it goes on."""
     transport = MemoryTransport()
-    client = open_client(transport=transport)
+    client = open_client(metric_of(patterns=401), transport=transport)
     client.record("page", "first")
     with breaking(tmp_path / "device"):
         outcomes = [client.record("page", f"telltale {i}") for i in range(400)]
@@ -417,7 +418,7 @@ def test_failing_disk_does_not_reach_the_host(
     assert "telemetry could not be stored" in caplog.text
     assert "telltale" not in caplog.text
     client.close()
-    assert client.record("page", "x") is Outcome.RECORDED
+    assert client.record("page", "first") is Outcome.RECORDED
     assert client.waiting() == 402 - failed
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from rappor.errors import DecodeError, ParamsError
@@ -49,6 +50,7 @@ def test_an_integer_lies_between_its_ends() -> None:
 def test_a_count_may_be_written_as_a_float() -> None:
     """1e6 is a million; a fraction, an infinity and a NaN are no counts."""
     assert read_count("n", 1e6) == 10**6
+    assert type(read_count("n", np.int64(7))) is int
     assert type(read_count("n", 1e6)) is int
     for wrong in (1.5, math.inf, math.nan, True, 0, 11):
         with pytest.raises(ParamsError, match=r"n must be an integer in \[1, 10\]"):

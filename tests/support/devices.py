@@ -15,7 +15,7 @@ from rappor_client.secret_file import SecretFile
 
 from rappor import Metric, Params
 
-UNCAPPED = Caps(patterns=float("inf"), epsilon_inf=float("inf"), total=float("inf"))
+UNCAPPED = Caps()
 BALANCED = dataclasses.replace(Params.profile("balanced"), m=1)
 """In one cohort the same values share their bits in every run; in many, now and then others."""
 BOOLEAN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
@@ -31,6 +31,8 @@ def metric_of(name: str = "page", params: Params = BALANCED, **fields: Any) -> M
         "expires": datetime.date(2030, 12, 31),
         "description": "a",
         "owner": "b",
+        "epoch": "life",
+        "interval": "none",
     } | fields
     return Metric(name=name, params=params, **given)
 

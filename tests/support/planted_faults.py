@@ -6,8 +6,10 @@ Each starts as a callable for `rappor.auditing.Function`; all but the fault is t
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from rappor.auditing.shipped_encoder import Respond, Response
@@ -19,6 +21,7 @@ from rappor.protocol.randomizer import (
     instantaneous_response,
     permanent,
     permanent_coins,
+    permanent_response,
     system_coins,
 )
 from rappor.registry.metric import Metric
@@ -68,6 +71,41 @@ def one_coin_for_all(secret: bytes, name: str, params: Params, bits: bytes) -> b
     return ((1 << params.k) - 1 if u < always else 0).to_bytes(params.n_bytes, "little")
 
 
+def shared_coins(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
+    """Let bits 1 and 2, 3 and 4, ... share their coins."""
+    coins = permanent_coins(secret, name, "", params, bits)
+    return permanent_response(bits, params, lambda n: [coins[(i + 1) // 2] for i in range(n)])
+
+
+def sometimes_bare(
+    probability: float,
+) -> Callable[[bytes, str, Params, bytes], bytes]:
+    """Leave the permanent noise out in this share of the devices."""
+
+    def permanently(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
+        bare = int.from_bytes(secret[-4:], "little") < probability * ONE
+        return bits if bare else permanent(secret, name, "", params, bits)
+
+    return permanently
+
+
+def sometimes_unsent(probability: float) -> Callable[[bytes, Params], bytes]:
+    """Leave the fresh noise out in this share of the reports."""
+
+    def instantly(memoised: bytes, params: Params) -> bytes:
+        bare = system_coins(1)[0] < probability * ONE
+        return memoised if bare else instantaneous_response(memoised, params)
+
+    return instantly
+
+
+def far_bits_share(memoised: bytes, params: Params) -> bytes:
+    """Let bits 0 and 5 share their fresh coin."""
+    coins = list(system_coins(params.k))
+    coins[5] = coins[0]
+    return instantaneous_response(memoised, params, lambda n: coins[:n])
+
+
 def p_for_q(memoised: bytes, params: Params) -> bytes:
     """Report every bit as 1 with probability p."""
     return instantaneous_response(bytes(len(memoised)), params)
@@ -96,6 +134,73 @@ def start(
         return Response(own, instantly(memoised, params), seen)
 
     return respond
+
+
+def redrawn_by_process(metric: Metric, *, permanent_seen: bool = True) -> Respond:
+    """Start an encoder that draws new permanent responses at each start."""
+    salt = os.urandom(16)
+
+    def permanently(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
+        return permanent(secret[:16] + salt, name, "", params, bits)
+
+    return start(metric, permanently=permanently, permanent_seen=permanent_seen)
+
+
+def redrawn_after_50(metric: Metric) -> Respond:
+    """Start an encoder whose devices draw a new permanent response after 50 reports."""
+    reports: Counter[bytes] = Counter()
+
+    def permanently(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
+        reports[secret] += 1
+        era = f"{reports[secret] // 51}"
+        return permanent(secret, name, era, params, bits)
+
+    return start(metric, permanently=permanently)
+
+
+def twelve_bits(metric: Metric) -> Respond:
+    """Start an encoder that uses 12 bits of a secret."""
+    respond = start(metric)
+
+    def cut(secret: bytes, name: str, value: str) -> Response:
+        few = int.from_bytes(secret[:2], "little") & 0xFFF
+        return respond(few.to_bytes(32, "little"), name, value)
+
+    return cut
+
+
+def bare_canary(metric: Metric) -> Respond:
+    """Start an encoder that reports one value without noise."""
+    respond, encode = start(metric), encoder(metric.params)
+
+    def with_canary(secret: bytes, name: str, value: str) -> Response:
+        response = respond(secret, name, value)
+        if value != "canary":
+            return response
+        bits = encode.encode(value, response.cohort)
+        return Response(response.cohort, bits, bits)
+
+    return with_canary
+
+
+def keyed_by_spelling(metric: Metric) -> Respond:
+    """Start an encoder whose permanent coins depend on a value as it was before normalizing."""
+    respond = start(metric)
+
+    def spelled(secret: bytes, name: str, value: str) -> Response:
+        own = respond(secret, name, value).cohort
+        bits = encoder(metric.params).encode(value, own)
+        key = hashlib.sha256(secret + value.encode()).digest()
+        memoised = permanent(key, name, "", metric.params, bits)
+        return Response(own, instantaneous_response(memoised, metric.params), memoised)
+
+    return spelled
+
+
+def xorshift_for_system(metric: Metric) -> Respond:
+    """Start an encoder whose fresh coins come from a small shift register."""
+    coins = xorshift()
+    return start(metric, instantly=lambda bits, params: instantaneous_response(bits, params, coins))
 
 
 def twister(seed: int) -> Coins:

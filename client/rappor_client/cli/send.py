@@ -6,7 +6,6 @@ import dataclasses
 import math
 import tempfile
 from pathlib import Path
-from typing import Final
 
 from rappor.errors import MetricError
 from rappor.files import read_text
@@ -17,10 +16,7 @@ from rappor_client.cli.parser import Namespace, ProgramParser, seconds, suggesti
 from rappor_client.cli.show import UploadRecord
 from rappor_client.client import Client
 from rappor_client.outcome import Outcome
-from rappor_client.settings import Caps
 from rappor_client.spool import ACCEPTED
-
-_UNCAPPED: Final = Caps(patterns=math.inf, epsilon_inf=math.inf, total=math.inf)
 
 
 def add_to(program: ProgramParser) -> None:
@@ -82,7 +78,6 @@ def run(chosen: Namespace) -> bool:
                 consent=True,
                 collector=chosen.collector,
                 key=key,
-                caps=_UNCAPPED,
             ) as client,
         ):
             accepted.append(_send_one(client, metric, text, chosen.timeout))

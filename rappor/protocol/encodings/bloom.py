@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import mmh3
 
 from rappor.errors import ParamsError
 from rappor.protocol.encodings.encoding import Encoding, normalised_by
+from rappor.protocol.encodings.shape import Shape
 from rappor.protocol.normalizers import normalize
 from rappor.protocol.parts import cut
-
-if TYPE_CHECKING:
-    from rappor.protocol.params import Params
 
 LAYOUT: Final = "rappor-1"
 """The hash layout of protocol version 1; any other one enters the fingerprint."""
@@ -79,7 +77,7 @@ class Bloom(Encoding):
         return []
 
 
-def _hashed(value: bytes, cohort: int, params: Params) -> list[int]:
+def _hashed(value: bytes, cohort: int, params: Shape) -> list[int]:
     """Return the bit of each hash, as the protocol defines them; some may be equal.
 
     SHA-256 decides which strings are alike, MurmurHash3_x86_32 spreads them over cohorts.

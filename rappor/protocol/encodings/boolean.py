@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rappor.errors import ParamsError, ReportError
 from rappor.protocol.encodings.encoding import Encoding, told
-
-if TYPE_CHECKING:
-    from rappor.protocol.params import Params
+from rappor.protocol.encodings.shape import Shape
 
 _TEXTS: Final = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 
@@ -21,7 +19,7 @@ class Boolean(Encoding):
     exclusive = False
 
     @classmethod
-    def check(cls, params: Params) -> None:
+    def check(cls, params: Shape) -> None:
         """Check that there is one bit."""
         super().check(params)
         if params.k != 1:

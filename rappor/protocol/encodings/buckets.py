@@ -6,13 +6,10 @@ import bisect
 import itertools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rappor.errors import ParamsError, ReportError
 from rappor.protocol.encodings.encoding import Encoding, check_names, neighbours, told
-
-if TYPE_CHECKING:
-    from rappor.protocol.params import Params
+from rappor.protocol.encodings.shape import Shape
 
 
 class Buckets(Encoding):
@@ -22,7 +19,7 @@ class Buckets(Encoding):
     categories_key = "edges"
 
     @classmethod
-    def check(cls, params: Params) -> None:
+    def check(cls, params: Shape) -> None:
         """Check the edges, and that k is one more than there are."""
         super().check(params)
         check_names(cls, params, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rappor.protocol.encodings.bloom import Bloom
 from rappor.protocol.encodings.boolean import Boolean
@@ -11,9 +11,7 @@ from rappor.protocol.encodings.buckets import Buckets
 from rappor.protocol.encodings.encoding import Encoding
 from rappor.protocol.encodings.flags import Flags
 from rappor.protocol.encodings.onehot import OneHot
-
-if TYPE_CHECKING:
-    from rappor.protocol.params import Params
+from rappor.protocol.encodings.shape import Shape
 
 ENCODINGS: Final[Mapping[str, type[Encoding]]] = {
     kind.name: kind for kind in (Bloom, OneHot, Boolean, Flags, Buckets)
@@ -21,12 +19,12 @@ ENCODINGS: Final[Mapping[str, type[Encoding]]] = {
 """Every encoding, in the order in which they are told."""
 
 
-def encoding_of(params: Params) -> Encoding:
+def encoding_of(params: Shape) -> Encoding:
     """Return the encoding of a parameter set, for what it says of itself."""
     return ENCODINGS[params.encoding](params)
 
 
-def encoder(params: Params) -> Encoding:
+def encoder(params: Shape) -> Encoding:
     """Return the encoding of a parameter set, ready for values.
 
     Raises ParamsError where no value can be encoded: a foreign hash layout, or categories that
@@ -37,6 +35,6 @@ def encoder(params: Params) -> Encoding:
     return ready
 
 
-def parse_value(params: Params, text: str) -> object:
+def parse_value(params: Shape, text: str) -> object:
     """Turn text, as on a command line, into a value of the parameters' encoding."""
     return encoder(params).parse_value(text)

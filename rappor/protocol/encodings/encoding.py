@@ -14,13 +14,11 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rappor.errors import ParamsError, ReportError
+from rappor.protocol.encodings.shape import Shape
 from rappor.protocol.normalizers import normalize
-
-if TYPE_CHECKING:
-    from rappor.protocol.params import Params  # which asks the encodings what it may be
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class Encoding(ABC):
     The class answers what holds for all parameters, an instance what depends on them.
     """
 
-    params: Params
+    params: Shape
 
     name: ClassVar[str]
     """What the registry, the fingerprint and people call it."""
@@ -54,7 +52,7 @@ class Encoding(ABC):
     """The smallest k."""
 
     @classmethod
-    def check(cls, params: Params) -> None:
+    def check(cls, params: Shape) -> None:
         """Raise ParamsError where h, m, k, the categories or the normalizer do not fit."""
         if not cls.hashed:
             for letter, value in (("h", params.h), ("m", params.m)):
@@ -104,11 +102,11 @@ class Encoding(ABC):
     def check_values(self) -> None:  # noqa: B027  (most have nothing to check)
         """Raise ParamsError where no value can be encoded under these parameters."""
 
-    def takes_values_of(self, other: Params) -> bool:
+    def takes_values_of(self, other: Shape) -> bool:
         """Tell whether other parameters have this encoding, whatever their categories."""
         return other.encoding == self.name
 
-    def answers_like(self, other: Params) -> bool:
+    def answers_like(self, other: Shape) -> bool:
         """Tell whether the bits of other parameters stand for the same values."""
         return self.takes_values_of(other) and other.categories == self.params.categories
 
@@ -155,7 +153,7 @@ class NamedEncoding(Encoding):
     least_categories: ClassVar[int] = 1
 
     @classmethod
-    def check(cls, params: Params) -> None:
+    def check(cls, params: Shape) -> None:
         """Check the categories and that k is the number of bits that they need."""
         super().check(params)
         check_names(cls, params, cls.least_categories)
@@ -187,7 +185,7 @@ class NamedEncoding(Encoding):
         return bits
 
 
-def check_names(kind: type[Encoding], params: Params, least: int) -> None:
+def check_names(kind: type[Encoding], params: Shape, least: int) -> None:
     """Raise ParamsError unless the categories are distinct clean texts, and as many as k says."""
     names, noun = params.categories, str(kind.categories_key)
     if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
@@ -219,7 +217,7 @@ def neighbours(names: Sequence[str]) -> list[tuple[str, str]]:
     return [*itertools.pairwise(names), (names[-1], names[0])]
 
 
-def normalised_by(params: Params) -> str:
+def normalised_by(params: Shape) -> str:
     """Say how texts are normalised, in brackets; empty if they are not."""
     return "" if params.normalize == "none" else f" (normalised by {params.normalize!r})"
 

@@ -9,11 +9,28 @@ import pytest
 from scipy import stats
 
 from rappor import Counts, Params, ParamsError
-from rappor.auditing import detectable_share, forge, shift
+from rappor.auditing import (
+    Poisoning,
+    detectable_share,
+    forge,
+    most_shift,
+    most_strings,
+    most_suppression,
+    shift,
+    suppression,
+)
+from rappor.auditing.pairs import unpack
+from rappor.counts.popcounts import popcount_range
+from rappor.decoding.decoder import decode
+from rappor.protocol.encodings import encoder
+from rappor.simulation.collection import simulate_counts
+from rappor.simulation.population import Population
 
 PAPER = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75)
 HOME_PAGES = Params(k=128, h=2, m=32, f=0.75, p=0.5, q=0.75)
 SMALL = Params(k=2, f=0.5, p=0.25, q=0.625)
+BALANCED = Params.profile("balanced")
+STRICT = Params.profile("strict")
 
 
 def test_published_figures_of_forging_come_out() -> None:
@@ -82,6 +99,10 @@ def test_poisoning_holds_what_a_forged_report_is_worth() -> None:
     """The record has the closed forms beside what was simulated, two rows for each forgery."""
     poisoned = forge(SMALL, shares=[0.1], n_reports=1000, n_candidates=50, runs=2)
     assert poisoned.shift == shift(SMALL)
+    assert poisoned.most_shift == most_shift(SMALL)
+    assert poisoned.suppression == suppression(SMALL)
+    assert poisoned.most_suppression == most_suppression(SMALL)
+    assert poisoned.most_strings == most_strings(SMALL)
     assert poisoned.detectable_share == detectable_share(SMALL, 1000, n_candidates=50)
     assert [(row.forgery, row.checked) for row in poisoned.moved] == [
         ("all ones", False),
@@ -96,3 +117,66 @@ def test_other_encodings_have_no_string_to_forge() -> None:
     yes = Params(k=1, f=0.5, p=0.25, q=0.75, encoding="boolean")
     with pytest.raises(ParamsError, match="encoding must be bloom"):
         forge(yes)
+
+
+@pytest.fixture(
+    name="poisoned", scope="module", params=[BALANCED, STRICT], ids=["balanced", "strict"]
+)
+def _poisoned(request: pytest.FixtureRequest) -> tuple[Params, Poisoning]:
+    return request.param, forge(request.param, shares=[0.01], n_reports=100_000, runs=3, seed=1)
+
+
+def test_one_forged_report_lifts_many_strings(poisoned: tuple[Params, Poisoning]) -> None:
+    """A single one by the formula, 20 and 40 by it within 5 %, and all of them are detected.
+
+    With 20 and 40 strings the formula is a mean over how strings collide, and this is 3 draws.
+    """
+    params, record = poisoned
+    least, most = popcount_range(params)
+    assert [each.n_strings for each in record.lifted] == [1, 20, 40]
+    for each in record.lifted:
+        assert each.formula == most_shift(params, each.n_strings)
+        assert each.decoded == pytest.approx(each.formula, rel=0.05)
+        assert each.detected == 1
+        assert least <= each.ones <= most
+    assert record.lifted[0].decoded == pytest.approx(record.most_shift, rel=0.01)
+
+
+def test_strings_forged_at_once_are_lifted_less_because_their_bits_collide() -> None:
+    """Of 20 strings each by 2.26 under balanced, of 40 by 1.93; of 40 by 3.19 under strict."""
+    lifts = [most_shift(BALANCED, 20), most_shift(BALANCED, 40), most_shift(STRICT, 40)]
+    assert [round(lift, 2) for lift in lifts] == [2.26, 1.93, 3.19]
+
+
+@pytest.mark.parametrize("params", [BALANCED, STRICT])
+@pytest.mark.parametrize("loud", [False, True])
+def test_reports_without_its_bits_take_from_a_string(params: Params, loud: bool) -> None:
+    """By p* / (q* - p*) if the rest looks honest, by w / (q* - p*) with the most ones that pass.
+
+    The forged reports are expected counts, rounded; only the honest devices are random.
+    """
+    strings = Population(["common.com", "other.com"], [1, 1])
+    honest = simulate_counts(strings, params, n_reports=200_000, seed=1)
+    encode = encoder(params)
+    packed = b"".join(encode.encode("common.com", j) for j in range(params.m))
+    most = popcount_range(params)[1]
+    rate = most / (params.k - 1) if loud else params.p_star
+    n = 200  # in each cohort
+    ones = np.round(np.where(unpack(packed, params), 0, n * rate)).astype(np.int64)
+    forged = Counts(params, ones, np.full(params.m, n))
+    before, after = (
+        float(found.proportion[found.candidates.index("common.com")]) * found.reports
+        for found in (decode(each, strings.values) for each in (honest, honest + forged))
+    )
+    formula = most_suppression(params) if loud else suppression(params)
+    assert (before - after) / forged.n_reports == pytest.approx(formula, rel=0.05)
+
+
+def test_the_check_admits_a_number_of_strings() -> None:
+    """So many that their bits, expected to differ, are no more ones than the check admits."""
+    for params in (BALANCED, STRICT, PAPER):
+        admitted, most = most_strings(params), popcount_range(params)[1]
+        assert admitted is not None
+        bits = [params.k * (1 - (1 - params.density) ** n) for n in (admitted, admitted + 1)]
+        assert bits[0] <= most < bits[1]
+    assert most_strings(SMALL) is None

@@ -255,6 +255,7 @@ def test_the_payload_is_little_endian_and_documented(tmp_path: Path) -> None:
 def forged(integers: tuple[int, ...] = (5, 2, 1, 0, 5, 2, 2, 0), **header: Any) -> bytes:
     """Build a file with a right digest around any header and integers."""
     document = {
+        "devices": None,
         "metric": "page",
         "packing": "raw",
         "params": json.loads(PARAMS.to_json()),
@@ -269,7 +270,7 @@ def packed(integers: tuple[int, ...]) -> bytes:
 
 
 def sealed(line: str, payload: bytes) -> bytes:
-    magic, head = b"RAPPOR COUNTS 1\n", line.encode() + b"\n"
+    magic, head = b"RAPPOR COUNTS 2\n", line.encode() + b"\n"
     digest = hashlib.sha256(magic + head + payload).hexdigest().encode() + b"\n"
     return magic + head + digest + payload
 
@@ -279,7 +280,7 @@ def sealed(line: str, payload: bytes) -> bytes:
     [
         (b"", "it is not a counts file"),
         (b"cohort,reports\n", "it is not a counts file"),
-        (forged().replace(b"COUNTS 1", b"COUNTS 2"), "another version"),
+        (forged().replace(b"COUNTS 2", b"COUNTS 1"), "another version"),
         (forged(shape=[3, 2]), r"shape must be \[2, 3\]"),
         (forged(metric=...), "its header is wrong"),
         (forged(metric=7), "metric must be a text"),

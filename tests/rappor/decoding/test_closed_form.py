@@ -24,7 +24,7 @@ def error_at(mean: float, n: int) -> float:
 
 def test_one_hot_is_the_inverse_of_its_noise() -> None:
     """Proportions, errors and p-values as on paper; the rest is what is not detected."""
-    counts = Counts(one_hot(("a", "b", "c")), [[5000, 5750, 3700]], [10_000])
+    counts = Counts(one_hot(("a", "b", "c")), [[4000, 5000, 3700]], [10_000])
     estimates = decode(counts)
     assert estimates.candidates == ("a", "b", "c")
     assert estimates.proportion.tolist() == pytest.approx([0.1, 0.5, -0.02])
@@ -37,6 +37,14 @@ def test_one_hot_is_the_inverse_of_its_noise() -> None:
     assert estimates.unallocated == pytest.approx(0.4)
     assert estimates.ci_low[1] == pytest.approx(0.5 - 1.959964 * errors[1])
     assert estimates.ci_high[1] == pytest.approx(0.5 + 1.959964 * errors[1])
+
+
+def test_one_hot_shares_leave_a_rest_where_the_estimates_do() -> None:
+    """Values that fit nowhere set no bit, so positive estimates below one in sum stay."""
+    counts = Counts(one_hot(("a", "b", "c")), [[4000, 5000, 3700]], [10_000])
+    estimates = decode(counts, distribution=True)
+    assert estimates.share is not None
+    assert estimates.share.tolist() == pytest.approx([0.1, 0.5, 0.0])
 
 
 def test_one_hot_shares_are_the_nearest_on_the_simplex() -> None:
@@ -52,6 +60,15 @@ def test_one_hot_shares_are_the_nearest_on_the_simplex() -> None:
     assert positive[:2].all()
     assert pull[positive].tolist() == pytest.approx([pull[0]] * int(positive.sum()))
     assert (pull[~positive] <= pull[0]).all()
+
+
+def test_one_hot_shares_below_one_leave_a_rest() -> None:
+    """Texts that are no category are the rest, so positive estimates stay as they are."""
+    estimates = decode(
+        Counts(one_hot(("a", "b", "c")), [[4000, 5000, 3700]], [10_000]), distribution=True
+    )
+    assert estimates.share is not None
+    assert estimates.share.tolist() == pytest.approx([0.1, 0.5, 0.0])
 
 
 def test_a_boolean_is_one_proportion() -> None:

@@ -16,6 +16,7 @@ from decodings import (
 
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
+from rappor.decoding.diagnostics import FIT_FALSE_ALARM, warnings
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 
@@ -59,3 +60,20 @@ def test_unbalanced_cohorts_show() -> None:
     balance = decode(Counts(PARAMS, ones, reports), CANDIDATES).diagnostics["cohorts"][0]
     assert balance["p_value"] < FALSE_ALARM
     assert balance["largest"] == reports[0]
+
+
+def test_a_bad_fit_warns_with_the_table() -> None:
+    """Where the heaviest strings are no candidates, the table ends with a warning."""
+    estimates = decode(counted(), ABSENT)
+    (sentence,) = estimates.warnings
+    assert estimates.diagnostics["goodness_of_fit"]["p_value"] < FIT_FALSE_ALARM
+    assert str(estimates).endswith(sentence)
+    assert sentence.startswith("The bits scatter ")
+    assert "the counts cannot tell which" in sentence
+
+
+@pytest.mark.parametrize("p_value", [FIT_FALSE_ALARM, 1.0])
+def test_a_likely_fit_warns_of_nothing(p_value: float) -> None:
+    """The sentence comes below the threshold only; a closed form has no fit to warn about."""
+    assert warnings({"goodness_of_fit": {"chi2_per_degree": 1.0, "p_value": p_value}}) == ()
+    assert warnings({}) == ()

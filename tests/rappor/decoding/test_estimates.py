@@ -30,10 +30,10 @@ def _estimates() -> Estimates:
 
 
 def test_rows_have_the_keys_of_the_contract(estimates: Estimates) -> None:
-    """Always eight, the adjusted interval where detected, the share where asked for."""
+    """Always eight, interval and breakdown numbers where detected, the share where asked for."""
     always = ["candidate", "count", "std_error", "proportion", "ci_low", "ci_high", "p_value"]
     always += ["detected"]
-    adjusted = ["ci_low_adjusted", "ci_high_adjusted"]
+    adjusted = ["ci_low_adjusted", "ci_high_adjusted", "forged_to_make", "forged_to_hide"]
     for row in estimates.rows():
         assert list(row) == always + (adjusted if row["detected"] else []) + ["share"]
     without = next(decode(counted(n=1000), ABSENT).rows())
@@ -94,7 +94,8 @@ def test_frames_have_the_columns(estimates: Estimates) -> None:
     """Pandas and Arrow hold the same numbers under the contract's names."""
     table, frame = estimates.to_arrow(), estimates.to_pandas()
     columns = ["candidate", "count", "std_error", "proportion", "ci_low", "ci_high", "p_value"]
-    columns += ["detected", "ci_low_adjusted", "ci_high_adjusted", "share", "group"]
+    columns += ["detected", "ci_low_adjusted", "ci_high_adjusted"]
+    columns += ["forged_to_make", "forged_to_hide", "share", "group"]
     assert table.column_names == list(frame.columns) == columns
     assert table["candidate"].to_pylist() == list(frame["candidate"]) == list(estimates.candidates)
     expected = [row["count"] for row in estimates.rows()]
@@ -106,6 +107,7 @@ def test_people_read_a_summary(estimates: Estimates) -> None:
     """The text lists the detected and counts the rest; the representation is one line."""
     lines = str(estimates).splitlines()
     n_found = int(estimates.detected.sum())
+    assert estimates.warnings == ()
     assert len(lines) == n_found + 2
     assert lines[1].startswith("true 0 ")
     assert lines[-1].startswith(f"{n_found} of 32 candidates detected in 1,000,000 reports")

@@ -358,7 +358,7 @@ def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
     return code, printed.out, printed.err
 
 
-BUDGET = ("--epsilon", "2", "--lifetime", "4")
+BUDGET = ("--epsilon-1", "2", "--epsilon-inf", "4")
 
 
 def test_command_prints_the_plan_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -369,7 +369,7 @@ def test_command_prints_the_plan_for_scripts(capsys: pytest.CaptureFixture[str])
     assert code == 0
     answer = json.loads(out)
     planned = plan(500, epsilon_1=2, epsilon_inf=4, reports=1_000_000)
-    block = answer.pop("metric")
+    block = answer.pop("toml")
     assert answer == json.loads(json.dumps(planned.to_dict()))
     assert Registry.loads(block).metric("engine").params == planned.params
 
@@ -394,8 +394,8 @@ def test_command_prints_the_plan_for_people(
     [
         ((*BUDGET,), 2, "give either --reports or --share"),
         ((*BUDGET, "--reports", "9", "--share", ".1"), 2, "give either --reports or --share"),
-        (("--epsilon", "1", "--reports", "9"), 2, "give --epsilon and --lifetime"),
-        ((*BUDGET, "--profile", "strict", "--reports", "9"), 2, "a --profile is as it is"),
+        (("--epsilon-1", "1", "--reports", "9"), 2, "give --epsilon-1 and --epsilon-inf"),
+        ((*BUDGET, "--profile", "strict", "--reports", "9"), 2, "a --profile is fixed"),
         ((*BUDGET, "--reports", "9", "--zipf", "1", "--table", "x"), 2, "--zipf or --table"),
         ((*BUDGET, "--reports", "9", "--table", "/nowhere"), 2, "/nowhere"),
         ((*BUDGET, "--reports", "0"), 2, "reports must be an integer in"),

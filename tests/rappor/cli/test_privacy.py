@@ -11,22 +11,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from places import ROOT
 
 from rappor import Counts, Params
 from rappor.cli.app import run
 from rappor.privacy.changing_values import change_visibility
+from rappor.privacy.report import assess_params
 from rappor.privacy.shuffling import shuffle
 from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
 
+BUDGET = "[budget]\ntotal = inf\n"
 ENTRY = """
-[budget]
-total = inf
 [metrics.{name}]
 description = "d"
 owner = "o"
 expires = 2999-12-31
-epoch = "life"
+epoch = "{epoch}"
+patterns = {patterns}
 interval = "none"
 encoding = "bloom"
 k = 128
@@ -35,7 +35,6 @@ m = 8
 f = {f}
 p = {p}
 q = 0.75
-{more}
 """
 
 Answer = tuple[int, str, str]
@@ -44,12 +43,12 @@ Answer = tuple[int, str, str]
 @pytest.fixture
 def ask(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
     """Run the command where a registry, and one with changed entries, lie."""
-    life = {"name": "life", "f": 0.5, "p": 0.25, "more": ""}
-    year = {"name": "year", "f": 0.25, "p": 0.25, "more": 'epoch = "year"'}
-    (tmp_path / "r.toml").write_text(ENTRY.format(**life) + ENTRY.format(**year))
+    life = {"name": "life", "f": 0.5, "p": 0.25, "epoch": "life", "patterns": 2}
+    year = {"name": "year", "f": 0.25, "p": 0.25, "epoch": "year", "patterns": 1}
+    (tmp_path / "r.toml").write_text(BUDGET + ENTRY.format(**life) + ENTRY.format(**year))
     changes = ({"p": 0.5}, {"f": 0.125})
     for name, change in zip(("fainter.toml", "redrawn.toml"), changes, strict=True):
-        text = ENTRY.format(**life | change) + ENTRY.format(**year | change)
+        text = BUDGET + ENTRY.format(**life | change) + ENTRY.format(**year | change)
         (tmp_path / name).write_text(text)
 
     def answer(*words: str) -> Answer:
@@ -64,46 +63,51 @@ def ask(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Answ
 LIFE = Params(k=128, h=1, m=8, f=0.5, p=0.25, q=0.75)
 YEAR = Params(k=128, h=1, m=8, f=0.25, p=0.25, q=0.75)
 OTHER = Params(k=128, h=2, m=8, f=0.5, p=0.25, q=0.75)
-BROWSER = ("-k", "128", "-h", "2", "-m", "8", "-f", ".5", "-p", ".25", "-q", ".75")
+BROWSER = ("-k", "128", "--hashes", "2", "-f", ".5", "-p", ".25", "-q", ".75", "--cohorts")
+EIGHT = (*BROWSER, "8")
 
 
-def facts_of(answer: Answer) -> dict[str, Any]:
+def report_of(answer: Answer) -> dict[str, Any]:
     code, out, _ = answer
     assert code == 0
-    facts: dict[str, Any] = json.loads(out)
-    return facts
+    report: dict[str, Any] = json.loads(out)
+    return report
 
 
 def test_json_holds_what_the_library_says(ask: Callable[..., Answer]) -> None:
     """Losses, beliefs, changes, batch, links and the whole registry."""
-    facts = facts_of(ask("life", "--registry", "r.toml", "--reports", "3", "--json"))
-    assert facts["fingerprint"] == LIFE.fingerprint
-    assert (facts["p_star"], facts["q_star"]) == (LIFE.p_star, LIFE.q_star)
-    assert facts["epsilon_n"]["10"] == epsilon_n(LIFE, 10)
-    assert facts["epsilon_inf"] == epsilon_inf(LIFE)
-    assert len(facts["beliefs"]) == 28
-    for row in facts["beliefs"]:
-        loss = epsilon_inf(LIFE) if row["reports"] is None else epsilon_n(LIFE, row["reports"])
-        assert (row["low"], row["high"]) == belief_bound(loss, row["prior"])
+    report = report_of(ask("life", "--registry", "r.toml", "--reports", "3", "--json"))
+    assert report["fingerprint"] == LIFE.fingerprint
+    assert (report["p_star"], report["q_star"]) == (LIFE.p_star, LIFE.q_star)
+    assert report["epsilon_inf"] == epsilon_inf(LIFE)
+    assert [loss["reports"] for loss in report["losses"]] == [1, 2, 3, 5, 10, 100, None]
+    for loss in report["losses"]:
+        n = loss["reports"]
+        assert loss["epsilon"] == (epsilon_inf(LIFE) if n is None else epsilon_n(LIFE, n))
+        assert [belief["prior"] for belief in loss["beliefs"]] == [0.01, 0.1, 0.5, 0.9]
+        for belief in loss["beliefs"]:
+            bound = belief_bound(loss["epsilon"], belief["prior"])
+            assert (belief["least"], belief["most"]) == bound
     seen = change_visibility(LIFE, 1, 1)
-    row = {"reports": 2, "sum": seen.claim, "worst": seen.worst, "mean": seen.mean}
-    assert facts["changes"][0] == row
-    assert facts["promise"].startswith("Promise, for life")
-    assert facts["linking"]["cohort_bits"] == 3
-    assert facts["linking"]["reports_to_recover"] == 51
-    person = facts["account"]
+    row = {"reports": 2, "accounted": seen.claim, "worst": seen.worst, "mean": seen.mean}
+    assert report["value_changes"][0] == row
+    assert report["promise"].startswith("Promise: in its whole life")
+    assert "up to 2 values" in report["promise"]
+    assert report["linkability"]["cohort_bits"] == 3
+    assert report["linkability"]["reports_to_recover"] == 51
+    person = report["account"]
     assert [row["metric"] for row in person["metrics"]] == ["life", "year"]
     assert person["epsilon"] == epsilon_n(LIFE, 3) + epsilon_n(YEAR, 3)
-    assert person["ever"] == epsilon_inf(LIFE) + epsilon_inf(YEAR)
+    assert person["epsilon_inf"] == epsilon_inf(LIFE) + epsilon_inf(YEAR)
     assert person["group_epsilon"] == 2 * person["epsilon"]
 
 
 def test_epochs_have_the_other_promise(ask: Callable[..., Answer]) -> None:
-    """There is nothing to tell about a change that waits for the next epoch."""
-    facts = facts_of(ask("year", "--registry", "r.toml", "--values", "4", "--json"))
-    assert facts["promise"].startswith("Promise, by epoch")
-    assert facts["changes"] == []
-    assert facts["account"]["metrics"][1]["ever"] == 4 * epsilon_inf(YEAR)
+    """There is nothing to tell about a change where a device keeps to one value an epoch."""
+    report = report_of(ask("year", "--registry", "r.toml", "--values", "4", "--json"))
+    assert report["promise"].startswith("Promise: in each year")
+    assert report["value_changes"] == []
+    assert report["account"]["metrics"][1]["epsilon_inf"] == 4 * epsilon_inf(YEAR)
 
 
 def test_batch_is_divided_by_cohorts(ask: Callable[..., Answer], tmp_path: Path) -> None:
@@ -112,30 +116,30 @@ def test_batch_is_divided_by_cohorts(ask: Callable[..., Answer], tmp_path: Path)
     path = tmp_path / "c.counts"
     Counts(LIFE, np.zeros((8, 128), dtype=int), reports).save(path)
     words = ("life", "--registry", "r.toml", "--counts", "c.counts", "--delta", "1e-6", "--json")
-    batch = facts_of(ask(*words))["shuffled"]
-    assert (batch["devices"], batch["smallest_cohort"], batch["actual"]) == (35_000, 4_000, True)
+    batch = report_of(ask(*words))["shuffling"]
+    assert (batch["devices"], batch["smallest_cohort"], batch["counted"]) == (35_000, 4_000, True)
     bound = shuffle(epsilon_n(LIFE, 1), 4_000, delta=1e-6)
-    assert batch["rows"][0]["bound_2023"] == bound.bound_2023
-    assert batch["rows"][0]["epsilon"] == bound.epsilon < epsilon_n(LIFE, 1)
-    code, _, err = ask(*BROWSER, "--counts", "c.counts")
+    assert batch["losses"][0]["fmt23"] == bound.bound_2023
+    assert batch["losses"][0]["epsilon"] == bound.epsilon < epsilon_n(LIFE, 1)
+    code, _, err = ask(*EIGHT, "--counts", "c.counts")
     assert code == 2
     assert f"counts must be of parameters {OTHER.fingerprint}, got {LIFE.fingerprint}" in err
-    likely = facts_of(ask(*BROWSER, "--devices", "35000", "--json"))["shuffled"]
+    likely = report_of(ask(*EIGHT, "--devices", "35000", "--json"))["shuffling"]
     assert 3_500 < likely["smallest_cohort"] < 35_000 / 8
-    few = facts_of(ask(*BROWSER, "--devices", "9", "--json"))["shuffled"]
-    assert (few["smallest_cohort"], few["rows"]) == (0, [])
-    one = facts_of(ask(*BROWSER[:4], "-m", "1", *BROWSER[6:], "--devices", "10", "--json"))
-    assert one["shuffled"]["smallest_cohort"] == 10
+    few = report_of(ask(*EIGHT, "--devices", "9", "--json"))["shuffling"]
+    assert (few["smallest_cohort"], few["losses"]) == (0, [])
+    one = report_of(ask(*BROWSER, "1", "--devices", "10", "--json"))
+    assert one["shuffling"]["smallest_cohort"] == 10
 
 
 def test_a_change_of_parameters_is_priced(ask: Callable[..., Answer]) -> None:
     """P and q alone keep the permanent response; f draws a new one; epochs wait."""
     words = ("life", "--registry", "r.toml", "--json", "--changed")
-    kept = facts_of(ask(*words, "fainter.toml"))["changed"]
-    assert kept["kept"]
-    assert kept["epsilon_inf"] == epsilon_inf(LIFE)
-    assert kept["std_error"]["same_devices"] > kept["std_error"]["together"]
-    drawn = facts_of(ask(*words, "redrawn.toml"))["changed"]
+    kept = report_of(ask(*words, "fainter.toml"))
+    assert kept["change"]["kept"]
+    assert kept["change"]["epsilon_inf"] == epsilon_inf(LIFE)
+    assert kept["joint_error"]["same_devices"] > kept["joint_error"]["together"]
+    drawn = report_of(ask(*words, "redrawn.toml"))["change"]
     assert not drawn["kept"]
     assert drawn["epsilon_inf"] > epsilon_inf(LIFE)
     for name, changed, said in (
@@ -149,20 +153,19 @@ def test_a_change_of_parameters_is_priced(ask: Callable[..., Answer]) -> None:
         assert said in " ".join(out.split())
 
 
-def test_figures_of_the_readme() -> None:
+def test_figures_that_the_documents_quote() -> None:
     """Two reports and a change under balanced: 4.0 accounted, 4.1 in the mean, 135 at worst."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    seen = change_visibility(Params.profile("balanced"), 1, 1)
-    assert f"{seen.claim:.1f} {seen.mean:.1f} {seen.worst:.0f}" == "4.0 4.1 135"
-    assert "4.0 nats are accounted, 4.1 seen in the mean, 135 in the worst case" in readme
+    seen = assess_params(Params.profile("balanced")).value_changes[0]
+    assert seen.reports == 2
+    assert f"{seen.accounted:.1f} {seen.mean:.1f} {seen.worst:.0f}" == "4.0 4.1 135"
 
 
 def test_infinite_losses_are_null_and_said(ask: Callable[..., Answer]) -> None:
     """JSON has no infinity; people read the word."""
     words = ("-f", "0", "-p", "0", "-q", "1")
-    facts = facts_of(ask(*words, "--json"))
-    assert facts["epsilon_1"] is None
-    assert facts["epsilon_inf"] is None
+    report = report_of(ask(*words, "--json"))
+    assert report["epsilon_1"] is None
+    assert report["epsilon_inf"] is None
     code, out, _ = ask(*words)
     assert code == 0
     assert "infinite" in out
@@ -171,18 +174,18 @@ def test_infinite_losses_are_null_and_said(ask: Callable[..., Answer]) -> None:
 
 def test_people_read_every_section(ask: Callable[..., Answer]) -> None:
     """The figures of the paper's tables stand in the text."""
-    code, out, _ = ask(*BROWSER)
+    code, out, _ = ask(*EIGHT)
     assert code == 0
-    for said in ("2.0433", "3.389", "4.3944", "2.26", "51 reports", "half way", "shuffled"):
+    for said in ("2.0433", "3.389", "4.3944", "2.26", "51 reports", "half way", "after shuffling"):
         assert said in out
-    assert "One person" not in out
-    assert "One person" in ask("life", "--registry", "r.toml")[1]
+    assert "one person" not in out
+    assert "Account of one person" in ask("life", "--registry", "r.toml")[1]
     assert max(map(len, out.splitlines())) <= 100
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".html"])
 def test_chart_is_drawn(suffix: str, ask: Callable[..., Answer], tmp_path: Path) -> None:
-    """Posterior against prior, for 1 report, 10, and for ever."""
+    """Posterior against prior, for 1 report, 10, and any number."""
     path = tmp_path / f"belief{suffix}"
     code, _, _ = ask("--profile", "strict", "--chart", str(path))
     assert code == 0
@@ -190,17 +193,18 @@ def test_chart_is_drawn(suffix: str, ask: Callable[..., Answer], tmp_path: Path)
     if suffix == ".svg":
         text = path.read_text(encoding="utf-8")
         assert text.count('aria-roledescription="line mark"') == 6
-        assert "for ever: 2 nats" in text
+        assert "any number: epsilon = 2" in text
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "give --registry and a METRIC, or --profile, or -f, -p and -q"),
-        (("life",), "give --registry and a METRIC"),
-        (("life", "--profile", "strict"), "give one of a registry's metric, a --profile"),
-        (("--registry", "r.toml"), "give --registry and a METRIC"),
-        (("lief", "--registry", "r.toml"), "'lief'"),
+        ((), "give --registry and --metric, or --profile, or -f, -p and -q"),
+        (("life",), "give --registry and --metric"),
+        (("life", "--profile", "strict"), "give only one of: a metric of a registry"),
+        (("--registry", "r.toml"), "give --registry and --metric"),
+        (("life", "--registry", "r.toml", "--metric", "life"), "name the metric once"),
+        (("lief", "--registry", "r.toml"), "did you mean 'life'?"),
         (("-f", "nan", "-p", ".2", "-q", ".5"), "f must be a number in [0, 1), got nan"),
         (("--profile", "strict", "--delta", "0"), "delta must be a number in (0, 1), got 0.0"),
         (("--profile", "strict", "--delta", "nan"), "delta must be a number in (0, 1), got nan"),
@@ -209,12 +213,12 @@ def test_chart_is_drawn(suffix: str, ask: Callable[..., Answer], tmp_path: Path)
         (("--profile", "strict", "--changed", "r.toml"), "--changed needs --registry"),
         (("--profile", "strict", "--chart", "a.pdf"), "chart must end in .svg, .png, .html"),
         (("--profile", "strict", "--counts", "none.counts"), "none.counts"),
-        (("--profile", "strict", "-f", ".3"), "give one of a registry's metric, a --profile"),
-        (("--profile", "strict", "-k", "8"), "give one of a registry's metric, a --profile"),
-        (("home", "--registry", "r.toml", "-f", ".3"), "give one of a registry's metric"),
-        (("--profile", "strict", "--devices", "0"), "0 is not in [1, 1e15]"),
-        (("--profile", "strict", "--devices", "1e300"), "1e300 is not in [1, 1e15]"),
-        (("--profile", "strict", "--values", "1e16"), "1e16 is not in [1, 1e15]"),
+        (("--profile", "strict", "-f", ".3"), "give only one of: a metric of a registry"),
+        (("--profile", "strict", "-k", "8"), "give only one of: a metric of a registry"),
+        (("home", "--registry", "r.toml", "-f", ".3"), "give only one of: a metric of a registry"),
+        (("--profile", "strict", "--devices", "0"), "0 is less than 1"),
+        (("--profile", "strict", "--devices", "1e300"), "1e300 is more than 1,000,000,000,000,000"),
+        (("--profile", "strict", "--values", "1e16"), "1e16 is more than 1,000,000,000,000,000"),
     ],
 )
 def test_bad_input_gets_one_sentence(

@@ -11,7 +11,7 @@ from rappor import Params
 from rappor.auditing import shift
 from rappor.cli.app import run
 
-LETTERS = ["-k", "32", "-f", "0.5", "-p", "0.25", "-q", "0.75", "-m", "4", "--seed", "1"]
+LETTERS = ["-k", "32", "-f", "0.5", "-p", "0.25", "-q", "0.75", "--cohorts", "4", "--seed", "1"]
 
 
 def test_longitudinal_prints_and_draws(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -19,12 +19,12 @@ def test_longitudinal_prints_and_draws(tmp_path: Path, capfd: pytest.CaptureFixt
     assert run(["attack", "longitudinal", *LETTERS, "--devices", "50"]) == 0
     out = capfd.readouterr().out
     assert "1,000" in out
-    assert "32 permanent bits are known with 99 % after" in out
+    assert "32 permanent bits are known with 99 % probability after" in out
     chart = tmp_path / "learned.svg"
     words = ["--devices", "50", "--json", "--chart", str(chart)]
     assert run(["attack", "longitudinal", *LETTERS, *words]) == 0
     document = json.loads(capfd.readouterr().out)
-    assert [row["n"] for row in document["rows"] if row["memoised"]][-1] == 1000
+    assert [document[world][-1]["n"] for world in ("memoised", "redrawn")] == [1000, 1000]
     assert document["cohort_bits"] == 2
     assert chart.read_text().startswith("<svg")
 
@@ -35,7 +35,7 @@ def test_poisoning_prints_and_draws(tmp_path: Path, capfd: pytest.CaptureFixture
     words = ["--share", "0.01", "--share", "0.1", "--reports", "2e4", "--runs", "2"]
     assert run(["attack", "poisoning", *LETTERS, *words, "--json", "--chart", str(chart)]) == 0
     document = json.loads(capfd.readouterr().out)
-    assert len(document["rows"]) == 8
+    assert len(document["moved"]) == 8
     assert document["shift"] == pytest.approx(shift(Params(k=32, f=0.5, p=0.25, q=0.75)))
     assert chart.read_text().startswith("<svg")
     assert run(["attack", "poisoning", *LETTERS, *words[2:]]) == 0

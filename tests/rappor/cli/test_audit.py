@@ -11,9 +11,8 @@ import pytest
 
 from rappor.cli.app import run
 
+BUDGET = "[budget]\ntotal = inf\n"
 ENTRY = """
-[budget]
-total = inf
 [metrics.{name}]
 description = "d"
 owner = "o"
@@ -30,7 +29,7 @@ q = {q}
 """
 
 RAPPOR = [sys.executable, "-c", "from rappor.cli import main; main()"]
-LETTERS = ["-k", "8", "-m", "1", "-f", "0.5", "-p", "0.25", "-q", "0.75"]
+LETTERS = ["-k", "8", "--cohorts", "1", "-f", "0.5", "-p", "0.25", "-q", "0.75"]
 
 
 @pytest.fixture
@@ -38,7 +37,8 @@ def registry(tmp_path: Path) -> str:
     """A file with two metrics alike, and a third whose devices add less noise."""
     path = tmp_path / "metrics.toml"
     names = {"page": 0.75, "page2": 0.75, "loud": 0.95}
-    path.write_text("".join(ENTRY.format(name=name, q=q) for name, q in names.items()))
+    entries = (ENTRY.format(name=name, q=q) for name, q in names.items())
+    path.write_text(BUDGET + "".join(entries))
     return str(path)
 
 
@@ -71,9 +71,12 @@ def test_a_command_passes_as_it_stands(registry: str, capfd: pytest.CaptureFixtu
     words += ["--secret-option=--secret-hex", "--second-command", encode("page2", registry)]
     assert run(["audit", *words, "--trials", "2000"]) == 0
     out = capfd.readouterr().out
-    unseen = [line for line in out.splitlines() if "not seen" in line]
-    assert len(unseen) == 1
-    assert unseen[0].startswith("epsilon_2")
+    unseen = [line.split("  ")[0] for line in out.splitlines() if "not seen" in line]
+    assert unseen == [
+        "epsilon_2",
+        "permanent: same in another spelling",
+        "own coins: no shift register",
+    ]
 
 
 def test_a_faulty_command_ends_with_1(registry: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +95,10 @@ def test_a_faulty_command_ends_with_1(registry: str, capfd: pytest.CaptureFixtur
     ("words", "sentence"),
     [
         ([], "give --registry and --metric, or --profile, or -f, -p and -q"),
-        (["--profile", "strict", "-k", "8"], "give one of a registry's metric, a --profile"),
+        (
+            ["--profile", "strict", "-k", "8"],
+            "give only one of: a metric of a registry, a --profile",
+        ),
         ([*LETTERS, "--trials", "10"], "trials must be an integer in [1,000, 1,000,000,000]"),
         ([*LETTERS, "--reports", "0"], "n_reports must be an integer in [1, 100], got 0"),
         ([*LETTERS, "--command", ""], "a command must have at least one word"),

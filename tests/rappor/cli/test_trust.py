@@ -60,7 +60,7 @@ def test_command_draws(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Non
         (("--delta", "1"), "delta must be a number in (0, 1), got 1.0"),
         (("--beta", "0"), "beta must be a number in (0, 1), got 0.0"),
         (("--runs", "1"), "--runs"),
-        (("--seed", "-1"), "-1 is not in the range x>=0"),
+        (("--seed", "-1"), "-1 is less than 0"),
         (("--beta", "1e-12"), "epsilon must be larger for 32-bit coins at beta = 1e-12"),
     ],
 )

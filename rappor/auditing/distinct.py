@@ -1,0 +1,88 @@
+"""Whether devices have secrets of their own: a birthday test.
+
+Two devices with one secret give the same permanent responses. Among n devices with secrets of b
+bits there are about n^2 / 2^(b+1) such pairs. With secrets of 32 bytes a device repeats an earlier
+one of its cohort only if the noise falls alike: with probability (1 - f/2)^k at most for each true
+pattern that it was asked about. So the number of devices that repeat an earlier one has a tail
+below the binomial one of that mean (Hoeffding 1956), from the mean + 1 on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from scipy import stats
+
+from rappor.auditing.check import ALARM, Check, verdict_of
+from rappor.auditing.evidence import Answers
+from rappor.auditing.pairs import Truth
+from rappor.protocol.params import Params
+
+_NAME: Final = "secrets: devices differ"
+
+_MOST_VALUES: Final = 8
+"""Values that a device is asked about at most."""
+
+_ENOUGH: Final = 20
+"""Pairs of devices with one secret that are sure to show: fewer than 2 have probability 5e-8."""
+
+_ACCIDENTS: Final = 1e-3
+"""Devices that may be expected to repeat an earlier one by accident; more values give fewer."""
+
+
+def values_needed(params: Params, devices: int) -> int:
+    """Return about how many values tell devices apart."""
+    pairs, alike = devices**2 / 2, _most_likely(params)
+    for n_values in range(1, _MOST_VALUES):
+        if pairs * alike**n_values < _ACCIDENTS:
+            return n_values
+    return _MOST_VALUES
+
+
+def secrets_check(rounds: Sequence[Answers], truth: Truth, params: Params) -> Check:
+    """Count the devices that respond like an earlier one.
+
+    `rounds` are the answers of all devices about the first of the values, one after the other.
+    """
+    visible = [each.permanents for each in rounds if each.permanents is not None]
+    if not rounds or len(visible) < len(rounds) or params.f == 0:
+        detail = "no permanent responses with noise were seen"
+        return Check(name=_NAME, verdict="not seen", detail=detail)
+    cohorts = rounds[0].cohorts
+    n = len(cohorts)
+    patterns = np.packbits(np.hstack(visible), axis=1)
+    keys = np.hstack([patterns, cohorts.astype("<u4").view(np.uint8).reshape(n, 4)])
+    repeated = n - len(np.unique(keys, axis=0))
+    mean = _mean(rounds, truth, params)
+    probability = min(1.0, mean / n)
+    p_value = float(stats.binom.sf(repeated - 1, n, probability)) if repeated > mean + 1 else 1.0
+    enough = max(mean + 2, float(stats.binom.isf(ALARM, n, probability)) + 1)
+    bits = math.floor(math.log2(n * (n - 1) / 2 / max(_ENOUGH, 2 * enough)))
+    if bits < 1 and repeated <= enough:
+        detail = f"{n:,} devices can give too few different responses"
+        return Check(name=_NAME, verdict="not seen", detail=detail)
+    return Check(
+        name=_NAME,
+        verdict=verdict_of(p_value),
+        p_value=p_value,
+        detail=f"{repeated:,} of {n:,} devices respond like an earlier one, expected at most "
+        f"{mean:.2g}; secrets of {bits} bits would be found",
+    )
+
+
+def _mean(rounds: Sequence[Answers], truth: Truth, params: Params) -> float:
+    """Return how many devices at most repeat an earlier one on average, given their cohorts."""
+    alike, places = _most_likely(params), np.arange(len(rounds))
+    mean = 0.0
+    for cohort, n in zip(*np.unique(rounds[0].cohorts, return_counts=True), strict=True):
+        bits = truth.bits(places, np.full(len(places), cohort))
+        mean += float(n) * (float(n) - 1) / 2 * alike ** len(np.unique(bits, axis=0))
+    return mean
+
+
+def _most_likely(params: Params) -> float:
+    """Return the probability of the likeliest permanent response to a pattern: no change."""
+    return float((1 - params.f / 2) ** params.k)

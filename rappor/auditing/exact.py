@@ -1,0 +1,134 @@
+"""A white-box audit: with coins and secret given, the protocol leaves one answer, to the bit.
+
+The questions are drawn over random parameters, metrics, epochs and values. Half of the fresh
+coins lie at a threshold or just below it, where `<` and `<=` differ. The coins of a permanent
+response follow from the secret and cannot be chosen.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from rappor.auditing.check import Check
+from rappor.auditing.pairs import random_values
+from rappor.auditing.shipped_encoder import Answer, Question, shipped_answer
+from rappor.auditing.subject import JsonLines
+from rappor.protocol.encodings import encoding_of
+from rappor.protocol.params import ONE, Params
+from rappor.protocol.randomizer import SECRET_BYTES
+from rappor.ranges import read_count
+from rappor.registry.metric import Metric
+from rappor.simulation.keystream import Keystream
+
+_EPOCHS: Final = ("", "2026", "2026-Q4", "2026-11")
+_NAME_LETTERS: Final = tuple("abc019_.-")
+_NORMALIZERS: Final = ("none", "nfc", "casefold", "strip", "host")
+
+
+def audit_exactly(
+    subject: Callable[[Question], Answer] | JsonLines,
+    metric: Metric,
+    *,
+    vectors: int = 500,
+    seed: int | None = None,
+) -> Check:
+    """Compare a subject's answers with the protocol's, field by field and bit by bit.
+
+    Every fourth question is about the metric, the others about random parameters. The check's
+    sentence names the first field, on the way from value to report, in which any answer differs,
+    and where, but never the value.
+
+    Raises ParamsError for a number of vectors that is no count.
+    """
+    vectors = read_count("vectors", vectors)
+    rng = Keystream(seed).generator()
+    questions = [
+        _question(rng, metric.params, metric.name) if number % 4 == 0 else _any_question(rng)
+        for number in range(vectors)
+    ]
+    if isinstance(subject, JsonLines):
+        answers: Sequence[Answer] = subject.answer(questions)
+    else:
+        answers = [subject(question) for question in questions]
+    wrong = [
+        found
+        for question, answer in zip(questions, answers, strict=True)
+        if (found := _first_difference(question, answer)) is not None
+    ]
+    detail = f"all {vectors:,} answers are the protocol's"
+    if wrong:
+        _, where = min(wrong)
+        detail = f"{len(wrong):,} of {vectors:,} answers differ, the first in {where}"
+    return Check(name="protocol: exact", verdict="fault" if wrong else "pass", detail=detail)
+
+
+def _first_difference(question: Question, answer: Answer) -> tuple[int, str] | None:
+    """Return which field differs first, on the way from value to report, and where."""
+    params, expected = question.params, shipped_answer(question)
+    for number, (own, other) in enumerate(zip(expected, answer, strict=True)):
+        if own == other:
+            continue
+        what = Answer._fields[number]
+        if isinstance(own, bytes) and isinstance(other, bytes):
+            differing = int.from_bytes(own, "little") ^ int.from_bytes(other, "little")
+            what += f", bit {(differing & -differing).bit_length() - 1}"
+        return number, f"{what} ({params.encoding}, k = {params.k}, h = {params.h}, m = {params.m})"
+    return None
+
+
+def _any_question(rng: np.random.Generator) -> Question:
+    name = "q" + "".join(rng.choice(_NAME_LETTERS, size=int(rng.integers(0, 20))))
+    return _question(rng, random_params(rng), name)
+
+
+def _question(rng: np.random.Generator, params: Params, metric: str) -> Question:
+    thresholds = [params.t_p, params.t_q]
+    edges = [max(0, min(t - below, ONE - 1)) for t in thresholds for below in (0, 1)]
+    anywhere = rng.integers(0, ONE, size=params.k)
+    coins = np.where(rng.random(params.k) < 0.5, rng.choice(edges, size=params.k), anywhere)
+    return Question(
+        secret=rng.bytes(SECRET_BYTES),
+        metric=metric,
+        epoch=str(rng.choice(_EPOCHS)),
+        value=_any_value(rng, params),
+        params=params,
+        coins=tuple(coins.tolist()),
+    )
+
+
+def random_params(rng: np.random.Generator) -> Params:
+    """Return parameters of any encoding, with any noise; mostly few bits."""
+    f, p = rng.uniform(0.01, 0.9), rng.uniform(0.01, 0.5)
+    q = rng.uniform(p + 0.01, 0.99)
+    encoding = str(rng.choice(["bloom", "bloom", "onehot", "boolean", "flags", "buckets"]))
+    k = int(rng.integers(2, 64))
+    if encoding == "bloom":
+        return Params(
+            k=int(rng.choice([k, 128, 2040], p=[0.8, 0.15, 0.05])),
+            h=int(rng.integers(1, 17)),
+            m=int(rng.choice([1, 2, 128, int(rng.integers(1, 65537))])),
+            normalize=str(rng.choice(_NORMALIZERS)),
+            f=f,
+            p=p,
+            q=q,
+        )
+    names = {
+        "boolean": (),
+        "buckets": tuple(str(edge) for edge in range(1, k)),
+    }.get(encoding, tuple(f"c{number}" for number in range(k)))
+    k = 1 if encoding == "boolean" else k
+    return Params(k=k, encoding=encoding, categories=names, f=f, p=p, q=q)
+
+
+def _any_value(rng: np.random.Generator, params: Params) -> str:
+    encoding = encoding_of(params)
+    if encoding.hashed:
+        return random_values(params, 1, rng)[0]
+    if params.encoding == "buckets":
+        return json.dumps(round(float(rng.uniform(-2, params.k + 2)), 1))
+    first, second = encoding.contrasts[int(rng.integers(len(encoding.contrasts)))]
+    return first if rng.random() < 0.5 else second

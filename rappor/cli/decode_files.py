@@ -1,0 +1,171 @@
+"""The files that `rappor decode` reads: counts, a registry, candidates, those of google/rappor."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from rappor.errors import DecodeError, FileError, MetricError
+from rappor.protocol.encodings import encoding_of
+from rappor.protocol.params import Params
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
+
+if TYPE_CHECKING:
+    from rappor.candidates.candidates import Candidates
+    from rappor.counts.counts import Counts
+    from rappor.google.effective_noise import Client
+
+_PARQUET: Final = b"PAR1"
+_LONGEST_LINE: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What the command line says about the counts and what their strings may be."""
+
+    paths: tuple[str, ...]
+    registry_path: str | None
+    metric_name: str | None
+    candidates_path: str | None
+    file_format: str
+    params_path: str | None
+    map_path: str | None
+    client: Client | None
+
+    def load(self) -> tuple[list[Counts], Candidates | None]:
+        """Read the counts, added up by parameter set, and the candidates where they are needed."""
+        if self.file_format == "google":
+            return self._load_google()
+        if self.params_path or self.map_path or self.client:
+            raise click.UsageError("--params, --map and --client go with --format google")
+        counts = [each for path in self.paths for each in _read_counts(path)]
+        metric = self._metric(counts)
+        if metric is None:
+            if not counts:
+                raise DecodeError("counts must hold at least 1 report, got 0")
+            return _sums(counts), self._candidates(counts[0].params, None)
+        _check_counts(counts, metric)
+        return _sums(counts), self._candidates(metric.params, metric.candidates)
+
+    def _metric(self, counts: list[Counts]) -> Metric | None:
+        """Return the metric of the registry, by its name or by the one that the files have."""
+        if self.registry_path is None:
+            if self.metric_name is not None:
+                raise click.UsageError("--metric needs --registry")
+            _only_name(counts)
+            return None
+        registry = Registry.load(self.registry_path)
+        name = self.metric_name or _only_name(counts)
+        if not name:
+            raise click.UsageError("give --metric: the files do not name their metric")
+        return registry.metric(name)
+
+    def _candidates(self, params: Params, own: str | None) -> Candidates | None:
+        """Read the candidates that are named, or the metric's own, beside the registry."""
+        from rappor.candidates.candidates import Candidates
+        from rappor.candidates.google_hashing import LAYOUT
+        from rappor.google.files import read_candidates
+
+        path = self.candidates_path
+        if not encoding_of(params).hashed:
+            if path is not None:
+                raise click.UsageError(
+                    f"--candidates must be left out: encoding {params.encoding} is answered in full"
+                )
+            return None
+        if path == "-":
+            with click.open_file("-", "rb") as stream:
+                return Candidates.from_lines(stream, normalize=params.normalize)
+        if path is None:
+            if own is None or self.registry_path is None:
+                raise click.UsageError("give --candidates, a file of strings, one a line")
+            path = str(Path(self.registry_path).parent / own)
+        if params.layout == LAYOUT:
+            return read_candidates(path)
+        return Candidates.from_file(path, normalize=params.normalize)
+
+    def _load_google(self) -> tuple[list[Counts], Candidates | None]:
+        """Read the files of google/rappor; several counts.csv are added."""
+        from rappor.counts.counts import Counts
+        from rappor.google import files
+
+        if self.params_path is None or (self.candidates_path is None) == (self.map_path is None):
+            raise click.UsageError(
+                "--format google needs --params and either --candidates or --map"
+            )
+        params = files.read_params(self.params_path, client=self.client)
+        counts = sum((files.read_counts(path, params) for path in self.paths), Counts.zero(params))
+        if self.map_path is not None:
+            return [counts], files.read_map(self.map_path, params)
+        assert self.candidates_path is not None
+        return [counts], files.read_candidates(self.candidates_path)
+
+
+def _read_counts(path: str) -> list[Counts]:
+    """Read one file of counts, or a collector's answer of several."""
+    from rappor.counts.counts import Counts
+
+    first_line = _first_line(path)
+    if first_line.startswith(_PARQUET) or _is_upload(first_line):
+        raise FileError(
+            path,
+            "it holds reports, not counts; add them up first: "
+            f"rappor aggregate {path} --registry FILE --metric NAME --out FILE",
+        )
+    return Counts.load_all(path)
+
+
+def _first_line(path: str) -> bytes:
+    """Return the first line, or as much of it as tells the kind of file."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.readline(_LONGEST_LINE)
+    except OSError as error:
+        raise FileError(path, error.strerror or "unreadable") from None
+
+
+def _is_upload(line: bytes) -> bool:
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and {"id", "reports"} <= document.keys()
+
+
+def _only_name(counts: list[Counts]) -> str:
+    """Return the one metric that the counts name; empty if they name none."""
+    names = sorted({each.metric for each in counts} - {""})
+    if len(names) > 1:
+        raise MetricError(f"counts must be of one metric, got {', '.join(names)}")
+    return names[0] if names else ""
+
+
+def _check_counts(counts: list[Counts], metric: Metric) -> None:
+    """Refuse counts of another metric or encoding, and too few reports."""
+    for each in counts:
+        if each.metric not in ("", metric.name):
+            raise MetricError(f"counts must be of {metric.name}, got {each.metric}")
+        if not encoding_of(metric.params).takes_values_of(each.params):
+            raise MetricError(
+                f"counts must have encoding {metric.params.encoding}, got {each.params.encoding}"
+            )
+    n_reports = sum(each.n_reports for each in counts)
+    if n_reports < metric.min_reports:
+        raise DecodeError(
+            f"counts must hold at least {metric.min_reports:,} reports, the minimum of "
+            f"{metric.name}, got {n_reports:,}"
+        )
+
+
+def _sums(counts: list[Counts]) -> list[Counts]:
+    """Add the counts of each parameter set."""
+    sums: dict[str, Counts] = {}
+    for each in counts:
+        fingerprint = each.params.fingerprint
+        sums[fingerprint] = sums[fingerprint] + each if fingerprint in sums else each
+    return list(sums.values())

@@ -1,0 +1,91 @@
+"""Numbers on the command line: how they are read, and how they are written for people."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import click
+
+from rappor.privacy.notice import at_most
+from rappor.protocol.loss import belief_bound
+
+_NEARLY_SURE: Final = 0.9999
+"""A larger belief is written as more than this: rounded up it would read as certainty."""
+
+_LEAST_SHOWN: Final = 0.001
+
+
+class WholeNumber(click.ParamType):  # type: ignore[type-arg]  # generic in late versions only
+    """A whole number, also written as 1e9, of at least `least` and at most `most`."""
+
+    name = "number"
+
+    def __init__(self, least: int | None = None, most: int | None = None) -> None:
+        """Take the range; without one the library says what it admits."""
+        self._least = least
+        self._most = most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read the number; whatever is not whole, or outside the range, is a usage error."""
+        try:
+            number = _read_whole(str(value))
+        except (ValueError, OverflowError):
+            raise click.BadParameter(f"{value!r} is not a whole number", ctx, param) from None
+        if self._least is not None and number < self._least:
+            raise click.BadParameter(f"{value} is less than {self._least:,}", ctx, param)
+        if self._most is not None and number > self._most:
+            raise click.BadParameter(f"{value} is more than {self._most:,}", ctx, param)
+        return number
+
+
+def _read_whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        number = float(text)
+    if not number.is_integer():
+        raise ValueError(text)
+    return int(number)
+
+
+NUMBER: Final = WholeNumber()
+COUNT: Final = WholeNumber(1, 10**15)
+"""At least 1, and small enough for closed forms in binary64."""
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """Write a share in per cent, with this number of digits after the point."""
+    return f"{100 * share:,.{digits}f} %"
+
+
+def short_percent(share: float) -> str:
+    """Write a share in per cent as short as it is exact: 5 %, 0.1 %, 95 %."""
+    return f"{100 * share:.6g} %"
+
+
+def nats(epsilon: float) -> str:
+    """Write a loss in nats, without the unit."""
+    if math.isinf(epsilon):
+        return "infinite"
+    return f"{epsilon:.4f}" if epsilon < 100 else f"{epsilon:,.0f}"
+
+
+def most_belief(belief: float, epsilon: float) -> str:
+    """Write the most that can be believed after a loss: rounded up, since a promise must hold.
+
+    Only an infinite loss makes anybody certain.
+    """
+    if math.isinf(epsilon):
+        return "100 %"
+    return at_most(belief) if belief <= _NEARLY_SURE else ">99.99 %"
+
+
+def least_belief(belief: float) -> str:
+    """Write the least that can be believed, in per cent without the sign, rounded down."""
+    return "<0.1" if 0 < belief < _LEAST_SHOWN else f"{math.floor(1000 * belief) / 10:g}"
+
+
+def even_odds_become(epsilon: float) -> str:
+    """Write how sure an observer who gives even odds can be after a loss of epsilon nats."""
+    return most_belief(belief_bound(epsilon, 0.5)[1], epsilon)

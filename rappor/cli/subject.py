@@ -1,0 +1,165 @@
+"""What a command is about: a registry's metric, or parameters alone."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+from click.core import ParameterSource
+
+from rappor.cli.options import grouped, metric_option, registry_option
+from rappor.protocol.params import PROFILES, Params
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
+
+_OPTIONS: Final = (
+    registry_option(required=False),
+    metric_option(),
+    click.option(
+        "--profile",
+        type=click.Choice(list(PROFILES)),
+        help="Named parameters; their epsilon_1 and epsilon_inf are 1 and 2 nats (strict), "
+        "2 and 4 (balanced), 4 and 8 (accurate).",
+    ),
+    click.option(
+        "-k",
+        "--bits",
+        type=int,
+        default=128,
+        show_default=True,
+        metavar="N",
+        help="Bits of a report.",
+    ),
+    click.option(
+        "--hashes",
+        type=int,
+        default=1,
+        show_default=True,
+        metavar="N",
+        help="Hash functions; each sets one bit of a string.",
+    ),
+    click.option(
+        "--cohorts",
+        type=int,
+        default=128,
+        show_default=True,
+        metavar="N",
+        help="Cohorts; each has hash functions of its own.",
+    ),
+    click.option(
+        "-f",
+        type=float,
+        metavar="PROBABILITY",
+        help="Permanent noise: the probability that a permanent bit is random.",
+    ),
+    click.option(
+        "-p",
+        type=float,
+        metavar="PROBABILITY",
+        help="Probability that a permanent 0 is reported as 1.",
+    ),
+    click.option(
+        "-q",
+        type=float,
+        metavar="PROBABILITY",
+        help="Probability that a permanent 1 is reported as 1.",
+    ),
+)
+_WAYS: Final = (
+    {"registry_path", "metric_name", "metric_argument"},
+    {"profile"},
+    {"bits", "hashes", "cohorts", "f", "p", "q"},
+)
+"""Options that say the same in different ways."""
+
+metric_argument = click.argument("metric_argument", required=False, metavar="[METRIC]")
+"""The metric's name without --metric, for a command that is first of all about a metric."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """The parameters that a command is about, and their metric and registry if there are any."""
+
+    params: Params
+    metric: Metric | None = None
+    registry: Registry | None = None
+
+    @property
+    def named(self) -> Metric:
+        """The metric; one without a meaning stands for parameters alone."""
+        return self.metric or Metric(
+            name="any",
+            params=self.params,
+            description="-",
+            owner="-",
+            expires=datetime.date.max,
+            epoch="life",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    """The options by which a subject is named."""
+
+    registry_path: str | None
+    metric_name: str | None
+    profile: str | None
+    bits: int
+    hashes: int
+    cohorts: int
+    f: float | None
+    p: float | None
+    q: float | None
+
+    def read(self, metric_argument: str | None) -> Subject:
+        """Return what they name, in one of three ways."""
+        _check_one_way()
+        name = _only_name(self.metric_name, metric_argument)
+        if self.registry_path is not None and name is not None:
+            registry = Registry.load(self.registry_path)
+            metric = registry.metric(name)
+            return Subject(params=metric.params, metric=metric, registry=registry)
+        if self.profile is not None:
+            return Subject(params=Params.profile(self.profile))
+        if self.f is None or self.p is None or self.q is None:
+            raise click.UsageError("give --registry and --metric, or --profile, or -f, -p and -q")
+        # What is only being looked at may promise nothing.
+        k, h, m = self.bits, self.hashes, self.cohorts
+        params = Params(k=k, h=h, m=m, f=self.f, p=self.p, q=self.q, insecure=True)
+        return Subject(params=params)
+
+
+def subject_options(command: Callable[..., None]) -> Any:
+    """Add --registry, --metric, --profile and parameters to a command; it is given a `subject`."""
+
+    @grouped("options", _Options, *_OPTIONS)
+    @functools.wraps(command)
+    def wrapped(*, options: _Options, metric_argument: str | None = None, **others: Any) -> None:
+        command(subject=options.read(metric_argument), **others)
+
+    return wrapped
+
+
+def _only_name(option: str | None, argument: str | None) -> str | None:
+    if option is not None and argument is not None:
+        raise click.UsageError("name the metric once: as METRIC or with --metric")
+    return option if argument is None else argument
+
+
+def _check_one_way() -> None:
+    """Refuse what would otherwise be ignored: a registry, a profile and parameters at once."""
+    context = click.get_current_context()
+    given = {
+        option
+        for option in context.params
+        if context.get_parameter_source(option) is ParameterSource.COMMANDLINE
+    }
+    if sum(bool(way & given) for way in _WAYS) > 1:
+        raise click.UsageError(
+            "give only one of: a metric of a registry, a --profile, parameters (-k, -f, -p, -q, "
+            "--hashes, --cohorts)"
+        )

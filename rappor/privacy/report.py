@@ -1,0 +1,375 @@
+"""PrivacyReport: everything that a metric promises, and what stays visible, as one record.
+
+Each part is a frozen record of its own, so that a terminal, a page and JSON show the same numbers.
+Losses are in nats. What a change of parameters does to estimates is no question of privacy: see
+`rappor.planning.joint_error`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from rappor.privacy.accountant import account
+from rappor.privacy.changing_params import change_cost
+from rappor.privacy.changing_values import change_visibility
+from rappor.privacy.linkability import cohort_bits, link_score, reports_to_recover
+from rappor.privacy.notice import promise
+from rappor.privacy.shuffling import likely_smallest_cohort, shuffle
+from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
+from rappor.protocol.params import Params
+from rappor.ranges import check_integer, check_number
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
+
+REPORTS: Final = (1, 2, 3, 5, 10, 100)
+"""Numbers of reports whose loss is told; then comes any number."""
+
+PRIORS: Final = (0.01, 0.1, 0.5, 0.9)
+"""An observer's beliefs before the reports."""
+
+_CHANGES: Final = (2, 4, 10, 40)
+_LINKS: Final = (1, 10, 100)
+_SHUFFLED: Final = (1, 10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Belief:
+    """The least and the most that an observer with this belief can believe after some reports."""
+
+    prior: float
+    least: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """The loss of some reports of one value; `reports` is None for any number of them."""
+
+    reports: int | None
+    epsilon: float
+    beliefs: tuple[Belief, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueChange:
+    """How visible it is that a value changed after half of the reports, for the worst values.
+
+    `accounted` is the sum of both values' losses. `worst` is the largest log-likelihood ratio
+    that any reports can reach; `mean` is its average when the value did change.
+    """
+
+    reports: int
+    accounted: float
+    worst: float
+    mean: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShuffledLoss:
+    """The loss of some reports of a device inside a shuffled batch.
+
+    `fmt21` and `fmt23` are the bounds of Feldman, McMillan and Talwar of 2021 and 2023, None
+    where `local` is above what they need: `fmt21_needs` and `fmt23_needs`, below 0 if no loss is
+    small enough. `epsilon` is the smallest proven loss.
+    """
+
+    reports: int
+    local: float
+    fmt21: float | None
+    fmt21_needs: float
+    fmt23: float | None
+    fmt23_needs: float
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shuffling:
+    """Losses in a shuffled batch, each inside the smallest cohort, at probability 1 - delta.
+
+    `counted` tells a counted smallest cohort from a likely one. `losses` are empty where a
+    cohort may hold one device alone.
+    """
+
+    devices: int
+    smallest_cohort: int
+    counted: bool
+    delta: float
+    losses: tuple[ShuffledLoss, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkScore:
+    """The z score by which two sets of reports of one device agree more than of two devices."""
+
+    reports: int
+    z: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linkability:
+    """What links the reports of one device.
+
+    After `reports_to_recover` reports of a value all bits of its permanent response are known
+    with 99 % probability; None if 10,000 reports are not enough. `permanent_noise` is false
+    where f = 0: then the permanent response is the value's own bits.
+    """
+
+    cohort_bits: float
+    scores: tuple[LinkScore, ...]
+    permanent_noise: bool
+    reports_to_recover: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricLoss:
+    """One metric's part of an account: after some reports of each value, and after any number."""
+
+    metric: str
+    epoch: str
+    epsilon: float
+    epsilon_inf: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonLoss:
+    """What one person loses over a registry, and a group whose devices report the same."""
+
+    values: int
+    reports: int
+    metrics: tuple[MetricLoss, ...]
+    epsilon: float
+    epsilon_inf: float
+    group: int
+    group_epsilon: float
+    group_epsilon_inf: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParamsChange:
+    """What a device loses when a metric's entry changes, by reports of one value on both sides.
+
+    `params` is the fingerprint of the new entry, `same` tells that neither parameters nor epochs
+    change, `kept` that devices keep their permanent responses.
+    """
+
+    params: str
+    old_epoch: str
+    new_epoch: str
+    same: bool
+    kept: bool
+    reports: int
+    epsilon: float
+    epsilon_inf: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacyReport:
+    """What a metric, or a parameter set alone, promises a person.
+
+    `metric` and `promise` are None for parameters alone, `account` without a registry, `change`
+    without a new entry. `value_changes` are empty for a metric that answers for one value only.
+    """
+
+    metric: str | None = None
+    params: Params
+    epsilon_1: float
+    epsilon_inf: float
+    losses: tuple[Loss, ...]
+    promise: str | None = None
+    value_changes: tuple[ValueChange, ...]
+    shuffling: Shuffling
+    linkability: Linkability
+    account: PersonLoss | None = None
+    change: ParamsChange | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What one person's device does: values of each metric (or epochs), reports of each value.
+
+    `group` people are counted as one.
+    """
+
+    values: int = 1
+    reports: int = 10
+    group: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Reports that are shuffled before anybody sees them.
+
+    `cohorts` are the reports of each cohort where they have been counted; otherwise `devices`
+    fall into cohorts at random. The bounds hold with probability 1 - delta.
+    """
+
+    devices: int = 1_000_000
+    delta: float = 1e-9
+    cohorts: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        check_integer("devices", self.devices, 1)
+        check_number("delta", self.delta, "(0, 1)")
+
+
+_USAGE: Final = Usage()
+_BATCH: Final = Batch()
+
+
+def assess(
+    metric: Metric,
+    *,
+    registry: Registry | None = None,
+    usage: Usage = _USAGE,
+    batch: Batch = _BATCH,
+    changed: Metric | None = None,
+) -> PrivacyReport:
+    """Assess a metric.
+
+    Parameters
+    ----------
+    registry : all metrics of a device, for the account of one person.
+    usage : how often the device reports.
+    batch : the shuffled batch.
+    changed : the metric as it would become.
+
+    Raises
+    ------
+    ParamsError
+        A number of `usage` or `batch` is outside its range.
+
+    Examples
+    --------
+    >>> import datetime
+    >>> metric = Metric(
+    ...     name="page", params=Params.profile("balanced"), description="d", owner="o",
+    ...     expires=datetime.date(2030, 1, 1), epoch="year",
+    ... )
+    >>> report = assess(metric)
+    >>> round(report.epsilon_1, 4), round(report.epsilon_inf, 4)
+    (2.0, 4.0)
+    """
+    report = assess_params(metric.params, batch=batch)
+    return replace(
+        report,
+        metric=metric.name,
+        promise=promise(metric),
+        value_changes=() if metric.patterns == 1 else report.value_changes,
+        account=None if registry is None else _account(registry, usage),
+        change=None if changed is None else _change(metric, changed, usage.reports),
+    )
+
+
+def assess_params(params: Params, *, batch: Batch = _BATCH) -> PrivacyReport:
+    """Assess parameters alone: what depends on a metric is None."""
+    return PrivacyReport(
+        params=params,
+        epsilon_1=epsilon_n(params, 1),
+        epsilon_inf=epsilon_inf(params),
+        losses=assess_losses(params),
+        value_changes=_value_changes(params),
+        shuffling=_shuffling(params, batch),
+        linkability=_linkability(params),
+    )
+
+
+def assess_losses(params: Params) -> tuple[Loss, ...]:
+    """Return the losses of more and more reports of one value, any number last."""
+    return tuple(_loss(params, n) for n in (*REPORTS, None))
+
+
+def _loss(params: Params, n: int | None) -> Loss:
+    epsilon = epsilon_inf(params) if n is None else epsilon_n(params, n)
+    bounds = ((prior, *belief_bound(epsilon, prior)) for prior in PRIORS)
+    beliefs = (Belief(prior=prior, least=least, most=most) for prior, least, most in bounds)
+    return Loss(reports=n, epsilon=epsilon, beliefs=tuple(beliefs))
+
+
+def _value_changes(params: Params) -> tuple[ValueChange, ...]:
+    changes = ((n, change_visibility(params, n - n // 2, n // 2)) for n in _CHANGES)
+    return tuple(
+        ValueChange(reports=n, accounted=seen.claim, worst=seen.worst, mean=seen.mean)
+        for n, seen in changes
+    )
+
+
+def _shuffling(params: Params, batch: Batch) -> Shuffling:
+    """Bound losses inside the smallest cohort: the counted or a likely one."""
+    devices, delta = batch.devices, batch.delta
+    if batch.cohorts is not None:
+        devices = sum(batch.cohorts)
+        smallest = min((n for n in batch.cohorts if n), default=0)
+    elif params.m == 1:
+        smallest = devices
+    else:
+        # Half of delta is for a cohort that turns out smaller.
+        delta = batch.delta / 2
+        smallest = likely_smallest_cohort(devices, params.m, delta=delta)
+    return Shuffling(
+        devices=devices,
+        smallest_cohort=smallest,
+        counted=batch.cohorts is not None,
+        delta=batch.delta,
+        losses=tuple(
+            _shuffled_loss(n, epsilon_n(params, n), smallest, delta)
+            for n in (_SHUFFLED if smallest else ())
+        ),
+    )
+
+
+def _shuffled_loss(reports: int, local: float, devices: int, delta: float) -> ShuffledLoss:
+    shuffled = shuffle(local, devices, delta=delta)
+    return ShuffledLoss(
+        reports=reports,
+        local=local,
+        fmt21=shuffled.bound_2021,
+        fmt21_needs=shuffled.most_2021,
+        fmt23=shuffled.bound_2023,
+        fmt23_needs=shuffled.most_2023,
+        epsilon=shuffled.epsilon,
+    )
+
+
+def _linkability(params: Params) -> Linkability:
+    return Linkability(
+        cohort_bits=cohort_bits(params),
+        scores=tuple(LinkScore(reports=n, z=link_score(params, n)) for n in _LINKS),
+        permanent_noise=params.f > 0,
+        reports_to_recover=reports_to_recover(params),
+    )
+
+
+def _account(registry: Registry, usage: Usage) -> PersonLoss:
+    """Add up a person's loss over the registry, after some reports and after any number."""
+    some = account(registry.values(), values=usage.values, reports=usage.reports)
+    every = account(registry.values(), values=usage.values)
+    return PersonLoss(
+        values=usage.values,
+        reports=usage.reports,
+        metrics=tuple(
+            MetricLoss(metric=a.metric, epoch=a.epoch, epsilon=a.epsilon, epsilon_inf=b.epsilon)
+            for a, b in zip(some.items, every.items, strict=True)
+        ),
+        epsilon=some.epsilon,
+        epsilon_inf=every.epsilon,
+        group=usage.group,
+        group_epsilon=some.of_group(usage.group),
+        group_epsilon_inf=every.of_group(usage.group),
+    )
+
+
+def _change(old: Metric, new: Metric, reports: int) -> ParamsChange:
+    for_life = old.epoch == new.epoch == "life"
+    cost = change_cost(old.params, new.params, before=reports, after=reports, for_life=for_life)
+    return ParamsChange(
+        params=new.params.fingerprint,
+        old_epoch=old.epoch,
+        new_epoch=new.epoch,
+        same=(old.params, old.epoch) == (new.params, new.epoch),
+        kept=cost.kept,
+        reports=reports,
+        epsilon=cost.epsilon,
+        epsilon_inf=cost.epsilon_inf,
+    )

@@ -1,0 +1,126 @@
+"""What a year's budget has room for: decided at opening, whatever the values are."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+from devices import Opener, metric_of
+from rappor_client import Caps, Outcome
+from rappor_client.testing import FixedClock
+
+from rappor import Metric, Params
+
+SILENT = Outcome.OVER_BUDGET
+
+
+def test_metric_without_room_is_named_once_and_silent(
+    open_client: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    """From the opening on and for every value; a later metric still fits."""
+    metrics = (metric_of("large", patterns=3), metric_of("small"))  # 12 and 4
+    client = open_client(*metrics, caps=Caps(total=4.01))
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == "the budget of 2026 has no room for large: nothing is sent"
+    assert [client.record("large", value) for value in "aab"] == [SILENT] * 3
+    assert client.record("small", "a") is Outcome.RECORDED
+    assert client.counters() == {"recorded": 1}
+    assert len(caplog.records) == 1
+
+
+def test_next_year_has_a_budget_of_its_own(open_client: Opener, clock: FixedClock) -> None:
+    """Silent in the year that another registry used up, and heard from its end on."""
+    caps = Caps(total=4.01)
+    first = open_client(metric_of("old", epoch="year"), caps=caps)
+    assert first.record("old", "a") is Outcome.RECORDED
+    first.close()
+    second = open_client(metric_of("new", epoch="year"), caps=caps)
+    assert second.record("new", "a") is SILENT
+    clock.set("2027-01-01T00:00:00")
+    assert second.record("new", "a") is Outcome.RECORDED
+
+
+def test_metric_that_ends_early_reserves_no_more_epochs(
+    open_client: Opener, clock: FixedClock
+) -> None:
+    """Quarters that begin after its last day cost nothing: three fit where four do not."""
+    clock.set("2026-05-01T00:00:00")
+    outcomes = []
+    for last in (datetime.date(2026, 12, 31), datetime.date(2026, 9, 30)):
+        client = open_client(metric_of(epoch="quarter", expires=last), caps=Caps(total=12.01))
+        outcomes.append(client.record("page", "a"))
+        client.close()
+    assert outcomes == [SILENT, Outcome.RECORDED]
+
+
+@pytest.mark.parametrize("how", ["withdraw", "reset"])
+def test_new_identity_in_the_same_year_has_no_new_budget(
+    how: str, open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """What was reserved stays reserved until the year is over."""
+    metric, caps = metric_of(epoch="year"), Caps(total=4.01)
+    client = open_client(metric, caps=caps)
+    assert client.record("page", "a") is Outcome.RECORDED
+    reserved = client.spent().reserved
+    if how == "withdraw":
+        client.withdraw()
+    else:
+        client.close()
+        (tmp_path / "device" / "identity").unlink()
+    again = open_client(metric, caps=caps, on_bad_identity="reset")
+    assert again.spent().reserved == reserved == {2026: pytest.approx(4, abs=0.001)}
+    assert again.record("page", "a") is SILENT
+    clock.set("2027-01-01T00:00:00")
+    assert again.record("page", "a") is Outcome.RECORDED
+
+
+def test_running_client_heeds_what_another_identity_reserved(open_client: Opener) -> None:
+    """Withdrawn and consented again elsewhere: the client that runs on falls silent."""
+    metric, caps = metric_of(), Caps(total=4.01)
+    running, other = open_client(metric, caps=caps), open_client(metric, caps=caps)
+    assert running.record("page", "a") is Outcome.RECORDED
+    other.withdraw()
+    open_client(metric, caps=caps)
+    assert running.record("page", "a") is SILENT
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        metric_of(epoch="month"),
+        metric_of(epoch="year", params=Params.profile("strict")),
+    ],
+    ids=["epoch", "f"],
+)
+def test_other_scopes_are_reserved_in_addition(changed: Metric, open_client: Opener) -> None:
+    """A registry whose scopes are others pays for them beside those that were opened."""
+    client = open_client(metric_of(epoch="year"))
+    assert client.record("page", "a") is Outcome.RECORDED
+    before = client.spent().reserved[2026]
+    client.close()
+    client = open_client(changed)
+    assert client.record("page", "a")
+    after = client.spent().reserved[2026]
+    assert after > before + 1.9
+    client.close()
+    client = open_client(changed, caps=Caps(total=after - 0.1))
+    assert client.record("page", "a") is SILENT
+
+
+def test_registry_that_is_opened_again_reserves_nothing_more(open_client: Opener) -> None:
+    """Restarts and repeated values cost no room."""
+    caps = Caps(total=4.01)
+    for _ in range(3):
+        client = open_client(metric_of(), caps=caps)
+        assert client.record("page", "a") is Outcome.RECORDED
+        assert client.spent().reserved == {2026: pytest.approx(4, abs=0.001)}
+        client.close()
+
+
+def test_reservation_is_told(open_client: Opener) -> None:
+    """The person reads what the year can cost at most."""
+    client = open_client(metric_of(epoch="quarter"))
+    client.record("page", "a")
+    assert client.spent().reserved == {2026: pytest.approx(16, abs=0.01)}
+    assert "Reserved for 2026: epsilon = 16.00 at most." in str(client.spent())

@@ -1,0 +1,188 @@
+"""Which value a scope answers for, on the real client: closing, restarts, changes, clocks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from devices import Opener, metric_of, secret_of
+from rappor_client import Outcome
+from rappor_client.testing import FixedClock, MemoryTransport, peek
+
+from rappor import Metric, Params
+from rappor.protocol.closing import Answered
+from rappor.protocol.encodings import encoder
+from rappor.protocol.parts import Part
+from rappor.protocol.randomizer import cohort, permanent
+
+CLEAR = Params(k=128, m=64, f=0.5, p=0.0, q=1.0)
+"""Reports that show the permanent response itself."""
+NOISY = dataclasses.replace(CLEAR, p=0.25, q=0.75)
+RECORDED, EARLIER = Outcome.RECORDED, Outcome.EARLIER_VALUE
+
+
+def bits_of(
+    open_client: Opener, metric: Metric, values: Sequence[str], *, restarts: bool = False
+) -> list[bytes]:
+    """Record values, perhaps with a new client for each; return the bits that arrive."""
+    transport = MemoryTransport()
+    client = open_client(metric, transport=transport)
+    for value in values:
+        assert client.record("page", value)
+        if restarts:
+            client.close()
+            client = open_client(metric, transport=transport)
+    assert client.flush()
+    client.close()
+    return [report.bits for report in transport.reports]
+
+
+def response(folder: Path, epoch: str, value: str, params: Params = CLEAR) -> bytes:
+    """Return the permanent response of a value, computed by the protocol alone."""
+    secret = secret_of(folder)
+    truth = encoder(params).encode(value, cohort(secret, "page", epoch, params))
+    return permanent(secret, "page", epoch, params, truth)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("epoch", ["life", "quarter"])
+@pytest.mark.parametrize("patterns", [1, 2])
+@pytest.mark.parametrize("values", ["aaba", "abab", "abcab", "bacbac"])
+def test_scope_closes_as_the_protocol_says(
+    values: str, patterns: int, epoch: str, restarts: bool, open_client: Opener, tmp_path: Path
+) -> None:
+    """Each report shows the response of the value that the protocol's own state names."""
+    metric = metric_of(params=CLEAR, epoch=epoch, patterns=patterns)
+    shown = bits_of(open_client, metric, values, restarts=restarts)
+    folder = tmp_path / "device"
+    state: Answered[str] = Answered()
+    expected = []
+    for value in values:
+        state = state.with_value(value, patterns=patterns)
+        expected.append(response(folder, "" if epoch == "life" else "2026-Q4", str(state.last)))
+    assert shown == expected
+    spent = peek(folder).spent.metrics["page"]
+    assert spent.patterns == len(set(expected)) <= patterns
+
+
+def test_next_epoch_opens_anew(open_client: Opener, clock: FixedClock, tmp_path: Path) -> None:
+    """A scope that closed says nothing about the one after it."""
+    metric = metric_of(params=CLEAR, epoch="quarter", patterns=2)
+    bits_of(open_client, metric, "abc")
+    clock.set("2027-01-01T00:00:00")
+    shown = bits_of(open_client, metric, "cc")
+    assert shown == [response(tmp_path / "device", "2027-Q1", "c")] * 2
+
+
+def test_clock_set_back_admits_no_value_into_the_later_epoch(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """The last response is repeated, in its own cohort, and its scope stays open for the future."""
+    metric = metric_of(params=CLEAR, epoch="quarter", patterns=2)
+    clock.set("2027-01-01T00:00:00")
+    bits_of(open_client, metric, "a")
+    clock.set("2026-12-31T00:00:00")
+    folder = tmp_path / "device"
+    assert bits_of(open_client, metric, "b") == [response(folder, "2027-Q1", "a")]
+    clock.set("2027-01-02T00:00:00")
+    assert bits_of(open_client, metric, "b") == [response(folder, "2027-Q1", "b")]
+    assert {pattern.epoch for pattern in peek(folder).patterns} == {"2027-Q1"}
+
+
+def test_metric_for_life_follows_a_change_of_p_and_q(open_client: Opener) -> None:
+    """Its permanent responses are the same: the scope stays as it is, closed."""
+    transport = MemoryTransport()
+    client = open_client(metric_of(params=NOISY, patterns=2), transport=transport)
+    assert [client.record("page", value) for value in "abc"] == [RECORDED, RECORDED, EARLIER]
+    client.close()
+    client = open_client(metric_of(params=CLEAR, patterns=2), transport=transport)
+    assert client.record("page", "a") is EARLIER
+    assert client.flush()
+    fingerprints = [report.params for report in transport.reports]
+    assert fingerprints == [NOISY.fingerprint] * 3 + [CLEAR.fingerprint]
+    assert client.spent().metrics["page"].patterns == 2
+
+
+def test_epoch_keeps_its_p_and_q(open_client: Opener) -> None:
+    """Other noise waits for the next epoch, for a value that repeats as well."""
+    transport = MemoryTransport()
+    for params in (NOISY, CLEAR):
+        client = open_client(metric_of(params=params, epoch="year"), transport=transport)
+        assert client.record("page", "a") is RECORDED
+        assert client.flush()
+        client.close()
+    assert [report.params for report in transport.reports] == [NOISY.fingerprint] * 2
+
+
+def test_metric_for_life_draws_anew_under_another_response(open_client: Opener) -> None:
+    """Any other change begins a scope, which answers for its own first value."""
+    client = open_client(metric_of(params=CLEAR))
+    assert client.record("page", "a") is RECORDED
+    client.close()
+    client = open_client(metric_of(params=dataclasses.replace(CLEAR, k=64)))
+    assert [client.record("page", value) for value in "bab"] == [RECORDED, EARLIER, RECORDED]
+    assert client.spent().metrics["page"].patterns == 2
+
+
+def test_fewer_patterns_than_admitted_close_the_scope(open_client: Opener, tmp_path: Path) -> None:
+    """A registry that takes patterns back stops the answers for the others."""
+    bits_of(open_client, metric_of(params=CLEAR, patterns=3), "abc")
+    shown = bits_of(open_client, metric_of(params=CLEAR), "ab")
+    assert shown == [response(tmp_path / "device", "", "c")] * 2
+
+
+def test_two_clients_share_one_memory(open_client: Opener, tmp_path: Path) -> None:
+    """What one admitted, the other does not admit again."""
+    metric = metric_of(params=CLEAR)
+    one, other = open_client(metric), open_client(metric)
+    outcomes = [one.record("page", "a"), other.record("page", "b"), one.record("page", "b")]
+    assert outcomes == [RECORDED, EARLIER, EARLIER]
+    (shown,) = {report.bits for report in peek(tmp_path / "device").waiting}
+    assert shown == response(tmp_path / "device", "", "a")
+
+
+def test_held_report_goes_under_the_scope_that_it_was_prepared_in(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """Released in the next epoch and under a changed registry, it is charged to its own."""
+    client = open_client(metric_of(params=CLEAR, epoch="quarter", interval="day"))
+    clock.set("2026-12-31T23:00:00")
+    assert client.record("page", "a") is Outcome.HELD
+    client.close()
+    clock.set("2027-01-01T01:00:00")
+    changed = metric_of(params=NOISY, epoch="quarter", interval="day")
+    transport = MemoryTransport()
+    client = open_client(changed, transport=transport)
+    assert client.record("page", "b") is Outcome.HELD
+    assert client.flush()
+    (report,) = transport.reports
+    assert (report.params, report.bits) == (
+        CLEAR.fingerprint,
+        response(tmp_path / "device", "2026-Q4", "a"),
+    )
+    (pattern,) = peek(tmp_path / "device").patterns
+    assert pattern.epoch == "2026-Q4"
+
+
+def test_device_answers_for_one_part_over_restarts(open_client: Opener) -> None:
+    """Every report of an epoch carries the same part's fingerprint."""
+    parts = (Part("prefix:2", 0.5), Part("whole"))
+    metric = metric_of(params=NOISY, epoch="quarter", parts=parts)
+    transport = MemoryTransport()
+    for value in ("alpha", "alpha", "beta"):
+        client = open_client(metric, transport=transport)
+        assert client.record("page", value)
+        assert client.flush()
+        client.close()
+    (fingerprint,) = {report.params for report in transport.reports}
+    assert fingerprint in metric.accepted
+
+
+def test_values_that_fit_nowhere_are_reported_and_counted(open_client: Opener) -> None:
+    """A report leaves as for any other value; the count stays on the device."""
+    params = Params(k=2, encoding="onehot", categories=("a", "b"), f=0.5, p=0.25, q=0.75)
+    client = open_client(metric_of(params=params, patterns=2))
+    assert [client.record("page", value) for value in "azz"] == [RECORDED] * 3
+    assert client.counters() == {"recorded": 3, "unfit": 2}

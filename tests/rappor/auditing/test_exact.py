@@ -1,0 +1,121 @@
+"""The white-box audit: the protocol passes in any language, and each planted fault is named."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import sys
+from collections.abc import Callable
+
+import mmh3
+import pytest
+import reference
+from audits import SMALL
+
+from rappor import ReportError
+from rappor.auditing import Answer, JsonLines, Question, audit_exactly, shipped_answer
+from rappor.protocol.encodings import encoder
+from rappor.protocol.randomizer import expand, instantaneous_response, permanent_response, scope
+
+Subject = Callable[[Question], Answer]
+
+
+def second_implementation(question: Question) -> Answer:
+    """Answer by the reference, of which only the true bits of other encodings are borrowed."""
+    secret, metric, epoch, value, params, coins = question
+    assert coins is not None
+    named = reference.scope(metric, epoch, params.permanent_fingerprint)
+    cohort = reference.cohort(secret, named, params.m)
+    encoding = encoder(params)
+    bits = reference.unpack(encoding.encode(encoding.parse_value(value), cohort), params.k)
+    if params.encoding == "bloom" and params.normalize == "none":
+        bits = reference.bloom(value, cohort, params.k, params.h)
+    memoised = reference.permanent(secret, named, params.t_f, bits)
+    report = reference.instantaneous_response(memoised, params.t_p, params.t_q, list(coins))
+    return Answer(cohort, *map(reference.pack, (bits, memoised, report)))
+
+
+def test_the_protocol_passes() -> None:
+    """The shipped encoder here and in a process of its own, and a second implementation."""
+    process = JsonLines(SMALL.params, [sys.executable, "-m", "rappor.auditing.shipped_encoder"])
+    for subject in (shipped_answer, process, second_implementation):
+        check = audit_exactly(subject, SMALL, vectors=200)
+        assert check.verdict == "pass", check.detail
+        assert check.detail == "all 200 answers are the protocol's"
+
+
+def planted(
+    *,
+    order: str = "little",
+    prefix: bytes = b"rappor/1/cohort\0",
+    seed: int = 0,
+    late: int = 0,
+    mirrored: bool = False,
+    f_for_half: bool = False,
+    changed_secret: bool = False,
+) -> Subject:
+    """Return the protocol with one fault."""
+
+    def read(data: bytes) -> list[int]:
+        return [int.from_bytes(data[i : i + 4], order) for i in range(0, len(data), 4)]  # type: ignore[arg-type]
+
+    def answer(question: Question) -> Answer:
+        secret, metric, epoch, value, params, coins = question
+        assert coins is not None
+        if changed_secret:
+            secret = hashlib.sha256(secret).digest()
+        named = scope(metric, epoch, params)
+        cohort = read(expand(secret, prefix + named, 4))[0] * params.m >> 32
+        encoding = encoder(params)
+        bits = encoding.encode(encoding.parse_value(value), cohort)
+        if params.encoding == "bloom" and params.normalize == "none":
+            digest = hashlib.sha256(value.encode()).digest()[:16]
+            seeds = range(cohort * params.h + seed, (cohort + 1) * params.h + seed)
+            places = {mmh3.hash(digest, each, signed=False) * params.k >> 32 for each in seeds}
+            bits = sum(1 << i for i in places).to_bytes(params.n_bytes, "little")
+        if mirrored:
+            whole = f"{int.from_bytes(bits, 'little'):0{params.k}b}"[::-1]
+            bits = int(whole, 2).to_bytes(params.n_bytes, "little")
+        info = b"rappor/1/permanent\0" + named + b"\0" + bits
+        drawn = read(expand(secret, info, 4 * params.k))
+        noise = dataclasses.replace(params, f=params.f / 2) if f_for_half else params
+        memoised = permanent_response(bits, noise, lambda n: drawn[:n])
+        # one less makes `<=` of `<`
+        report = instantaneous_response(memoised, params, lambda n: [u - late for u in coins[:n]])
+        return Answer(cohort, bits, memoised, report)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("fault", "field"),
+    [
+        (planted(late=1), "report"),  # <= for <: a quarter of the coins are at a threshold
+        (planted(order="big"), "cohort"),
+        (planted(prefix=b"rappor/1/cohort"), "cohort"),
+        (planted(seed=1), "bits"),
+        (planted(mirrored=True), "bits"),
+        (planted(f_for_half=True), "permanent"),
+        (planted(changed_secret=True), "cohort"),
+    ],
+    ids=["<=", "big-endian", "cohort's scope", "hash seed", "bit order", "f/2", "secret"],
+)
+def test_planted_faults_are_found_and_named(fault: Subject, field: str) -> None:
+    """The first field that differs in any answer is told, with no word about the value."""
+    bloom = dataclasses.replace(SMALL, params=dataclasses.replace(SMALL.params, m=64))
+    check = audit_exactly(fault, bloom, vectors=200)
+    assert check.verdict == "fault"
+    assert f"the first in {field}" in check.detail
+
+
+def test_what_the_faults_are_planted_in_passes() -> None:
+    """Without a fault all answers agree."""
+    assert audit_exactly(planted(), SMALL, vectors=200).verdict == "pass"
+
+
+def test_answers_of_another_form_are_refused() -> None:
+    """A subject has to answer all four fields."""
+    program = "import sys; [print('{\"cohort\": 0}') for _ in sys.stdin]"
+    subject = JsonLines(SMALL.params, [sys.executable, "-c", program])
+    with pytest.raises(ReportError, match="a report must be"):
+        audit_exactly(subject, SMALL, vectors=10)

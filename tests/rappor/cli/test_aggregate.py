@@ -1,0 +1,60 @@
+"""`rappor aggregate`: uploads and stored reports become counts."""
+
+from __future__ import annotations
+
+import json
+
+from shell import REGISTRY, Shell, uploads
+
+from rappor import Counts
+
+
+def test_reports_in_parquet_aggregate_to_their_sums(shell: Shell) -> None:
+    """Simulated reports, summed again, hold every report."""
+    reports, out = shell.path("reports.parquet"), shell.path("sums.counts")
+    words = ("--population", "population.csv", "--reports", "20000", "--seed", "5")
+    assert shell.metric("simulate", *words, "--out", reports)[0] == 0
+    code, printed, _ = shell.metric("aggregate", reports, "--out", out, "--json")
+    assert code == 0
+    assert json.loads(printed)["reports"] == 20_000
+    assert Counts.load(out).n_reports == 20_000
+
+
+def test_aggregate_sums_uploads_and_tells_what_it_refused(shell: Shell) -> None:
+    """Good uploads count once, a repeated one not again, junk is told with its line."""
+    lines = uploads(shell.place, 5)
+    body = b"\n".join([*lines, lines[0], b"junk \xff", b"{}"])
+    (shell.place / "uploads.jsonl").write_bytes(body)
+    out = shell.path("sums.counts")
+    code, printed, _ = shell.metric("aggregate", "uploads.jsonl", "--out", out, "--json")
+    assert code == 0
+    answer = json.loads(printed)
+    assert (answer["reports"], answer["repeated"]) == (5, 1)
+    assert sorted(refusal["first_line"] for refusal in answer["refused"]) == [7, 8]
+    code, printed, err = shell.metric("aggregate", "uploads.jsonl", "--out", out)
+    assert code == 0
+    assert "5 reports of engine" in printed
+    assert "first on line 7" in err
+
+
+def test_aggregate_refuses_to_mix_parts(shell: Shell) -> None:
+    """Counts of parts never mix, so uploads of several parts of a metric need several files."""
+    entry = 'parts = [{name = "prefix:3", share = 0.5}, {name = "whole"}]\nencoding = "bloom"'
+    registry = REGISTRY.replace('encoding = "bloom"', entry, 1)
+    (shell.place / "metrics.toml").write_text(registry)
+    (shell.place / "uploads.jsonl").write_bytes(b"\n".join(uploads(shell.place, 40)))
+    out = shell.place / "sums.counts"
+    code, _, err = shell.metric("aggregate", "uploads.jsonl", "--out", str(out))
+    assert code == 2  # 40 devices of one part only: probability 2e-12
+    assert "inputs must hold one part of engine, got prefix:3, whole" in err
+    assert not out.exists()
+
+
+def test_aggregate_of_nothing_writes_nothing(shell: Shell) -> None:
+    """No acceptable report is no answer: exit code 1 and no file."""
+    (shell.place / "junk.jsonl").write_bytes(b"\x00\xff\n")
+    out = shell.place / "sums.counts"
+    code, _, err = shell.metric("aggregate", "junk.jsonl", "--out", str(out))
+    assert code == 1
+    assert "at least 1 acceptable report" in err
+    assert not out.exists()

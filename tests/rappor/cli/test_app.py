@@ -1,0 +1,95 @@
+"""The command as a whole: exit codes, typos, completion, what it loads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from shell import Shell
+
+from rappor.cli.app import cli
+
+
+def test_every_command_has_help(shell: Shell) -> None:
+    """Each command explains itself and ends with 0."""
+    for name in ("", *cli.commands):
+        code, out, _ = shell(*filter(None, [name]), "--help")
+        assert code == 0
+        assert out.startswith(f"Usage: rappor {name}".rstrip())
+
+
+def test_usage_errors_end_with_2(shell: Shell) -> None:
+    """An unknown command, an unknown option and a missing one are usage errors."""
+    for words in (["nothing"], ["demo", "--nothing"], ["decode"], ["encode", "engine", "x"]):
+        code, out, err = shell(*words)
+        assert code == 2
+        assert not out
+        assert "Usage:" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("demmo",), "unknown command 'demmo'; did you mean 'demo'?"),
+        (("attack", "poisonig"), "unknown command 'poisonig'; did you mean 'poisoning'?"),
+        (("zzz",), "unknown command 'zzz'; see --help for all commands"),
+        (("decode", "x", "--candidtaes", "y"), "'--candidates'"),
+        (("collects", "thme", "--registry", "metrics.toml"), "did you mean 'theme'?"),
+    ],
+)
+def test_a_typo_gets_a_suggestion(shell: Shell, words: tuple[str, ...], said: str) -> None:
+    """Commands, options and metrics: what was probably meant, and exit code 2."""
+    code, out, err = shell(*words)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_completion_prints_a_script(shell: Shell) -> None:
+    """Each shell gets a script that names the program."""
+    for name in ("bash", "zsh", "fish"):
+        code, out, _ = shell("completion", name)
+        assert code == 0
+        assert "_RAPPOR_COMPLETE" in out
+
+
+@pytest.mark.parametrize(
+    "content", [None, b"", b"\xff\x00", b"metrics = 3", b"[metrics.x]\ncolour = 1", b"[metrics"]
+)
+def test_bad_registries(shell: Shell, content: bytes | None) -> None:
+    """A missing, empty, binary, wrong or unclosed registry gets one sentence, exit code 2."""
+    if content is not None:
+        (shell.place / "bad.toml").write_bytes(content)
+    code, out, err = shell("collects", "--registry", shell.path("bad.toml"))
+    assert (code, out) == (2, "")
+    assert err.startswith("rappor: ")
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_light_commands_load_no_numpy() -> None:
+    """Help, parameters and what is collected come without the scientific packages."""
+    program = (
+        "import sys\n"
+        "from rappor.cli.app import run\n"
+        "run(['params', '--profile', 'strict'])\n"
+        "run(['decode', '--help'])\n"
+        "assert not {'numpy', 'scipy', 'sklearn', 'numba'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+
+
+def test_commands_without_the_analysts_packages_name_the_extra() -> None:
+    """With the command line alone, light commands work and the others say what to install."""
+    program = (
+        "import sys\n"
+        "sys.modules['numpy'] = None\n"
+        "from rappor.cli.app import run\n"
+        "assert run(['params', '--profile', 'strict']) == 0\n"
+        "sys.exit(run(['demo']))\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 2
+    assert answer.stderr.count("\n") == 1
+    assert "rappor[analysis]" in answer.stderr

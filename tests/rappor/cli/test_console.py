@@ -1,0 +1,162 @@
+"""What people see and what scripts read: numbers, tables, progress, JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import dataclass
+
+import click
+import pytest
+from rich.console import Console
+
+from rappor import Params
+from rappor.cli.console import Slow, print_json, section, show, table
+from rappor.cli.numbers import (
+    COUNT,
+    NUMBER,
+    WholeNumber,
+    even_odds_become,
+    least_belief,
+    most_belief,
+    nats,
+    percent,
+    short_percent,
+)
+from rappor.cli.subject import Subject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inner:
+    """A record inside a record."""
+
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outer:
+    """A record with everything that records hold."""
+
+    params: Params
+    name: str | None
+    inner: tuple[Inner, ...]
+
+    @property
+    def total(self) -> float:
+        """The sum."""
+        return sum(each.epsilon for each in self.inner)
+
+
+def test_json_tells_fields_and_properties(capsys: pytest.CaptureFixture[str]) -> None:
+    """Parameters by their letters, records inside records, null for what is infinite."""
+    params = Params.profile("strict")
+    record = Outer(params=params, name=None, inner=(Inner(epsilon=1.0), Inner(epsilon=math.inf)))
+    print_json(record, beside=Inner(epsilon=2.0))
+    document = json.loads(capsys.readouterr().out)
+    assert list(document) == [
+        *("encoding", "k", "h", "m", "f", "p", "q", "p_star", "q_star", "fingerprint"),
+        *("name", "inner", "total", "beside"),
+    ]
+    assert document["fingerprint"] == params.fingerprint
+    assert document["inner"] == [{"epsilon": 1.0}, {"epsilon": None}]
+    assert (document["name"], document["total"]) == (None, None)
+    assert document["beside"] == {"epsilon": 2.0}
+
+
+def test_json_tells_a_metric_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its fingerprint stands beside it under the name that reports use."""
+
+    @dataclass(frozen=True, slots=True)
+    class Found:
+        metric: object
+
+    subject = Subject(params=Params.profile("strict"))
+    print_json(Found(subject.named))
+    document = json.loads(capsys.readouterr().out)
+    assert document == {"metric": "any", "params": subject.params.fingerprint}
+
+
+def test_text_has_no_trailing_blanks(capsys: pytest.CaptureFixture[str]) -> None:
+    """Tables and texts are as wide as they need to be; empty lines stay."""
+    shown = table("word", "number")
+    shown.add_row("a", "1")
+    shown.add_row("longer", "22")
+    show("first\n", shown)
+    section("title", "x " * 80)
+    out = capsys.readouterr().out
+    assert out.startswith("first\n\nword    number\na            1\nlonger      22\n\ntitle\n  x x")
+    assert all(line == line.rstrip() for line in out.splitlines())
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_names_between_colons_are_no_pictures(capsys: pytest.CaptureFixture[str]) -> None:
+    """A candidate is shown as it is."""
+    show(":cat:")
+    assert capsys.readouterr().out == ":cat:\n"
+
+
+@pytest.mark.parametrize(("terminal", "after", "seen"), [(True, 0, True), (True, 60, False)])
+def test_progress_is_for_long_work(*, terminal: bool, after: float, seen: bool) -> None:
+    """It appears once the work has taken long enough."""
+    assert bool(progress(terminal=terminal, after=after)) == seen
+
+
+def test_progress_is_for_terminals() -> None:
+    """A file or a pipe gets none of it."""
+    assert progress(terminal=False, after=0) == ""
+
+
+def progress(*, terminal: bool, after: float) -> str:
+    """Return what a display writes for two steps."""
+    stream = io.StringIO()
+    with Slow(Console(file=stream, force_terminal=terminal), after=after) as slow:
+        slow("reading", 0, 10)
+        slow("reading", 5, 10)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("7", 7), ("1e9", 10**9), ("-3", -3), ("1_000", 1000), ("2.0", 2)]
+)
+def test_whole_numbers_are_read(text: str, number: int) -> None:
+    """Digits, powers of ten and fractions of zero."""
+    assert NUMBER.convert(text, None, None) == number
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "said"),
+    [
+        (NUMBER, "1.5", "not a whole number"),
+        (NUMBER, "nan", "not a whole number"),
+        (NUMBER, "inf", "not a whole number"),
+        (NUMBER, "", "not a whole number"),
+        (COUNT, "0", "0 is less than 1"),
+        (COUNT, "1e16", "1e16 is more than 1,000,000,000,000,000"),
+        (WholeNumber(2), "1", "1 is less than 2"),
+    ],
+)
+def test_other_numbers_are_usage_errors(kind: WholeNumber, text: str, said: str) -> None:
+    """The sentence repeats what was typed."""
+    with pytest.raises(click.BadParameter, match=said):
+        kind.convert(text, None, None)
+
+
+def test_numbers_are_written_for_people() -> None:
+    """Shares in per cent, losses in nats, both with as many digits as help."""
+    assert percent(0.055129, 3) == "5.513 %"
+    assert percent(-0.00012, 2) == "-0.01 %"
+    assert (short_percent(0.05), short_percent(0.001)) == ("5 %", "0.1 %")
+    assert (nats(1.23456), nats(1928.3), nats(math.inf)) == ("1.2346", "1,928", "infinite")
+
+
+def test_beliefs_are_rounded_to_the_safe_side() -> None:
+    """The most is rounded up, the least down; only an infinite loss makes certain."""
+    assert most_belief(0.880797, 2) == "88.1 %"
+    assert most_belief(0.9996646, 8) == "99.967 %"
+    assert most_belief(0.9999999996, 21) == ">99.99 %"
+    assert most_belief(1.0, 100) == ">99.99 %"
+    assert most_belief(1.0, math.inf) == "100 %"
+    assert (least_belief(0.1192), least_belief(0.0002), least_belief(0.0)) == ("11.9", "<0.1", "0")
+    assert (even_odds_become(2.0), even_odds_become(50.0)) == ("88.1 %", ">99.99 %")
+    assert even_odds_become(math.inf) == "100 %"

@@ -1,0 +1,122 @@
+"""`rappor decode`: its contract for scripts, and the answers that its options give."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from shell import Shell
+
+from rappor import Counts, Params
+
+
+def test_decode_contract(shell: Shell, counts: str) -> None:
+    """The JSON object has the contract's keys, rows sorted by count, detected ones adjusted."""
+    code, out, _ = shell.metric("decode", counts, "--candidates", "engines.txt", "--json", "--all")
+    assert code == 0
+    answer = json.loads(out)
+    assert list(answer) == ["estimates", "reports", "unallocated", "diagnostics"]
+    assert answer["reports"] == 50_000
+    rows = answer["estimates"]
+    plain = ["candidate", "count", "std_error", "proportion", "ci_low", "ci_high"]
+    plain += ["p_value", "detected"]
+    assert [row["candidate"] for row in rows] == ["duckduckgo", "qwant", "bing"]
+    of_detected = ["ci_low_adjusted", "ci_high_adjusted", "forged_to_make", "forged_to_hide"]
+    assert [list(row) for row in rows] == [[*plain, *of_detected], [*plain, *of_detected], plain]
+    assert rows[0]["count"] == pytest.approx(rows[0]["proportion"] * 50_000)
+    assert answer["unallocated"] == pytest.approx(1 - rows[0]["proportion"] - rows[1]["proportion"])
+    # Six standard errors: missed with probability 2e-9 under the estimate's normal distribution.
+    assert abs(rows[0]["count"] - 25_000) < 6 * rows[0]["std_error"]
+
+
+def test_decode_lists_the_detected_unless_asked_for_all(shell: Shell, counts: str) -> None:
+    """Without --all the undetected candidate is left out, in JSON, CSV and table alike."""
+    words = ("decode", counts, "--candidates", "engines.txt", "--csv", shell.path("rows.csv"))
+    code, out, _ = shell.metric(*words)
+    assert code == 0
+    assert "bing" not in out
+    assert "2 of 3 candidates detected in 50,000 reports" in out
+    assert (shell.place / "rows.csv").read_text().count("\n") == 3
+
+
+def test_decode_takes_level_correction_confidence_and_distribution(
+    shell: Shell, counts: str
+) -> None:
+    """Options change what they say: stricter detection, wider intervals, shares."""
+    words = ("decode", counts, "--candidates", "engines.txt", "--json", "--all")
+    plain = json.loads(shell.metric(*words)[1])["estimates"][0]
+    options = ("--level", "0.001", "--correction", "bonferroni", "--confidence", "0.99")
+    strict = json.loads(shell.metric(*words, *options, "--distribution")[1])["estimates"][0]
+    assert strict["ci_high"] - strict["ci_low"] == pytest.approx(
+        (plain["ci_high"] - plain["ci_low"]) * 2.5758293 / 1.9599640
+    )
+    assert 0 < strict["share"] < 1
+
+
+def test_decode_adds_files_of_one_set_and_joins_files_of_two(shell: Shell, counts: str) -> None:
+    """Two files under one parameter set are added; one under another set is decoded along."""
+    other, empty = shell.path("other.counts"), shell.path("empty.counts")
+    words = ("--population", "population.csv", "--reports", "9000", "--out", other)
+    assert shell.metric("simulate", *words, name="engine_strict")[0] == 0
+    strict = Counts.load(other)
+    Counts(strict.params, strict.ones, strict.reports, "engine").save(other)
+    Counts.zero(Params.profile("accurate"), "engine").save(empty)
+    files = (counts, counts, other, empty)
+    answer = json.loads(shell.metric("decode", *files, "--candidates", "engines.txt", "--json")[1])
+    assert answer["reports"] == 109_000
+    assert len(answer["diagnostics"]["cohorts"]) == 2
+
+
+def test_decode_reads_candidates_from_the_registry_and_keeps_the_minimum(shell: Shell) -> None:
+    """Candidates lie beside the registry; under the minimum of reports nothing is released."""
+    for n_reports, code in (("4999", 1), ("5000", 0)):
+        name = shell.path(f"{n_reports}.counts")
+        simulated = ("--population", "population.csv", "--reports", n_reports, "--out", name)
+        assert shell.metric("simulate", *simulated, name="engine_strict")[0] == 0
+        got, out, err = shell.metric("decode", name, "--json", name="engine_strict")
+        assert got == code
+        assert ("at least 5,000 reports" in err) == (code == 1)
+        assert bool(out) == (code == 0)
+
+
+@pytest.mark.parametrize(("n_reports", "warned"), [(99, True), (100, False)])
+def test_decode_of_few_reports_warns(shell: Shell, *, n_reports: int, warned: bool) -> None:
+    """Below 100 reports of strings one sentence on standard error says what not to rely on."""
+    name = shell.path("few.counts")
+    simulated = ("--population", "population.csv", "--reports", str(n_reports), "--out", name)
+    assert shell.metric("simulate", *simulated)[0] == 0
+    for more in ((), ("--json",)):
+        code, _, err = shell("decode", name, "--candidates", "engines.txt", *more)
+        assert code == 0
+        assert ("not reliable below 100 reports, got 99" in err) == warned
+
+
+def test_decode_of_categories_takes_no_candidates(shell: Shell) -> None:
+    """A closed form answers for every category, and says so when given candidates."""
+    (shell.place / "themes.csv").write_text("value,weight\nlight,3\ndark,1\n")
+    name = shell.path("theme.counts")
+    simulated = ("--population", "themes.csv", "--reports", "100000", "--seed", "1")
+    assert shell.metric("simulate", *simulated, "--out", name, name="theme")[0] == 0
+    answer = json.loads(shell.metric("decode", name, "--all", "--json", name="theme")[1])
+    assert [row["candidate"] for row in answer["estimates"]] == ["light", "dark", "other"]
+    code, _, err = shell.metric("decode", name, "--candidates", "engines.txt", name="theme")
+    assert code == 2
+    assert "must be left out" in err
+
+
+@pytest.mark.parametrize(("option", "value"), [("--level", "nan"), ("--confidence", "1")])
+def test_decode_refuses_levels_outside_their_range(
+    shell: Shell, counts: str, option: str, value: str
+) -> None:
+    """NaN is in no range, and certainty has no interval."""
+    words = ("decode", counts, "--candidates", "engines.txt", option, value)
+    code, _, err = shell.metric(*words)
+    assert code != 0
+    assert option.removeprefix("--") in err
+
+
+def test_skipped_candidates_are_told(shell: Shell, counts: str) -> None:
+    """Blank lines and repeated candidates are counted on standard error."""
+    (shell.place / "asked.txt").write_text("qwant\n\nqwant\n")
+    _, _, err = shell.metric("decode", counts, "--candidates", "asked.txt")
+    assert "1 blank lines and 1 repeated" in err

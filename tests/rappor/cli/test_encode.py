@@ -1,0 +1,87 @@
+"""`rappor encode`: its contract for scripts, secrets, flags and epochs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from shell import SECRET, Shell
+
+from rappor import Registry, encode_value
+
+
+def encode(shell: Shell, *words: str) -> Any:
+    code, out, err = shell("encode", *words, "--registry", "metrics.toml", "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+def test_encode_contract(shell: Shell) -> None:
+    """The JSON has the contract's keys; bits come first bit first; only the report is fresh."""
+    first = encode(shell, "engine", "qwant", "--secret-hex", SECRET)
+    assert list(first) == ["metric", "params", "cohort", "bits", "permanent", "report"]
+    metric = Registry.load(shell.place / "metrics.toml").metric("engine")
+    expected = encode_value(bytes.fromhex(SECRET), metric, "qwant")
+    number = int.from_bytes(expected.bits, "little")
+    assert first["bits"] == "".join(str(number >> i & 1) for i in range(128))
+    assert first["cohort"] == expected.cohort
+    assert first["params"] == metric.fingerprint
+    again = encode(shell, "engine", "qwant", "--secret-hex", SECRET)
+    assert again["permanent"] == first["permanent"]
+    assert again["report"] != first["report"]  # equal with probability 2^-60 at most
+
+
+def test_encode_reads_a_secret_file(shell: Shell) -> None:
+    """A file of 32 bytes serves as the secret; one of 31 is refused unseen."""
+    (shell.place / "secret").write_bytes(bytes.fromhex(SECRET))
+    (shell.place / "short").write_bytes(b"S" * 31)
+    by_file = encode(shell, "engine", "qwant", "--secret-file", "secret")
+    by_hex = encode(shell, "engine", "qwant", "--secret-hex", SECRET)
+    assert by_file["permanent"] == by_hex["permanent"]
+    words = ("encode", "engine", "qwant", "--registry", "metrics.toml", "--secret-file", "short")
+    code, _, err = shell(*words)
+    assert code == 2
+    assert "SSS" not in err
+
+
+def test_encode_takes_flags_and_epochs(shell: Shell) -> None:
+    """Flags are joined by commas; another epoch draws another permanent response."""
+    assert encode(shell, "add_ons", "sync,spell")["bits"] == "11"
+    assert encode(shell, "add_ons", "")["bits"] == "00"
+    seen = {
+        encode(shell, "theme", "dark", "--secret-hex", SECRET, "--epoch", f"{year}-Q1")["permanent"]
+        for year in range(2000, 2060)
+    }
+    assert len(seen) > 1
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("old", "true"), "expired"),
+        (("theme", "dark", "--epoch", "2026"), "quarter"),
+        (("engine", "x", "--epoch", "2026"), "epoch"),
+        (("engine", "x", "--secret-hex", "zz"), "hex digits"),
+        (("engine", "x", "--secret-hex", "07"), "32 bytes"),
+        (("engine", "x", "--secret-hex", SECRET, "--secret-file", "metrics.toml"), "not both"),
+        (("engine", "x", "--secret-file", "missing"), "missing"),
+        (("nothing", "x"), "nothing"),
+    ],
+)
+def test_encode_refuses(shell: Shell, words: tuple[str, ...], reason: str) -> None:
+    """What cannot be encoded gets one sentence, exit code 2, and the value is not repeated."""
+    code, out, err = shell("encode", *words, "--registry", "metrics.toml")
+    assert code == 2
+    assert not out
+    assert reason in err
+
+
+def test_encode_warns_of_a_value_without_a_place(shell: Shell) -> None:
+    """A text that is no category is reported all the same; the warning does not repeat it."""
+    code, out, err = shell(
+        "encode", "theme", "secretcolour", "--registry", "metrics.toml", "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["bits"] == "000"
+    assert err == "warning: theme has no place for this value, and reports that\n"

@@ -1,0 +1,223 @@
+"""Help pages: whole sentences, one name for one option, and examples that run."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+from places import ROOT
+
+from rappor import Counts, Params, Registry, Report, Upload, encode_value
+from rappor.cli.app import cli, run
+from rappor.cli.commands import Explained
+from rappor.engines.parquet import write_parquet
+from rappor.google import files
+
+REGISTRY = """
+[budget]
+total = inf
+
+[metrics.search_engine]
+description = "Where a typed query goes"
+owner = "search-team@example.org"
+expires = 2999-12-31
+epoch = "life"
+interval = "none"
+encoding = "bloom"
+profile = "balanced"
+candidates = "engines.txt"
+
+[metrics.theme]
+description = "Light or dark appearance"
+owner = "design@example.org"
+expires = 2999-12-31
+interval = "none"
+encoding = "onehot"
+categories = ["light", "dark", "high contrast"]
+profile = "strict"
+epoch = "quarter"
+"""
+
+
+def commands() -> Iterator[tuple[tuple[str, ...], Explained]]:
+    """Yield every command with the words that call it, groups included."""
+    waiting: list[tuple[tuple[str, ...], click.Command]] = [((), cli)]
+    while waiting:
+        words, command = waiting.pop()
+        assert isinstance(command, Explained)
+        yield words, command
+        if isinstance(command, click.Group):
+            waiting += [((*words, name), each) for name, each in command.commands.items()]
+
+
+COMMANDS = dict(commands())
+EXAMPLES = sorted({example for command in COMMANDS.values() for example in command.examples})
+NEEDS_SHELL = re.compile(r"[|>]|--command")
+
+
+def page(words: tuple[str, ...], capfd: pytest.CaptureFixture[str], option: str = "--help") -> str:
+    """Return the help page of a command, on a terminal of 80 columns."""
+    assert run([*words, option]) == 0
+    return capfd.readouterr().out
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_no_page_is_cut(words: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
+    """At 80 columns no line is longer, and nothing ends in three dots."""
+    text = page(words, capfd)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "..." not in text
+    assert "…" not in text
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_short_and_long_help_are_one_page(
+    words: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """-h is --help, everywhere, and therefore no hash functions."""
+    assert page(words, capfd, "-h") == page(words, capfd)
+
+
+@pytest.mark.parametrize("words", [words for words in COMMANDS if words], ids=" ".join)
+def test_a_summary_is_one_sentence_on_one_line(
+    words: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The group's page lists the command with a whole sentence."""
+    listed = [line.strip() for line in page(words[:-1], capfd).splitlines()]
+    (line,) = [line for line in listed if re.match(rf"{words[-1]}  ", line)]
+    sentence = line.removeprefix(words[-1]).strip()
+    assert sentence == COMMANDS[words].get_short_help_str()
+    assert re.fullmatch(r"[A-Z][^.]+\.", sentence)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_option_explains_itself(words: tuple[str, ...]) -> None:
+    """Each option has a sentence; one that takes a value says in a word what it is."""
+    command = COMMANDS[words]
+    for option in command.params:
+        if isinstance(option, click.Option):
+            assert option.help, option.name
+            assert re.match(r"[A-Za-z]", option.help), option.name
+            takes_choice = isinstance(option.type, click.Choice)
+            assert option.is_flag or takes_choice or option.metavar, option.name
+    assert command.examples
+
+
+def test_one_option_has_one_name_everywhere() -> None:
+    """Whatever commands share is spelt alike and takes the same kind of value."""
+    seen: dict[str, set[tuple[object, ...]]] = {}
+    for command in COMMANDS.values():
+        for option in command.params:
+            if isinstance(option, click.Option):
+                spelt = (tuple(option.opts), option.metavar)
+                for name in option.opts:
+                    seen.setdefault(name, set()).add(spelt)
+    # These are a number, or a file; `convert --reports` says what a file holds.
+    several = {name for name, spelt in seen.items() if len(spelt) > 1}
+    assert several == {"--candidates", "--values", "--reports"}
+    assert seen["-k"] == {(("-k", "--bits"), "N")}
+    assert not {"-h", "-m", "--h"} & set(seen)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the examples name."""
+    folder = tmp_path_factory.mktemp("examples")
+    (folder / "metrics.toml").write_text(REGISTRY)
+    (folder / "new.toml").write_text(REGISTRY.replace('"balanced"', '"strict"'))
+    (folder / "engines.txt").write_text("bing.com\nduckduckgo.com\nqwant.com\n")
+    (folder / "population.csv").write_text("value,weight\nduckduckgo.com,5\nqwant.com,3\n")
+    (folder / "words.txt").write_text("cat\n" * 3000 + "dog\n" * 2000)
+    metric = Registry.load(folder / "metrics.toml")["search_engine"]
+    reports = [encode_value(bytes([i]) * 32, metric, "qwant.com").report for i in range(200)]
+    uploads = [Upload(id=Upload.new_id(), reports=(report,)).to_json() for report in reports]
+    (folder / "uploads.jsonl").write_bytes(b"\n".join(uploads))
+    counts = Counts.from_reports(reports, metric.params, metric.name)
+    counts.save(folder / "week.counts")
+    (folder / "counts.json").write_text(collector_answer(counts))
+    write_reports(folder, reports, metric.params)
+    write_google(folder)
+    return folder
+
+
+def collector_answer(counts: Counts) -> str:
+    """Write counts as a collector answers them."""
+    params = counts.params
+    return (
+        f'{{"metric":"{counts.metric}","from":"2026-11-01","to":"2026-11-07",'
+        f'"reports":{counts.n_reports},"collections":[{{"fingerprint":"{params.fingerprint}",'
+        f'"params":{params.to_json()},"reports":{counts.reports.tolist()},'
+        f'"ones":{counts.ones.tolist()}}}],"days":[],"withheld":[]}}'
+    )
+
+
+def write_reports(folder: Path, reports: list[Report], params: Params) -> None:
+    """Write reports as stored reports are."""
+    packed = np.frombuffer(b"".join(report.bits for report in reports), dtype=np.uint8)
+    cohorts = np.array([report.cohort for report in reports])
+    write_parquet(
+        folder / "reports.parquet",
+        [(packed.reshape(len(reports), -1), cohorts)],
+        params=params,
+        metric=reports[0].metric,
+        day=datetime.date(2026, 11, 1),
+    )
+
+
+def write_google(folder: Path) -> None:
+    """Write a collection of google/rappor, and what `rappor convert` makes of it."""
+    for name in ("counts.csv", "params.csv", "candidates.txt"):
+        shutil.copy(ROOT / "tests" / "rappor" / "google" / "data" / name, folder / name)
+    params = files.read_params(folder / "params.csv")
+    files.read_counts(folder / "counts.csv", params).save(folder / "google.counts")
+
+
+@pytest.fixture
+def folder(place: Path, tmp_path: Path) -> Path:
+    """A copy of these files that an example may write beside."""
+    return Path(shutil.copytree(place, tmp_path / "place"))
+
+
+@pytest.mark.parametrize("example", [each for each in EXAMPLES if not NEEDS_SHELL.search(each)])
+def test_every_example_runs(example: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Beside the files that it names, each example ends well and prints no trailing blanks."""
+    program, *words = shlex.split(example.replace("\\\n", " "))
+    with contextlib.chdir(folder):
+        code = run(words)
+    out, err = capfd.readouterr()
+    assert (program, code) == ("rappor", 0), err
+    assert out
+    assert all(line == line.rstrip() for line in out.splitlines())
+
+
+@pytest.mark.parametrize("example", [each for each in EXAMPLES if NEEDS_SHELL.search(each)])
+def test_every_example_for_a_shell_runs(example: str, folder: Path) -> None:
+    """Pipes, files and commands of commands: a shell finds the program and ends well."""
+    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
+    answer = subprocess.run(
+        ["/bin/sh", "-c", example],
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_an_example_is_of_its_command() -> None:
+    """Each example names the command whose page it stands on; a group's those below it."""
+    for words, command in COMMANDS.items():
+        for example in command.examples:
+            assert " ".join(("rappor", *words)) in example

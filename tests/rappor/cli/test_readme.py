@@ -1,0 +1,65 @@
+"""The README of the command line lists what is there."""
+
+from __future__ import annotations
+
+import re
+
+import click
+from places import ROOT
+
+from rappor.cli.app import INTERRUPTED, NO_ANSWER, USAGE, cli
+
+FOLDER = ROOT / "rappor" / "cli"
+README = (FOLDER / "README.md").read_text(encoding="utf-8")
+
+
+def section(title: str) -> str:
+    """Return the text under a heading."""
+    _, _, rest = README.partition(title)
+    return rest.partition("\n## ")[0]
+
+
+def test_the_table_lists_exactly_the_commands() -> None:
+    """One row for each command; a group's row names the commands below it."""
+    rows = [line for line in section("# The command line").splitlines() if "| `rappor " in line]
+    names = [re.findall(r"`rappor (\w+)", row)[0] for row in rows]
+    assert sorted(names) == sorted(cli.commands)
+    for name, command in cli.commands.items():
+        if isinstance(command, click.Group):
+            (row,) = [row for row in rows if f"`rappor {name} " in row]
+            inner = re.findall(rf"`rappor {name} (\w+)`", row)
+            assert sorted(inner) == sorted(command.commands)
+
+
+def test_options_in_the_table_exist() -> None:
+    """Every option of a row is one of its command."""
+    for line in section("# The command line").splitlines():
+        for name, rest in re.findall(r"^\| `rappor (\w+)(.*)", line):
+            command = cli.commands[name]
+            known = {spelt for option in command.params for spelt in option.opts}
+            assert set(re.findall(r"(?<=[ `])--[a-z0-9-]+", rest)) <= known, name
+
+
+def test_commands_with_and_without_json() -> None:
+    """The sentence about --json names the commands that do not take it."""
+    without = {
+        name
+        for name, command in cli.commands.items()
+        if not isinstance(command, click.Group)
+        and not any("--json" in option.opts for option in command.params)
+    }
+    assert without == {"collects", "completion"}
+    assert "All commands but `collects` and `completion` take `--json`" in README
+
+
+def test_exit_codes_are_those_of_the_program() -> None:
+    """Done, no answer, usage, interrupted."""
+    codes = re.findall(r"^\| (\d+) \|", section("## Exit codes"), flags=re.MULTILINE)
+    assert list(map(int, codes)) == [0, NO_ANSWER, USAGE, INTERRUPTED]
+
+
+def test_every_room_is_on_the_map() -> None:
+    """A module is named on the map, or is the file of a command."""
+    named = set(re.findall(r"`(\w+)\.py`", section("## The rooms")))
+    modules = {path.stem for path in FOLDER.glob("*.py")} - {"__init__"}
+    assert modules == named | (set(cli.commands) - {"completion"})

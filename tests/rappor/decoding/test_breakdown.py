@@ -1,0 +1,145 @@
+"""Breakdown numbers: exact in closed form, and met by a simulated forger of strings."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from decodings import ABSENT, POPULATION, largest_error
+
+from rappor.auditing.pairs import unpack
+from rappor.counts.counts import Counts
+from rappor.decoding.decoder import decode
+from rappor.decoding.estimates import Estimates
+from rappor.protocol.encodings import encoder
+from rappor.protocol.params import Params
+from rappor.simulation.collection import simulate_counts
+from rappor.simulation.population import Population
+
+FLAGS = Params(k=3, encoding="flags", categories=("a", "b", "c"), f=0.5, p=0.25, q=0.75)
+BALANCED = Params.profile("balanced")
+STRICT = Params.profile("strict")
+TWO_HASHES = Params(k=64, h=2, m=32, f=0.25, p=0.1, q=0.6)
+CANDIDATES = [*POPULATION.values, *ABSENT]
+N = 400_000
+
+
+def forged(counts: Counts, value: str, n: int, *, bit: int, seed: int = 1) -> Counts:
+    """Add n reports with all bits of a string alike and every other bit as it is in the counts."""
+    params, rng = counts.params, np.random.default_rng(seed)
+    bits = b"".join(encoder(params).encode(value, j) for j in range(params.m))
+    rates = np.where(unpack(bits, params), bit, counts.ones / counts.reports[:, None])
+    reports = rng.multinomial(n, counts.reports / counts.n_reports)
+    return counts + Counts(params, rng.binomial(reports[:, None], rates), reports)
+
+
+def row(estimates: Estimates, value: str) -> int:
+    return estimates.candidates.index(value)
+
+
+def decoded(counts: Counts) -> Estimates:
+    return decode(counts, CANDIDATES)
+
+
+def detected(counts: Counts, value: str) -> bool:
+    estimates = decoded(counts)
+    return bool(estimates.detected[row(estimates, value)])
+
+
+def test_a_bit_is_made_by_the_ones_that_its_count_has() -> None:
+    """Each report with the bit counts as (1 - p*) / (q* - p*): whole numbers, no simulation."""
+    n, ones = 10_000, 5000
+    worth = (1 - FLAGS.p_star) / (FLAGS.q_star - FLAGS.p_star)
+    estimates = decode(Counts(FLAGS, [[ones, 6000, 3750]], [n]))
+    made = int(estimates.forged_to_make[0])
+    count = estimates.proportion[0] * n
+    assert (made - 1) * worth < count <= made * worth
+    assert list(estimates.detected) == [True, True, False]
+    assert np.isnan(estimates.forged_to_make[2])
+    assert np.isnan(estimates.forged_to_hide[2])
+
+
+@pytest.mark.parametrize("correction", ["bh", "bonferroni"])
+def test_a_bit_is_hidden_by_exactly_that_number_of_reports_without_it(correction: str) -> None:
+    """With one report fewer the bit is still detected; other bits keep their share of ones."""
+    counts = Counts(FLAGS, [[5000, 6000, 3750]], [10_000])
+    n = int(decode(counts, correction=correction).forged_to_hide[0])
+
+    def found(extra: int) -> bool:
+        shares = np.array([[0, 0.6, 0.375]])
+        more = Counts(FLAGS, np.round(shares * extra).astype(np.int64), [extra])
+        return bool(decode(counts + more, correction=correction).detected[0])
+
+    assert n > 1000
+    assert found(n - 1)
+    assert not found(n)
+
+
+@pytest.mark.parametrize("params", [BALANCED, STRICT, TWO_HASHES])
+def test_forged_reports_make_a_row_from_nothing(params: Params) -> None:
+    """Forged among honest reports without the string, they give its count, and 80 % do not.
+
+    The estimate's error is that of its standard error, exceeded in one of 1e9 simulations.
+    """
+    value = POPULATION.values[0]
+    row_then = decoded(simulate_counts(POPULATION, params, n_reports=N, seed=1))
+    count = row_then.proportion[row(row_then, value)] * N
+    made = int(row_then.forged_to_make[row(row_then, value)])
+    others = Population(POPULATION.values[1:], POPULATION.weights[1:])
+    found = []
+    for n in (made, round(0.8 * made)):
+        honest = simulate_counts(others, params, n_reports=N - made, seed=2)
+        estimates = decoded(forged(honest, value, n, bit=1))
+        at = row(estimates, value)
+        margin = largest_error(2) * estimates.std_error[at] * estimates.reports
+        found.append((estimates.proportion[at] * estimates.reports, margin))
+    (enough, error), (fewer, error_of_fewer) = found
+    assert abs(enough - count) < error
+    assert fewer < count - error_of_fewer
+
+
+@pytest.mark.parametrize("params", [BALANCED, STRICT, TWO_HASHES])
+@pytest.mark.parametrize("value", ["true 0", "true 5"])
+def test_forged_reports_hide_a_row(params: Params, value: str) -> None:
+    """Within 5 % of the number a row is no longer detected; with 20 % fewer it is.
+
+    The string's own ones stay as they are, so that only the forged reports' spread over cohorts
+    and their other bits are random.
+    """
+    honest = simulate_counts(POPULATION, params, n_reports=N, seed=3)
+    estimates = decoded(honest)
+    n = estimates.forged_to_hide[row(estimates, value)]
+    assert not detected(forged(honest, value, round(1.05 * n), bit=0), value)
+    assert detected(forged(honest, value, round(0.8 * n), bit=0), value)
+
+
+def test_collections_with_other_parameters_are_forged_alike() -> None:
+    """Where two collections are decoded together, forged reports fall on both as honest ones do."""
+    params = [BALANCED, STRICT]
+    honest = [simulate_counts(POPULATION, each, n_reports=N, seed=4) for each in params]
+    estimates = decode(honest, CANDIDATES)
+    n = estimates.forged_to_hide[row(estimates, "true 1")]
+    for share, hidden in ((1.05, True), (0.8, False)):
+        both = [forged(each, "true 1", round(share * n / 2), bit=0) for each in honest]
+        after = decode(both, CANDIDATES)
+        assert bool(after.detected[row(after, "true 1")]) is not hidden
+
+
+def test_nothing_hides_a_bit_that_only_its_holders_send() -> None:
+    """With p* = 0 a report without the bit takes nothing, so the number does not exist."""
+    params = Params(k=1, encoding="boolean", f=0.0, p=0.0, q=0.5, insecure=True)
+    estimates = decode(Counts(params, [[100]], [1000]))
+    assert math.isinf(estimates.forged_to_hide[0])
+    (found,) = estimates.rows()
+    assert found["forged_to_hide"] is None
+    assert found["forged_to_make"] == 100
+
+
+def test_rows_that_are_not_detected_have_no_breakdown_numbers() -> None:
+    """NaN in the columns, no key in the rows, an empty cell in CSV."""
+    estimates = decoded(simulate_counts(POPULATION, BALANCED, n_reports=N, seed=5))
+    for column in (estimates.forged_to_make, estimates.forged_to_hide):
+        assert np.array_equal(np.isnan(column), ~estimates.detected)
+        assert (column[estimates.detected] >= 1).all()
+    assert all(("forged_to_hide" in each) == each["detected"] for each in estimates.rows())

@@ -1,0 +1,41 @@
+"""The page about decoding: its constants are those of the code, its file names exist."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from places import ROOT
+
+from rappor.decoding import distribution, fit, selection, significance
+
+DOCUMENT = (ROOT / "rappor" / "decoding" / "README.md").read_text(encoding="utf-8")
+
+VALUES = {
+    "TAPER": fit.TAPER,
+    "_REWEIGHTINGS": fit._REWEIGHTINGS,
+    "SCREENED": selection.SCREENED,
+    "LASSO_PENALTY": selection.LASSO_PENALTY,
+    "STAY": selection.STAY,
+    "_REFINEMENTS": selection._REFINEMENTS,
+    "_EDGE": selection._EDGE,
+    "_TILTS": len(significance._TILTS),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_the_table_has_the_constants_of_the_code(name: str) -> None:
+    """Whoever changes one measures again what depends on it."""
+    (told,) = re.findall(rf"^\| `{name}` \| (.+?) \|", DOCUMENT, re.MULTILINE)
+    value = VALUES[name]
+    numbers = tuple(float(number) for number in re.findall(r"[\d.]+", told))
+    assert numbers == (value if isinstance(value, tuple) else (value,))
+
+
+def test_the_text_has_the_numbers_of_the_code() -> None:
+    """Those that a statistician would quote."""
+    low, high = fit.TAPER
+    assert f"from 1 at {low:g} standard deviations above the fit to 0 at {high:g}" in DOCUMENT
+    assert f"The {selection.SCREENED:,} best are looked at." in DOCUMENT
+    assert f"lasso on the {selection.LASSO_SCREENED:,} best" in DOCUMENT
+    assert f"the {distribution.QUANTILE:.0%} quantile".replace("%", " %") in DOCUMENT

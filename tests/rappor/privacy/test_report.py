@@ -1,0 +1,196 @@
+"""PrivacyReport: one record whose parts are what the library says, part by part."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+import subprocess
+import sys
+
+import pytest
+
+from rappor import Metric, Params, ParamsError, Registry
+from rappor.privacy.accountant import account
+from rappor.privacy.changing_params import change_cost
+from rappor.privacy.changing_values import change_visibility
+from rappor.privacy.linkability import cohort_bits, link_score, reports_to_recover
+from rappor.privacy.report import Batch, Usage, assess, assess_losses, assess_params
+from rappor.privacy.shuffling import likely_smallest_cohort, shuffle
+from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
+
+BALANCED = Params.profile("balanced")
+
+
+def metric(
+    name: str = "page", *, params: Params = BALANCED, epoch: str = "life", patterns: int = 1
+) -> Metric:
+    """Return a metric that never expires."""
+    return Metric(
+        name=name,
+        params=params,
+        description="d",
+        owner="o",
+        expires=datetime.date.max,
+        epoch=epoch,
+        patterns=patterns,
+    )
+
+
+def test_losses_are_the_librarys_and_any_number_is_last() -> None:
+    """Each number of reports has its loss and the bounds of four beliefs."""
+    losses = assess_losses(BALANCED)
+    assert [loss.reports for loss in losses] == [1, 2, 3, 5, 10, 100, None]
+    for loss in losses[:-1]:
+        assert loss.reports is not None
+        assert loss.epsilon == epsilon_n(BALANCED, loss.reports)
+    assert losses[-1].epsilon == epsilon_inf(BALANCED)
+    for loss in losses:
+        for belief in loss.beliefs:
+            assert (belief.least, belief.most) == belief_bound(loss.epsilon, belief.prior)
+
+
+def test_parameters_alone_have_no_metric() -> None:
+    """What depends on a metric is None; all else is the same as for a metric of many patterns."""
+    report = assess_params(BALANCED)
+    assert (report.metric, report.promise, report.account, report.change) == (None,) * 4
+    of_metric = assess(metric(patterns=2))
+    assert report == dataclasses.replace(of_metric, metric=None, promise=None)
+    assert of_metric.metric == "page"
+    assert (report.epsilon_1, report.epsilon_inf) == (
+        epsilon_n(BALANCED, 1),
+        epsilon_inf(BALANCED),
+    )
+
+
+def test_one_pattern_hides_a_change() -> None:
+    """A device that keeps to its first value shows nothing of a change, in any epoch."""
+    changes = assess(metric(patterns=2)).value_changes
+    seen = change_visibility(BALANCED, 1, 1)
+    assert (changes[0].accounted, changes[0].worst, changes[0].mean) == (
+        seen.claim,
+        seen.worst,
+        seen.mean,
+    )
+    assert [change.reports for change in changes] == [2, 4, 10, 40]
+    assert assess(metric(epoch="month", patterns=2)).value_changes == changes
+    assert assess(metric()).value_changes == ()
+    by_month = assess(metric(epoch="month"))
+    assert by_month.value_changes == ()
+    assert by_month.promise is not None
+    assert "month" in by_month.promise
+
+
+def test_a_batch_is_bounded_inside_its_smallest_cohort() -> None:
+    """A likely smallest cohort takes half of delta; a counted one, or a single one, takes none."""
+    likely = assess_params(BALANCED, batch=Batch(devices=100_000, delta=1e-6)).shuffling
+    size = likely_smallest_cohort(100_000, 128, delta=5e-7)
+    assert (likely.devices, likely.smallest_cohort, likely.counted) == (100_000, size, False)
+    local = epsilon_n(BALANCED, 1)
+    assert likely.losses[0].epsilon == shuffle(local, size, delta=5e-7).epsilon
+    sizes = (5_000, 0, 4_000)
+    counted = assess_params(BALANCED, batch=Batch(delta=1e-6, cohorts=sizes)).shuffling
+    assert (counted.devices, counted.smallest_cohort, counted.counted) == (9_000, 4_000, True)
+    bounds = shuffle(local, 4_000, delta=1e-6)
+    assert (counted.losses[0].fmt21, counted.losses[0].fmt23) == (
+        bounds.bound_2021,
+        bounds.bound_2023,
+    )
+    assert counted.losses[0].fmt23_needs == bounds.most_2023
+    alone = Params(k=8, m=1, f=0.5, p=0.25, q=0.75)
+    only = assess_params(alone, batch=Batch(devices=10, delta=1e-6)).shuffling
+    assert only.losses[0].epsilon == shuffle(epsilon_n(alone, 1), 10, delta=1e-6).epsilon
+    assert only.smallest_cohort == 10
+
+
+def test_a_cohort_of_one_device_has_no_bound() -> None:
+    """Few devices in many cohorts, or no reports at all: shuffling promises nothing."""
+    for batch in (Batch(devices=9), Batch(cohorts=(0, 0)), Batch(cohorts=())):
+        shuffling = assess_params(BALANCED, batch=batch).shuffling
+        assert (shuffling.smallest_cohort, shuffling.losses) == (0, ())
+
+
+def test_links_are_those_of_one_device() -> None:
+    """Cohort, scores, and reports until the permanent response is known."""
+    links = assess_params(BALANCED).linkability
+    assert links.cohort_bits == cohort_bits(BALANCED)
+    assert [(each.reports, each.z) for each in links.scores] == [
+        (n, link_score(BALANCED, n)) for n in (1, 10, 100)
+    ]
+    assert links.reports_to_recover == reports_to_recover(BALANCED)
+    assert links.permanent_noise
+    bare = Params(k=8, m=2, f=0, p=0.25, q=0.75)
+    assert not assess_params(bare).linkability.permanent_noise
+
+
+def test_an_account_adds_a_registry_up() -> None:
+    """Each metric after some reports and after any number; the group counts its people."""
+    registry = Registry([metric("a"), metric("b", epoch="year")], total=math.inf)
+    usage = Usage(values=3, reports=5, group=4)
+    person = assess(registry["a"], registry=registry, usage=usage).account
+    assert person is not None
+    some = account(registry.values(), values=3, reports=5)
+    every = account(registry.values(), values=3)
+    assert [(each.metric, each.epoch) for each in person.metrics] == [("a", "life"), ("b", "year")]
+    assert [each.epsilon for each in person.metrics] == [item.epsilon for item in some.items]
+    assert (person.epsilon, person.epsilon_inf) == (some.epsilon, every.epsilon)
+    assert (person.group_epsilon, person.group_epsilon_inf) == (
+        some.of_group(4),
+        every.of_group(4),
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same", "kept"),
+    [
+        (metric(), metric(), True, True),
+        (metric(), metric(params=dataclasses.replace(BALANCED, p=0.1)), False, True),
+        (metric(), metric(params=Params.profile("strict")), False, False),
+        (metric(epoch="year"), metric(epoch="year"), True, False),
+        (metric(), metric(epoch="year"), False, False),
+    ],
+)
+def test_a_change_of_the_entry_is_priced(
+    old: Metric, new: Metric, *, same: bool, kept: bool
+) -> None:
+    """P and q alone keep the permanent response, everything else draws anew; epochs wait."""
+    change = assess(old, changed=new, usage=Usage(reports=7)).change
+    assert change is not None
+    assert (change.same, change.kept) == (same, kept)
+    assert (change.params, change.old_epoch, change.new_epoch) == (
+        new.fingerprint,
+        old.epoch,
+        new.epoch,
+    )
+    for_life = old.epoch == new.epoch == "life"
+    cost = change_cost(old.params, new.params, before=7, after=7, for_life=for_life)
+    assert (change.epsilon, change.epsilon_inf) == (cost.epsilon, cost.epsilon_inf)
+
+
+def test_numbers_outside_their_range_are_refused() -> None:
+    """Devices, delta, values, reports and people are told by their names."""
+    for bad in ({"devices": 0}, {"devices": 1.5}, {"delta": 0.0}, {"delta": float("nan")}):
+        with pytest.raises(ParamsError, match=f"{next(iter(bad))} must be"):
+            Batch(**bad)
+    registry = Registry([metric()], total=math.inf)
+    for usage, name in (
+        (Usage(values=0), "values"),
+        (Usage(reports=0), "reports"),
+        (Usage(group=0), "n_people"),
+    ):
+        with pytest.raises(ParamsError, match=f"{name} must be an integer"):
+            assess(metric(), registry=registry, usage=usage)
+
+
+def test_the_door_shows_it_and_loads_no_arrays() -> None:
+    """`rappor.privacy.assess` needs the standard library and the hash."""
+    program = (
+        "import sys, datetime, rappor\nfrom rappor.privacy import PrivacyReport, assess_params\n"
+        "report = assess_params(rappor.Params.profile('strict'))\n"
+        "assert isinstance(report, PrivacyReport)\n"
+        "assert not {'numpy', 'scipy', 'click'} & set(sys.modules)\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 0, answer.stderr

@@ -1,0 +1,112 @@
+"""A shell in a folder with a registry, a population and candidates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rappor import Registry, Upload, encode_value
+from rappor.cli.app import run
+
+SECRET = "07" * 32
+
+REGISTRY = """
+[budget]
+total = inf
+
+[metrics.engine]
+description = "Where a typed query goes"
+owner = "search@example.org"
+expires = 2999-12-31
+epoch = "life"
+interval = "none"
+encoding = "bloom"
+profile = "balanced"
+
+[metrics.engine_strict]
+description = "The same with a minimum and candidates"
+owner = "search@example.org"
+expires = 2999-12-31
+epoch = "life"
+interval = "none"
+encoding = "bloom"
+profile = "strict"
+candidates = "engines.txt"
+min_reports = 5_000
+
+[metrics.theme]
+description = "Light or dark"
+owner = "design@example.org"
+expires = 2999-12-31
+interval = "none"
+encoding = "onehot"
+categories = ["light", "dark", "other"]
+profile = "strict"
+epoch = "quarter"
+
+[metrics.add_ons]
+description = "What is switched on"
+owner = "design@example.org"
+expires = 2999-12-31
+epoch = "life"
+interval = "none"
+encoding = "flags"
+categories = ["spell", "sync"]
+profile = "accurate"
+
+[metrics.old]
+description = "No longer"
+owner = "search@example.org"
+expires = 2020-01-01
+epoch = "life"
+interval = "none"
+encoding = "boolean"
+f = 0.5
+p = 0.25
+q = 0.75
+"""
+
+
+class Shell:
+    """Runs commands against one folder and keeps what they print."""
+
+    def __init__(self, place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        """Remember where and with what to listen."""
+        self.place = place
+        self._capfd = capfd
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        """Run one command; words that name a file of the folder become its path."""
+        known = {path.name: str(path) for path in self.place.iterdir()}
+        words = [known.get(word, word) for word in arguments]
+        code = run(words)
+        out, err = self._capfd.readouterr()
+        return code, out, err
+
+    def metric(self, command: str, *arguments: str, name: str = "engine") -> tuple[int, str, str]:
+        """Run a command of one metric."""
+        return self(command, *arguments, "--registry", "metrics.toml", "--metric", name)
+
+    def path(self, name: str) -> str:
+        """Name a file that a command writes."""
+        return str(self.place / name)
+
+
+def fill(folder: Path) -> None:
+    """Write a registry, a population and candidates."""
+    (folder / "metrics.toml").write_text(REGISTRY)
+    (folder / "population.csv").write_text("value,weight\nduckduckgo,5\nqwant,3\nother,2\n")
+    (folder / "engines.txt").write_text("bing\nduckduckgo\nqwant\n")
+
+
+def uploads(place: Path, n: int) -> list[bytes]:
+    """Make n uploads of one report each."""
+    metric = Registry.load(place / "metrics.toml").metric("engine")
+    return [
+        Upload(
+            id=Upload.new_id(),
+            reports=(encode_value(bytes([i]) * 32, metric, "qwant").report,),
+        ).to_json()
+        for i in range(n)
+    ]
