@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from rappor.privacy import belief_bound
+from rappor.privacy import belief_bound, link
 from rappor.privacy.notice import at_most
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import PROFILES, Params
@@ -92,6 +92,16 @@ def test_the_threat_model_is_what_the_library_computes() -> None:
     assert f"| who sees one report | at most {one} sure from even odds |" in page
     assert f"| who sees all reports of a quarter | at most {quarter} sure from even odds |" in page
     assert f"| who sees all reports of a year | at most {reserve(metric).total:g} nats" in page
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_the_table_of_recognition_is_what_the_library_computes(name: str) -> None:
+    """Among a million devices, by sets of 1, 2 and 5 reports."""
+    page = (ROOT / "rappor" / "privacy" / "README.md").read_text(encoding="utf-8")
+    linked = link(Params.profile(name), reports=(1, 2, 5))
+    cells = [f"{100 * each.probability:.0f} %" for each in linked.recognised[:3]]
+    assert f"| {name} | {' | '.join(cells)} | {linked.permanent_bits:.0f} bits |" in page
+    assert f"{linked.cohort_devices:,} of which are in its cohort" in page
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

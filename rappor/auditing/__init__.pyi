@@ -18,6 +18,8 @@ from rappor.auditing.forger import most_strings as most_strings
 from rappor.auditing.forger import most_suppression as most_suppression
 from rappor.auditing.forger import shift as shift
 from rappor.auditing.forger import suppression as suppression
+from rappor.auditing.linker import Recognised as Recognised
+from rappor.auditing.linker import recognise as recognise
 from rappor.auditing.lower_bound import LEVEL as LEVEL
 from rappor.auditing.lower_bound import reachable as reachable
 from rappor.auditing.observer import Exposure as Exposure

@@ -17,8 +17,8 @@ from rappor.cli.numbers import (
 )
 from rappor.cli.params import describe_params, reports_of
 from rappor.planning.changed_params import JointError
+from rappor.privacy.linkability import Linkability
 from rappor.privacy.report import (
-    Linkability,
     Loss,
     ParamsChange,
     PersonLoss,
@@ -86,13 +86,16 @@ def _batch(shuffling: Shuffling) -> str:
 def _shuffled(shuffling: Shuffling) -> Table | str:
     if not shuffling.losses:
         return "A cohort may hold one device alone: shuffling promises nothing."
-    shown = table("reports", "local epsilon", "FMT21", "FMT23", "epsilon after shuffling")
+    shown = table(
+        "reports", "local epsilon", "FMT21", "FMT23", "numerical", "epsilon after shuffling"
+    )
     for loss in shuffling.losses:
         shown.add_row(
             reports_of(loss.reports),
             nats(loss.local),
             _bound(loss.fmt21, loss.fmt21_needs),
             _bound(loss.fmt23, loss.fmt23_needs),
+            nats(loss.numerical),
             nats(loss.epsilon),
         )
     return shown
@@ -109,20 +112,28 @@ def _links(linkability: Linkability) -> Iterator[str]:
         "The cohort is the same in all reports of an epoch: it tells "
         f"{linkability.cohort_bits:.3g} bits about the device."
     )
-    if linkability.permanent_noise:
-        scores = ", ".join(f"z = {each.z:.2f} for {each.reports}" for each in linkability.scores)
-        yield (
-            "Two sets of reports of one device agree more than two sets of different devices. By "
-            f"reports in each set: {scores}."
-        )
-    else:
-        yield "There is no permanent noise: reports of one value have the value itself in common."
-    known = "the whole permanent response" if linkability.permanent_noise else "all bits"
+    found = ", ".join(
+        f"{percent(each.probability, 0)} for {each.reports}"
+        for each in linkability.recognised
+        if each.reports is not None
+    )
+    yield (
+        f"A device is recognised among {linkability.devices:,}, of which "
+        f"{linkability.cohort_devices:,} are in its cohort, by two sets of its reports with the "
+        f"probability, by reports in each set: {found}. The permanent response tells "
+        f"{linkability.permanent_bits:.3g} bits once it is known."
+    )
     if linkability.reports_to_recover is None:
-        yield f"10,000 reports of a value do not show {known}."
+        yield "10,000 reports of a value do not show the whole permanent response."
     else:
-        yield f"{linkability.reports_to_recover:,} reports of a value show {known} (99 %)."
-    yield "Metrics have cohorts and permanent responses of their own: only an upload links them."
+        yield (
+            f"{linkability.reports_to_recover:,} reports of a value show the whole permanent "
+            "response (99 %)."
+        )
+    yield (
+        "Metrics and epochs have cohorts and permanent responses of their own: only address and "
+        "time link them."
+    )
 
 
 def _person(person: PersonLoss) -> str:

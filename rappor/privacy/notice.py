@@ -6,6 +6,7 @@ import datetime
 import math
 from typing import Final
 
+from rappor.privacy.linkability import link
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
@@ -13,6 +14,8 @@ from rappor.registry.metric import Metric
 
 _EVEN_ODDS: Final = 0.5
 _NEAR_CERTAINTY: Final = 0.99
+_LINKED_REPORTS: Final = 2
+"""Reports in each set that an observer compares: the fewest that many devices stand out by."""
 
 
 def describe(metric: Metric, *, today: datetime.date | None = None) -> str:
@@ -24,6 +27,7 @@ def describe(metric: Metric, *, today: datetime.date | None = None) -> str:
         _one_report(metric.params),
         _all_reports(metric),
         promise(metric),
+        _linking(metric),
         _keeping(metric),
     ]
     return "\n".join(lines)
@@ -88,6 +92,18 @@ def promise(metric: Metric) -> str:
         "it begins to repeat its last answer. Their losses add and hold for histories whose "
         f"values repeat in the same way, {condition}. That a value changed or came back is not "
         "hidden until then."
+    )
+
+
+def _linking(metric: Metric) -> str:
+    """Say in numbers what links the reports of one device."""
+    linked = link(metric.params, reports=(_LINKED_REPORTS,))
+    found = linked.recognised[0].probability
+    span = "all its reports" if metric.epoch == "life" else f"its reports of one {metric.epoch}"
+    return (
+        f"What links {span}: the cohort ({linked.cohort_bits:.3g} bits) and the noise that is kept. "
+        f"By two sets of {_LINKED_REPORTS} reports a device is found among {linked.devices:,} with "
+        f"{100 * found:.0f} % probability. Beyond that, only address and time link reports."
     )
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from rappor.privacy.accountant import account
 from rappor.privacy.changing_params import change_cost
 from rappor.privacy.changing_values import change_visibility
-from rappor.privacy.linkability import cohort_bits, link_score, reports_to_recover
+from rappor.privacy.linkability import Linkability, link
 from rappor.privacy.notice import promise
 from rappor.privacy.shuffling import likely_smallest_cohort, shuffle
 from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
@@ -29,7 +29,6 @@ PRIORS: Final = (0.01, 0.1, 0.5, 0.9)
 """An observer's beliefs before the reports."""
 
 _CHANGES: Final = (2, 4, 10, 40)
-_LINKS: Final = (1, 10, 100)
 _SHUFFLED: Final = (1, 10)
 
 
@@ -71,7 +70,8 @@ class ShuffledLoss:
 
     `fmt21` and `fmt23` are the bounds of Feldman, McMillan and Talwar of 2021 and 2023, None
     where `local` is above what they need: `fmt21_needs` and `fmt23_needs`, below 0 if no loss is
-    small enough. `epsilon` is the smallest proven loss.
+    small enough. `numerical` is computed by the clones' distributions, and `epsilon` is the
+    smallest of all.
     """
 
     reports: int
@@ -80,6 +80,7 @@ class ShuffledLoss:
     fmt21_needs: float
     fmt23: float | None
     fmt23_needs: float
+    numerical: float
     epsilon: float
 
 
@@ -96,29 +97,6 @@ class Shuffling:
     counted: bool
     delta: float
     losses: tuple[ShuffledLoss, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkScore:
-    """The z score by which two sets of reports of one device agree more than of two devices."""
-
-    reports: int
-    z: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Linkability:
-    """What links the reports of one device.
-
-    After `reports_to_recover` reports of a value all bits of its permanent response are known
-    with 99 % probability; None if 10,000 reports are not enough. `permanent_noise` is false
-    where f = 0: then the permanent response is the value's own bits.
-    """
-
-    cohort_bits: float
-    scores: tuple[LinkScore, ...]
-    permanent_noise: bool
-    reports_to_recover: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +249,7 @@ def assess_params(params: Params, *, batch: Batch = _BATCH) -> PrivacyReport:
         losses=assess_losses(params),
         value_changes=_value_changes(params),
         shuffling=_shuffling(params, batch),
-        linkability=_linkability(params),
+        linkability=link(params),
     )
 
 
@@ -328,16 +306,8 @@ def _shuffled_loss(reports: int, local: float, devices: int, delta: float) -> Sh
         fmt21_needs=shuffled.most_2021,
         fmt23=shuffled.bound_2023,
         fmt23_needs=shuffled.most_2023,
+        numerical=shuffled.numerical,
         epsilon=shuffled.epsilon,
-    )
-
-
-def _linkability(params: Params) -> Linkability:
-    return Linkability(
-        cohort_bits=cohort_bits(params),
-        scores=tuple(LinkScore(reports=n, z=link_score(params, n)) for n in _LINKS),
-        permanent_noise=params.f > 0,
-        reports_to_recover=reports_to_recover(params),
     )
 
 

@@ -94,10 +94,6 @@ def metric_of(name: str = "page", params: Params = PARAMS, **fields: Any) -> Met
         "description": "a",
         "owner": "b",
         "epoch": "life",
-<<<<<<< HEAD
-        "min_reports": 0,
-=======
->>>>>>> refs/heads/server2
     }
     return Metric(name=name, params=params, **(given | fields))
 

@@ -11,7 +11,7 @@ import pytest
 from enumeration import histories_of
 
 from rappor.errors import ParamsError
-from rappor.privacy.linkability import cohort_bits, link_score, reports_to_recover
+from rappor.privacy.linkability import cohort_bits, link, link_score, reports_to_recover
 from rappor.protocol.params import ONE, Params
 
 PAPER_52 = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75)
@@ -33,19 +33,19 @@ def moments(params: Params, n: int, *, one_device: bool) -> tuple[Fraction, Frac
     a, p, q = (Fraction(t, ONE) for t in (params.t_f, params.t_p, params.t_q))
     p_star = (1 - a) * p + a * q
     if one_device:
-        law = histories_of(zero, params, 2 * n)
+        distribution = histories_of(zero, params, 2 * n)
     else:
         half = histories_of(zero, params, n)
         pairs = itertools.product(half.items(), half.items())
-        law = {x + y: u * v for (x, u), (y, v) in pairs}
+        distribution = {x + y: u * v for (x, u), (y, v) in pairs}
     mean = square = Fraction(0)
-    for reports, chance in law.items():
+    for reports, probability in distribution.items():
         score = Fraction(0)
         for i in range(params.k):
             bits = [report >> i & 1 for report in reports]
             score += (Fraction(sum(bits[:n]), n) - p_star) * (Fraction(sum(bits[n:]), n) - p_star)
-        mean += chance * score
-        square += chance * score**2
+        mean += probability * score
+        square += probability * score**2
     return mean, square - mean**2
 
 
@@ -69,26 +69,26 @@ def test_score_grows_to_the_root_of_k() -> None:
     assert link_score(Params(k=128, f=0.0, p=0.25, q=0.75), 100) == 0
 
 
-@pytest.mark.parametrize("chance", [0.5, 0.7, 0.9])
+@pytest.mark.parametrize("probability", [0.5, 0.7, 0.9])
 @pytest.mark.parametrize(("p", "q"), [(0.25, 0.75), (0.1, 0.6), (0.0, 0.7), (0.0, 1.0)])
-def test_recovery_is_the_smallest_number(p: float, q: float, chance: float) -> None:
-    """Over all sequences of a bit's reports, the likelier state is right with the chance asked."""
+def test_recovery_is_the_smallest_number(p: float, q: float, probability: float) -> None:
+    """Over all sequences of a bit's reports, the likelier state is right as often as asked."""
     params = Params(k=2, f=0.5, p=p, q=q)
     one, zero = Fraction(params.t_q, ONE), Fraction(params.t_p, ONE)
 
     def right(n: int) -> Fraction:
         total = Fraction(0)
         for reports in itertools.product((0, 1), repeat=n):
-            laws = [
+            states = [
                 math.prod((x if bit else 1 - x for bit in reports), start=Fraction(1))
                 for x in (zero, one)
             ]
-            total += max(laws)
+            total += max(states)
         return (total / 2) ** params.k
 
-    expected = next(n for n in range(1, 20) if right(n) >= chance)
+    expected = next(n for n in range(1, 20) if right(n) >= probability)
     assert expected < 14
-    assert reports_to_recover(params, chance) == expected
+    assert reports_to_recover(params, probability) == expected
 
 
 def test_faint_reports_recover_nothing_soon() -> None:
@@ -101,6 +101,69 @@ def test_nonsense_is_refused(bad: Any) -> None:
     """One sentence each."""
     with pytest.raises(ParamsError, match="n must be an integer of at least 1, got"):
         link_score(BROWSER, bad)
-    for chance in (0.0, 1.0, math.nan):
+    for probability in (0.0, 1.0, math.nan):
         with pytest.raises(ParamsError, match=r"probability must be a number in \(0, 1\), got"):
-            reports_to_recover(BROWSER, chance)
+            reports_to_recover(BROWSER, probability)
+
+
+@pytest.mark.parametrize(
+    ("profile", "entropy", "recognised"),
+    [
+        ("strict", 107, (0.20, 0.78, 1.0)),
+        ("balanced", 67, (0.10, 0.70, 1.0)),
+        ("accurate", 17, (0.05, 0.32, 0.70)),
+    ],
+)
+def test_profiles_among_a_million(
+    profile: str, entropy: int, recognised: tuple[float, ...]
+) -> None:
+    """Other people's simulation of 40 devices by 1, 2 and 5 reports, within 2 of its errors."""
+    found = link(Params.profile(profile), 1_000_000, (1, 2, 5))
+    assert (found.devices, found.cohort_devices, found.cohort_bits) == (1_000_000, 7_812, 7)
+    assert found.permanent_bits == pytest.approx(entropy, abs=0.6)
+    assert [each.reports for each in found.recognised] == [1, 2, 5, None]
+    for each, share in zip(found.recognised, recognised, strict=False):
+        spread = math.sqrt(max(share * (1 - share), 0.05) / 40)
+        assert each.probability == pytest.approx(share, abs=2 * spread)
+
+
+def test_more_reports_and_fewer_devices_link_better() -> None:
+    """One device alone is always found; a million in a cohort are not found by one report."""
+    probabilities = [
+        [each.probability for each in link(BROWSER, devices).recognised]
+        for devices in (8, 800, 8_000_000)
+    ]
+    assert probabilities[0] == pytest.approx([1.0] * 5)
+    for row in probabilities:
+        assert all(y >= x - 1e-9 for x, y in itertools.pairwise(row))
+    for few, many in itertools.pairwise(probabilities):
+        assert all(x >= y for x, y in zip(few, many, strict=True))
+    assert probabilities[-1][0] < 0.02
+
+
+def test_several_metrics_of_one_upload_add_their_cohorts() -> None:
+    """log2 m of each; a metric without cohorts adds nothing."""
+    flag = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+    assert cohort_bits(PAPER_52, BROWSER, flag) == 7
+    assert cohort_bits() == 0
+
+
+def test_without_permanent_noise_only_values_link() -> None:
+    """No entropy; devices of one answer are as good as drawn by lot."""
+    flag = Params(k=1, encoding="boolean", f=0.0, p=0.25, q=0.75)
+    found = link(flag, 50)
+    assert found.permanent_bits == 0
+    assert [each.probability for each in found.recognised] == pytest.approx([1 / 50] * 5)
+    word = Params(k=4, f=0.0, p=0.25, q=0.75)  # four values, all as frequent
+    expected = sum(math.comb(49, i) * 0.25**i * 0.75 ** (49 - i) / (i + 1) for i in range(50))
+    assert link(word, 50).recognised[-1].probability == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.5, True, 1001])
+def test_links_of_nonsense_are_refused(bad: Any) -> None:
+    """No devices, and sets of no reports or of more than a thousand."""
+    with pytest.raises(ParamsError, match=r"reports must be an integer in \[1, 1,000\], got"):
+        link(BROWSER, 100, (1, bad))
+    if bad != 1001:
+        with pytest.raises(ParamsError, match="devices must be an integer of at least 1, got"):
+            link(BROWSER, bad)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rappor.privacy.linkability import link
 from rappor.privacy.notice import at_most, describe
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
@@ -29,6 +30,7 @@ def make(params: Params, **changes: Any) -> Metric:
 
 
 PAPER = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75, normalize="host")
+FOUND = link(PAPER, reports=(2,)).recognised[0].probability
 
 
 def test_a_description_for_life() -> None:
@@ -45,6 +47,9 @@ def test_a_description_for_life() -> None:
         "Promise: in its whole life a device reports the first value that it had, whatever "
         "happens later. The loss holds for any two histories of values, as long as when and how "
         "often a device reports does not depend on its values.",
+        "What links all its reports: the cohort (4 bits) and the noise that is kept. By two sets of "
+        f"2 reports a device is found among 1,000,000 with {100 * FOUND:.0f} % probability. Beyond "
+        "that, only address and time link reports.",
         "What the collector keeps: sums only, no single report, shown from 100 reports on.",
     ]
 

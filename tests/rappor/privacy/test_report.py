@@ -14,7 +14,7 @@ from rappor import Metric, Params, ParamsError, Registry
 from rappor.privacy.accountant import account
 from rappor.privacy.changing_params import change_cost
 from rappor.privacy.changing_values import change_visibility
-from rappor.privacy.linkability import cohort_bits, link_score, reports_to_recover
+from rappor.privacy.linkability import link
 from rappor.privacy.report import Batch, Usage, assess, assess_losses, assess_params
 from rappor.privacy.shuffling import likely_smallest_cohort, shuffle
 from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
@@ -111,16 +111,8 @@ def test_a_cohort_of_one_device_has_no_bound() -> None:
 
 
 def test_links_are_those_of_one_device() -> None:
-    """Cohort, scores, and reports until the permanent response is known."""
-    links = assess_params(BALANCED).linkability
-    assert links.cohort_bits == cohort_bits(BALANCED)
-    assert [(each.reports, each.z) for each in links.scores] == [
-        (n, link_score(BALANCED, n)) for n in (1, 10, 100)
-    ]
-    assert links.reports_to_recover == reports_to_recover(BALANCED)
-    assert links.permanent_noise
-    bare = Params(k=8, m=2, f=0, p=0.25, q=0.75)
-    assert not assess_params(bare).linkability.permanent_noise
+    """Cohort, recognition among a million, and reports that show the permanent response."""
+    assert assess_params(BALANCED).linkability == link(BALANCED)
 
 
 def test_an_account_adds_a_registry_up() -> None:

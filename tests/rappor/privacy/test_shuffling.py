@@ -1,4 +1,4 @@
-"""Shuffling: the published bounds against the exact loss of shuffled one-bit reports."""
+"""Shuffling: all bounds against the exact loss of shuffled one-bit reports."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ DELTA = 1e-6
 
 
 def symmetric(epsilon: float) -> tuple[float, float]:
-    """Return the chances of a 1 for a true 0 and a true 1 under symmetric noise."""
+    """Return the probabilities of a 1 for a true 0 and a true 1 under symmetric noise."""
     return 1 / (math.exp(epsilon) + 1), math.exp(epsilon) / (math.exp(epsilon) + 1)
 
 
-def law_of(own: float, low: float, high: float, n_ones: int, n: int) -> NDArray[np.float64]:
-    """Return the law of the number of ones: all that a shuffled batch of one-bit reports shows."""
+def distribution_of(
+    own: float, low: float, high: float, n_ones: int, n: int
+) -> NDArray[np.float64]:
+    """Return the distribution of the number of ones: all that a batch of one-bit reports shows."""
     zeros = stats.binom.pmf(np.arange(n - n_ones), n - 1 - n_ones, low)
     ones = stats.binom.pmf(np.arange(n_ones + 1), n_ones, high)
     others = np.convolve(zeros, ones)
@@ -35,7 +37,7 @@ def exact_delta(epsilon: float, low: float, high: float, n: int) -> float:
     """Return the least delta at which the batch keeps epsilon, over what the others may hold."""
     worst = 0.0
     for n_ones in (0, n // 2, n - 1):
-        zero, one = (law_of(own, low, high, n_ones, n) for own in (low, high))
+        zero, one = (distribution_of(own, low, high, n_ones, n) for own in (low, high))
         for first, second in ((zero, one), (one, zero)):
             worst = max(worst, float(np.maximum(first - math.exp(epsilon) * second, 0).sum()))
     return worst
@@ -44,13 +46,13 @@ def exact_delta(epsilon: float, low: float, high: float, n: int) -> float:
 @pytest.mark.parametrize("n", [1_000, 20_000])
 @pytest.mark.parametrize("local", [0.1, 0.5, 1.0, 1.4])
 def test_bounds_hold_for_symmetric_noise(local: float, n: int) -> None:
-    """At both bounds the exact delta is at most the one named, and the bounds are no mere e0."""
+    """At all bounds the exact delta is at most the one named; the smallest is near the truth."""
     bound = shuffle(local, n, delta=DELTA)
-    for epsilon in (bound.bound_2021, bound.bound_2023):
+    for epsilon in (bound.numerical, bound.bound_2021, bound.bound_2023):
         assert epsilon is not None
         assert exact_delta(epsilon, *symmetric(local), n) <= DELTA
     assert bound.epsilon < 0.8 * local
-    assert exact_delta(bound.epsilon / 20, *symmetric(local), n) > DELTA  # the check can fail
+    assert exact_delta(0.7 * bound.epsilon, *symmetric(local), n) > DELTA
 
 
 def test_bounds_hold_for_the_reports_of_a_metric() -> None:
@@ -67,12 +69,12 @@ def test_the_later_bound_is_the_better_one_and_admits_more() -> None:
         bound = shuffle(local, 1_000_000, delta=DELTA)
         assert bound.bound_2021 is not None
         assert bound.bound_2023 is not None
-        assert bound.epsilon == bound.bound_2023 < bound.bound_2021
+        assert bound.epsilon == bound.numerical < bound.bound_2023 < bound.bound_2021
         assert bound.most_2023 > bound.most_2021
 
 
 def test_conditions_are_checked() -> None:
-    """Just past its condition a bound is not given, and what holds is the local loss."""
+    """Just past its condition a bound is not given, and what holds is the numerical one."""
     n = 1_000
     most_2021 = math.log(n / (16 * math.log(2 / DELTA)))
     most_2023 = math.log(n / (8 * math.log(2 / DELTA)) - 1)
@@ -83,9 +85,10 @@ def test_conditions_are_checked() -> None:
     at, past = (shuffle(most_2023 + shift, n, delta=DELTA) for shift in (-1e-9, 1e-9))
     assert at.bound_2023 is not None
     assert past.bound_2023 is None
-    assert past.epsilon == past.local
+    assert past.epsilon == past.numerical < past.local
     tiny = shuffle(1.0, 10, delta=DELTA)
-    assert (tiny.bound_2021, tiny.bound_2023, tiny.epsilon) == (None, None, 1.0)
+    assert (tiny.bound_2021, tiny.bound_2023) == (None, None)
+    assert 0.999 < tiny.epsilon == tiny.numerical < 1
     assert shuffle(math.inf, 10**9, delta=DELTA).epsilon == math.inf
 
 
@@ -101,12 +104,12 @@ def test_known_values() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 5.0])
 def test_local_loss_for_a_batch(epsilon: float) -> None:
-    """It is the largest that the bounds turn into epsilon; epsilon itself in a small batch."""
+    """It is the largest that the bounds turn into epsilon; hardly more for a device alone."""
     local = local_for(epsilon, 100_000, delta=DELTA)
     assert shuffle(local, 100_000, delta=DELTA).epsilon <= epsilon
     assert shuffle(local * (1 + 1e-9) + 1e-9, 100_000, delta=DELTA).epsilon > epsilon
     assert local >= epsilon
-    assert local_for(epsilon, 10, delta=DELTA) == pytest.approx(epsilon)
+    assert local_for(epsilon, 1, delta=DELTA) == pytest.approx(epsilon, abs=200 * DELTA)
 
 
 def test_the_least_delta_is_a_delta() -> None:
@@ -118,14 +121,14 @@ def test_the_least_delta_is_a_delta() -> None:
 
 
 @pytest.mark.parametrize(("n", "m"), [(1_000, 8), (100_000, 128), (1_000_000, 1024), (50, 128)])
-@pytest.mark.parametrize("chance", [1e-3, 1e-9])
-def test_likely_smallest_cohort(n: int, m: int, chance: float) -> None:
-    """No cohort is below it but for the chance named, by the exact binomial law."""
-    size = likely_smallest_cohort(n, m, delta=chance)
-    assert m * stats.binom.cdf(size - 1, n, 1 / m) <= chance
-    spread = math.sqrt(n / m) * stats.norm.isf(chance / m)
+@pytest.mark.parametrize("delta", [1e-3, 1e-9])
+def test_likely_smallest_cohort(n: int, m: int, delta: float) -> None:
+    """Some cohort is below it with probability delta at most, by the exact binomial."""
+    size = likely_smallest_cohort(n, m, delta=delta)
+    assert m * stats.binom.cdf(size - 1, n, 1 / m) <= delta
+    spread = math.sqrt(n / m) * stats.norm.isf(delta / m)
     assert size > n / m - 1.5 * spread - 1
-    assert likely_smallest_cohort(n, 1, delta=chance) == n
+    assert likely_smallest_cohort(n, 1, delta=delta) == n
 
 
 @pytest.mark.parametrize(

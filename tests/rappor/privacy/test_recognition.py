@@ -1,0 +1,88 @@
+"""Recognition: the formula against every way that the real randomizer's coins can fall."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from enumeration import histories_of, permanent_of
+
+from rappor.privacy.recognition import recognition, recognition_inf
+from rappor.protocol.params import Params
+
+FLAG: dict[str, Any] = {"k": 1, "encoding": "boolean"}
+CHOICE: dict[str, Any] = {"k": 2, "encoding": "onehot", "categories": ("a", "b")}
+
+
+def found_by_enumeration(params: Params, n: int, devices: int) -> Fraction:
+    """Return how often an observer finds the device, over all coins and as an exact fraction."""
+    nothing = bytes(params.n_bytes)
+    one_set = histories_of(nothing, params, n)
+    two_sets = histories_of(nothing, params, 2 * n)
+    found = Fraction(0)
+    for first in one_set:
+
+        def score(second: bytes, first: bytes = first) -> Fraction:
+            return two_sets.get(first + second, 0) / (one_set[first] * one_set[second])
+
+        for own, *others in itertools.product(one_set, repeat=devices):
+            best = max(map(score, [own, *others]))
+            if score(own) == best:
+                equal = sum(score(each) == best for each in [own, *others])
+                weight = math.prod((one_set[each] for each in others), start=Fraction(1))
+                found += two_sets.get(first + own, 0) * weight / equal
+    return found
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3])
+@pytest.mark.parametrize("noise", [(0.5, 0.25, 0.75), (0.2, 0.1, 0.6), (0.9, 0.0, 1.0)])
+@pytest.mark.parametrize(("shape", "n"), [(FLAG, 1), (FLAG, 3), (CHOICE, 1), (CHOICE, 2)])
+def test_few_bits_are_enumerated(
+    shape: dict[str, Any], n: int, noise: tuple[float, float, float], devices: int
+) -> None:
+    """Over all coins of the real randomizer, the device is found as often as the formula says."""
+    f, p, q = noise
+    params = Params(**shape, f=f, p=p, q=q)
+    expected = float(found_by_enumeration(params, n, devices))
+    assert recognition(params, n, devices) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 1_000])
+@pytest.mark.parametrize("f", [0.0, 0.2, 0.9])
+@pytest.mark.parametrize(("k", "encoding"), [(4, "bloom"), (3, "onehot"), (1, "boolean")])
+def test_permanent_responses_bound_every_observer(
+    k: int, encoding: str, f: float, devices: int
+) -> None:
+    """The own response is the best match, drawn by lot among all devices with the same one."""
+    names = ("a", "b", "c") if encoding == "onehot" else ()
+    params = Params(k=k, encoding=encoding, categories=names, f=f, p=0.25, q=0.75)
+    values = [1 << bit for bit in range(k)] if encoding == "bloom" else [0]
+    responses: dict[bytes, Fraction] = {}
+    for value in values:
+        for response, weight in permanent_of(bytes([value]), params).items():
+            responses[response] = responses.get(response, Fraction(0)) + weight / len(values)
+    expected = sum((1 - (1 - share) ** devices) / devices for share in responses.values())
+    assert recognition_inf(params, devices) == pytest.approx(float(expected), rel=1e-9)
+    for n in (1, 5, 100):
+        assert recognition(params, n, devices) <= recognition_inf(params, devices)
+
+
+def test_many_reports_show_the_permanent_response() -> None:
+    """The formula by normal distributions ends where the permanent responses are known."""
+    params = Params.profile("accurate")
+    assert recognition_inf(params, 7_812) < 0.9
+    assert recognition(params, 1000, 7_812) == pytest.approx(
+        recognition_inf(params, 7_812), rel=0.01
+    )
+
+
+def test_the_largest_reports_are_computed() -> None:
+    """2,040 bits and 16 hashes, a thousand reports, and more devices than there are people."""
+    params = Params(k=2040, h=16, m=1, f=0.5, p=0.49, q=0.51)
+    probabilities = [recognition(params, n, 10**15) for n in (1, 100, 1000)]
+    assert probabilities == sorted(probabilities)
+    assert 0 <= probabilities[0] < 1e-9
+    assert 0.5 < probabilities[-1] <= 1
