@@ -101,13 +101,13 @@ def _linking(metric: Metric) -> str:
     found = linked.recognised[0].probability
     span = "all its reports" if metric.epoch == "life" else f"its reports of one {metric.epoch}"
     return (
-        f"What links {span}: the cohort ({linked.cohort_bits:.3g} bits) and the noise that is kept. "
+        f"What links {span}: the cohort ({linked.cohort_bits:.3g} bits) and the kept noise. "
         f"By two sets of {_LINKED_REPORTS} reports a device is found among {linked.devices:,} with "
         f"{100 * found:.0f} % probability. Beyond that, only address and time link reports."
     )
 
 
 def _keeping(metric: Metric) -> str:
-    kept = "each noisy report" if metric.keep_reports else "sums only, no single report"
+    kept = "each noisy report" if metric.keep_reports else "sums by day and cohort"
     least = f", shown from {metric.min_reports} reports on" if metric.min_reports else ""
     return f"What the collector keeps: {kept}{least}."

@@ -47,10 +47,10 @@ def test_a_description_for_life() -> None:
         "Promise: in its whole life a device reports the first value that it had, whatever "
         "happens later. The loss holds for any two histories of values, as long as when and how "
         "often a device reports does not depend on its values.",
-        "What links all its reports: the cohort (4 bits) and the noise that is kept. By two sets of "
+        "What links all its reports: the cohort (4 bits) and the kept noise. By two sets of "
         f"2 reports a device is found among 1,000,000 with {100 * FOUND:.0f} % probability. Beyond "
         "that, only address and time link reports.",
-        "What the collector keeps: sums only, no single report, shown from 100 reports on.",
+        "What the collector keeps: sums by day and cohort, shown from 100 reports on.",
     ]
 
 
