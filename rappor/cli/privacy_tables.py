@@ -113,32 +113,33 @@ def _links(linkability: Linkability) -> Iterator[str]:
         f"{linkability.cohort_bits:.3g} bits about the device."
     )
     found = ", ".join(
-        f"{percent(each.probability, 0)} for {each.reports}"
+        f"{percent(each.probability, 0)} ({_reports(each.reports)} in each set)"
         for each in linkability.recognised
         if each.reports is not None
     )
     yield (
-        f"A device is recognised among {linkability.devices:,}, of which "
-        f"{linkability.cohort_devices:,} are in its cohort, by two sets of its reports with the "
-        f"probability, by reports in each set: {found}. The permanent response tells "
-        f"{linkability.permanent_bits:.3g} bits once it is known."
+        f"Two sets of its reports single a device out among {linkability.devices:,}, of which "
+        f"{linkability.cohort_devices:,} are in its cohort, with probability {found}. The "
+        f"permanent response tells {linkability.permanent_bits:.3g} bits once it is known."
     )
     if linkability.reports_to_recover is None:
         yield "10,000 reports of a value do not show the whole permanent response."
     else:
-        yield (
-            f"{linkability.reports_to_recover:,} reports of a value show the whole permanent "
-            "response (99 %)."
-        )
+        shown = _reports(linkability.reports_to_recover)
+        yield f"The whole permanent response is known (99 %) after {shown} of a value."
     yield (
         "Metrics and epochs have cohorts and permanent responses of their own: only address and "
         "time link them."
     )
 
 
+def _reports(n: int) -> str:
+    return "1 report" if n == 1 else f"{n:,} reports"
+
+
 def _person(person: PersonLoss) -> str:
     values = "1 value (epoch)" if person.values == 1 else f"{person.values} values (epochs)"
-    reports = "1 report" if person.reports == 1 else f"{person.reports:,} reports"
+    reports = _reports(person.reports)
     return f"Account of one person: {values} of each metric, {reports} of each value"
 
 

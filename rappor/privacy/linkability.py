@@ -139,4 +139,4 @@ def _error(p: float, q: float, n: int) -> float:
 
 def _entropy(probability: float) -> float:
     """Return the entropy of one bit, in bits."""
-    return -sum(x * math.log2(x) for x in (probability, 1 - probability) if x)
+    return sum(x * -math.log2(x) for x in (probability, 1 - probability) if 0 < x < 1)

@@ -331,13 +331,13 @@ def _account(registry: Registry, usage: Usage) -> PersonLoss:
 
 
 def _change(old: Metric, new: Metric, reports: int) -> ParamsChange:
-    for_life = old.epoch == new.epoch == "life"
+    for_life = old.epoch == new.epoch == "life" and old.parts == new.parts
     cost = change_cost(old.params, new.params, before=reports, after=reports, for_life=for_life)
     return ParamsChange(
         params=new.params.fingerprint,
         old_epoch=old.epoch,
         new_epoch=new.epoch,
-        same=(old.params, old.epoch) == (new.params, new.epoch),
+        same=(old.params, old.epoch, old.parts) == (new.params, new.epoch, new.parts),
         kept=cost.kept,
         reports=reports,
         epsilon=cost.epsilon,

@@ -18,6 +18,7 @@ from rappor.privacy.linkability import link
 from rappor.privacy.report import Batch, Usage, assess, assess_losses, assess_params
 from rappor.privacy.shuffling import likely_smallest_cohort, shuffle
 from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
+from rappor.protocol.parts import Part
 
 BALANCED = Params.profile("balanced")
 
@@ -113,6 +114,16 @@ def test_a_cohort_of_one_device_has_no_bound() -> None:
 def test_links_are_those_of_one_device() -> None:
     """Cohort, recognition among a million, and reports that show the permanent response."""
     assert assess_params(BALANCED).linkability == link(BALANCED)
+
+
+def test_parts_that_are_added_are_a_change() -> None:
+    """Devices draw new permanent responses for their parts, and the losses add."""
+    parts = (Part("prefix:2", 0.5), Part("whole"))
+    before = metric(params=BALANCED, epoch="life")
+    change = assess(before, changed=dataclasses.replace(before, parts=parts)).change
+    assert change is not None
+    assert (change.same, change.kept) == (False, False)
+    assert change.epsilon_inf == 2 * epsilon_inf(BALANCED)
 
 
 def test_an_account_adds_a_registry_up() -> None:
