@@ -131,9 +131,10 @@ def test_doors_define_nothing() -> None:
 def test_an_encoding_is_known_in_one_folder() -> None:
     """Rule 9: nothing else compares `encoding` or names one in a match."""
     told = re.compile(
-        r"\.encoding\b\)? (==|!=|in|not in)\b|(==|!=) \S*\.encoding\b|match \S*\.encoding\b|"
-        r'case "(bloom|onehot|boolean|flags|buckets)"'
+        r"\.encoding\)? (==|!=|in|not in) |(==|!=) \S*\.encoding\b|match \S*\.encoding\b|"
+        r'case "(bloom|onehot|boolean|flags|buckets)"|(==|!=) "(bloom|onehot|flags|buckets)"'
     )
+    assert told.search('if params.encoding == "buckets":')
     for name, path in modules().items():
         if not name.startswith("rappor.protocol.encodings"):
             code = ast.unparse(ast.parse(path.read_text(encoding="utf-8"))).replace("'", '"')

@@ -7,7 +7,6 @@ response follow from the secret and cannot be chosen.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -17,7 +16,8 @@ from rappor.auditing.check import Check
 from rappor.auditing.pairs import random_values
 from rappor.auditing.shipped_encoder import Answer, Question, shipped_answer
 from rappor.auditing.subject import JsonLines
-from rappor.protocol.encodings import encoding_of
+from rappor.protocol.encodings import ENCODINGS, encoding_of
+from rappor.protocol.normalizers import NORMALIZERS
 from rappor.protocol.params import ONE, Params
 from rappor.protocol.randomizer import SECRET_BYTES
 from rappor.ranges import read_count
@@ -26,7 +26,8 @@ from rappor.simulation.keystream import Keystream
 
 _EPOCHS: Final = ("", "2026", "2026-Q4", "2026-11")
 _NAME_LETTERS: Final = tuple("abc019_.-")
-_NORMALIZERS: Final = ("none", "nfc", "casefold", "strip", "host")
+_NORMALIZERS: Final = tuple(name for name in NORMALIZERS if name != "domain")
+"""Without the one that needs an extra."""
 
 
 def audit_exactly(
@@ -104,10 +105,11 @@ def random_params(rng: np.random.Generator) -> Params:
     """Return parameters of any encoding, with any noise; mostly few bits."""
     f, p = rng.uniform(0.01, 0.9), rng.uniform(0.01, 0.5)
     q = rng.uniform(p + 0.01, 0.99)
-    encoding = str(rng.choice(["bloom", "bloom", "onehot", "boolean", "flags", "buckets"]))
+    kind = ENCODINGS[str(rng.choice(list(ENCODINGS)))]
     k = int(rng.integers(2, 64))
-    if encoding == "bloom":
+    if kind.hashed:
         return Params(
+            encoding=kind.name,
             k=int(rng.choice([k, 128, 2040], p=[0.8, 0.15, 0.05])),
             h=int(rng.integers(1, 17)),
             m=int(rng.choice([1, 2, 128, int(rng.integers(1, 65537))])),
@@ -116,19 +118,16 @@ def random_params(rng: np.random.Generator) -> Params:
             p=p,
             q=q,
         )
-    names = {
-        "boolean": (),
-        "buckets": tuple(str(edge) for edge in range(1, k)),
-    }.get(encoding, tuple(f"c{number}" for number in range(k)))
-    k = 1 if encoding == "boolean" else k
-    return Params(k=k, encoding=encoding, categories=names, f=f, p=p, q=q)
+    # Numbers are names of categories as well as edges.
+    names = tuple(str(number) for number in range(1, k + 1)) if kind.categories_key else ()
+    return Params(
+        k=kind.implied_bits(names) or k, encoding=kind.name, categories=names, f=f, p=p, q=q
+    )
 
 
 def _any_value(rng: np.random.Generator, params: Params) -> str:
     encoding = encoding_of(params)
     if encoding.hashed:
         return random_values(params, 1, rng)[0]
-    if params.encoding == "buckets":
-        return json.dumps(round(float(rng.uniform(-2, params.k + 2)), 1))
-    first, second = encoding.contrasts[int(rng.integers(len(encoding.contrasts)))]
-    return first if rng.random() < 0.5 else second
+    texts = [text for pair in encoding.contrasts for text in pair]
+    return str(rng.choice([*texts, *params.categories]))  # categories and edges are values too

@@ -98,6 +98,7 @@ def test_loss_between_any_two_histories_is_the_randomizers_own(params: Params, n
     ],
     ids=str,
 )
+@pytest.mark.slow
 def test_visibility_is_the_worst_over_all_values(params: Params, before: int, after: int) -> None:
     """The search over values finds what comparing all of them finds, both ways."""
     if params.k == 3:  # 512 outcomes of each of 216 pairs would take long

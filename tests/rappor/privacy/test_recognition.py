@@ -13,6 +13,8 @@ from enumeration import histories_of, permanent_of
 from rappor.privacy.recognition import recognition, recognition_inf
 from rappor.protocol.params import Params
 
+pytestmark = pytest.mark.slow  # numerical work of seconds
+
 FLAG: dict[str, Any] = {"k": 1, "encoding": "boolean"}
 CHOICE: dict[str, Any] = {"k": 2, "encoding": "onehot", "categories": ("a", "b")}
 

@@ -20,6 +20,8 @@ from rappor.privacy.shuffling import likely_smallest_cohort, shuffle
 from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
 from rappor.protocol.parts import Part
 
+pytestmark = pytest.mark.slow  # numerical work of seconds
+
 BALANCED = Params.profile("balanced")
 
 

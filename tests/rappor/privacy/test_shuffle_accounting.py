@@ -20,6 +20,8 @@ from rappor.protocol.encodings import encoder
 from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import Params
 
+pytestmark = pytest.mark.slow  # numerical work of seconds
+
 Shuffled = Mapping[tuple[int, ...], float]
 """Probabilities of how many reports of each kind a batch holds."""
 
