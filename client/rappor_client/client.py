@@ -116,7 +116,7 @@ class Client:
             transport=transport,
             consent=consent,
             opted_out=frozenset(opted_out),
-            caps=caps or Caps(),
+            caps=Caps() if caps is None else caps,
             limits=limits or SpoolLimits(),
             offers=offers,
             on_bad_identity=on_bad_identity,
@@ -269,9 +269,8 @@ class Client:
         if self._silent is not None and self._silent[0] is registry and self._silent[1] == year:
             return self._silent[2]
         with self._looking() as db:
-            elsewhere = reservation.reserved_elsewhere(db, registry, year) if db else 0.0
-        room = min(registry.total, self._settings.caps.total) - elsewhere
-        silent = reservation.silent_metrics(registry, room, year)
+            total = min(registry.total, self._settings.caps.total)
+            silent = reservation.silent_metrics(registry, total, year, db)
         self._silent = (registry, year, silent)
         if silent:
             names = ", ".join(sorted(silent))
@@ -304,7 +303,7 @@ class Client:
         """Latch, choose, charge and spool, all of it or nothing."""
         day = day_of(now)
         memory = scope_memory.answer(db, metric, prepared, day, self._settings.coins)
-        outcome = self._admit(db, metric, memory.last, now)
+        outcome = self._admit(db, memory, now)
         if outcome:
             reservation.keep(db, metric, day.year)
             scope_memory.remember(db, metric, memory, day)
@@ -313,16 +312,14 @@ class Client:
             return Outcome.EARLIER_VALUE
         return outcome
 
-    def _admit(
-        self, db: sqlite3.Connection, metric: Metric, prepared: Prepared, now: float
-    ) -> Outcome:
+    def _admit(self, db: sqlite3.Connection, memory: scope_memory.Memory, now: float) -> Outcome:
         """Charge and spool a report, or let it take part in the choice of its interval."""
-        if metric.interval == "none":
-            spool.add(db, prepared.report, ledger.charge(db, prepared))
+        if memory.interval == "none":
+            spool.add(db, memory.last.report, ledger.charge(db, memory.last))
             return Outcome.RECORDED
         reservoir.release(db, now)
-        ends = interval_end(metric.interval, now)
-        is_held = reservoir.offer(db, prepared, ends, now=now, coins=self._settings.coins)
+        ends = interval_end(memory.interval, now)
+        is_held = reservoir.offer(db, memory.last, ends, now=now, coins=self._settings.coins)
         return Outcome.HELD if is_held else Outcome.INTERVAL_OVER
 
     def _flush(self, deadline: float) -> Flushed:

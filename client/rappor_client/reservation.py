@@ -22,12 +22,22 @@ _ROUNDING: Final = 1e-9
 """Prices are thousandths of a nat; their sums in binary are off by far less."""
 
 
-def silent_metrics(registry: Registry, room: float, year: int) -> frozenset[str]:
-    """Return the metrics that do not fit into `room` nats of a year."""
+def silent_metrics(
+    registry: Registry, total: float, year: int, db: sqlite3.Connection | None
+) -> frozenset[str]:
+    """Return the metrics that do not fit into the `total` nats of a year.
+
+    A metric that costs less than it did keeps what it has reserved: that may be spent.
+    """
+    query = "SELECT metric, scopes, nats FROM reserved WHERE year = ?"
+    rows = db.execute(query, (year,)) if db else ()
+    kept = {(str(name), str(scopes)): float(nats) for name, scopes, nats in rows}
+    here = {each.name: kept.pop((each.name, _scopes(each)), 0.0) for each in registry.values()}
+    room = total - sum(kept.values())
     silent = set()
     for metric in registry.values():
-        needed = reserve(metric, year=year).total
-        if needed > room + _ROUNDING:
+        needed = max(reserve(metric, year=year).total, here[metric.name])
+        if not needed <= room + _ROUNDING:
             silent.add(metric.name)
         else:
             room -= needed
@@ -42,13 +52,6 @@ def keep(db: sqlite3.Connection, metric: Metric, year: int) -> None:
         "SET nats = MAX(nats, excluded.nats)",
         row,
     )
-
-
-def reserved_elsewhere(db: sqlite3.Connection, registry: Registry, year: int) -> float:
-    """Return the nats of a year that are reserved for scopes that are not in the registry now."""
-    here = {(metric.name, _scopes(metric)) for metric in registry.values()}
-    rows = db.execute("SELECT metric, scopes, nats FROM reserved WHERE year = ?", (year,))
-    return float(sum(nats for name, scopes, nats in rows if (name, scopes) not in here))
 
 
 def by_year(db: sqlite3.Connection) -> dict[int, float]:

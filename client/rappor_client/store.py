@@ -39,9 +39,11 @@ CREATE TABLE charge (
     PRIMARY KEY (pattern, params)
 ) WITHOUT ROWID;
 CREATE TABLE scope (
-    metric TEXT PRIMARY KEY, epoch TEXT NOT NULL, last_day TEXT NOT NULL, params TEXT NOT NULL,
-    cohort INTEGER NOT NULL, permanent BLOB NOT NULL, admitted BLOB NOT NULL, last BLOB NOT NULL,
-    closed INTEGER NOT NULL, patterns INTEGER NOT NULL
+    metric TEXT NOT NULL, epoch TEXT NOT NULL, response TEXT NOT NULL, last_day TEXT NOT NULL,
+    params TEXT NOT NULL, cohort INTEGER NOT NULL, permanent BLOB NOT NULL,
+    admitted BLOB NOT NULL, last BLOB NOT NULL, closed INTEGER NOT NULL,
+    patterns INTEGER NOT NULL, interval TEXT NOT NULL,
+    PRIMARY KEY (metric, epoch, response)
 ) WITHOUT ROWID;
 CREATE TABLE reserved (
     year INTEGER NOT NULL, metric TEXT NOT NULL, scopes TEXT NOT NULL, nats REAL NOT NULL,

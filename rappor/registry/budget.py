@@ -34,7 +34,7 @@ class Reserved:
     @property
     def total(self) -> float:
         """The prices of all scopes, in nats."""
-        return self.scopes * self.price
+        return self.scopes * self.price if self.scopes else 0.0
 
 
 def most_reports(metric: Metric) -> int | None:

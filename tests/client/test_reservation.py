@@ -124,3 +124,26 @@ def test_reservation_is_told(open_client: Opener) -> None:
     client.record("page", "a")
     assert client.spent().reserved == {2026: pytest.approx(16, abs=0.01)}
     assert "Reserved for 2026: epsilon = 16.00 at most." in str(client.spent())
+
+
+def test_cheaper_metric_keeps_the_room_that_it_has_reserved(open_client: Opener) -> None:
+    """What may be spent already is no room for another metric."""
+    dear, cheap = metric_of("x", patterns=2), metric_of("x", patterns=1)  # 8 and 4
+    caps = Caps(total=8.01)
+    client = open_client(dear, caps=caps)
+    assert [client.record("x", value) for value in "ab"] == [Outcome.RECORDED] * 2
+    client.close()
+    client = open_client(cheap, metric_of("y"), caps=caps)
+    assert client.record("x", "b") is Outcome.RECORDED
+    assert client.record("y", "a") is SILENT
+
+
+def test_expired_metric_without_a_price_leaves_the_budget_in_force(open_client: Opener) -> None:
+    """No scope of infinite price costs nothing, and others are still counted."""
+    gone = metric_of(
+        "gone",
+        params=Params(encoding="boolean", k=1, f=0, p=0.1, q=0.9),
+        expires=datetime.date(2020, 1, 1),
+    )
+    client = open_client(gone, metric_of("x"), caps=Caps(total=1.0))
+    assert client.record("x", "a") is SILENT

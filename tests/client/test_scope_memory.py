@@ -17,8 +17,8 @@ from rappor.protocol.encodings import encoder
 from rappor.protocol.parts import Part
 from rappor.protocol.randomizer import cohort, permanent
 
-CLEAR = Params(k=128, m=64, f=0.5, p=0.0, q=1.0)
-"""Reports that show the permanent response itself."""
+CLEAR = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)
+"""Reports that show the permanent response itself, of values that do not collide."""
 NOISY = dataclasses.replace(CLEAR, p=0.25, q=0.75)
 RECORDED, EARLIER = Outcome.RECORDED, Outcome.EARLIER_VALUE
 
@@ -186,3 +186,42 @@ def test_values_that_fit_nowhere_are_reported_and_counted(open_client: Opener) -
     client = open_client(metric_of(params=params, patterns=2))
     assert [client.record("page", value) for value in "azz"] == [RECORDED] * 3
     assert client.counters() == {"recorded": 3, "unfit": 2}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        metric_of(params=dataclasses.replace(CLEAR, k=64)),
+        metric_of(params=CLEAR, epoch="quarter"),
+    ],
+    ids=["k", "epoch"],
+)
+def test_metric_for_life_that_changes_back_finds_what_it_answered(
+    other: Metric, open_client: Opener, clock: FixedClock
+) -> None:
+    """A change that is taken back, again and again, admits no value more."""
+    metric = metric_of(params=CLEAR)
+    outcomes = []
+    for month, value in enumerate("abc", 1):
+        clock.set(f"2027-{3 * month:02}-01T00:00:00")
+        for each in (metric, other):
+            client = open_client(each)
+            outcome = client.record("page", value)
+            client.close()
+            if each is metric:
+                outcomes.append(outcome)
+        clock.set(f"2027-{3 * month + 1:02}-01T00:00:00")  # the quarter is over
+    assert outcomes == [RECORDED, EARLIER, EARLIER]
+
+
+def test_epoch_keeps_its_interval_and_patterns(open_client: Opener, clock: FixedClock) -> None:
+    """More reports and more values wait for the next epoch, as other noise does."""
+    rare = metric_of(epoch="year", interval="week")
+    often = metric_of(epoch="year", interval="none", patterns=2)
+    client = open_client(rare)
+    assert client.record("page", "a") is Outcome.HELD
+    client.close()
+    client = open_client(often)
+    assert not {client.record("page", value) for value in "abab"} & {RECORDED}
+    clock.set("2027-06-01T00:00:00")
+    assert [client.record("page", value) for value in "ab"] == [RECORDED, RECORDED]
