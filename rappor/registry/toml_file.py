@@ -38,6 +38,9 @@ from rappor.protocol.parts import Part
 
 _Entry = Mapping[str, Any]
 
+_INTEGER_BITS: Final = 63
+"""What TOML 1.0 asks of readers, beside the sign; Python reads longer integers."""
+
 _LETTERS: Final = ("k", "h", "m", "f", "p", "q")
 _REQUIRED: Final = ("description", "owner", "expires", "encoding", "epoch")
 _OPTIONAL: Final = (
@@ -89,6 +92,8 @@ def read_budget(document: _Entry, path: str) -> float | None:
     total = budget["total"]
     if not isinstance(total, int | float) or isinstance(total, bool) or not total > 0:
         raise MetricError(f"{path}: total must be a number above 0, in nats, got {total!r}")
+    if isinstance(total, int) and total.bit_length() > _INTEGER_BITS:
+        raise MetricError(f"{path}: total must be below 2^{_INTEGER_BITS} nats if it is an integer")
     return float(total)
 
 
@@ -115,8 +120,8 @@ def read_toml(text: str, path: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         reason, _, place = str(error).partition(" (at ")
-    except RecursionError:
-        raise FileError(path, "it must be TOML of reasonable depth") from None
+    except (RecursionError, ValueError):  # ValueError: a number of more digits than Python reads
+        raise FileError(path, "it must be TOML of reasonable depth and numbers") from None
     found = re.match(r"line (\d+)", place)
     line = int(found[1]) if found else text.count("\n") + 1  # else "end of document"
     twice = re.fullmatch(r"Cannot declare \('metrics', ('.*')\) twice", reason)

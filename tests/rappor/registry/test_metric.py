@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from rappor.errors import FileError, MetricError
+from rappor.errors import FileError, MetricError, RapporError
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
+from rappor.registry.toml_file import read_budget, read_toml
 
 DAY = datetime.date(2026, 11, 30)
 PARAMS = Params(k=8, h=2, m=4, f=0.5, p=0.25, q=0.75)
@@ -399,3 +400,10 @@ def test_other_epochs_are_refused(epoch: str, text: str, form: str) -> None:
     """An epoch in another form would be another permanent response."""
     with pytest.raises(MetricError, match=f"metric 'page': epoch must be {form}, got "):
         make(epoch=epoch).check_epoch(text)
+
+
+@pytest.mark.parametrize("number", ["1" + "0" * 400, "9" * 5000, "0x" + "f" * 5000])
+def test_total_of_too_many_digits_is_refused(number: str) -> None:
+    """Python reads longer integers than TOML allows, and refuses the longest in its own way."""
+    with pytest.raises(RapporError, match=r"numbers|below 2\^63"):
+        read_budget(read_toml(f"[budget]\ntotal = {number}\n", "r.toml"), "r.toml")
