@@ -7,18 +7,26 @@ from audits import SMALL
 
 from rappor import ParamsError
 from rappor.auditing import Response, audit_timing
-from rappor.auditing.timing import timing_check
+from rappor.auditing.timing import _BATCH, timing_check
 from rappor.simulation.keystream import Keystream
 
 
-@pytest.mark.parametrize(("slower", "verdict"), [(0, "pass"), (100, "fault"), (20, "not seen")])
-def test_verdict_on_time_follows_the_interval(slower: int, verdict: str) -> None:
-    """On a clock that only encoding moves: no difference, 10 % of it, and 2 %, the very bound."""
-    now = [0]
+@pytest.mark.parametrize(
+    ("even", "odd", "verdict"), [(0, 0, "pass"), (100, 100, "fault"), (0, 100, "not seen")]
+)
+def test_verdict_on_time_follows_the_interval(even: int, odd: int, verdict: str) -> None:
+    """On a clock that only encoding moves: no difference, 10 % of it, and 10 % in half the rounds.
+
+    The interval of the last reaches from one half to the other, whatever the order drawn.
+    """
+    now, turn = [0], [0]
 
     def respond(secret: bytes, name: str, value: str) -> Response:
         del secret, name
-        now[0] += 1000 + (slower + now[0] % 7 if value == "b" else now[0] % 7)
+        now[0] += 1000 + now[0] % 7
+        if value == "b":
+            now[0] += even if turn[0] // _BATCH % 2 == 0 else odd
+            turn[0] += 1
         return Response(0, b"")
 
     check = timing_check(
