@@ -261,7 +261,7 @@ class Client:
         today = day_of(self._settings.clock())
         if today > metric.expires:
             return Outcome.EXPIRED
-        return Outcome.OVER_BUDGET if metric.name in self._silent_in(today.year) else None
+        return Outcome.SILENT if metric.name in self._silent_in(today.year) else None
 
     def _silent_in(self, year: int) -> frozenset[str]:
         """Return the metrics that have no room in a year's budget; the first look is logged."""
@@ -309,7 +309,7 @@ class Client:
             scope_memory.remember(db, metric, memory, day)
         spool.trim(db, self._settings.limits)
         if outcome and memory.last.pattern != prepared.pattern:
-            return Outcome.EARLIER_VALUE
+            return Outcome.REPEATED
         return outcome
 
     def _admit(self, db: sqlite3.Connection, memory: scope_memory.Memory, now: float) -> Outcome:
@@ -320,7 +320,7 @@ class Client:
         reservoir.release(db, now)
         ends = interval_end(memory.interval, now)
         is_held = reservoir.offer(db, memory.last, ends, now=now, coins=self._settings.coins)
-        return Outcome.HELD if is_held else Outcome.INTERVAL_OVER
+        return Outcome.HELD if is_held else Outcome.CLOSED
 
     def _flush(self, deadline: float) -> Flushed:
         """Make steps until nothing waits or the next one is due after the deadline."""

@@ -144,7 +144,7 @@ def test_expired_metric_is_not_recorded(open_client: Opener, clock: FixedClock) 
 
 def test_outcomes_are_true_where_a_report_is_safe() -> None:
     """`if client.record(...)` tells whether a report waits or is held."""
-    safe = [Outcome.RECORDED, Outcome.HELD, Outcome.EARLIER_VALUE]
+    safe = [Outcome.RECORDED, Outcome.HELD, Outcome.REPEATED]
     assert [outcome for outcome in Outcome if outcome] == safe
 
 
@@ -349,7 +349,7 @@ def test_clock_set_back_enters_no_interval_twice(open_client: Opener, clock: Fix
     assert client.flush()
     assert len(transport.reports) == 1
     clock.advance(days=-1)
-    assert client.record("page", "b") is Outcome.INTERVAL_OVER
+    assert client.record("page", "b") is Outcome.CLOSED
     clock.advance(days=10)
     assert client.record("page", "c") is Outcome.HELD
     clock.advance(days=-9)
@@ -376,7 +376,7 @@ def clear_report(
     return transport.reports[-1].bits
 
 
-EARLIER = Outcome.EARLIER_VALUE
+EARLIER = Outcome.REPEATED
 
 
 def test_first_value_of_an_epoch_answers_for_it(
@@ -430,10 +430,10 @@ def test_outcome_says_that_an_earlier_value_answers(open_client: Opener, tmp_pat
     outcomes = [client.record(name, value) for name in ("page", "slow") for value in "aba"]
     assert outcomes == [
         Outcome.RECORDED,
-        Outcome.EARLIER_VALUE,
+        Outcome.REPEATED,
         Outcome.RECORDED,
         Outcome.HELD,
-        Outcome.EARLIER_VALUE,
+        Outcome.REPEATED,
         Outcome.HELD,
     ]
     contents = peek(tmp_path / "device")
@@ -445,14 +445,14 @@ def test_outcome_says_that_an_earlier_value_answers(open_client: Opener, tmp_pat
 def test_silent_metric_is_silent_for_every_value(open_client: Opener) -> None:
     """Without room nothing is reported, whichever value it is and however often it comes."""
     client = open_client(metric_of(epoch="month"), caps=Caps(total=2.0001))
-    assert [client.record("page", value) for value in "aab"] == [Outcome.OVER_BUDGET] * 3
+    assert [client.record("page", value) for value in "aab"] == [Outcome.SILENT] * 3
     assert client.spent() == NOTHING_SPENT
 
 
 def test_refused_value_latches_nothing(open_client: Opener, tmp_path: Path) -> None:
     """A silent metric leaves no trace of the epoch."""
     client = open_client(metric_of(epoch="month"), caps=Caps(total=1.0))
-    assert client.record("page", "a") is Outcome.OVER_BUDGET
+    assert client.record("page", "a") is Outcome.SILENT
     assert peek(tmp_path / "device").latched == {}
 
 
