@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
+from typing import Final
 
 from rappor.protocol.params import ONE
 from rappor.protocol.randomizer import Coins
@@ -17,6 +18,10 @@ from rappor_client.ledger import charge
 from rappor_client.prepared import Prepared
 from rappor_client.spool import add
 from rappor_client.state import keep_params, kept_params
+
+_EMPTY: Final = (
+    "UPDATE held SET epoch = NULL, params = NULL, cohort = NULL, bits = NULL, pattern = NULL"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +73,12 @@ def release(db: sqlite3.Connection, now: float) -> None:
 
 def forget(db: sqlite3.Connection, name: str) -> None:
     """Drop the held report of a metric, but not the record that its interval was entered."""
-    db.execute(
-        "UPDATE held SET epoch = NULL, params = NULL, cohort = NULL, bits = NULL, pattern = NULL "
-        "WHERE metric = ?",
-        (name,),
-    )
+    db.execute(f"{_EMPTY} WHERE metric = ?", (name,))
+
+
+def drop(db: sqlite3.Connection) -> None:
+    """Drop the held reports of all metrics, as `forget` does."""
+    db.execute(_EMPTY)
 
 
 def held(db: sqlite3.Connection) -> list[Held]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import threading
+from collections.abc import Callable
 from typing import Final
 
 from rappor.protocol.params import ONE
@@ -38,13 +40,22 @@ class Uploader:
     """Sends the uploads of one store through one transport."""
 
     def __init__(
-        self, store: Store, transport: Transport, settings: Settings, offers: Offers
+        self,
+        store: Store,
+        transport: Transport,
+        settings: Settings,
+        offers: Offers,
+        obstacle: Callable[[sqlite3.Connection], FlushReason | None],
     ) -> None:
-        """Keep the store to send from, the transport to send through, and what bounds both."""
+        """Keep the store to send from, the transport to send through, and what bounds both.
+
+        `obstacle` is asked inside each transaction that claims an upload why none may leave.
+        """
         self._store = store
         self._transport = transport
         self._settings = settings
         self._offers = offers
+        self._obstacle = obstacle
         self._clock = settings.clock
         self._coins = settings.coins
         self._one_step = threading.Lock()
@@ -78,6 +89,8 @@ class Uploader:
         """Return the upload to send now, claimed on the disk, or the step that says why none is."""
         now = self._clock()
         with self._store.transaction(durable=True) as db:
+            if obstacle := self._obstacle(db):
+                return Step(due=None, reason=obstacle)
             reservoir.release(db, now)
             spool.trim(db, self._settings.limits)
             spool.trim_log(db, self._settings.limits)
