@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,12 +122,14 @@ def dump(db: sqlite3.Connection) -> list[Row]:
 
 def absorb(db: sqlite3.Connection, rows: Iterable[Row]) -> bool:
     """Bring back what `dump` returned once; tell whether the database had forgotten any of it."""
+    query = (
+        "SELECT admitted, closed, last, permanent, cohort FROM scope "
+        "WHERE metric = ? AND epoch = ? AND response = ?"
+    )
     has_forgotten = False
     for row in rows:
-        metric, epoch, response, _, _, _, _, _, admitted, _, closed, *_ = row
-        query = "SELECT admitted, closed FROM scope WHERE metric = ? AND epoch = ? AND response = ?"
-        found = db.execute(query, (metric, epoch, response)).fetchone()
-        if found is None or not found[0].startswith(admitted) or found[1] < closed:
+        found = db.execute(query, row[:3]).fetchone()
+        if found is None or _is_behind(found, row):
             _insert(db, row)
             has_forgotten = True
     return has_forgotten
@@ -136,6 +138,14 @@ def absorb(db: sqlite3.Connection, rows: Iterable[Row]) -> bool:
 def admitted_patterns(row: Row) -> list[bytes]:
     """Return the names of the patterns that a row of `dump` has answered for."""
     return _names(row[8])
+
+
+def _is_behind(found: Sequence[Any], row: Row) -> bool:
+    """Tell whether a scope as it was found has forgotten something, or tells it wrongly."""
+    admitted, closed, last, permanent, cohort = found
+    if not admitted.startswith(row[8]) or closed < row[10]:
+        return True
+    return last == row[9] and (permanent, cohort) != (row[7], row[6])
 
 
 def _is_of(prepared: Prepared, last: Prepared) -> bool:

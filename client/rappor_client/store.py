@@ -255,18 +255,28 @@ def _connect_once(path: Path) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("BEGIN IMMEDIATE")
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            _create_tables(connection)
-            connection.execute(f"PRAGMA user_version = {_VERSION}")
-        elif version != _VERSION:
+        if not _version(connection):
+            _begin(connection)
+        if (version := _version(connection)) != _VERSION:
             raise sqlite3.DatabaseError(f"the store must be of version {_VERSION}, got {version}")
-        connection.execute("COMMIT")
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _begin(connection: sqlite3.Connection) -> None:
+    """Create the tables of an empty file, unless another process is faster."""
+    connection.execute("BEGIN IMMEDIATE")
+    if not _version(connection):
+        _create_tables(connection)
+        connection.execute(f"PRAGMA user_version = {_VERSION}")
+    connection.execute("COMMIT")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
 
 
 def in_memory() -> sqlite3.Connection:
