@@ -456,7 +456,7 @@ class Client:
     def _failed(self, error: Exception) -> None:
         """Count a failure; set a damaged database apart, so that the next use begins anew."""
         self._failures.note(error)
-        if isinstance(error, DamagedError):
+        if self._failures.is_to_mend(error):
             try:
                 self._store.set_apart()
             except OSError as failure:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import sqlite3
 import threading
 import time
@@ -20,6 +21,7 @@ from rappor.errors import FileError, RapporError
 
 _LOG: Final = logging.getLogger("rappor_client")
 _QUIET_SECONDS: Final = 60.0
+_MENDED_SECONDS: Final = 3600.0
 _PRIMARY: Final = 0xFF
 """The bits of an extended result code of SQLite that hold the primary one."""
 _OF_THE_SYSTEM: Final = frozenset(
@@ -54,6 +56,18 @@ class Failures:
         self._clock = clock
         self._lock = threading.Lock()
         self._logged: dict[str, float] = {}
+        self._mended = -math.inf
+
+    def is_to_mend(self, error: Exception) -> bool:
+        """Tell whether a failure is damage to mend: once an hour, or it is no damage."""
+        if not isinstance(error, DamagedError):
+            return False
+        with self._lock:
+            now = self._clock()
+            if now - self._mended < _MENDED_SECONDS:
+                return False
+            self._mended = now
+            return True
 
     def note(self, error: Exception) -> None:
         """Count a failure; log it unless its kind was logged in the last minute."""

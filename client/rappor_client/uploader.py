@@ -141,7 +141,7 @@ class Uploader:
                 spool.settle(db, upload.id, f"refused: status {error.status}")
         else:
             longest = _LONGEST_WAIT_SECONDS - _LONGEST_BACKOFF_SECONDS
-            asked_until = now + min(error.retry_after or 0.0, longest)
+            asked_until = now + min(max(0.0, error.retry_after or 0.0), longest)  # a NaN is none
             due = asked_until + _backoff(upload.attempts, self._coins)
             answered = error.status is not None
             reason = FlushReason.COLLECTOR_ERROR if answered else FlushReason.UNREACHABLE
