@@ -7,8 +7,9 @@
     reports (m) and then ones (m, k), as little-endian 64-bit integers
 
 `squares` is the sum of a device's squared reports over all devices, or a bound above it; without
-`devices`, or with null, nobody knows. The integers are compressed where that makes them shorter. Any changed, missing or added byte
-is an error, and nothing is unpacked before the digest has matched.
+`devices`, or with null, nobody knows. The integers are compressed where that makes them shorter.
+Any changed, missing or added byte is an error, and nothing is unpacked before the digest has
+matched.
 
 What a collector answers to GET /v1/metrics/NAME/counts is read too, an entry a parameter set:
 
