@@ -42,7 +42,7 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
     ------
     ReportError
         A shape is wrong, an entry is negative or not a whole number, a bit has more ones
-        than its cohort has reports, or squares is impossible for so many reports.
+        than its cohort has reports, or squares is impossible for that number of reports.
     MetricError
         The metric is not a text.
 
@@ -114,7 +114,7 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
     def of_devices(
         self, n_devices: float | None = None, *, reports_per_device: float | None = None
     ) -> Counts:
-        """Return the same counts, known to come from so many devices.
+        """Return the same counts, known to come from this number of devices.
 
         One number is given: devices, or reports of each; the reports are taken to be evenly
         spread over the devices. Where they are not, `squares` of the constructor says it.

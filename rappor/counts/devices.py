@@ -25,7 +25,7 @@ from rappor.ranges import check_number
 
 
 def check_squares(squares: object, n_reports: int) -> int | None:
-    """Return a sum of squares that so many reports can have, or None for None.
+    """Return a sum of squares that n reports can have, or None for None.
 
     Raises ReportError for any other number, or what is none.
     """

@@ -119,7 +119,7 @@ class People:
     def draw(
         self, rng: np.random.Generator, n_devices: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Draw the values and cohorts of so many devices.
+        """Draw the values and cohorts of n devices.
 
         Returns
         -------
