@@ -11,6 +11,7 @@ from typing import Final
 
 from rappor.errors import MetricError, ParamsError
 from rappor.protocol.encodings import encoder
+from rappor.protocol.normalizers import NORMALIZERS
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part, check_parts
 from rappor.protocol.wire import METRIC_NAME
@@ -25,9 +26,6 @@ _EPOCHS: Final[Mapping[str, tuple[str, str]]] = {
 }
 EPOCHS: Final = tuple(_EPOCHS)
 INTERVALS: Final = ("none", "hour", "day", "week")
-
-_STABLE_NORMALIZERS: Final = ("none", "strip")
-"""Normalizers without tables that an update could change."""
 
 _LARGEST: Final = 2**53 - 1
 """The largest integer that every reader of JSON and every database takes exactly."""
@@ -137,7 +135,7 @@ class Metric:
 
     def _check_patterns(self) -> None:
         self._check_whole("patterns", self.patterns, 1)
-        if self.patterns > 1 and self.params.normalize not in _STABLE_NORMALIZERS:
+        if self.patterns > 1 and not NORMALIZERS[self.params.normalize].stable:
             raise MetricError(
                 f"metric {self.name!r}: patterns must be 1 with normalize = "
                 f"{self.params.normalize!r}, got {self.patterns}: an update of the normalizer's "
