@@ -50,18 +50,18 @@ CREATE TABLE reserved (
     PRIMARY KEY (year, metric, scopes)
 ) WITHOUT ROWID;
 CREATE TABLE held (
-    metric TEXT PRIMARY KEY, ends REAL NOT NULL, events INTEGER NOT NULL, epoch TEXT,
-    params TEXT, cohort INTEGER, bits BLOB, pattern BLOB
+    metric TEXT PRIMARY KEY, ends REAL NOT NULL, seconds REAL NOT NULL, events INTEGER NOT NULL,
+    epoch TEXT, params TEXT, cohort INTEGER, bits BLOB, pattern BLOB
 ) WITHOUT ROWID;
 CREATE TABLE report (
     seq INTEGER PRIMARY KEY, metric TEXT NOT NULL, params TEXT NOT NULL,
-    cohort INTEGER NOT NULL, bits BLOB NOT NULL, nats REAL NOT NULL
+    cohort INTEGER NOT NULL, bits BLOB NOT NULL, nats REAL NOT NULL, due REAL NOT NULL
 );
 CREATE TABLE upload (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL, body BLOB NOT NULL,
     reports TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, first_attempt REAL,
-    claimed_until REAL NOT NULL DEFAULT 0, asked_until REAL NOT NULL DEFAULT 0,
-    backoff_until REAL NOT NULL DEFAULT 0, settled INTEGER NOT NULL DEFAULT 0
+    claimed_until REAL NOT NULL DEFAULT 0, backoff_until REAL NOT NULL DEFAULT 0,
+    settled INTEGER NOT NULL DEFAULT 0
 );
 """
 TABLES: Final = (
@@ -127,6 +127,17 @@ class Store:
             connection = self._connection()
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def sync(self) -> None:
+        """Wait for the disk, so that what has ended survives the loss of power; nobody waits here.
+
+        The log holds what is not in the database yet, and moving it there waits for both files.
+        """
+        with (
+            contextlib.suppress(FileNotFoundError),
+            self._path.with_name(f"{_NAME}-wal").open("r+b") as log,
+        ):
+            os.fsync(log.fileno())
 
     def close(self) -> None:
         """Close the connection; the next use opens another."""
