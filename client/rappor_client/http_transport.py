@@ -17,6 +17,7 @@ import email.utils
 import functools
 import gzip
 import http.client
+import os
 import socket
 import ssl
 import threading
@@ -73,7 +74,8 @@ class HttpTransport:
     def close(self) -> None:
         """Sever the exchange that another thread has under way, if there is one."""
         for exchange in tuple(self._under_way):
-            exchange.sever()
+            if exchange.process == os.getpid():  # a fork leaves its parent's exchanges alone
+                exchange.sever()
 
     def _ask(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float
@@ -99,6 +101,7 @@ class _Exchange:
     body: bytes | None
     headers: Mapping[str, str] = field(repr=False)
     timeout: float
+    process: int = field(default_factory=os.getpid)
     _answer: Answer | None = None
     _failure: str = TimeoutError.__name__
     _socket: socket.socket | None = None

@@ -13,12 +13,12 @@ import os
 import sqlite3
 import threading
 import time
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from rappor.errors import FileError
+from rappor_client.forking import hold_over_forks
 
 _NAME: Final = "telemetry.sqlite3"
 _VERSION: Final = 1
@@ -86,7 +86,7 @@ class Store:
         self._path = folder / _NAME
         self._lock = threading.RLock()
         self._open: sqlite3.Connection | None = None
-        _STORES.add(self)
+        hold_over_forks(self)
 
     def exists(self) -> bool:
         """Tell whether there is a file."""
@@ -139,6 +139,20 @@ class Store:
         ):
             os.fsync(log.fileno())
 
+    def before_fork(self) -> None:
+        """Lock and close: no thread is inside, and the child inherits no handle."""
+        self._lock.acquire()
+        with contextlib.suppress(sqlite3.Error):
+            self.close()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Take a new lock: the threads that waited for the old one are not here."""
+        self._lock = threading.RLock()
+
     def close(self) -> None:
         """Close the connection; the next use opens another."""
         with self._lock:
@@ -172,9 +186,6 @@ def name_failure(error: Exception) -> str:
             return error.reason
         case _:
             return type(error).__name__
-
-
-_STORES: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -212,38 +223,3 @@ def _connect_once(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-class _Fork:
-    """Keeps every store whole when the process forks."""
-
-    def __init__(self) -> None:
-        self._stores: list[Store] = []
-
-    def before(self) -> None:
-        """Lock and close every store: no thread is inside one, and the child inherits no handle."""
-        self._stores = list(_STORES)
-        for store in self._stores:
-            store._lock.acquire()
-            store.close()
-
-    def after_in_parent(self) -> None:
-        """Unlock the stores in the parent."""
-        for store in self._stores:
-            store._lock.release()
-        self._stores = []
-
-    def after_in_child(self) -> None:
-        """Give every store a new lock: the threads that waited for the old one are not here."""
-        for store in self._stores:
-            store._lock = threading.RLock()
-        self._stores = []
-
-
-if hasattr(os, "register_at_fork"):
-    _fork = _Fork()
-    os.register_at_fork(
-        before=_fork.before,
-        after_in_parent=_fork.after_in_parent,
-        after_in_child=_fork.after_in_child,
-    )
