@@ -213,7 +213,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
             "to": {"type": ["string", "null"], "format": "date"},
             "freeze": {"type": ["string", "null"]},
             "level": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
-            "correction": {"enum": ["bh", "bonferroni"]},
+            "correction": {"enum": ["bh", "adaptive", "bonferroni"]},
             "confidence": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
             "distribution": {"type": "boolean"},
             "all": {"type": "boolean"},
