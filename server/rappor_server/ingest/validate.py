@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import enum
-import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from rappor.errors import ReportError
 from rappor.protocol.params import Params
 from rappor.protocol.wire import Report, decode_base64url, parse_upload
 from rappor_server.ingest.accepted_params import AcceptedParams
+from rappor_server.ingest.upload_ids import hash_id, mac_body
 
 
 class Suspicious(enum.Enum):
@@ -61,12 +61,13 @@ class AcceptedReport:
 class Submission:
     """One upload that is fit to be stored, with the answer to send once it is.
 
-    `refusals` counts refused reports by (metric, reason); the metric is empty where the report
-    names none of the registry.
+    `id` and `mac` are hashes of the id and the body (`upload_ids`), which are not kept. `refusals`
+    counts refused reports by (metric, reason); the metric is empty where the report names none of
+    the registry.
     """
 
     id: bytes
-    digest: bytes
+    mac: bytes
     answer: bytes
     accepted: tuple[AcceptedReport, ...]
     refusals: Mapping[tuple[str, str], int]
@@ -112,9 +113,10 @@ def read_upload(
         reason = next(reasons) if reason == "unknown" else reason
         refusals[name, reason] += 1
         statuses.append(ReportStatus("refused", reason))
+    own_id = decode_base64url("id", upload_id)
     return Submission(
-        id=decode_base64url("id", upload_id),
-        digest=hashlib.sha256(body).digest(),
+        id=hash_id(own_id),
+        mac=mac_body(own_id, body),
         answer=msgspec.json.encode(UploadAnswer(statuses)),
         accepted=tuple(accepted),
         refusals=refusals,
