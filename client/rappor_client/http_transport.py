@@ -27,6 +27,8 @@ _REPORTS: Final = "/v1/reports"
 _REGISTRY: Final = "/v1/registry"
 _GZIP_FROM_BYTES: Final = 1000  # below it the longer header costs more than gzip saves
 _MAX_ANSWER_BYTES: Final = 1_000_000
+_MOST_UNPACKED: Final = 10
+"""A collector unpacks a body to at most this many times its size."""
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -55,10 +57,10 @@ class HttpTransport:
         return f"HttpTransport({self._parts.hostname!r})"
 
     def send(self, body: bytes, *, timeout: float) -> Answer:
-        """Post an upload, compressed where that makes it shorter."""
+        """Post an upload, compressed where that makes it shorter and collectors unpack it."""
         headers = {"Content-Type": "application/json"}
         packed = gzip.compress(body, mtime=0) if len(body) >= _GZIP_FROM_BYTES else body
-        if len(packed) < len(body):
+        if len(packed) < len(body) <= _MOST_UNPACKED * len(packed):
             headers["Content-Encoding"] = "gzip"
             body = packed
         return self._ask("POST", _REPORTS, body, headers, timeout)

@@ -130,15 +130,18 @@ def test_client_sends_each_report_on_a_connection_of_its_own(
 
 
 def test_gzip_where_it_pays(collector: Collector) -> None:
-    """Long uploads are compressed, short ones are not."""
+    """Long uploads are compressed; short ones are not, nor what no collector would unpack."""
     transport = HttpTransport(collector.url)
-    long = json.dumps(["report"] * 500).encode()
-    for body in (b"{}", long):
+    long = json.dumps([f"report {i}" for i in range(500)]).encode()
+    same = json.dumps(["report"] * 500).encode()
+    for body in (b"{}", long, same):
         transport.send(body, timeout=5)
     transport.close()
-    (_, _, plain, short_body), (_, _, packed, long_body) = collector.requests
+    (_, _, plain, short_body), (_, _, packed, long_body), repeated = collector.requests
     assert "Content-Encoding" not in plain
     assert short_body == b"{}"
+    assert "Content-Encoding" not in repeated[2]
+    assert repeated[3] == same
     assert packed["Content-Encoding"] == "gzip"
     assert gzip.decompress(long_body) == long
 

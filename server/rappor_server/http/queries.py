@@ -62,7 +62,8 @@ async def estimates(request: Request) -> Response:
     """POST /v1/metrics/NAME/estimates: how many devices hold each candidate."""
     collector, metric = await _metric(request)
     media_type = read_media_type(request)
-    asked = await read_estimate_body(request)
+    with collector.bodies.share() as share:
+        asked = await read_estimate_body(request, share)
     if len(asked.candidates or ()) > collector.settings.max_candidates:
         raise unfit(f"candidates must be at most {collector.settings.max_candidates:,}")
     release = await _release(collector, metric, asked.first, asked.last, asked.freeze)
@@ -88,7 +89,8 @@ async def estimates(request: Request) -> Response:
 async def freezes(request: Request) -> Response:
     """POST /v1/metrics/NAME/freezes: keep what is released of a range under a name."""
     collector, metric = await _metric(request)
-    asked = await read_freeze_body(request)
+    with collector.bodies.share() as share:
+        asked = await read_freeze_body(request, share)
     release = await _release(collector, metric, asked.first, asked.last, None)
     name = await asyncio.to_thread(
         frozen_ranges.freeze, collector.store, release, today=collector.today()

@@ -231,4 +231,6 @@ def test_each_part_of_a_metric_is_accepted_under_its_own_parameters() -> None:
     found = read(body, accepted_params=accepted_params)
     assert statuses(found) == ["accepted", "unknown-params"]
     assert found.accepted[0].params == prefix
-    assert accepted_params.find("page", prefix.fingerprint) == (metric, prefix)
+    accepted = accepted_params.find(("page", prefix.fingerprint))
+    assert accepted is not None
+    assert (accepted.metric, accepted.params) == (metric, prefix)
