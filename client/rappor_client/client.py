@@ -33,6 +33,7 @@ from rappor_client.settings import Caps, OfferCap, Policy, Settings, SpoolLimits
 from rappor_client.spool import Sent
 from rappor_client.state import count, counters
 from rappor_client.store import Store, failing_as_file_error, name_failure
+from rappor_client.tracebacks import silent
 from rappor_client.transport import Transport
 from rappor_client.uploader import Uploader
 
@@ -68,6 +69,7 @@ class Client:
         self._sendings: dict[int, _Sending] = {}
 
     @classmethod
+    @silent
     def open(
         cls,
         folder: str | os.PathLike[str],
@@ -150,11 +152,13 @@ class Client:
         """What is recorded, with the collector's changes that were admitted."""
         return self._offers.registry
 
+    @silent
     def record(self, name: str, value: object) -> Outcome:
         """Prepare a noisy report of a value and keep it for sending.
 
         Raises MetricError for a metric that is not in the registry and ReportError for a value
-        that is not of its kind; the message never holds the value.
+        that is not of its kind. Neither message nor traceback holds anything true: see
+        `rappor_client.tracebacks` for what is guaranteed, Ctrl-C included.
         """
         metric = self.registry.metric(name)
         try:
@@ -170,6 +174,7 @@ class Client:
             sending.sender.nudge()
         return outcome
 
+    @silent
     def flush(self, *, timeout: float = 10.0) -> Flushed:
         """Send what waits now, within `timeout` seconds, and say why it ended.
 
@@ -220,6 +225,7 @@ class Client:
         if self._store.exists():
             self._drop_opted_out()
 
+    @silent
     def withdraw(self) -> None:
         """End consent: erase secret, spool, ledger and log, and record nothing from now on.
 
@@ -288,6 +294,7 @@ class Client:
     def _record(self, metric: Metric, value: object) -> Outcome:
         now = self._settings.clock()
         epoch = metric.epoch_at(day_of(now))
+        value = encoder(metric.params).checked(value)  # before the secret is touched
         while True:
             secret = self._identity.secret()
             prepared = prepare(secret, metric, value, epoch=epoch, coins=self._settings.coins)

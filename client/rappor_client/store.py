@@ -163,6 +163,8 @@ class Store:
     def _connection(self) -> sqlite3.Connection:
         if self._open is None:
             self._open = _connect(self._path)
+        if self._open.in_transaction:  # a signal came before it could be ended
+            self._open.execute("ROLLBACK")
         return self._open
 
 
