@@ -16,6 +16,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rappor.errors import MissingExtraError, ParamsError, ReportError
+from rappor.ranges import shown
+
+LONGEST: Final = 8192
+"""Bytes of UTF-8 that a normalizer takes: composing marks takes time that grows with the square."""
 
 _SCHEME: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?", re.ASCII)
 _AUTHORITY_END: Final = re.compile(r"[/?#\\]")
@@ -40,19 +44,30 @@ class Normalizer:
 def normalize(name: str, text: object) -> str:
     """Return the text as the normalizer `name` writes it; normalising again changes nothing.
 
+    A text of more than LONGEST bytes in UTF-8, before or after, fits nowhere: like a text without
+    a host it becomes the empty text, under every normalizer but none.
+
     Raises ReportError for what is no text or holds a lone surrogate, and for no other text.
     """
     if name not in NORMALIZERS:
-        raise ParamsError(f"normalize must be one of {', '.join(NORMALIZERS)}, got {name!r}")
+        raise ParamsError(f"normalize must be one of {', '.join(NORMALIZERS)}, got {shown(name)}")
     if not isinstance(text, str):
         raise ReportError(f"a value must be a text, got {type(text).__name__}")
+    if name == "none":
+        _size(text)
+        return text
+    normal = NORMALIZERS[name].rewrite(text) if _size(text) <= LONGEST else ""
+    return normal if _size(normal) <= LONGEST else ""
+
+
+def _size(text: str) -> int:
+    """Return the bytes of a text; ReportError for a lone surrogate."""
     try:
-        text.encode()
+        return len(text.encode())
     except UnicodeEncodeError:
         raise ReportError(
             f"a value must be valid Unicode, got {len(text)} characters with a lone surrogate"
         ) from None
-    return NORMALIZERS[name].rewrite(text)
 
 
 def _keep(text: str) -> str:
