@@ -156,9 +156,7 @@ def absorb(db: sqlite3.Connection, copy: Copy) -> None:
     spool.drop(db)
     reservoir.drop(db)
     for row in rows:
-        metric, epoch, *_, price = row
-        for pattern in scope_memory.admitted_patterns(row):
-            ledger.take_as_spent(db, metric, epoch, pattern, price)
+        scope_memory.take_as_spent(db, row)
 
 
 def _with_bytes(row: list[Any]) -> list[Any]:

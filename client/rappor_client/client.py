@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Self, TypeVar
 from rappor.errors import MetricError, ParamsError, ReportError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import Coins, system_coins
+from rappor.registry.budget import most_reports
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_client import budget_copy, ledger, reservation, reservoir, scope_memory, spool
@@ -26,7 +27,7 @@ from rappor_client.flushed import Flushed, FlushReason, Step, sum_up
 from rappor_client.identity import ErasedError, Identity
 from rappor_client.ledger import Spent
 from rappor_client.outcome import Outcome
-from rappor_client.periods import Clock, day_of, interval_end
+from rappor_client.periods import Clock, day_of, interval_end, interval_seconds
 from rappor_client.prepared import Prepared, prepare
 from rappor_client.private_folder import check_private, place_of
 from rappor_client.remote_params import Offers
@@ -41,6 +42,7 @@ from rappor_client.settings import (
 from rappor_client.spool import Sent
 from rappor_client.state import count, counters
 from rappor_client.store import Store
+from rappor_client.tracebacks import silent
 from rappor_client.transport import Transport
 from rappor_client.uploader import Uploader
 from rappor_client.withdrawal import Withdrawal, erase
@@ -50,11 +52,10 @@ _Result = TypeVar("_Result")
 
 
 class _Sending(NamedTuple):
-    """What carries reports away, in the process that it belongs to."""
+    """What carries reports away in one process."""
 
     uploader: Uploader
     sender: Sender
-    process: int
 
 
 class Client:
@@ -78,9 +79,10 @@ class Client:
         self._consent = settings.consent
         self._is_disabled = False
         self._silent: tuple[Registry, int, frozenset[str]] | None = None
-        self._current: _Sending | None = None
+        self._sendings: dict[int, _Sending] = {}
 
     @classmethod
+    @silent
     def open(
         cls,
         folder: str | os.PathLike[str],
@@ -96,6 +98,7 @@ class Client:
         offers: bool = False,
         on_bad_identity: Policy = "error",
         max_delay: float = 900.0,
+        background: bool = True,
         clock: Clock = time.time,
         coins: Coins = system_coins,
     ) -> Self:
@@ -110,7 +113,8 @@ class Client:
         more noise, in the protocol's few steps. `on_bad_identity`: what to do about a secret that
         is damaged, lost or another device's: "error", "reset" (go on as a new device, counted) or
         "disable" (record nothing). `max_delay`: the longest random wait of the background sender,
-        in seconds. `clock` and `coins` are for tests.
+        in seconds. `background`: whether there is a background sender; without it only `flush`
+        sends. `clock` and `coins` are for tests.
 
         Raises FileError or MetricError for the registry, IdentityError for the secret and
         ParamsError for any other argument, FileError for a folder that is not the user's alone.
@@ -141,6 +145,7 @@ class Client:
             offers=offers,
             on_bad_identity=on_bad_identity,
             max_delay=max_delay,
+            background=background,
             clock=clock,
             coins=coins,
         )
@@ -167,11 +172,13 @@ class Client:
         """What is recorded, with the noise that the collector has asked for."""
         return self._offers.registry
 
+    @silent
     def record(self, name: str, value: object) -> Outcome:
         """Prepare a noisy report of a value and keep it for sending.
 
         Raises MetricError for a metric that is not in the registry and ReportError for a value
-        that is not of its kind; the message never holds the value.
+        that is not of its kind. Neither message nor traceback holds anything true: see
+        `rappor_client.tracebacks` for what is guaranteed, Ctrl-C included.
         """
         metric = self.registry.metric(name)
         try:
@@ -179,18 +186,23 @@ class Client:
         except IdentityError:
             self._is_disabled = True
             return Outcome.DISABLED
-        if outcome and (sending := self._sending()) is not None:
+        if outcome and self._settings.background and (sending := self._sending()) is not None:
             sending.sender.nudge()
         return outcome
 
+    @silent
     def flush(self, *, timeout: float = 10.0) -> Flushed:
         """Send what waits now, within `timeout` seconds, and say why it ended.
 
         The first attempt is made at once, even if an earlier failure has set a waiting time; only
         a time that the collector asked for (Retry-After) is kept. After a failure in this call the
         next attempt waits as usual, and the call ends early if that wait is longer than the time
-        left. Reports held for their interval stay.
+        left. Reports held for their interval stay. Raises ParamsError for a timeout below 0.
         """
+        if not timeout >= 0:  # not a number is no timeout either
+            raise ParamsError(
+                f"timeout must be a number of seconds in [0, infinity], got {timeout}"
+            )
         deadline = time.monotonic() + timeout
         failed = Flushed(reason=FlushReason.FAILED)
         return self._safely(lambda: self._flush(deadline), failed)
@@ -225,6 +237,7 @@ class Client:
         self._opted_out.add(name)
         self._safely(self._drop_opted_out, None)
 
+    @silent
     def withdraw(self) -> Withdrawal:
         """End consent: erase secret, spool, ledger and log, and record nothing from now on.
 
@@ -242,10 +255,10 @@ class Client:
         self._safely(self._store.close, None)
 
     def _stop_sending(self) -> None:
-        current, self._current = self._current, None
-        if current is not None and current.process == os.getpid():
-            current.sender.stop()
-            current.uploader.close()
+        sending = self._sendings.pop(os.getpid(), None)
+        if sending is not None:
+            sending.sender.stop()
+            sending.uploader.close()
 
     def _start(self) -> None:
         """Bring the folder in line with the person's choices."""
@@ -262,6 +275,7 @@ class Client:
             self._drop_opted_out()
             self._offers.recall()
             self._silent_in(day_of(self._settings.clock()).year)
+            self._catch_up()
 
     def _outcome(self, metric: Metric, value: object) -> Outcome:
         refusal = self._refusal(metric)
@@ -303,6 +317,7 @@ class Client:
     def _record(self, metric: Metric, value: object) -> Outcome:
         now = self._settings.clock()
         epoch = metric.epoch_at(day_of(now))
+        value = encoder(metric.params).checked(value)  # before the secret is touched
         try:
             while True:
                 secret = self._identity.secret()
@@ -310,7 +325,7 @@ class Client:
                 coins = self._settings.coins
                 prepared = prepare(secret, metric, value, epoch=epoch, part=part, coins=coins)
                 with self._store.transaction() as db:
-                    if self._identity.secret_in(db) == secret:
+                    if self._identity.secret_in(db) is secret:
                         outcome = self._keep(db, metric, prepared, now)
                         if not encoder(prepared.params).fits(value):
                             count(db, "unfit")
@@ -334,7 +349,7 @@ class Client:
             self._silent = None  # another process has reserved what there was
             return Outcome.SILENT
         memory = scope_memory.answer(db, metric, prepared, day, self._settings.coins)
-        outcome = self._admit(db, memory, now)
+        outcome = self._admit(db, metric, memory, now)
         if outcome:
             reservation.keep(db, metric, day.year)
             scope_memory.remember(db, metric, memory, day)
@@ -343,14 +358,23 @@ class Client:
             return Outcome.REPEATED
         return outcome
 
-    def _admit(self, db: sqlite3.Connection, memory: scope_memory.Memory, now: float) -> Outcome:
+    def _admit(
+        self, db: sqlite3.Connection, metric: Metric, memory: scope_memory.Memory, now: float
+    ) -> Outcome:
         """Charge and spool a report, or let it take part in the choice of its interval."""
         if memory.interval == "none":
             spool.add(db, memory.last.report, ledger.charge(db, memory.last))
             return Outcome.RECORDED
-        reservoir.release(db, now)
-        ends = interval_end(memory.interval, now)
-        is_held = reservoir.offer(db, memory.last, ends, now=now, coins=self._settings.coins)
+        reservoir.release(db, now, self._settings.coins)
+        is_held = reservoir.offer(
+            db,
+            memory.last,
+            interval_end(memory.interval, now),
+            interval_seconds(memory.interval),
+            now=now,
+            most=most_reports(metric),
+            coins=self._settings.coins,
+        )
         return Outcome.HELD if is_held else Outcome.CLOSED
 
     def _flush(self, deadline: float) -> Flushed:
@@ -361,6 +385,7 @@ class Client:
         while (sending := self._sending()) is not None and self._consent:
             step = sending.uploader.step(
                 timeout=deadline - time.monotonic(),
+                tried={earlier.upload_id for earlier in steps},
                 is_urgent=not any(earlier.is_attempt for earlier in steps),
             )
             steps.append(step)
@@ -379,13 +404,24 @@ class Client:
         transport = self._settings.transport
         if transport is None:
             return None
-        if self._current is None or self._current.process != os.getpid():
+        process = os.getpid()
+        if (sending := self._sendings.get(process)) is None:
             uploader = Uploader(
                 self._store, transport, self._settings, self._offers, self._obstacle
             )
             sender = Sender(uploader, clock=self._settings.clock, on_failure=self._failed)
-            self._current = _Sending(uploader, sender, os.getpid())
-        return self._current
+            # of several threads here, all get the one that came first
+            sending = self._sendings.setdefault(process, _Sending(uploader, sender))
+        return sending
+
+    def _catch_up(self) -> None:
+        """Send what an earlier run has left."""
+        if not self._settings.background or (sending := self._sending()) is None:
+            return
+        with self._store.reading() as db:
+            n_waiting, is_held = spool.waiting(db), reservoir.next_end(db) is not None
+        if n_waiting or is_held:
+            sending.sender.catch_up(n_waiting)
 
     def _drop_opted_out(self) -> None:
         if self._store.exists():

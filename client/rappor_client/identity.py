@@ -14,7 +14,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from rappor.protocol.randomizer import expand
+from rappor.protocol.randomizer import Secret, expand
 from rappor_client import budget_copy, reservation
 from rappor_client.budget_copy import BudgetCopy, Copy
 from rappor_client.errors import IdentityError
@@ -42,11 +42,11 @@ class Identity:
         self._copy = BudgetCopy(folder)
         self._policy = policy
         self._clock = clock
-        self._secret: bytes | None = None
+        self._secret: Secret | None = None
         self._seen: tuple[object, object] | None = None
         self._may_begin = True
 
-    def secret(self) -> bytes:
+    def secret(self) -> Secret:
         """Return the secret, a fresh one if the folder is new.
 
         Raises IdentityError as the policy says, ErasedError once consent was withdrawn, perhaps by
@@ -61,10 +61,10 @@ class Identity:
         with self._store.transaction(durable=True) as db:
             return self.secret_in(db)
 
-    def secret_in(self, db: sqlite3.Connection) -> bytes:
+    def secret_in(self, db: sqlite3.Connection) -> Secret:
         """Return the secret inside a transaction; it may be another one than before."""
         if self._secret is None or not self._is_current():
-            self._secret = self._agreed(db)
+            self._secret = Secret(self._agreed(db))
             self._seen = self._looks()
             self._may_begin = False
         return self._secret

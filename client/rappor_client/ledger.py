@@ -129,13 +129,13 @@ def charge(db: sqlite3.Connection, prepared: Prepared) -> float:
 
 
 def take_as_spent(
-    db: sqlite3.Connection, metric: str, epoch: str, pattern: bytes, price: float
+    db: sqlite3.Connection, metric: str, epoch: str, pattern: bytes, price: float, reports: int
 ) -> None:
-    """Charge a pattern all that it can cost, because its reports are not known any more."""
+    """Charge a pattern no less than a price and a number of reports."""
     db.execute(
-        "INSERT INTO pattern VALUES (?, ?, ?, 0, ?) ON CONFLICT (key) DO UPDATE "
-        "SET nats = MAX(nats, excluded.nats)",
-        (pattern, metric, epoch, price),
+        "INSERT INTO pattern VALUES (?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE "
+        "SET nats = MAX(nats, excluded.nats), reports = MAX(reports, excluded.reports)",
+        (pattern, metric, epoch, reports, price),
     )
 
 

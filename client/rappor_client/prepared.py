@@ -8,7 +8,7 @@ from typing import Final
 
 from rappor.encode import encode_value
 from rappor.protocol.params import Params
-from rappor.protocol.randomizer import Coins, expand, instantaneous_response, scope
+from rappor.protocol.randomizer import Coins, Secret, expand, instantaneous_response, scope
 from rappor.protocol.wire import Report
 from rappor.registry.metric import Metric
 
@@ -32,7 +32,7 @@ class Prepared:
 
 
 def prepare(
-    secret: bytes,
+    secret: bytes | Secret,
     metric: Metric,
     value: object,
     *,

@@ -19,11 +19,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from rappor.protocol.closing import Answered
+from rappor.protocol.loss import epsilon_inf
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import Coins
 from rappor.protocol.wire import Report
-from rappor.registry.budget import scope_price
+from rappor.registry.budget import most_reports, scope_price
 from rappor.registry.metric import Metric
+from rappor_client import ledger
 from rappor_client.periods import epoch_end, epoch_start
 from rappor_client.prepared import PATTERN_BYTES, Prepared, prepare_again
 from rappor_client.state import keep_params, kept_params
@@ -92,7 +94,7 @@ def remember(db: sqlite3.Connection, metric: Metric, memory: Memory, day: dateti
     )
     if not updated.rowcount:
         price = scope_price(metric) / metric.patterns
-        _insert(db, (*key, *_days(metric, day), *changing, price))
+        _insert(db, (*key, *_days(metric, day), *changing, price, most_reports(metric)))
 
 
 def latched_epochs(db: sqlite3.Connection) -> dict[str, str]:
@@ -138,6 +140,17 @@ def absorb(db: sqlite3.Connection, rows: Iterable[Row]) -> bool:
 def admitted_patterns(row: Row) -> list[bytes]:
     """Return the names of the patterns that a row of `dump` has answered for."""
     return _names(row[8])
+
+
+def take_as_spent(db: sqlite3.Connection, row: Row) -> None:
+    """Charge the patterns of a row all that they can cost: their reports are not known any more.
+
+    Where only the number of reports keeps the price below epsilon_inf, it counts as reached.
+    """
+    metric, epoch, *_, price, most = row
+    is_bounded = price < epsilon_inf(kept_params(db, row[5]))
+    for pattern in admitted_patterns(row):
+        ledger.take_as_spent(db, metric, epoch, pattern, price, most if is_bounded else 0)
 
 
 def _is_behind(found: Sequence[Any], row: Row) -> bool:
@@ -188,8 +201,9 @@ def _with_same_response(metric: Metric, params: Params | None) -> Params | None:
 
 def _insert(db: sqlite3.Connection, row: Iterable[object]) -> None:
     """Keep a whole scope, in place of one of the same key."""
-    places = "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?"
-    db.execute(f"INSERT OR REPLACE INTO scope VALUES ({places})", tuple(row))  # noqa: S608 - places
+    values = tuple(row)
+    places = ", ".join("?" * len(values))
+    db.execute(f"INSERT OR REPLACE INTO scope VALUES ({places})", values)  # noqa: S608 - places
 
 
 def _days(metric: Metric, day: datetime.date) -> tuple[str, str]:

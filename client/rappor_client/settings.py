@@ -61,7 +61,7 @@ class Settings:
 
     `registry` is the one that ships with the program. `consent` and `opted_out` are the person's
     choices at the time of opening; a metric that the registry no longer has may be among them.
-    `max_delay` is in seconds.
+    `max_delay` is in seconds; without `background` only a flush sends.
     """
 
     folder: Path
@@ -74,6 +74,7 @@ class Settings:
     offers: bool
     on_bad_identity: Policy
     max_delay: float
+    background: bool
     clock: Clock
     coins: Coins
 

@@ -21,7 +21,7 @@ from rappor_server.errors import StoreError
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
 from rappor_server.prometheus import Metrics
-from rappor_server.request_limits import RateLimit
+from rappor_server.request_limits import Budget, RateLimit
 from rappor_server.settings import Settings
 from rappor_server.storage.group_commit import Result, Writer
 from rappor_server.storage.store import Store
@@ -46,6 +46,7 @@ class Collector:
         self.accepted_params = load_accepted_params(settings, today=today())
         self.suspicious = Suspicious(settings.suspicious)
         self.rate = RateLimit(settings.rate)
+        self.bodies = Budget(settings.max_bodies)
         self.analyst = Analyst(seconds=settings.decode_seconds)
         self._key = settings.upload_key()
         self._loop = asyncio.get_running_loop()

@@ -35,6 +35,7 @@ class Settings:
     host, port, workers : where the collector listens, and in how many processes.
     upload_key_file : a file with the key that uploads must carry; without it everyone may send.
     max_body, max_decompressed, max_reports : limits of one upload: bytes sent, bytes, reports.
+    max_bodies : bytes of all bodies under way, beyond which others are turned away.
     body_seconds : how long the head of a request, and then its body, may take to arrive.
     rate : uploads a minute from one source; 0 is no limit.
     origins : web origins whose pages may send; * is all of them.
@@ -58,6 +59,7 @@ class Settings:
     max_body: int = 1_000_000
     max_decompressed: int = 4_000_000
     max_reports: int = 1000
+    max_bodies: int = 128_000_000
     body_seconds: float = 15.0
     rate: int = 0
     origins: tuple[str, ...] = ()
@@ -103,6 +105,7 @@ def _check_numbers(settings: Settings) -> None:
         "max_body",
         "max_decompressed",
         "max_reports",
+        "max_bodies",
         "max_queue",
         "max_candidates",
         "report_days",

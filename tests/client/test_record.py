@@ -218,7 +218,7 @@ def test_fork_shares_no_handle_no_thread_and_no_randomness(
 ) -> None:
     """Parent and child go on recording; their instantaneous coins differ, their secret does not."""
     transport = MemoryTransport()
-    client = open_client(metric_of(params=BALANCED), transport=transport, max_delay=3600.0)
+    client = open_client(metric_of(params=BALANCED), transport=transport, background=True)
     client.record("page", "x")
     folder = tmp_path / "device"
     assert len(senders()) == 1
@@ -350,15 +350,52 @@ def test_clock_set_back_enters_no_interval_twice(open_client: Opener, clock: Fix
     assert len(transport.reports) == 1
     clock.advance(days=-1)
     assert client.record("page", "b") is Outcome.CLOSED
-    clock.advance(days=10)
+    clock.advance(days=3)
     assert client.record("page", "c") is Outcome.HELD
-    clock.advance(days=-9)
-    assert client.record("page", "d") is Outcome.HELD  # into the held interval of the 28th
+    clock.advance(days=-1)
+    assert client.record("page", "d") is Outcome.HELD  # into the held interval of the 20th
     assert client.flush()
     assert len(transport.reports) == 1
-    clock.advance(days=10)
+    clock.advance(days=2)
     assert client.flush()
     assert len(transport.reports) == 2
+
+
+def test_clock_that_was_years_ahead_holds_nothing_back(
+    open_client: Opener, clock: FixedClock
+) -> None:
+    """The report of an interval that is years away goes at once, and the true interval begins."""
+    transport = MemoryTransport()
+    client = held_client(open_client, "day", transport=transport)
+    clock.advance(days=1000)
+    assert client.record("page", "a") is Outcome.HELD
+    clock.advance(days=-1000)
+    assert client.record("page", "a") is Outcome.HELD
+    assert client.flush()
+    assert len(transport.reports) == 1
+    clock.advance(days=1)
+    assert client.record("page", "a") is Outcome.HELD
+    assert client.flush()
+    assert len(transport.reports) == 2
+
+
+def test_jumping_clock_brings_no_more_reports_than_an_epoch_is_paid_for(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """Back and forth between years, a quarter of weeks never has more than its 14 reports."""
+    client = open_client(metric_of(interval="week", epoch="quarter"))
+    outcomes = []
+    for _ in range(20):
+        clock.advance(days=-3650)
+        client.record("page", "a")
+        clock.advance(days=3650)
+        outcomes.append(client.record("page", "a"))
+    assert outcomes[0] is Outcome.HELD
+    assert outcomes[-1] is Outcome.CLOSED
+    reports = Counter[str]()
+    for pattern in peek(tmp_path / "device").patterns:
+        reports[pattern.epoch] += pattern.n_reports
+    assert max(reports.values()) == 14
 
 
 # Epochs

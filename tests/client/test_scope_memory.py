@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -80,7 +81,7 @@ def test_clock_set_back_finds_the_epoch_again(
     open_client: Opener, clock: FixedClock, tmp_path: Path
 ) -> None:
     """Each epoch keeps to its own answers, however often the clock jumps between them."""
-    metric = metric_of(params=CLEAR, epoch="quarter")
+    metric = metric_of(params=CLEAR, epoch="quarter", expires=datetime.date(2099, 1, 1))
     folder = tmp_path / "device"
     answers = {"2027-Q1": "a", "2026-Q4": "b", "2036-Q4": "c"}
     days = {"2027-Q1": "2027-01-01", "2026-Q4": "2026-12-31", "2036-Q4": "2036-12-31"}
@@ -95,12 +96,12 @@ def test_clock_that_was_wrong_freezes_no_epoch(
     open_client: Opener, clock: FixedClock, tmp_path: Path
 ) -> None:
     """After a boot ten years ahead, the true epochs answer for their own values."""
-    metric = metric_of(params=CLEAR, epoch="month")
+    metric = metric_of(params=CLEAR, epoch="month", expires=datetime.date(2099, 1, 1))
     clock.set("2036-11-18T00:00:00")
-    bits_of(open_client, metric, "wrong")
+    bits_of(open_client, metric, ["wrong"])
     for day, epoch in (("2026-11-18", "2026-11"), ("2026-12-01", "2026-12")):
         clock.set(f"{day}T00:00:00")
-        shown = bits_of(open_client, metric, epoch)
+        shown = bits_of(open_client, metric, [epoch])
         assert shown == [response(tmp_path / "device", epoch, epoch)]
 
 

@@ -47,6 +47,9 @@ _FLAGS: Final[Mapping[str, _Flag]] = {
     "max_body": _Flag("BYTES", "The largest upload as it is sent.", int),
     "max_decompressed": _Flag("BYTES", "The largest upload after decompression.", int),
     "max_reports": _Flag("REPORTS", "The most reports in one upload.", int),
+    "max_bodies": _Flag(
+        "BYTES", "The most bytes of all bodies under way before others get 503.", int
+    ),
     "body_seconds": _Flag(
         "SECONDS", "How long the head of a request, and then its body, may take to arrive.", float
     ),

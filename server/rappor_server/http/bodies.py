@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from rappor_server.analysis.request import ARROW, CSV, JSON
 from rappor_server.problems import Problem
-from rappor_server.request_limits import read_body
+from rappor_server.request_limits import Share, read_body
 
 _MAX_BODY: Final = 64_000_000
 _BODY_SECONDS: Final = 60.0
@@ -31,7 +31,7 @@ class EstimateBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, fro
     last: str | None = msgspec.field(default=None, name="to")
     freeze: str | None = None
     level: _Share = 0.05
-    correction: Literal["bh", "bonferroni"] = "bh"
+    correction: Literal["bh", "adaptive", "bonferroni"] = "bh"
     confidence: _Share = 0.95
     distribution: bool = False
     everything: bool = msgspec.field(default=False, name="all")
@@ -53,9 +53,9 @@ class FreezeBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
     last: str = msgspec.field(name="to")
 
 
-async def read_estimate_body(request: Request) -> EstimateBody:
+async def read_estimate_body(request: Request, share: Share) -> EstimateBody:
     """Read a JSON object, or a list of candidates as text with a query beside it."""
-    body = await read_body(request, max_body=_MAX_BODY, seconds=_BODY_SECONDS)
+    body = await read_body(request, share, max_body=_MAX_BODY, seconds=_BODY_SECONDS)
     media_type = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
     if media_type == JSON:
         if request.query_params:
@@ -69,9 +69,9 @@ async def read_estimate_body(request: Request) -> EstimateBody:
     return msgspec.structs.replace(asked, candidates=_lines(body))
 
 
-async def read_freeze_body(request: Request) -> FreezeBody:
+async def read_freeze_body(request: Request, share: Share) -> FreezeBody:
     """Read the days of a range to be frozen."""
-    body = await read_body(request, max_body=10_000, seconds=_BODY_SECONDS)
+    body = await read_body(request, share, max_body=10_000, seconds=_BODY_SECONDS)
     return _decode(body, FreezeBody)
 
 

@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+import datetime
+import functools
 from collections.abc import Sequence
 
+from rappor.counts.popcounts import popcount_range
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
+
+
+class Accepted:
+    """One parameter set under which a metric is accepted; what each report needs is at hand.
+
+    `last_day` is the last day of collection. The bits of a report are `n_bytes` bytes, as a number
+    below `end`; its cohort is below `m`.
+    """
+
+    def __init__(self, metric: Metric, params: Params, last_day: datetime.date) -> None:
+        """Accept reports of a metric under these parameters."""
+        self.metric, self.params, self.last_day = metric, params, last_day
+        self.name, self.keep = metric.name, metric.keep_reports
+        self.fingerprint = params.fingerprint
+        self.m, self.n_bytes, self.end = params.m, params.n_bytes, 1 << params.k
+
+    @functools.cached_property
+    def ones(self) -> tuple[int, int]:
+        """The fewest and the most ones that honest devices send."""
+        return popcount_range(self.params)
 
 
 class AcceptedParams:
     """The parameter sets under which each metric of the current registry is accepted.
 
     A metric with parts has a set for each of them. `registry` is the current registry and `text`
-    the file that it was read from.
+    the file that it was read from; `find((name, fingerprint))` returns what a report names, None
+    if it is not accepted.
     """
 
     def __init__(
@@ -22,13 +46,16 @@ class AcceptedParams:
         """Index the current registry, and older ones for clients that lag behind it."""
         self.registry = current
         self.text = text
-        self._accepted: dict[tuple[str, str], tuple[Metric, Params]] = {}
+        accepted: dict[tuple[str, str], Accepted] = {}
         for registry in (*reversed(older), current):
             for name, metric in registry.items():
                 if name in current:  # reports of a metric that was removed are refused
+                    last_day = min(metric.expires, current[name].expires)
                     for fingerprint, params in metric.accepted.items():
-                        self._accepted[name, fingerprint] = metric, params
+                        accepted[name, fingerprint] = Accepted(metric, params, last_day)
+        self.find = accepted.get
 
-    def find(self, name: str, fingerprint: str) -> tuple[Metric, Params] | None:
-        """Return the metric and the parameters that a report names, None if not accepted."""
-        return self._accepted.get((name, fingerprint))
+    def lookup(self, name: str, fingerprint: str) -> Params | None:
+        """Return the parameters that a report names, for the protocol's strict reader."""
+        found = self.find((name, fingerprint))
+        return None if found is None else found.params
