@@ -249,5 +249,6 @@ def test_values_are_never_counted_too_low() -> None:
         inner = list(document.values()) if isinstance(document, dict) else document
         return 1 + sum(map(values, inner)) if isinstance(document, list | dict) else 1
 
-    for document in (1, [], {}, [1, 2, [3, {"a": [4]}]], {"a": {"b": {"c": []}}}, ["a,b", "{["]):
+    documents: list[Any] = [1, [], {}, [1, 2, [3, {"a": [4]}]], {"a": {"b": []}}, ["a,b", "{["]]
+    for document in documents:
         assert count_values(json.dumps(document).encode()) >= values(document)
