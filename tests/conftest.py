@@ -1,4 +1,4 @@
-"""The fast lane: `pytest -m fast` runs the tests of what every other package stands on."""
+"""The fast lane, `pytest -m fast`, and how Hypothesis draws its examples."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from hypothesis import settings
 
 HERE: Final = Path(__file__).parent
 
 FAST: Final = tuple(HERE / "rappor" / name for name in ("protocol", "registry", "privacy"))
 """The folders of the fast lane; a test in them leaves it by the marker `slow` or `acceptance`."""
+
+# The same examples in every run, and no limit of time: a run depends neither on luck nor on load.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -20,7 +20,9 @@ import httpx
 from rappor_server.analysis import releases
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
+from rappor_server.storage import day_tables
 from rappor_server.storage.store import Store
+from sqlalchemy import select
 
 from rappor import Metric, Params, Registry
 from rappor.protocol.wire import Report, Upload
@@ -60,7 +62,7 @@ keep_reports = true
 min_reports = 0
 
 [metrics.small]
-description = "Released from five reports on"
+description = "Released from five reports on, two of a cohort"
 owner = "a@example.org"
 expires = 2100-01-01
 epoch = "life"
@@ -72,6 +74,7 @@ f = 0.5
 p = 0.25
 q = 0.75
 min_reports = 5
+min_cohort = 2
 
 [metrics.old]
 description = "Over"
@@ -125,12 +128,22 @@ def submission_of(body: bytes, *, today: datetime.date = TODAY) -> Submission:
 def released(store: Store, name: str = "page") -> releases.Release:
     """Return all counts of a metric, whatever its minimum."""
     metric = Registry.loads(REGISTRY.replace("min_reports = 5", "min_reports = 0"))[name]
-    return releases.release(store, metric, datetime.date.min, datetime.date.max)
+    return releases.release(store, metric, datetime.date.min, datetime.date.max, today=TODAY)
 
 
 def total(store: Store, name: str = "page") -> int:
     """Return how many reports of a metric are counted."""
     return released(store, name).n_reports
+
+
+def rows_of(store: Store, kind: str) -> list[dict[str, Any]]:
+    """Return the rows of all tables that hold a day of uploads or of kept reports each."""
+    with store.engine.connect() as db:
+        return [
+            dict(row) | {"day": day}
+            for day in day_tables.days_of(db, kind)
+            for row in db.execute(select(day_tables.table_of(kind, day))).mappings()
+        ]
 
 
 def commit(store: Store, *bodies: bytes, today: datetime.date = TODAY) -> list[Any]:

@@ -253,6 +253,40 @@ def encodings() -> list[dict[str, Any]]:
     ]
 
 
+def long_values() -> list[dict[str, Any]]:
+    """Return the bits of long texts, a unit repeated; what no normalizer takes is empty."""
+    texts = [
+        ("none", "a", 8193, True),
+        ("strip", "a", 8192, True),
+        ("strip", "a", 8193, False),
+        ("nfc", "\u00e9", 4096, True),
+        ("nfc", "\u00e9", 4097, False),
+        ("nfc", "e\u0301", 2730, True),
+        ("nfc", "e\u0301", 2731, False),
+        ("casefold", "\u00df", 4096, True),
+        ("casefold", "\u0149", 4096, False),
+        ("host", "http://a.org/", 631, False),
+        ("domain", "http://a.org/", 631, False),
+    ]
+    normal = {"e\u0301": "\u00e9", "\u00df": "ss"}
+    return [
+        {
+            "normalize": normalize,
+            "unit": unit,
+            "times": times,
+            "fits": fits,
+            "k": 128,
+            "h": 1,
+            "m": 128,
+            "cohort": 5,
+            "bits": reference.pack(
+                reference.bloom(normal.get(unit, unit) * times if fits else "", 5, 128, 1)
+            ).hex(),
+        }
+        for normalize, unit, times, fits in texts
+    ]
+
+
 def bad_reports() -> dict[str, Any]:
     """Return reports that are refused while the upload stands, for one parameter set of k = 12."""
     document = bloom_document((12, 1, 4), NOISES[0])
@@ -360,6 +394,7 @@ def render() -> dict[str, str]:
         "cohort": cohorts(),
         "part": parts(),
         "encoding": encodings(),
+        "long_value": long_values(),
         "response": responses(),
         "fingerprint": fingerprints(),
         "upload": uploads(),

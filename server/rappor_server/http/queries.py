@@ -22,7 +22,7 @@ from rappor_server.analysis.release_json import write_release
 from rappor_server.analysis.releases import Release
 from rappor_server.analysis.request import JSON, CandidatesFile, CountsRequest, EstimateRequest
 from rappor_server.collector import Collector
-from rappor_server.http.answers import FreezeAnswer, MetricAnswer, MetricsAnswer
+from rappor_server.http.answers import FreezeAnswer, FreezesAnswer, MetricAnswer, MetricsAnswer
 from rappor_server.http.bodies import (
     EstimateBody,
     check_freeze,
@@ -76,6 +76,7 @@ async def estimates(request: Request) -> Response:
     candidates = _candidates(collector, metric, asked)
     if not release.collections:
         raise unfit(_no_results(metric))
+    releases.check_decodable(release)
     answer = await collector.analyst.answer(
         EstimateRequest(
             release=release,
@@ -104,6 +105,22 @@ async def freezes(request: Request) -> Response:
     return Response(
         msgspec.json.encode(answer), status_code=HTTPStatus.CREATED.value, media_type=JSON
     )
+
+
+async def list_freezes(request: Request) -> Response:
+    """GET /v1/metrics/NAME/freezes: the names of frozen ranges, and their days."""
+    collector, metric = await _metric(request)
+    found = await asyncio.to_thread(frozen_ranges.list_all, collector.store, metric.name)
+    return Response(msgspec.json.encode(FreezesAnswer(freezes=found)), media_type=JSON)
+
+
+async def delete_freeze(request: Request) -> Response:
+    """DELETE /v1/metrics/NAME/freezes/ID: forget a frozen range."""
+    collector, metric = await _metric(request)
+    name = request.path_params["id"]
+    if not await asyncio.to_thread(frozen_ranges.delete, collector.store, metric.name, name):
+        raise Problem(HTTPStatus.NOT_FOUND, "the path must name a frozen range of this metric")
+    return Response(status_code=HTTPStatus.NO_CONTENT.value)
 
 
 async def _token(request: Request, collector: Collector) -> Token:
@@ -137,7 +154,7 @@ def _describe(collector: Collector, token: Token) -> MetricsAnswer:
     registry = collector.accepted_params.registry
     return MetricsAnswer(
         metrics=[
-            _describe_metric(collector.store, metric)
+            _describe_metric(collector.store, metric, collector.today())
             for metric in registry.values()
             if token.allows(metric.name)
         ],
@@ -149,9 +166,9 @@ def _describe(collector: Collector, token: Token) -> MetricsAnswer:
     )
 
 
-def _describe_metric(store: Store, metric: Metric) -> MetricAnswer:
-    release = releases.release(store, metric, datetime.date.min, datetime.date.max)
-    overfull = map(warning_signs.overfull_cohorts, release.collections)
+def _describe_metric(store: Store, metric: Metric, today: datetime.date) -> MetricAnswer:
+    overview = releases.overview(store, metric, today=today)
+    overfull = map(warning_signs.overfull_cohorts, overview.cohorts)
     return MetricAnswer(
         name=metric.name,
         description=metric.description,
@@ -159,8 +176,9 @@ def _describe_metric(store: Store, metric: Metric) -> MetricAnswer:
         expires=metric.expires,
         fingerprints=tuple(metric.accepted),
         min_reports=metric.min_reports,
-        days=release.days,
-        withheld=release.withheld,
+        min_cohort=metric.min_cohort,
+        days=overview.days,
+        withheld=overview.withheld,
         quarantine=warning_signs.n_quarantined(store, metric.name),
         overfull_cohorts=tuple(cohort for found in overfull for cohort in found),
     )
@@ -178,7 +196,9 @@ async def _release(
         days = read_day("from", first, datetime.date.min), read_day("to", last, datetime.date.max)
         if days[0] > days[1]:
             raise unfit("from must be a day no later than to")
-        return await asyncio.to_thread(releases.release, collector.store, metric, *days)
+        return await asyncio.to_thread(
+            releases.release, collector.store, metric, *days, today=collector.today()
+        )
     if first is not None or last is not None:
         raise unfit("from and to must be absent beside freeze")
     found = await asyncio.to_thread(
@@ -200,7 +220,10 @@ def _only(release: Release, fingerprint: str) -> Release:
 def _no_results(metric: Metric) -> str:
     """Say why a range has no results, without telling how many reports there are."""
     if metric.min_reports:
-        reason = f"fewer reports than its min_reports of {metric.min_reports:,} on each day"
+        reason = (
+            f"fewer reports than its min_reports of {metric.min_reports:,} in whole days that have "
+            f"ended and hold {metric.min_cohort:,} reports of a cohort"
+        )
     else:
         reason = "no reports"
     return f"No results for these dates: {metric.name} has {reason}."

@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime
 import enum
 import functools
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from rappor.protocol.params import Params
 from rappor.protocol.wire import decode_base64url, open_upload, parse_report
 from rappor_server.ingest.accepted_params import Accepted, AcceptedParams
 from rappor_server.ingest.canonical import Entry, read_canonical, unpack
+from rappor_server.ingest.upload_ids import hash_id, mac_body
 
 _VALUES_OF_A_REPORT: Final = 8
 """A report needs 5 of what `count_values` counts; faulty ones may have more."""
@@ -72,21 +72,16 @@ class AcceptedReport(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """One upload that is fit to be stored, with the answer to send once it is.
 
-    `id` is its 16 bytes, `body` the bytes that were received, after decompression. `refusals`
+    `id` and `mac` are hashes of the id and the body (`upload_ids`), which are not kept. `refusals`
     counts refused reports by (metric, reason); the metric is empty where the report names none of
     the registry.
     """
 
     id: bytes
-    body: bytes
+    mac: bytes
     answer: bytes
     accepted: tuple[AcceptedReport, ...]
     refusals: Mapping[tuple[str, str], int]
-
-    @property
-    def digest(self) -> bytes:
-        """The SHA-256 of the body."""
-        return hashlib.sha256(self.body).digest()
 
     def __repr__(self) -> str:
         """Tell how many reports there are, and nothing of them."""
@@ -114,8 +109,8 @@ def read_upload(
     judge = _Judge(accepted_params, today, suspicious)
     judge.hear(entries)
     return Submission(
-        id=upload_id,
-        body=body,
+        id=hash_id(upload_id),
+        mac=mac_body(upload_id, body),
         answer=judge.answer(),
         accepted=tuple(judge.accepted),
         refusals=judge.refusals,

@@ -156,7 +156,7 @@ def test_found_in_the_data_of_the_paper(
         assert planned.prediction.found == pytest.approx(found, abs=1)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.integers(100, 10**9),
     st.integers(1, 5000),

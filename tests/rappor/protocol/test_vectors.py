@@ -81,6 +81,16 @@ def test_bloom_bits_in_bulk() -> None:
         assert (own >= 0).sum() == len(expected)
 
 
+def test_long_values() -> None:
+    """A text beyond the limit, before or after normalising, is hashed as the empty one."""
+    for row in load("long_value"):
+        shape = {key: row[key] for key in ("k", "h", "m", "normalize")}
+        params = Params(**shape, f=0.5, p=0.25, q=0.75)
+        value = row["unit"] * row["times"]
+        assert encoder(params).encode(value, row["cohort"]).hex() == row["bits"]
+        assert encoder(params).fits(value) == row["fits"]
+
+
 def test_cohorts() -> None:
     """Every secret falls into the stated cohort of every scope."""
     for row in load("cohort"):
