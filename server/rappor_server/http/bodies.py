@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import difflib
+import re
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Annotated, Final, Literal, TypeVar
@@ -19,6 +20,8 @@ from rappor_server.request_limits import Share, read_body
 _MAX_BODY: Final = 64_000_000
 _BODY_SECONDS: Final = 60.0
 
+_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_MOST_NAME: Final = 64
 _Share = Annotated[float, Meta(gt=0, lt=1)]
 _Record = TypeVar("_Record", bound=msgspec.Struct)
 
@@ -85,11 +88,18 @@ def read_day(name: str, text: str | None, default: datetime.date) -> datetime.da
     if text is None:
         return default
     try:
-        if len(text) == len("2026-11-30"):
+        if _DAY.fullmatch(text):
             return datetime.date.fromisoformat(text)
     except ValueError:
         pass
     raise unfit(f"{name} must be a day as 2026-11-30")
+
+
+def check_freeze(name: str) -> str:
+    """Return the name of a frozen range; 422 for a text that no name has, such as NUL."""
+    if not (name.isascii() and name.isprintable() and len(name) <= _MOST_NAME):
+        raise unfit("freeze must be the name of a frozen range")
+    return name
 
 
 def read_media_type(request: Request) -> str:

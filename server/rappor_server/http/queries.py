@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import datetime
+import re
 from collections.abc import Sequence
 from http import HTTPStatus
+from typing import Final
 
 import msgspec
 from starlette.requests import Request
@@ -23,6 +25,7 @@ from rappor_server.collector import Collector
 from rappor_server.http.answers import FreezeAnswer, FreezesAnswer, MetricAnswer, MetricsAnswer
 from rappor_server.http.bodies import (
     EstimateBody,
+    check_freeze,
     read_counts_query,
     read_day,
     read_estimate_body,
@@ -34,6 +37,9 @@ from rappor_server.problems import Problem
 from rappor_server.storage import tokens
 from rappor_server.storage.store import Store
 from rappor_server.storage.tokens import Token
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+"""Whatever else was sent never reaches the database."""
 
 
 async def metrics(request: Request) -> Response:
@@ -121,7 +127,7 @@ async def _token(request: Request, collector: Collector) -> Token:
     """Return the token of a request, or raise the problem 401."""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     token = None
-    if scheme.lower() == "bearer" and given:
+    if scheme.lower() == "bearer" and _TOKEN.fullmatch(given.strip()):
         token = await asyncio.to_thread(
             tokens.verify, collector.store, given.strip(), today=collector.today()
         )
@@ -195,7 +201,9 @@ async def _release(
         )
     if first is not None or last is not None:
         raise unfit("from and to must be absent beside freeze")
-    found = await asyncio.to_thread(frozen_ranges.frozen, collector.store, metric.name, freeze)
+    found = await asyncio.to_thread(
+        frozen_ranges.frozen, collector.store, metric.name, check_freeze(freeze)
+    )
     if found is None:
         raise Problem(HTTPStatus.NOT_FOUND, "freeze must name a frozen range of this metric")
     return found

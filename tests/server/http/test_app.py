@@ -512,7 +512,7 @@ def test_hangup_reads_the_registry_again(tmp_path: Path) -> None:
         wait_for(lambda: "[metrics.new]" in running.get("/v1/registry").text)
         path.write_text("nonsense [")
         running.process.send_signal(signal.SIGHUP)
-        wait_for(lambda: "registry refused" in running.log.read_text())
+        wait_for(lambda: "reload refused" in running.log.read_text())
         assert "[metrics.new]" in running.get("/v1/registry").text
         assert running.post(upload_of()).status_code == 200
 
@@ -615,7 +615,7 @@ def start_secure(folder: Path, database: str, flags: list[str]) -> Running:
             start_new_session=True,
         )
     running = Running(process, port, folder, log)
-    wait_for(lambda: "Uvicorn running" in log.read_text())
+    wait_for(lambda: "collector listening" in log.read_text())
     return running
 
 
