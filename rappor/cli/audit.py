@@ -33,6 +33,7 @@ class _Program:
 
     command: str | None
     secret_option: str | None
+    secret_file_option: str | None
     second_command: str | None
 
     def audited(self, metric: Metric) -> Audited:
@@ -40,14 +41,19 @@ class _Program:
         from rappor import auditing
 
         if self.command is None:
-            if self.secret_option is not None or self.second_command is not None:
-                raise click.UsageError("--secret-option and --second-command go with --command")
+            if (self.secret_option, self.secret_file_option, self.second_command) != (None,) * 3:
+                raise click.UsageError(
+                    "--secret-option, --secret-file-option and --second-command go with --command"
+                )
             return auditing.shipped(metric)
+        if self.secret_option is not None and self.secret_file_option is not None:
+            raise click.UsageError("give --secret-option or --secret-file-option, not both")
         second = self.second_command
         return auditing.Command(
             metric.params,
             auditing.split_command(self.command),
             secret_option=self.secret_option,
+            secret_file_option=self.secret_file_option,
             second=None if second is None else auditing.split_command(second),
         )
 
@@ -59,7 +65,7 @@ class _Program:
         "rappor audit --bits 8 --cohorts 1 -f .5 -p .25 -q .75 --trials 1e4",
         "rappor audit --registry metrics.toml --metric theme --trials 1000 \\\n"
         "  --command 'rappor encode theme - --registry metrics.toml --json' \\\n"
-        "  --secret-option=--secret-hex",
+        "  --secret-file-option=--secret-file",
     ),
 )
 @subject_options
@@ -75,6 +81,11 @@ class _Program:
         "--secret-option",
         metavar="OPTION",
         help="The program's option that takes a device's secret as 64 hex digits.",
+    ),
+    click.option(
+        "--secret-file-option",
+        metavar="OPTION",
+        help="The program's option that takes a file of a device's secret, 32 bytes.",
     ),
     click.option(
         "--second-command",
@@ -125,7 +136,7 @@ def audit(
     A --command reads values from standard input, one a line, each from a new device. It answers
     each with a line: k characters 0 and 1, bit 0 first, or a JSON object that has such a text
     as "report", a "cohort", and a "permanent" response if it can be seen. `rappor encode METRIC
-    - --json` is such a command, and --secret-hex is its --secret-option.
+    - --json` is such a command, and --secret-file is its --secret-file-option.
     """
     from rappor import auditing
     from rappor.protocol.randomizer import system_coins

@@ -115,11 +115,11 @@ detection_options = grouped(
     ),
     click.option(
         "--correction",
-        type=click.Choice(["bh", "bonferroni"]),
+        type=click.Choice(["bh", "adaptive", "bonferroni"]),
         default="bh",
         show_default=True,
-        help="What the level bounds: the expected share of false detections (bh), or the "
-        "probability of any false detection (bonferroni).",
+        help="What the level bounds: the expected share of false detections (bh; adaptive finds "
+        "more where many candidates are present), or the probability of any (bonferroni).",
     ),
     click.option(
         "--confidence",

@@ -39,7 +39,8 @@ class Metric:
     "life", "year", "quarter" or "month". `interval` is the time in which a device reports at most
     once: "hour", "day" or "week", or "none" for a report of every event. `patterns` is how many
     values one scope answers for. `parts` divide a string metric's devices. `candidates` is a path
-    relative to the registry's file. The collector shows nothing below `min_reports`.
+    relative to the registry's file. The collector shows nothing below `min_reports`, and no sum
+    of fewer than `min_cohort` reports of a cohort; without a `min_reports` it shows everything.
 
     Raises MetricError, one sentence, for whatever is not as it should be, and MissingExtraError
     where the normalizer needs what is not installed: a metric that exists can be recorded.
@@ -56,6 +57,7 @@ class Metric:
     parts: tuple[Part, ...] = ()
     candidates: str | None = None
     min_reports: int = 100
+    min_cohort: int = 10
     keep_reports: bool = False
 
     def __post_init__(self) -> None:
@@ -78,6 +80,7 @@ class Metric:
         if self.candidates is not None:
             self._check_text("candidates", self.candidates)
         self._check_whole("min_reports", self.min_reports, 0)
+        self._check_whole("min_cohort", self.min_cohort, 1)
         if not isinstance(self.keep_reports, bool):
             raise fault(self.name, "keep_reports", "true or false", self.keep_reports)
 

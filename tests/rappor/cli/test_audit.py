@@ -68,7 +68,7 @@ def test_shipped_encoder_passes(capfd: pytest.CaptureFixture[str]) -> None:
 def test_a_command_passes_as_it_stands(registry: str, capfd: pytest.CaptureFixture[str]) -> None:
     """What `rappor encode` prints is audited whole, several reports of a device apart."""
     words = ["--registry", registry, "--metric", "page", "--command", encode("page", registry)]
-    words += ["--secret-option=--secret-hex", "--second-command", encode("page2", registry)]
+    words += ["--secret-file-option=--secret-file", "--second-command", encode("page2", registry)]
     assert run(["audit", *words, "--trials", "2000"]) == 0
     out = capfd.readouterr().out
     unseen = [line.split("  ")[0] for line in out.splitlines() if "not seen" in line]
@@ -105,6 +105,11 @@ def test_a_faulty_command_ends_with_1(registry: str, capfd: pytest.CaptureFixtur
         ([*LETTERS, "--command", "/no/such"], "the command must start, got: /no/such"),
         ([*LETTERS, "--command", "x", "--timing"], "--timing must be left out with --command"),
         ([*LETTERS, "--secret-option", "x"], "go with --command"),
+        ([*LETTERS, "--secret-file-option", "x"], "go with --command"),
+        (
+            [*LETTERS, "--command", "x", "--secret-option", "x", "--secret-file-option", "x"],
+            "give --secret-option or --secret-file-option, not both",
+        ),
         (["-f", "nan", "-p", "0.25", "-q", "0.75"], "f must be a number in [0, 1), got nan"),
     ],
 )
