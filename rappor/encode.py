@@ -10,6 +10,7 @@ from rappor.protocol.params import Params
 from rappor.protocol.parts import choose_part
 from rappor.protocol.randomizer import (
     Coins,
+    Secret,
     cohort,
     instantaneous_response,
     part_coin,
@@ -39,7 +40,7 @@ class Encoded:
 
 
 def encode_value(
-    secret: bytes,
+    secret: bytes | Secret,
     metric: Metric,
     value: object,
     *,
@@ -68,7 +69,7 @@ def encode_value(
     return Encoded(params=params, cohort=own_cohort, bits=bits, permanent=memoised, report=report)
 
 
-def device_part(secret: bytes, metric: Metric, epoch: str) -> str:
+def device_part(secret: bytes | Secret, metric: Metric, epoch: str) -> str:
     """Return the part of a metric that a device without one answers for; empty if it has none."""
     if not metric.parts:
         return ""

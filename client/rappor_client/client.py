@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Self
 from rappor.errors import FileError, ParamsError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import Coins, system_coins
+from rappor.registry.budget import most_reports
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_client import ledger, reservation, reservoir, scope_memory, spool
@@ -25,13 +26,14 @@ from rappor_client.flushed import Flushed, FlushReason, Step, sum_up
 from rappor_client.identity import Identity
 from rappor_client.ledger import Spent
 from rappor_client.outcome import Outcome
-from rappor_client.periods import Clock, day_of, interval_end
+from rappor_client.periods import Clock, day_of, interval_end, interval_seconds
 from rappor_client.prepared import Prepared, prepare
 from rappor_client.remote_params import Offers
 from rappor_client.settings import Caps, OfferCap, Policy, Settings, SpoolLimits
 from rappor_client.spool import Sent
 from rappor_client.state import count, counters
 from rappor_client.store import Store, failing_as_file_error, name_failure
+from rappor_client.tracebacks import silent
 from rappor_client.transport import Transport
 from rappor_client.uploader import Uploader
 
@@ -39,11 +41,10 @@ _LOG: Final = logging.getLogger("rappor_client")
 
 
 class _Sending(NamedTuple):
-    """What carries reports away, in the process that it belongs to."""
+    """What carries reports away in one process."""
 
     uploader: Uploader
     sender: Sender
-    process: int
 
 
 class Client:
@@ -65,9 +66,10 @@ class Client:
         self._is_disabled = False
         self._failures = 0
         self._silent: tuple[Registry, int, frozenset[str]] | None = None
-        self._current: _Sending | None = None
+        self._sendings: dict[int, _Sending] = {}
 
     @classmethod
+    @silent
     def open(
         cls,
         folder: str | os.PathLike[str],
@@ -83,6 +85,7 @@ class Client:
         offers: OfferCap | None = None,
         on_bad_identity: Policy = "error",
         max_delay: float = 900.0,
+        background: bool = True,
         clock: Clock = time.time,
         coins: Coins = system_coins,
     ) -> Self:
@@ -97,7 +100,8 @@ class Client:
         parameters inside a cap. `on_bad_identity`: what to do about a secret that is damaged, lost
         or another device's: "error", "reset" (go on as a new device, counted) or "disable" (record
         nothing). `max_delay`: the longest random wait of the background sender, in seconds.
-        `clock` and `coins` are for tests.
+        `background`: whether there is a background sender; without it only `flush` sends. `clock`
+        and `coins` are for tests.
 
         Raises FileError or MetricError for the registry, IdentityError for the secret and
         ParamsError for any other argument; a disk that cannot be written is counted, not raised.
@@ -121,6 +125,7 @@ class Client:
             offers=offers,
             on_bad_identity=on_bad_identity,
             max_delay=max_delay,
+            background=background,
             clock=clock,
             coins=coins,
         )
@@ -147,11 +152,13 @@ class Client:
         """What is recorded, with the collector's changes that were admitted."""
         return self._offers.registry
 
+    @silent
     def record(self, name: str, value: object) -> Outcome:
         """Prepare a noisy report of a value and keep it for sending.
 
         Raises MetricError for a metric that is not in the registry and ReportError for a value
-        that is not of its kind; the message never holds the value.
+        that is not of its kind. Neither message nor traceback holds anything true: see
+        `rappor_client.tracebacks` for what is guaranteed, Ctrl-C included.
         """
         metric = self.registry.metric(name)
         try:
@@ -163,18 +170,23 @@ class Client:
         except IdentityError:
             self._is_disabled = True
             return Outcome.DISABLED
-        if outcome and (sending := self._sending()) is not None:
+        if outcome and self._settings.background and (sending := self._sending()) is not None:
             sending.sender.nudge()
         return outcome
 
+    @silent
     def flush(self, *, timeout: float = 10.0) -> Flushed:
         """Send what waits now, within `timeout` seconds, and say why it ended.
 
         The first attempt is made at once, even if an earlier failure has set a waiting time; only
         a time that the collector asked for (Retry-After) is kept. After a failure in this call the
         next attempt waits as usual, and the call ends early if that wait is longer than the time
-        left. Reports held for their interval stay.
+        left. Reports held for their interval stay. Raises ParamsError for a timeout below 0.
         """
+        if not timeout >= 0:  # not a number is no timeout either
+            raise ParamsError(
+                f"timeout must be a number of seconds in [0, infinity], got {timeout}"
+            )
         try:
             return self._flush(time.monotonic() + timeout)
         except (sqlite3.Error, OSError, FileError) as error:
@@ -213,6 +225,7 @@ class Client:
         if self._store.exists():
             self._drop_opted_out()
 
+    @silent
     def withdraw(self) -> None:
         """End consent: erase secret, spool, ledger and log, and record nothing from now on.
 
@@ -227,10 +240,10 @@ class Client:
 
     def close(self) -> None:
         """End the background sender and close all files; what waits stays on the disk."""
-        current, self._current = self._current, None
-        if current is not None and current.process == os.getpid():
-            current.sender.stop()
-            current.uploader.close()
+        sending = self._sendings.pop(os.getpid(), None)
+        if sending is not None:
+            sending.sender.stop()
+            sending.uploader.close()
         self._store.close()
 
     def _start(self) -> None:
@@ -243,6 +256,7 @@ class Client:
             self._drop_opted_out()
             self._offers.recall()
             self._silent_in(day_of(self._settings.clock()).year)
+            self._catch_up()
         except IdentityError:
             self._is_disabled = True
             if self._settings.on_bad_identity != "disable":
@@ -261,7 +275,7 @@ class Client:
         today = day_of(self._settings.clock())
         if today > metric.expires:
             return Outcome.EXPIRED
-        return Outcome.OVER_BUDGET if metric.name in self._silent_in(today.year) else None
+        return Outcome.SILENT if metric.name in self._silent_in(today.year) else None
 
     def _silent_in(self, year: int) -> frozenset[str]:
         """Return the metrics that have no room in a year's budget; the first look is logged."""
@@ -280,6 +294,7 @@ class Client:
     def _record(self, metric: Metric, value: object) -> Outcome:
         now = self._settings.clock()
         epoch = metric.epoch_at(day_of(now))
+        value = encoder(metric.params).checked(value)  # before the secret is touched
         while True:
             secret = self._identity.secret()
             prepared = prepare(secret, metric, value, epoch=epoch, coins=self._settings.coins)
@@ -303,24 +318,33 @@ class Client:
         """Latch, choose, charge and spool, all of it or nothing."""
         day = day_of(now)
         memory = scope_memory.answer(db, metric, prepared, day, self._settings.coins)
-        outcome = self._admit(db, memory, now)
+        outcome = self._admit(db, metric, memory, now)
         if outcome:
             reservation.keep(db, metric, day.year)
             scope_memory.remember(db, metric, memory, day)
         spool.trim(db, self._settings.limits)
         if outcome and memory.last.pattern != prepared.pattern:
-            return Outcome.EARLIER_VALUE
+            return Outcome.REPEATED
         return outcome
 
-    def _admit(self, db: sqlite3.Connection, memory: scope_memory.Memory, now: float) -> Outcome:
+    def _admit(
+        self, db: sqlite3.Connection, metric: Metric, memory: scope_memory.Memory, now: float
+    ) -> Outcome:
         """Charge and spool a report, or let it take part in the choice of its interval."""
         if memory.interval == "none":
             spool.add(db, memory.last.report, ledger.charge(db, memory.last))
             return Outcome.RECORDED
-        reservoir.release(db, now)
-        ends = interval_end(memory.interval, now)
-        is_held = reservoir.offer(db, memory.last, ends, now=now, coins=self._settings.coins)
-        return Outcome.HELD if is_held else Outcome.INTERVAL_OVER
+        reservoir.release(db, now, self._settings.coins)
+        is_held = reservoir.offer(
+            db,
+            memory.last,
+            interval_end(memory.interval, now),
+            interval_seconds(memory.interval),
+            now=now,
+            most=most_reports(metric),
+            coins=self._settings.coins,
+        )
+        return Outcome.HELD if is_held else Outcome.CLOSED
 
     def _flush(self, deadline: float) -> Flushed:
         """Make steps until nothing waits or the next one is due after the deadline."""
@@ -328,6 +352,7 @@ class Client:
         while (sending := self._sending()) is not None and self._consent:
             step = sending.uploader.step(
                 timeout=deadline - time.monotonic(),
+                tried={earlier.upload_id for earlier in steps},
                 is_urgent=not any(earlier.is_attempt for earlier in steps),
             )
             steps.append(step)
@@ -346,11 +371,23 @@ class Client:
         transport = self._settings.transport
         if transport is None:
             return None
-        if self._current is None or self._current.process != os.getpid():
+        process = os.getpid()
+        if (sending := self._sendings.get(process)) is None:
             uploader = Uploader(self._store, transport, self._settings, self._offers)
             sender = Sender(uploader, clock=self._settings.clock, on_failure=self._failed)
-            self._current = _Sending(uploader, sender, os.getpid())
-        return self._current
+            # of several threads here, all get the one that came first
+            sending = self._sendings.setdefault(process, _Sending(uploader, sender))
+        return sending
+
+    def _catch_up(self) -> None:
+        """Send what an earlier run has left."""
+        if not self._settings.background or (sending := self._sending()) is None:
+            return
+        with self._looking() as db:
+            n_waiting = spool.waiting(db) if db else 0
+            is_held = db is not None and reservoir.next_end(db) is not None
+        if n_waiting or is_held:
+            sending.sender.catch_up(n_waiting)
 
     def _drop_opted_out(self) -> None:
         with failing_as_file_error(self._settings.folder), self._store.transaction() as db:

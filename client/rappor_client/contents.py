@@ -25,15 +25,15 @@ from rappor_client.store import Store, failing_as_file_error
 class Contents:
     """What a device's folder holds.
 
-    `waiting` are the finished reports without an answer, the oldest first; some of them may be in
-    the upload `pending`. `held` are the reports that wait for the end of their interval. `latched`
+    `waiting` are the finished reports without an answer; the first of them are in the uploads
+    `pending`. `held` are the reports that wait for the end of their interval. `latched`
     names the epoch that each metric answers for, empty for life. `patterns` are the permanent
     responses in the ledger, which `spent` sums up. `sent` is the log of uploads.
     """
 
     has_secret: bool
     waiting: tuple[Report, ...] = ()
-    pending: Pending | None = None
+    pending: tuple[Pending, ...] = ()
     held: tuple[Held, ...] = ()
     latched: Mapping[str, str]
     patterns: tuple[Pattern, ...] = ()
@@ -58,7 +58,7 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
                 return Contents(
                     has_secret=has_secret,
                     waiting=tuple(spool.waiting_reports(db)),
-                    pending=spool.pending(db),
+                    pending=tuple(spool.pending(db)),
                     held=tuple(reservoir.held(db)),
                     latched=scope_memory.latched_epochs(db),
                     patterns=tuple(ledger.patterns(db)),

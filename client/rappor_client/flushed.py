@@ -71,13 +71,14 @@ class Step:
     """What one step of sending met, and when the next one is due.
 
     `due` is in seconds since 1970, None if no step is due. `reason` is None where nothing could be
-    sent yet.
+    sent yet. `upload_id` names the upload that was sent, or tried.
     """
 
     due: float | None
     reason: FlushReason | None = None
     status: int | None = None
     detail: str = ""
+    upload_id: str = ""
 
     @property
     def is_attempt(self) -> bool:
@@ -100,11 +101,13 @@ def _finished(steps: Sequence[Step]) -> Flushed:
 
 
 def _cut_short(steps: Sequence[Step]) -> Flushed:
+    """Say what the last upload met; where nothing is due any more, what failed before."""
+    last = steps[-1]
+    if last.reason in _DONE:
+        return Flushed(reason=FlushReason.TIMEOUT)
     for step in reversed(steps):
-        if step.reason in _DONE:
-            break
-        if step.reason is not None:
+        if step.reason is not None and step.reason not in _DONE:
             return Flushed(
-                reason=step.reason, status=step.status, detail=step.detail, retry_at=step.due
+                reason=step.reason, status=step.status, detail=step.detail, retry_at=last.due
             )
-    return Flushed(reason=FlushReason.TIMEOUT)
+    return Flushed(reason=FlushReason.TIMEOUT, retry_at=last.due)

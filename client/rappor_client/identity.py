@@ -12,7 +12,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from rappor.protocol.randomizer import expand
+from rappor.protocol.randomizer import Secret, expand
 from rappor_client import ledger, reservation
 from rappor_client.errors import IdentityError
 from rappor_client.secret_file import SecretFile, Stamp
@@ -33,10 +33,10 @@ class Identity:
         self._store = store
         self._file = SecretFile(folder)
         self._policy = policy
-        self._secret: bytes | None = None
+        self._secret: Secret | None = None
         self._stamp: Stamp | None = None
 
-    def secret(self) -> bytes:
+    def secret(self) -> Secret:
         """Return the secret, a fresh one if the folder is new.
 
         Raises IdentityError as the policy says, sqlite3.Error and OSError where the disk fails.
@@ -44,7 +44,7 @@ class Identity:
         if self._secret is None:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._store.transaction(durable=True) as db:
-                self._secret = self._agreed(db)
+                self._secret = Secret(self._agreed(db))
                 self._stamp = self._file.stamp()
         return self._secret
 

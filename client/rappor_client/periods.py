@@ -27,6 +27,12 @@ def day_of(now: float) -> datetime.date:
     return datetime.datetime.fromtimestamp(now, datetime.UTC).date()
 
 
+def interval_seconds(interval: str) -> float:
+    """Return the length of an hour, a day or a week."""
+    length, _ = _INTERVALS[interval]
+    return length
+
+
 def interval_end(interval: str, now: float) -> float:
     """Return the first moment after the hour, day or week (from Monday) that holds `now`."""
     length, offset = _INTERVALS[interval]

@@ -69,7 +69,8 @@ class Settings:
     """What `Client.open` was called with; see there for each field.
 
     `registry` is the one that ships with the program. `consent` and `opted_out` are the person's
-    choices at the time of opening; `max_delay` is in seconds.
+    choices at the time of opening; `max_delay` is in seconds; without `background` only a flush
+    sends.
     """
 
     folder: Path
@@ -82,6 +83,7 @@ class Settings:
     offers: OfferCap | None
     on_bad_identity: Policy
     max_delay: float
+    background: bool
     clock: Clock
     coins: Coins
 

@@ -13,12 +13,12 @@ import os
 import sqlite3
 import threading
 import time
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from rappor.errors import FileError
+from rappor_client.forking import hold_over_forks
 
 _NAME: Final = "telemetry.sqlite3"
 _VERSION: Final = 1
@@ -50,18 +50,18 @@ CREATE TABLE reserved (
     PRIMARY KEY (year, metric, scopes)
 ) WITHOUT ROWID;
 CREATE TABLE held (
-    metric TEXT PRIMARY KEY, ends REAL NOT NULL, events INTEGER NOT NULL, epoch TEXT,
-    params TEXT, cohort INTEGER, bits BLOB, pattern BLOB
+    metric TEXT PRIMARY KEY, ends REAL NOT NULL, seconds REAL NOT NULL, events INTEGER NOT NULL,
+    epoch TEXT, params TEXT, cohort INTEGER, bits BLOB, pattern BLOB
 ) WITHOUT ROWID;
 CREATE TABLE report (
     seq INTEGER PRIMARY KEY, metric TEXT NOT NULL, params TEXT NOT NULL,
-    cohort INTEGER NOT NULL, bits BLOB NOT NULL, nats REAL NOT NULL
+    cohort INTEGER NOT NULL, bits BLOB NOT NULL, nats REAL NOT NULL, due REAL NOT NULL
 );
 CREATE TABLE upload (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL, body BLOB NOT NULL,
     reports TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, first_attempt REAL,
-    claimed_until REAL NOT NULL DEFAULT 0, asked_until REAL NOT NULL DEFAULT 0,
-    backoff_until REAL NOT NULL DEFAULT 0, settled INTEGER NOT NULL DEFAULT 0
+    claimed_until REAL NOT NULL DEFAULT 0, backoff_until REAL NOT NULL DEFAULT 0,
+    settled INTEGER NOT NULL DEFAULT 0
 );
 """
 TABLES: Final = (
@@ -86,7 +86,7 @@ class Store:
         self._path = folder / _NAME
         self._lock = threading.RLock()
         self._open: sqlite3.Connection | None = None
-        _STORES.add(self)
+        hold_over_forks(self)
 
     def exists(self) -> bool:
         """Tell whether there is a file."""
@@ -128,6 +128,31 @@ class Store:
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
+    def sync(self) -> None:
+        """Wait for the disk, so that what has ended survives the loss of power; nobody waits here.
+
+        The log holds what is not in the database yet, and moving it there waits for both files.
+        """
+        with (
+            contextlib.suppress(FileNotFoundError),
+            self._path.with_name(f"{_NAME}-wal").open("r+b") as log,
+        ):
+            os.fsync(log.fileno())
+
+    def before_fork(self) -> None:
+        """Lock and close: no thread is inside, and the child inherits no handle."""
+        self._lock.acquire()
+        with contextlib.suppress(sqlite3.Error):
+            self.close()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Take a new lock: the threads that waited for the old one are not here."""
+        self._lock = threading.RLock()
+
     def close(self) -> None:
         """Close the connection; the next use opens another."""
         with self._lock:
@@ -138,6 +163,8 @@ class Store:
     def _connection(self) -> sqlite3.Connection:
         if self._open is None:
             self._open = _connect(self._path)
+        if self._open.in_transaction:  # a signal came before it could be ended
+            self._open.execute("ROLLBACK")
         return self._open
 
 
@@ -161,9 +188,6 @@ def name_failure(error: Exception) -> str:
             return error.reason
         case _:
             return type(error).__name__
-
-
-_STORES: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -201,38 +225,3 @@ def _connect_once(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-class _Fork:
-    """Keeps every store whole when the process forks."""
-
-    def __init__(self) -> None:
-        self._stores: list[Store] = []
-
-    def before(self) -> None:
-        """Lock and close every store: no thread is inside one, and the child inherits no handle."""
-        self._stores = list(_STORES)
-        for store in self._stores:
-            store._lock.acquire()
-            store.close()
-
-    def after_in_parent(self) -> None:
-        """Unlock the stores in the parent."""
-        for store in self._stores:
-            store._lock.release()
-        self._stores = []
-
-    def after_in_child(self) -> None:
-        """Give every store a new lock: the threads that waited for the old one are not here."""
-        for store in self._stores:
-            store._lock = threading.RLock()
-        self._stores = []
-
-
-if hasattr(os, "register_at_fork"):
-    _fork = _Fork()
-    os.register_at_fork(
-        before=_fork.before,
-        after_in_parent=_fork.after_in_parent,
-        after_in_child=_fork.after_in_child,
-    )

@@ -143,10 +143,10 @@ def decode(
         click.echo(estimates.to_json(detected_only=not show_all))
     else:
         print_estimates(estimates, detected_only=not show_all, forged=forged)
-    _warn(estimates, candidates)
+    warn(estimates, candidates)
 
 
-def _warn(estimates: Estimates, candidates: Candidates | None) -> None:
+def warn(estimates: Estimates, candidates: Candidates | None) -> None:
     """Say on standard error what an analyst must know of candidates and few reports."""
     if candidates is None:
         return

@@ -111,8 +111,9 @@ def _remarks(estimates: Estimates) -> Iterator[str]:
 
 
 def _error_rate(estimates: Estimates) -> str:
-    kind = {"bh": "a false discovery rate", "bonferroni": "a probability of any false one"}
-    return f"{kind[estimates.correction]} of {short_percent(estimates.level)}"
+    bonferroni = estimates.correction == "bonferroni"
+    kind = "a probability of any false one" if bonferroni else "a false discovery rate"
+    return f"{kind} of {short_percent(estimates.level)}"
 
 
 def _findings(diagnostics: Mapping[str, Any]) -> Iterator[str]:

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from rappor.planning.plans import Alternative, Plan
     from rappor.planning.power import Question
 
-_CONTROL: Final = {"bh": "Benjamini-Hochberg", "bonferroni": "Bonferroni"}
+_CONTROL: Final = {
+    "bh": "Benjamini-Hochberg",
+    "adaptive": "adaptive Benjamini-Hochberg",
+    "bonferroni": "Bonferroni",
+}
 _PARTS: Final = {
     "coins": "privacy noise",
     "sampling": "sampling of devices",

@@ -12,6 +12,7 @@ import ipaddress
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from rappor.errors import MissingExtraError, ParamsError, ReportError
@@ -24,6 +25,20 @@ _SCHEME: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?", re.ASCII)
 _AUTHORITY_END: Final = re.compile(r"[/?#\\]")
 _PORT: Final = re.compile(r":[0-9]{1,5}\Z", re.ASCII)
 _HOST: Final = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Normalizer:
+    """What a normalizer does, and what others have to know of it.
+
+    `rewrite` makes equal spellings one value. `respell` spells a text of lower-case letters and
+    dots in another way that `rewrite` undoes, or returns it as it is; an audit asks for both.
+    `stable` is True if no update of Unicode's or other tables can change what `rewrite` returns.
+    """
+
+    rewrite: Callable[[str], str]
+    respell: Callable[[str], str]
+    stable: bool
 
 
 def normalize(name: str, text: object) -> str:
@@ -41,7 +56,7 @@ def normalize(name: str, text: object) -> str:
     if name == "none":
         _size(text)
         return text
-    normal = NORMALIZERS[name](text) if _size(text) <= LONGEST else ""
+    normal = NORMALIZERS[name].rewrite(text) if _size(text) <= LONGEST else ""
     return normal if _size(normal) <= LONGEST else ""
 
 
@@ -82,6 +97,10 @@ def _host(text: str) -> str:
     return ascii_host if _HOST.fullmatch(ascii_host) else ""
 
 
+def _shout(host: str) -> str:
+    return f"https://{host.upper()}:443/x"
+
+
 def _authority(text: str) -> str:
     """Return what stands where a URL names its host; without // only a host and its port do."""
     scheme, slashes, rest = text.partition("//")
@@ -115,11 +134,14 @@ def _public_suffixes() -> Any:
     return PublicSuffixList()
 
 
-NORMALIZERS: Final[Mapping[str, Callable[[str], str]]] = {
-    "none": _keep,
-    "nfc": _nfc,
-    "casefold": _casefold,
-    "strip": str.strip,
-    "host": _host,
-    "domain": _domain,
+NORMALIZERS: Final[Mapping[str, Normalizer]] = {
+    "none": Normalizer(rewrite=_keep, respell=_keep, stable=True),
+    "nfc": Normalizer(
+        rewrite=_nfc, respell=functools.partial(unicodedata.normalize, "NFD"), stable=False
+    ),
+    "casefold": Normalizer(rewrite=_casefold, respell=str.upper, stable=False),
+    "strip": Normalizer(rewrite=str.strip, respell=" {} ".format, stable=True),
+    "host": Normalizer(rewrite=_host, respell=_shout, stable=False),
+    "domain": Normalizer(rewrite=_domain, respell="https://www.{}/".format, stable=False),
 }
+"""The one list of normalizers."""

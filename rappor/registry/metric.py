@@ -11,6 +11,7 @@ from typing import Final
 
 from rappor.errors import MetricError, ParamsError
 from rappor.protocol.encodings import encoder
+from rappor.protocol.normalizers import NORMALIZERS
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part, check_parts
 from rappor.protocol.wire import METRIC_NAME
@@ -26,9 +27,6 @@ _EPOCHS: Final[Mapping[str, tuple[str, str]]] = {
 EPOCHS: Final = tuple(_EPOCHS)
 INTERVALS: Final = ("none", "hour", "day", "week")
 
-_STABLE_NORMALIZERS: Final = ("none", "strip")
-"""Normalizers without tables that an update could change."""
-
 _LARGEST: Final = 2**53 - 1
 """The largest integer that every reader of JSON and every database takes exactly."""
 
@@ -41,7 +39,8 @@ class Metric:
     "life", "year", "quarter" or "month". `interval` is the time in which a device reports at most
     once: "hour", "day" or "week", or "none" for a report of every event. `patterns` is how many
     values one scope answers for. `parts` divide a string metric's devices. `candidates` is a path
-    relative to the registry's file. The collector shows nothing below `min_reports`.
+    relative to the registry's file. The collector shows nothing below `min_reports`, and no sum
+    of fewer than `min_cohort` reports of a cohort; without a `min_reports` it shows everything.
 
     Raises MetricError, one sentence, for whatever is not as it should be, and MissingExtraError
     where the normalizer needs what is not installed: a metric that exists can be recorded.
@@ -58,6 +57,7 @@ class Metric:
     parts: tuple[Part, ...] = ()
     candidates: str | None = None
     min_reports: int = 100
+    min_cohort: int = 10
     keep_reports: bool = False
 
     def __post_init__(self) -> None:
@@ -80,6 +80,7 @@ class Metric:
         if self.candidates is not None:
             self._check_text("candidates", self.candidates)
         self._check_whole("min_reports", self.min_reports, 0)
+        self._check_whole("min_cohort", self.min_cohort, 1)
         if not isinstance(self.keep_reports, bool):
             raise fault(self.name, "keep_reports", "true or false", self.keep_reports)
 
@@ -137,7 +138,7 @@ class Metric:
 
     def _check_patterns(self) -> None:
         self._check_whole("patterns", self.patterns, 1)
-        if self.patterns > 1 and self.params.normalize not in _STABLE_NORMALIZERS:
+        if self.patterns > 1 and not NORMALIZERS[self.params.normalize].stable:
             raise MetricError(
                 f"metric {self.name!r}: patterns must be 1 with normalize = "
                 f"{self.params.normalize!r}, got {self.patterns}: an update of the normalizer's "

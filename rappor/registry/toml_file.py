@@ -16,6 +16,7 @@ patterns = 1                    # values that one epoch answers for
 parts = [{name = "prefix:3", share = 0.2}, {name = "whole"}]
 candidates = "pages.txt"        # beside this file
 min_reports = 100
+min_cohort = 10
 keep_reports = false
 insecure = false
 """
@@ -50,6 +51,7 @@ _OPTIONAL: Final = (
     "patterns",
     "candidates",
     "min_reports",
+    "min_cohort",
     "keep_reports",
 )
 KEYS: Final = (

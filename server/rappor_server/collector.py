@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import hmac
 import logging
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final, TypeVar
 
-from rappor.errors import RapporError
-from rappor.files import read_text
 from rappor.registry.metric import Metric
-from rappor.registry.registry import Registry
 from rappor_server import logs
 from rappor_server.activity import TICK_SECONDS, Activity
 from rappor_server.analysis.request import CandidatesFile
 from rappor_server.analysis.worker import Analyst
-from rappor_server.errors import StoreError
+from rappor_server.errors import SchemaError, StoreError
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
+from rappor_server.inputs import Inputs
 from rappor_server.prometheus import Metrics
-from rappor_server.request_limits import RateLimit
+from rappor_server.request_limits import Budget, RateLimit
 from rappor_server.settings import Settings
 from rappor_server.storage.group_commit import Result, Writer
 from rappor_server.storage.store import Store
+from rappor_server.upload_keys import UploadKeys
 
 Answer = asyncio.Future[bytes]
+
+_T = TypeVar("_T")
+_FIRST_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 5.0
 
 
 def utc_today() -> datetime.date:
@@ -38,21 +42,29 @@ class Collector:
     """Everything that the endpoints share; it is created inside the event loop that it serves."""
 
     def __init__(
-        self, settings: Settings, *, today: Callable[[], datetime.date] = utc_today
+        self,
+        settings: Settings,
+        *,
+        inputs: Inputs | None = None,
+        today: Callable[[], datetime.date] = utc_today,
     ) -> None:
-        """Open the registry and the database, and start the writer."""
+        """Open the database and start the writer; without inputs, read the files first."""
         self.settings = settings
         self.today = today
-        self.accepted_params = load_accepted_params(settings, today=today())
         self.suspicious = Suspicious(settings.suspicious)
         self.rate = RateLimit(settings.rate)
+        self.bodies = Budget(settings.max_bodies)
         self.analyst = Analyst(seconds=settings.decode_seconds)
-        self._key = settings.upload_key()
         self._loop = asyncio.get_running_loop()
         self._fresh: list[tuple[Submission, Answer]] = []
         self._waiting: dict[Answer, float] = {}
-        self.store = Store.open(settings.database)
         self.metrics = Metrics(lambda: len(self._writer))
+        self.accepted_params: AcceptedParams
+        self._keys: UploadKeys | None
+        self.adopt(inputs or Inputs.read(settings, today=today()))
+        self.store = wait_for_database(
+            lambda: Store.open(settings.database), seconds=settings.database_seconds
+        )
         self._activity = Activity()
         self._writer: Writer[Answer] = Writer(
             self.store,
@@ -75,20 +87,22 @@ class Collector:
         self.analyst.close()
         self.store.close()
 
-    def reload(self) -> None:
-        """Read the registry again; if it is wrong, the old one stays in force."""
-        try:
-            self.accepted_params = load_accepted_params(self.settings, today=self.today())
-        except RapporError as error:
-            logs.event("registry refused", level=logging.ERROR, reason=str(error))
-        else:
-            logs.event("registry reloaded", metrics=len(self.accepted_params.registry))
+    def adopt(self, inputs: Inputs) -> None:
+        """Let inputs be in force from now on; if they are wrong, those before stay."""
+        known = inputs.accepted_params(self.settings, today=self.today())
+        self._keys = inputs.upload_keys(self.settings)
+        self.accepted_params = known
+        self.metrics.show_registry(known.digest)
+        logs.event("registry in force", metrics=len(known.registry), fingerprint=known.digest)
 
-    def may_send(self, authorization: str) -> bool:
-        """Tell whether a request carries the key for sending, or none is needed."""
-        if self._key is None:
-            return True
-        return hmac.compare_digest(authorization.encode(), f"Bearer {self._key}".encode())
+    def sender(self, authorization: str) -> str | None:
+        """Return the name of the key for sending that a request carries, None if it may not send.
+
+        The name is empty where no key is needed.
+        """
+        if self._keys is None:
+            return ""
+        return self._keys.find(authorization, today=self.today())
 
     def read(self, body: bytes) -> Submission:
         """Read an upload; ReportError for bytes that are none."""
@@ -174,9 +188,21 @@ def _too_late(seconds: float) -> StoreError:
     return StoreError(f"the database did not commit within {seconds:g} seconds: retry")
 
 
-def load_accepted_params(settings: Settings, *, today: datetime.date) -> AcceptedParams:
-    """Read the registry and the older ones; what has expired before this year costs nothing."""
-    text = read_text(settings.registry)
-    current = Registry.loads(text, path=settings.registry, today=today)
-    older = [Registry.load(path, today=today) for path in settings.older]
-    return AcceptedParams(current, older, text=text)
+def wait_for_database(ask: Callable[[], _T], *, seconds: float) -> _T:
+    """Return what the database answers; wait for one that is not up yet, and say so.
+
+    Raises StoreError when the time is over, SchemaError at once.
+    """
+    until = time.monotonic() + seconds
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            return ask()
+        except SchemaError:
+            raise
+        except StoreError as error:
+            if time.monotonic() + pause > until:
+                raise
+            logs.event("waiting for the database", level=logging.WARNING, reason=str(error))
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)

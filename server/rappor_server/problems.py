@@ -21,7 +21,7 @@ from rappor.errors import (
     RapporError,
     ReportError,
 )
-from rappor_server.errors import ConflictError, StoreError
+from rappor_server.errors import ConflictError, LimitError, StoreError
 
 RETRY_SECONDS: Final = 5
 _MEDIA_TYPE: Final = "application/problem+json"
@@ -49,6 +49,7 @@ class _Document(msgspec.Struct, frozen=True):
 _STATUS: Final[tuple[tuple[type[RapporError], HTTPStatus], ...]] = (
     (ReportError, HTTPStatus.BAD_REQUEST),
     (ConflictError, HTTPStatus.CONFLICT),
+    (LimitError, HTTPStatus.CONFLICT),
     (StoreError, HTTPStatus.SERVICE_UNAVAILABLE),
     (MetricError, HTTPStatus.NOT_FOUND),
     (ParamsError, HTTPStatus.UNPROCESSABLE_ENTITY),

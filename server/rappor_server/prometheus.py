@@ -70,6 +70,27 @@ class Metrics:
             buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
             registry=self._registry,
         )
+        self.request_seconds = Histogram(
+            "rappor_http_request_seconds",
+            "Seconds from the head of a request to the end of its answer",
+            ["route", "status"],
+            buckets=(0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5, 20),
+            registry=self._registry,
+        )
+        self.key_uploads = Counter(
+            "rappor_key_uploads",
+            "Uploads by the key that they carried",
+            ["key"],
+            registry=self._registry,
+        )
+        self._registry_info = Gauge(
+            "rappor_registry_info",
+            "Processes in which a registry is in force, by its fingerprint",
+            ["fingerprint"],
+            registry=self._registry,
+            multiprocess_mode="livesum",
+        )
+        self._fingerprint = ""
         self._queue_length = queue_length
         self._queue = Gauge(
             "rappor_queue_uploads",
@@ -77,6 +98,17 @@ class Metrics:
             registry=self._registry,
             multiprocess_mode="livesum",
         )
+
+    def show_registry(self, fingerprint: str) -> None:
+        """Tell which registry is in force in this process."""
+        if self._fingerprint:
+            self._registry_info.labels(self._fingerprint).set(0)
+        self._registry_info.labels(fingerprint).set(1)
+        self._fingerprint = fingerprint
+
+    def observe_request(self, route: str, status: int, seconds: float) -> None:
+        """Count an answer by its route and the class of its status."""
+        self.request_seconds.labels(route, f"{status // 100}xx").observe(seconds)
 
     def observe_group(self, seconds: float, submissions: Sequence[Submission]) -> None:
         """Count a group commit and all uploads in it."""

@@ -200,24 +200,3 @@ def test_another_client_is_sending(open_client: Opener) -> None:
     other = open_client(transport=MemoryTransport(), coins=LATE)
     assert client.flush().reason is FlushReason.SENT
     assert [flushed.reason for flushed in met] == [FlushReason.BUSY]
-
-
-def test_background_sender_keeps_the_wait_after_a_failure(
-    open_client: Opener, clock: FixedClock
-) -> None:
-    """Only a flush is urgent."""
-    transport = MemoryTransport([None])
-    recorded(open_client, transport).flush(timeout=0.0)
-    client = open_client(transport=transport, coins=constant_coins(0), max_delay=0.0)
-    client.record("page", "x")  # wakes the sender
-    deadline = time.monotonic() + 0.3
-    while time.monotonic() < deadline:
-        assert len(transport.bodies) == 1
-        time.sleep(0.01)
-    clock.advance(seconds=5)
-    client.record("page", "x")
-    deadline = time.monotonic() + 20
-    while client.waiting():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    assert len(transport.bodies) == 4

@@ -74,7 +74,7 @@ def lead(folder: Path, metric: Metric, values: Sequence[object], days: Sequence[
     for value, day in zip(values, days, strict=True):
         clock.set(f"{day}T12:00:00")
         outcome = client.record(metric.name, value)
-        assert outcome in (Outcome.RECORDED, Outcome.EARLIER_VALUE)
+        assert outcome in (Outcome.RECORDED, Outcome.REPEATED)
         now = {pattern.name: pattern.n_reports for pattern in peek(folder).patterns}
         (key,) = [key for key, n in now.items() if n != charged.get(key, 0)]
         charged = now

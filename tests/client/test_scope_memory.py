@@ -20,7 +20,7 @@ from rappor.protocol.randomizer import cohort, permanent
 CLEAR = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)
 """Reports that show the permanent response itself, of values that do not collide."""
 NOISY = dataclasses.replace(CLEAR, p=0.25, q=0.75)
-RECORDED, EARLIER = Outcome.RECORDED, Outcome.EARLIER_VALUE
+RECORDED, EARLIER = Outcome.RECORDED, Outcome.REPEATED
 
 
 def bits_of(

@@ -60,9 +60,9 @@ def test_peek_shows_what_a_folder_holds(
     contents = peek(tmp_path / "device")
     assert contents.has_secret
     assert [report.metric for report in contents.waiting] == ["page", "page"]
-    assert contents.pending is not None
-    assert contents.pending.body == transport.bodies[1]
-    assert contents.pending.retry_at == pytest.approx(clock() + 5)
+    (pending,) = contents.pending
+    assert pending.body == transport.bodies[1]
+    assert pending.retry_at == pytest.approx(clock() + 5)
     assert [(held.metric, held.n_events) for held in contents.held] == [("slow", 1)]
     assert contents.held[0].ends == FixedClock("2026-11-19")()
     assert contents.latched == {"page": "2026-11", "slow": ""}

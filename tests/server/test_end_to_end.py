@@ -36,6 +36,7 @@ p = 0.05
 q = 0.95
 insecure = true
 candidates = "words.txt"
+min_reports = 0
 """
 
 

@@ -32,7 +32,7 @@ def migrate(**options: Any) -> None:
 
     backup = migrate_database(read_settings(options).database)
     if backup is not None:
-        click.echo(f"the database as it was: {backup}")
+        click.echo(f"the database as it was: {backup}; delete it once this version works")
     click.echo("the database has the schema of this version")
 
 

@@ -38,15 +38,31 @@ _FLAGS: Final[Mapping[str, _Flag]] = {
         "The database, sqlite:///FILE or postgresql://HOST/NAME; by default an SQLite file "
         "beside the registry.",
     ),
+    "database_seconds": _Flag(
+        "SECONDS", "How long a start waits for a database that does not answer yet.", float
+    ),
     "host": _Flag("ADDRESS", "The address to listen on."),
     "port": _Flag("NUMBER", "The port to listen on; 0 lets the system choose one.", int),
     "workers": _Flag("PROCESSES", "The number of processes; more than one needs PostgreSQL.", int),
+    "admin": _Flag(
+        "HOST:PORT",
+        "An address for operators and analysts; the other one then only receives.",
+    ),
     "upload_key_file": _Flag(
-        "FILE", "A file with the key that uploads must carry; without it everyone may send.", _PATH
+        "FILE",
+        "A file of keys, NAME KEY LAST-DAY a line, of which uploads must carry one; without it "
+        "everyone may send.",
+        _PATH,
+    ),
+    "stop_file": _Flag(
+        "TOML", "A file of metrics that devices stop reporting, with their last days.", _PATH
     ),
     "max_body": _Flag("BYTES", "The largest upload as it is sent.", int),
     "max_decompressed": _Flag("BYTES", "The largest upload after decompression.", int),
     "max_reports": _Flag("REPORTS", "The most reports in one upload.", int),
+    "max_bodies": _Flag(
+        "BYTES", "The most bytes of all bodies under way before others get 503.", int
+    ),
     "body_seconds": _Flag(
         "SECONDS", "How long the head of a request, and then its body, may take to arrive.", float
     ),

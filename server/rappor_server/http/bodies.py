@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import difflib
+import re
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Annotated, Final, Literal, TypeVar
@@ -14,11 +15,13 @@ from starlette.requests import Request
 
 from rappor_server.analysis.request import ARROW, CSV, JSON
 from rappor_server.problems import Problem
-from rappor_server.request_limits import read_body
+from rappor_server.request_limits import Share, read_body
 
 _MAX_BODY: Final = 64_000_000
 _BODY_SECONDS: Final = 60.0
 
+_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_MOST_NAME: Final = 64
 _Share = Annotated[float, Meta(gt=0, lt=1)]
 _Record = TypeVar("_Record", bound=msgspec.Struct)
 
@@ -31,7 +34,7 @@ class EstimateBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, fro
     last: str | None = msgspec.field(default=None, name="to")
     freeze: str | None = None
     level: _Share = 0.05
-    correction: Literal["bh", "bonferroni"] = "bh"
+    correction: Literal["bh", "adaptive", "bonferroni"] = "bh"
     confidence: _Share = 0.95
     distribution: bool = False
     everything: bool = msgspec.field(default=False, name="all")
@@ -53,9 +56,9 @@ class FreezeBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
     last: str = msgspec.field(name="to")
 
 
-async def read_estimate_body(request: Request) -> EstimateBody:
+async def read_estimate_body(request: Request, share: Share) -> EstimateBody:
     """Read a JSON object, or a list of candidates as text with a query beside it."""
-    body = await read_body(request, max_body=_MAX_BODY, seconds=_BODY_SECONDS)
+    body = await read_body(request, share, max_body=_MAX_BODY, seconds=_BODY_SECONDS)
     media_type = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
     if media_type == JSON:
         if request.query_params:
@@ -69,9 +72,9 @@ async def read_estimate_body(request: Request) -> EstimateBody:
     return msgspec.structs.replace(asked, candidates=_lines(body))
 
 
-async def read_freeze_body(request: Request) -> FreezeBody:
+async def read_freeze_body(request: Request, share: Share) -> FreezeBody:
     """Read the days of a range to be frozen."""
-    body = await read_body(request, max_body=10_000, seconds=_BODY_SECONDS)
+    body = await read_body(request, share, max_body=10_000, seconds=_BODY_SECONDS)
     return _decode(body, FreezeBody)
 
 
@@ -85,11 +88,18 @@ def read_day(name: str, text: str | None, default: datetime.date) -> datetime.da
     if text is None:
         return default
     try:
-        if len(text) == len("2026-11-30"):
+        if _DAY.fullmatch(text):
             return datetime.date.fromisoformat(text)
     except ValueError:
         pass
     raise unfit(f"{name} must be a day as 2026-11-30")
+
+
+def check_freeze(name: str) -> str:
+    """Return the name of a frozen range; 422 for a text that no name has, such as NUL."""
+    if not (name.isascii() and name.isprintable() and len(name) <= _MOST_NAME):
+        raise unfit("freeze must be the name of a frozen range")
+    return name
 
 
 def read_media_type(request: Request) -> str:

@@ -52,7 +52,7 @@ _PROBLEMS: Final = {
     404: "There is no such metric, parameter set or frozen range.",
     406: "The media type is unknown, or needs an extra that is not installed.",
     408: "The body took too long to arrive.",
-    409: "The id was used for an upload with another body.",
+    409: "The id was used for an upload with another body, or there are too many frozen ranges.",
     413: "The body is too large.",
     415: "The body is of another media type or encoding.",
     422: "The request does not fit the metric, or has no answer.",
@@ -66,12 +66,12 @@ _TEXT: Final = {"type": "string"}
 _FINGERPRINT: Final = {"type": "string", "pattern": "^[0-9a-f]{16}$"}
 _DAYS: Final = {
     "type": "array",
-    "description": "Released reports by day (UTC), under all parameter sets.",
+    "description": "Released reports by the last day (UTC) of their blocks.",
     "items": _object(["day", "reports"], {"day": _DAY, "reports": _COUNT}, closed=True),
 }
 _WITHHELD: Final = {
     "type": "array",
-    "description": "Days (UTC) with fewer reports than the metric's minimum.",
+    "description": "Days (UTC) with reports that wait: for the day's end, or for others.",
     "items": _DAY,
 }
 _NAME: Final = {
@@ -79,6 +79,12 @@ _NAME: Final = {
     "in": "path",
     "required": True,
     "schema": {"type": "string", "pattern": "^[a-z][a-z0-9_.-]{0,63}$"},
+}
+_FREEZE: Final = {
+    "name": "id",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
 }
 _RANGE: Final = [_query("from", _DAY), _query("to", _DAY), _query("freeze", _TEXT)]
 _TABLES: Final = {
@@ -134,6 +140,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
             "expires",
             "fingerprints",
             "min_reports",
+            "min_cohort",
             "days",
             "withheld",
             "quarantine",
@@ -150,6 +157,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
                 "items": _FINGERPRINT,
             },
             "min_reports": _COUNT,
+            "min_cohort": _COUNT,
             "days": _DAYS,
             "withheld": _WITHHELD,
             "quarantine": {**_COUNT, "description": "Suspicious reports that no answer includes."},
@@ -213,7 +221,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
             "to": {"type": ["string", "null"], "format": "date"},
             "freeze": {"type": ["string", "null"]},
             "level": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
-            "correction": {"enum": ["bh", "bonferroni"]},
+            "correction": {"enum": ["bh", "adaptive", "bonferroni"]},
             "confidence": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
             "distribution": {"type": "boolean"},
             "all": {"type": "boolean"},
@@ -246,6 +254,20 @@ _SCHEMAS: Final[dict[str, Any]] = {
     ),
     "FreezeRequest": _object(["from", "to"], {"from": _DAY, "to": _DAY}, closed=True),
     "Frozen": _object(["id", "reports"], {"id": _TEXT, "reports": _COUNT}, closed=True),
+    "Freezes": _object(
+        ["freezes"],
+        {
+            "freezes": {
+                "type": "array",
+                "items": _object(
+                    ["id", "first", "last", "created"],
+                    {"id": _TEXT, "first": _DAY, "last": _DAY, "created": _DAY},
+                    closed=True,
+                ),
+            }
+        },
+        closed=True,
+    ),
     "Root": _object(
         ["service", "description", "registry"],
         {"service": _TEXT, "description": _TEXT, "registry": _TEXT},
@@ -320,7 +342,29 @@ _PATHS: Final[dict[str, Any]] = {
             "requestBody": {"required": True, "content": _content(_ref("FreezeRequest"))},
             "responses": {
                 "201": _answer("The name of the frozen range.", _content(_ref("Frozen"))),
-                **_problems(400, 401, 403, 404, 408, 413, 422),
+                **_problems(400, 401, 403, 404, 408, 409, 413, 422),
+            },
+        },
+        "get": {
+            "operationId": "freezes",
+            "summary": "List the frozen ranges.",
+            "security": _TOKEN,
+            "parameters": [_NAME],
+            "responses": {
+                "200": _answer("Their names and days.", _content(_ref("Freezes"))),
+                **_problems(401, 403, 404),
+            },
+        },
+    },
+    "/v1/metrics/{name}/freezes/{id}": {
+        "delete": {
+            "operationId": "forget",
+            "summary": "Delete a frozen range.",
+            "security": _TOKEN,
+            "parameters": [_NAME, _FREEZE],
+            "responses": {
+                "204": {"description": "It is gone."},
+                **_problems(401, 403, 404),
             },
         }
     },

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import datetime
+import re
 from collections.abc import Sequence
 from http import HTTPStatus
+from typing import Final
 
 import msgspec
 from starlette.requests import Request
@@ -20,9 +22,10 @@ from rappor_server.analysis.release_json import write_release
 from rappor_server.analysis.releases import Release
 from rappor_server.analysis.request import JSON, CandidatesFile, CountsRequest, EstimateRequest
 from rappor_server.collector import Collector
-from rappor_server.http.answers import FreezeAnswer, MetricAnswer, MetricsAnswer
+from rappor_server.http.answers import FreezeAnswer, FreezesAnswer, MetricAnswer, MetricsAnswer
 from rappor_server.http.bodies import (
     EstimateBody,
+    check_freeze,
     read_counts_query,
     read_day,
     read_estimate_body,
@@ -34,6 +37,9 @@ from rappor_server.problems import Problem
 from rappor_server.storage import tokens
 from rappor_server.storage.store import Store
 from rappor_server.storage.tokens import Token
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+"""Whatever else was sent never reaches the database."""
 
 
 async def metrics(request: Request) -> Response:
@@ -62,13 +68,15 @@ async def estimates(request: Request) -> Response:
     """POST /v1/metrics/NAME/estimates: how many devices hold each candidate."""
     collector, metric = await _metric(request)
     media_type = read_media_type(request)
-    asked = await read_estimate_body(request)
+    with collector.bodies.share() as share:
+        asked = await read_estimate_body(request, share)
     if len(asked.candidates or ()) > collector.settings.max_candidates:
         raise unfit(f"candidates must be at most {collector.settings.max_candidates:,}")
     release = await _release(collector, metric, asked.first, asked.last, asked.freeze)
     candidates = _candidates(collector, metric, asked)
     if not release.collections:
         raise unfit(_no_results(metric))
+    releases.check_decodable(release)
     answer = await collector.analyst.answer(
         EstimateRequest(
             release=release,
@@ -87,7 +95,8 @@ async def estimates(request: Request) -> Response:
 async def freezes(request: Request) -> Response:
     """POST /v1/metrics/NAME/freezes: keep what is released of a range under a name."""
     collector, metric = await _metric(request)
-    asked = await read_freeze_body(request)
+    with collector.bodies.share() as share:
+        asked = await read_freeze_body(request, share)
     release = await _release(collector, metric, asked.first, asked.last, None)
     name = await asyncio.to_thread(
         frozen_ranges.freeze, collector.store, release, today=collector.today()
@@ -98,11 +107,27 @@ async def freezes(request: Request) -> Response:
     )
 
 
+async def list_freezes(request: Request) -> Response:
+    """GET /v1/metrics/NAME/freezes: the names of frozen ranges, and their days."""
+    collector, metric = await _metric(request)
+    found = await asyncio.to_thread(frozen_ranges.list_all, collector.store, metric.name)
+    return Response(msgspec.json.encode(FreezesAnswer(freezes=found)), media_type=JSON)
+
+
+async def delete_freeze(request: Request) -> Response:
+    """DELETE /v1/metrics/NAME/freezes/ID: forget a frozen range."""
+    collector, metric = await _metric(request)
+    name = request.path_params["id"]
+    if not await asyncio.to_thread(frozen_ranges.delete, collector.store, metric.name, name):
+        raise Problem(HTTPStatus.NOT_FOUND, "the path must name a frozen range of this metric")
+    return Response(status_code=HTTPStatus.NO_CONTENT.value)
+
+
 async def _token(request: Request, collector: Collector) -> Token:
     """Return the token of a request, or raise the problem 401."""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     token = None
-    if scheme.lower() == "bearer" and given:
+    if scheme.lower() == "bearer" and _TOKEN.fullmatch(given.strip()):
         token = await asyncio.to_thread(
             tokens.verify, collector.store, given.strip(), today=collector.today()
         )
@@ -129,7 +154,7 @@ def _describe(collector: Collector, token: Token) -> MetricsAnswer:
     registry = collector.accepted_params.registry
     return MetricsAnswer(
         metrics=[
-            _describe_metric(collector.store, metric)
+            _describe_metric(collector.store, metric, collector.today())
             for metric in registry.values()
             if token.allows(metric.name)
         ],
@@ -141,9 +166,9 @@ def _describe(collector: Collector, token: Token) -> MetricsAnswer:
     )
 
 
-def _describe_metric(store: Store, metric: Metric) -> MetricAnswer:
-    release = releases.release(store, metric, datetime.date.min, datetime.date.max)
-    overfull = map(warning_signs.overfull_cohorts, release.collections)
+def _describe_metric(store: Store, metric: Metric, today: datetime.date) -> MetricAnswer:
+    overview = releases.overview(store, metric, today=today)
+    overfull = map(warning_signs.overfull_cohorts, overview.cohorts)
     return MetricAnswer(
         name=metric.name,
         description=metric.description,
@@ -151,8 +176,9 @@ def _describe_metric(store: Store, metric: Metric) -> MetricAnswer:
         expires=metric.expires,
         fingerprints=tuple(metric.accepted),
         min_reports=metric.min_reports,
-        days=release.days,
-        withheld=release.withheld,
+        min_cohort=metric.min_cohort,
+        days=overview.days,
+        withheld=overview.withheld,
         quarantine=warning_signs.n_quarantined(store, metric.name),
         overfull_cohorts=tuple(cohort for found in overfull for cohort in found),
     )
@@ -170,10 +196,14 @@ async def _release(
         days = read_day("from", first, datetime.date.min), read_day("to", last, datetime.date.max)
         if days[0] > days[1]:
             raise unfit("from must be a day no later than to")
-        return await asyncio.to_thread(releases.release, collector.store, metric, *days)
+        return await asyncio.to_thread(
+            releases.release, collector.store, metric, *days, today=collector.today()
+        )
     if first is not None or last is not None:
         raise unfit("from and to must be absent beside freeze")
-    found = await asyncio.to_thread(frozen_ranges.frozen, collector.store, metric.name, freeze)
+    found = await asyncio.to_thread(
+        frozen_ranges.frozen, collector.store, metric.name, check_freeze(freeze)
+    )
     if found is None:
         raise Problem(HTTPStatus.NOT_FOUND, "freeze must name a frozen range of this metric")
     return found
@@ -190,7 +220,10 @@ def _only(release: Release, fingerprint: str) -> Release:
 def _no_results(metric: Metric) -> str:
     """Say why a range has no results, without telling how many reports there are."""
     if metric.min_reports:
-        reason = f"fewer reports than its min_reports of {metric.min_reports:,} on each day"
+        reason = (
+            f"fewer reports than its min_reports of {metric.min_reports:,} in whole days that have "
+            f"ended and hold {metric.min_cohort:,} reports of a cohort"
+        )
     else:
         reason = "no reports"
     return f"No results for these dates: {metric.name} has {reason}."

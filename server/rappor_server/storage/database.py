@@ -164,23 +164,24 @@ def migrate(text: str) -> Path | None:
             config = _config()
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+        erase_traces(engine)
         return backup
     finally:
         engine.dispose()
 
 
-def erase_traces(engine: Engine) -> None:
-    """Empty SQLite's write-ahead log, which still holds deleted rows; the file overwrites them.
+def erase_traces(engine: Engine, *, wait: float = _WAIT_SECONDS) -> bool:
+    """Empty SQLite's write-ahead log, which holds deleted rows and every group of its own.
 
-    While a reader is active, the log is emptied the next time.
+    The file overwrites what it deletes. Returns whether the log is empty: not while a reader, or
+    for `wait` seconds a writer, is active.
     """
-    if engine.dialect.name == "sqlite":
-        path = str(engine.url.database)
-        with (
-            failing_as_store_error(),
-            contextlib.closing(sqlite3.connect(path, timeout=_WAIT_SECONDS)) as db,
-        ):
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    if engine.dialect.name != "sqlite":
+        return True
+    path = str(engine.url.database)
+    with failing_as_store_error(), contextlib.closing(sqlite3.connect(path, timeout=wait)) as db:
+        (is_busy, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not is_busy
 
 
 def copy_sqlite(source: Path, target: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rappor.counts.counts import Counts
@@ -547,7 +547,6 @@ def test_without_pyarrow_the_extra_is_named() -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
-@settings(deadline=None)
 @given(counts=some_counts())
 def test_tables_lose_nothing(tmp_path_factory: pytest.TempPathFactory, counts: Counts) -> None:
     """CSV and Arrow give back the counts that went in."""

@@ -174,3 +174,12 @@ def test_an_unknown_normalizer_is_refused() -> None:
     allowed = ", ".join(NORMALIZERS)
     with pytest.raises(ParamsError, match=f"normalize must be one of {allowed}, got 'upper'"):
         normalize("upper", "a")
+
+
+@pytest.mark.parametrize("name", NORMALIZERS)
+def test_each_knows_another_spelling_that_it_undoes(name: str) -> None:
+    """An audit asks for both spellings; only `none` has a single one."""
+    for text in ("caf\u00e9.com", "audit.com"):
+        respelled = NORMALIZERS[name].respell(text)
+        assert normalize(name, respelled) == normalize(name, text)
+    assert (NORMALIZERS[name].respell("caf\u00e9.com") == "caf\u00e9.com") == (name == "none")

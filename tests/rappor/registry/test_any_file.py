@@ -93,7 +93,7 @@ def record(metric: Metric) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=400)
 @given(registries())
 def test_a_registry_that_loads_can_be_recorded(text: str) -> None:
     """Whatever stands in its keys, the sentence comes at loading or never."""

@@ -47,7 +47,7 @@ def test_an_entry_of_explicit_letters() -> None:
     metric = one(BLOOM)
     assert metric == make()
     assert (metric.epoch, metric.interval, metric.patterns) == ("life", "day", 1)
-    assert (metric.candidates, metric.min_reports) == (None, 100)
+    assert (metric.candidates, metric.min_reports, metric.min_cohort) == (None, 100, 10)
     assert (metric.keep_reports, metric.parts) == (False, ())
     assert metric.fingerprint == PARAMS.fingerprint
 
@@ -56,7 +56,7 @@ def test_an_entry_with_everything() -> None:
     """The optional keys."""
     body = BLOOM.replace("2026-11-30", '"2026-11-30"').replace('"life"', '"quarter"') + (
         'interval = "week"\nnormalize = "strip"\ncandidates = "pages.txt"\npatterns = 3\n'
-        "min_reports = 1000\nkeep_reports = true\ninsecure = true\n"
+        "min_reports = 1000\nmin_cohort = 20\nkeep_reports = true\ninsecure = true\n"
         'parts = [{name = "prefix:2", share = 0.5}, {name = "whole"}]\n'
     )
     assert one(body.replace("f = 0.5", "f = 0").replace("p = 0.25", "p = 0")) == make(
@@ -67,6 +67,7 @@ def test_an_entry_with_everything() -> None:
         parts=(Part("prefix:2", 0.5), Part("whole")),
         candidates="pages.txt",
         min_reports=1000,
+        min_cohort=20,
         keep_reports=True,
     )
 
@@ -197,6 +198,7 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
         (BLOOM + "min_reports = -1", "min_reports must be an integer of at least 0, got -1"),
         (BLOOM + "min_reports = true", "min_reports must be an integer of at least 0, got True"),
         (BLOOM + "min_reports = 1.5", "min_reports must be an integer of at least 0, got 1.5"),
+        (BLOOM + "min_cohort = 0", "min_cohort must be an integer of at least 1, got 0"),
         (BLOOM + "keep_reports = 1", "keep_reports must be true or false, got 1"),
         (BLOOM + 'epoc = "year"', "unknown key 'epoc'; did you mean 'epoch'"),
         (BLOOM + "zzz = 1", "unknown key 'zzz'; expected one of description, owner, "),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import datetime
 import gzip
 import io
 import json
@@ -28,6 +29,7 @@ from collectors import (
     REGISTRY,
     Running,
     command,
+    commit,
     free_port,
     make_token,
     report_of,
@@ -38,8 +40,10 @@ from collectors import (
     upload_of,
     wait_until_ready,
 )
+from rappor_server.ingest.upload_ids import hash_id
 from rappor_server.storage.backup import backup
 from rappor_server.storage.database import open_engine
+from rappor_server.storage.store import Store
 from sockets import certificate
 from sqlalchemy import create_engine, text
 
@@ -425,27 +429,31 @@ def test_answers_as_csv_and_arrow(collector: Running, token: str, tmp_path: Path
     assert sorted(table.column("candidate").to_pylist()) == ["a", "b"]
 
 
-def test_minimum_and_freeze(collector: Running, token: str) -> None:
-    """Fewer than five reports are withheld; a frozen range does not change."""
-    for _ in range(4):
-        collector.post(upload_of(report_of("small")))
-    path = "/v1/metrics/small/counts"
+def test_minimum_and_freeze(collector: Running, token: str, database: str) -> None:
+    """Today's reports wait; those of days before are released, frozen, listed and deleted."""
+    collector.post(upload_of(*[report_of("small")] * 9))
+    path, freezes = "/v1/metrics/small/counts", "/v1/metrics/small/freezes"
     shown = collector.get(path, token).json()
     assert (shown["reports"], shown["withheld"]) == (0, [DAY])
-    collector.post(upload_of(report_of("small")))
-    assert collector.get(path, token).json()["reports"] == 5
+    store = Store.open(database)
+    commit(store, upload_of(*[report_of("small")] * 6), today=datetime.date(2026, 1, 1))
+    store.close()
+    assert collector.get(path, token).json()["reports"] == 6
+    headers = {"Authorization": f"Bearer {token}"}
     frozen = httpx.post(
-        f"{collector.url}/v1/metrics/small/freezes",
-        json={"from": DAY, "to": DAY},
-        headers={"Authorization": f"Bearer {token}"},
+        f"{collector.url}{freezes}", json={"from": "2026-01-01", "to": DAY}, headers=headers
     )
     assert frozen.status_code == 201
-    for _ in range(10):
-        collector.post(upload_of(report_of("small")))
-    assert collector.get(path, token).json()["reports"] == 15
-    kept = collector.get(f"{path}?freeze={frozen.json()['id']}", token).json()
-    assert kept["reports"] == frozen.json()["reports"] == 5
-    check_problem(collector.get(f"{path}?freeze={frozen.json()['id']}&from={DAY}", token), 422)
+    name = frozen.json()["id"]
+    kept = collector.get(f"{path}?freeze={name}", token).json()
+    assert kept["reports"] == frozen.json()["reports"] == 6
+    check_problem(collector.get(f"{path}?freeze={name}&from={DAY}", token), 422)
+    (listed,) = collector.get(freezes, token).json()["freezes"]
+    assert (listed["id"], listed["first"], listed["last"]) == (name, "2026-01-01", DAY)
+    gone = [httpx.delete(f"{collector.url}{freezes}/{name}", headers=headers) for _ in range(2)]
+    assert gone[0].status_code == 204
+    check_problem(gone[1], 404)
+    assert collector.get(freezes, token).json() == {"freezes": []}
 
 
 def test_estimate_has_a_time_limit(tmp_path: Path) -> None:
@@ -504,7 +512,7 @@ def test_hangup_reads_the_registry_again(tmp_path: Path) -> None:
         wait_for(lambda: "[metrics.new]" in running.get("/v1/registry").text)
         path.write_text("nonsense [")
         running.process.send_signal(signal.SIGHUP)
-        wait_for(lambda: "registry refused" in running.log.read_text())
+        wait_for(lambda: "reload refused" in running.log.read_text())
         assert "[metrics.new]" in running.get("/v1/registry").text
         assert running.post(upload_of()).status_code == 200
 
@@ -544,7 +552,7 @@ def test_slow_commit_is_503_and_its_retry_is_known(tmp_path: Path, database: str
         engine = open_engine(database)
         body = upload_of()
         with engine.begin() as db:
-            db.execute(text("LOCK TABLE upload IN EXCLUSIVE MODE"))
+            db.execute(text("LOCK TABLE tally IN EXCLUSIVE MODE"))
             problem = check_problem(running.post(body), 503)
         engine.dispose()
         assert "did not commit within 0.5 seconds" in problem["detail"]
@@ -607,7 +615,7 @@ def start_secure(folder: Path, database: str, flags: list[str]) -> Running:
             start_new_session=True,
         )
     running = Running(process, port, folder, log)
-    wait_for(lambda: "Uvicorn running" in log.read_text())
+    wait_for(lambda: "collector listening" in log.read_text())
     return running
 
 
@@ -644,7 +652,9 @@ def test_nothing_that_identifies_is_stored_or_logged(tmp_path: Path, database: s
     stored = dump_of(database, tmp_path)
     for secret in (b"telltale", b"203.0.113.77", b"127.0.0.1"):
         assert secret not in stored
-    assert base64.urlsafe_b64decode(upload_id + "==") in stored  # the search finds what is there
+    own_id = base64.urlsafe_b64decode(upload_id + "==")
+    assert own_id not in stored
+    assert hash_id(own_id) in stored  # the search finds what is there
 
 
 OTHER = Params(k=16, m=4, f=0.5, p=0.2, q=0.8)

@@ -30,6 +30,8 @@ OPERATIONS = (
     "GET /v1/metrics/{name}/counts",
     "POST /v1/metrics/{name}/estimates",
     "POST /v1/metrics/{name}/freezes",
+    "GET /v1/metrics/{name}/freezes",
+    "DELETE /v1/metrics/{name}/freezes/{id}",
     "GET /",
     "GET /healthz",
     "GET /readyz",
