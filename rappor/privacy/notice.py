@@ -7,6 +7,7 @@ import math
 from typing import Final
 
 from rappor.privacy.linkability import link
+from rappor.privacy.small_cohorts import fill_cohorts
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
@@ -113,5 +114,17 @@ def _linking(metric: Metric) -> str:
 
 def _keeping(metric: Metric) -> str:
     kept = "each noisy report" if metric.keep_reports else "sums by day and cohort"
-    least = f", shown from {metric.min_reports:,} reports on" if metric.min_reports else ""
-    return f"What the collector keeps: {kept}{least}."
+    return f"What the collector keeps: {kept}. {_showing(metric)}"
+
+
+def _showing(metric: Metric) -> str:
+    """Say which sums are shown, and how many wait where m is large for the reports."""
+    if not metric.min_reports:
+        return "It shows every sum as it comes, even that of one report."
+    whose = " of a cohort" if metric.params.m > 1 else ""
+    text = (
+        f"It shows sums of whole days and at least {metric.min_cohort:,} reports{whose}, from "
+        f"{metric.min_reports:,} reports on."
+    )
+    filling = fill_cohorts(metric)
+    return f"{text} {filling.told}; the others wait." if filling.m_is_too_large else text

@@ -50,7 +50,9 @@ def test_a_description_for_life() -> None:
         "What links all its reports: its cohort (one of 16) and its kept noise. By two sets of "
         f"2 reports a device is found among 1,000,000 with {100 * FOUND:.0f} % probability. Beyond "
         "that, only address and time link reports.",
-        "What the collector keeps: sums by day and cohort, shown from 100 reports on.",
+        "What the collector keeps: sums by day and cohort. It shows sums of whole days and at "
+        "least 10 reports of a cohort, from 100 reports on. 100 reports fill 10 % of 16 cohorts "
+        "with 10 each; about 225 fill nine in ten; the others wait.",
     ]
 
 
@@ -129,8 +131,14 @@ def test_links_that_cannot_be_seen_are_not_told() -> None:
 def test_what_the_collector_keeps() -> None:
     """Whole reports and the least number that is shown."""
     text = describe(make(PAPER, keep_reports=True, min_reports=500))
-    assert "What the collector keeps: each noisy report, shown from 500 reports on." in text
-    assert "shown from 10,000 reports on" in describe(make(PAPER, min_reports=10_000))
+    assert (
+        "What the collector keeps: each noisy report. It shows sums of whole days and at least 10 "
+        "reports of a cohort, from 500 reports on."
+    ) in text
+    assert "fill" not in text
+    assert "It shows every sum as it comes" in describe(make(PAPER, min_reports=0))
+    boolean = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+    assert "and at least 10 reports, from 100 reports on." in describe(make(boolean))
 
 
 @pytest.mark.parametrize(
