@@ -20,9 +20,10 @@ _IMBALANCE: Final = 1e-6
 def print_estimates(
     estimates: Estimates, *, detected_only: bool, truth: Mapping[str, int] | None = None
 ) -> None:
-    """Print the rows, what they leave unallocated, and what looks wrong.
+    """Print the rows, what they leave unallocated, what was assumed, and what looks wrong.
 
-    Detected rows show their adjusted interval, which holds for the list as a whole.
+    A list of detected rows shows their adjusted intervals, which hold for it as a whole; a list of
+    all candidates shows the intervals of each on its own.
     """
     show(_table(estimates, detected_only=detected_only, truth=truth), *_remarks(estimates))
 
@@ -31,7 +32,8 @@ def _table(estimates: Estimates, *, detected_only: bool, truth: Mapping[str, int
     shown = Table(box=None, header_style="bold", pad_edge=False)
     shown.add_column("candidate", overflow="ellipsis", no_wrap=True, max_width=40)
     interval = f"{short_percent(estimates.confidence)} interval"
-    columns = ["devices", "std error", "share", interval]
+    interval = f"adjusted {interval}" if detected_only else f"{interval} of each"
+    columns = ["reports", "std error", "share", interval]
     if estimates.share is not None:
         columns.append("distribution")
     if truth is not None:
@@ -39,13 +41,14 @@ def _table(estimates: Estimates, *, detected_only: bool, truth: Mapping[str, int
     for name in columns:
         shown.add_column(name, justify="right", no_wrap=True)
     for row in estimates.rows(detected_only=detected_only):
-        shown.add_row(*_cells(row, truth))
+        shown.add_row(*_cells(row, truth, adjusted="_adjusted" if detected_only else ""))
     return shown
 
 
-def _cells(row: Mapping[str, Any], truth: Mapping[str, int] | None) -> Iterator[str]:
-    low = row.get("ci_low_adjusted", row["ci_low"])
-    high = row.get("ci_high_adjusted", row["ci_high"])
+def _cells(
+    row: Mapping[str, Any], truth: Mapping[str, int] | None, *, adjusted: str
+) -> Iterator[str]:
+    low, high = row[f"ci_low{adjusted}"], row[f"ci_high{adjusted}"]
     mark = "" if row["detected"] else " (not detected)"
     group = f" (group {row['group']})" if "group" in row else ""
     yield escape(row["candidate"] + group + mark)
@@ -68,9 +71,11 @@ def _remarks(estimates: Estimates) -> Iterator[str]:
     )
     if math.isfinite(estimates.unallocated):
         yield (
-            f"{percent(estimates.unallocated)} of the reports are unallocated: their strings are "
-            "not candidates, or too rare to tell from noise."
+            f"{percent(estimates.unallocated)} of the reports are unallocated (standard error "
+            f"{percent(estimates.unallocated_std_error)}): their strings are not candidates, or "
+            "too rare to tell from noise."
         )
+    yield estimates.assumed
     yield from _findings(estimates.diagnostics)
     yield from estimates.warnings
 

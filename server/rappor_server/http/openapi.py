@@ -221,7 +221,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
         closed=True,
     ),
     "Estimates": _object(
-        ["estimates", "reports", "unallocated", "diagnostics"],
+        ["estimates", "reports", "unallocated", "unallocated_std_error", "assumed", "diagnostics"],
         {
             "estimates": {
                 "type": "array",
@@ -240,6 +240,8 @@ _SCHEMAS: Final[dict[str, Any]] = {
             },
             "reports": _COUNT,
             "unallocated": _NUMBER,
+            "unallocated_std_error": _NUMBER,
+            "assumed": _TEXT,
             "diagnostics": {"type": "object"},
         },
         closed=True,

@@ -51,8 +51,9 @@ def test_repeated_reports_scatter_as_derived() -> None:
     assert abs(z) < stats.norm.isf(FALSE_ALARM / 2)
     # Sums over 500 devices are normal to a percent; the bound is the normal one with 10 % more.
     ratio = ones.var(ddof=1) / variance
-    ends = stats.chi2.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], n_runs - 1) / (n_runs - 1)
-    low, high = float(ends[0]), float(ends[1])
+    degrees = n_runs - 1
+    low = float(stats.chi2.ppf(FALSE_ALARM / 2, degrees)) / degrees
+    high = float(stats.chi2.isf(FALSE_ALARM / 2, degrees)) / degrees
     assert low / 1.1 < ratio < high * 1.1
     # Independent reports would have a sixth of that variance, which these bounds exclude.
     assert high * 1.1 * n * each * mean * (1 - mean) < variance * low / 1.1
