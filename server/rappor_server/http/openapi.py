@@ -229,7 +229,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
         closed=True,
     ),
     "Estimates": _object(
-        ["estimates", "reports", "unallocated", "diagnostics"],
+        ["estimates", "reports", "unallocated", "unallocated_std_error", "assumed", "diagnostics"],
         {
             "estimates": {
                 "type": "array",
@@ -248,6 +248,8 @@ _SCHEMAS: Final[dict[str, Any]] = {
             },
             "reports": _COUNT,
             "unallocated": _NUMBER,
+            "unallocated_std_error": _NUMBER,
+            "assumed": _TEXT,
             "diagnostics": {"type": "object"},
         },
         closed=True,
