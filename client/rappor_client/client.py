@@ -26,7 +26,7 @@ from rappor_client.flushed import Flushed, FlushReason, Step, sum_up
 from rappor_client.identity import Identity
 from rappor_client.ledger import Spent
 from rappor_client.outcome import Outcome
-from rappor_client.periods import Clock, day_of, interval_end, interval_seconds
+from rappor_client.periods import Clock, bounded, day_of, interval_end, interval_seconds
 from rappor_client.prepared import Prepared, prepare
 from rappor_client.remote_params import Offers
 from rappor_client.settings import Caps, OfferCap, Policy, Settings, SpoolLimits
@@ -106,6 +106,7 @@ class Client:
         Raises FileError or MetricError for the registry, IdentityError for the secret and
         ParamsError for any other argument; a disk that cannot be written is counted, not raised.
         """
+        clock = bounded(clock)
         if collector is not None and transport is not None:
             raise ParamsError("collector must be absent beside a transport")
         if collector is not None:
