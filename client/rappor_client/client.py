@@ -357,15 +357,15 @@ class Client:
                 is_urgent=not any(earlier.is_attempt for earlier in steps),
             )
             steps.append(step)
-            is_done = not self.waiting()
+            waiting = self.waiting()
             pause = math.inf if step.due is None else max(step.due - self._settings.clock(), 0.0)
-            if is_done or pause > deadline - time.monotonic():
-                return sum_up(steps, is_done=is_done)
+            if not waiting or pause > deadline - time.monotonic():
+                return sum_up(steps, waiting=waiting)
             time.sleep(pause)
-        if not self.waiting():
+        if not (waiting := self.waiting()):
             return Flushed(reason=FlushReason.NOTHING_WAITING)
         absent = FlushReason.NO_COLLECTOR if self._consent else FlushReason.NO_CONSENT
-        return Flushed(reason=absent)
+        return Flushed(reason=absent, waiting=waiting)
 
     def _sending(self) -> _Sending | None:
         """Return what carries reports away, new in a process that was forked."""
