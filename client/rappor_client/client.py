@@ -26,7 +26,7 @@ from rappor_client.flushed import Flushed, FlushReason, Step, sum_up
 from rappor_client.identity import Identity
 from rappor_client.ledger import Spent
 from rappor_client.outcome import Outcome
-from rappor_client.periods import Clock, day_of, interval_end, interval_seconds
+from rappor_client.periods import Clock, bounded, day_of, interval_end, interval_seconds
 from rappor_client.prepared import Prepared, prepare
 from rappor_client.remote_params import Offers
 from rappor_client.settings import Caps, OfferCap, Policy, Settings, SpoolLimits
@@ -106,6 +106,7 @@ class Client:
         Raises FileError or MetricError for the registry, IdentityError for the secret and
         ParamsError for any other argument; a disk that cannot be written is counted, not raised.
         """
+        clock = bounded(clock)
         if collector is not None and transport is not None:
             raise ParamsError("collector must be absent beside a transport")
         if collector is not None:
@@ -356,15 +357,15 @@ class Client:
                 is_urgent=not any(earlier.is_attempt for earlier in steps),
             )
             steps.append(step)
-            is_done = not self.waiting()
+            waiting = self.waiting()
             pause = math.inf if step.due is None else max(step.due - self._settings.clock(), 0.0)
-            if is_done or pause > deadline - time.monotonic():
-                return sum_up(steps, is_done=is_done)
+            if not waiting or pause > deadline - time.monotonic():
+                return sum_up(steps, waiting=waiting)
             time.sleep(pause)
-        if not self.waiting():
+        if not (waiting := self.waiting()):
             return Flushed(reason=FlushReason.NOTHING_WAITING)
         absent = FlushReason.NO_COLLECTOR if self._consent else FlushReason.NO_CONSENT
-        return Flushed(reason=absent)
+        return Flushed(reason=absent, waiting=waiting)
 
     def _sending(self) -> _Sending | None:
         """Return what carries reports away, new in a process that was forked."""

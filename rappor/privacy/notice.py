@@ -24,7 +24,8 @@ def describe(metric: Metric, *, today: datetime.date | None = None) -> str:
     lines = [
         f"{metric.name}: {metric.description}",
         f"Collected by {metric.owner} {_until(metric, today)}.",
-        f"What is noted: {encoding_of(metric.params).described}{_pace(metric.interval)}.",
+        f"What is noted: {encoding_of(metric.params).described}{_pace(metric.interval)}"
+        f"{_sample(metric)}.",
         _one_report(metric.params),
         _all_reports(metric),
         promise(metric),
@@ -42,6 +43,13 @@ def _until(metric: Metric, today: datetime.date | None) -> str:
 
 def _pace(interval: str) -> str:
     return f"; at most once in each {interval}" if interval != "none" else "; at every event"
+
+
+def _sample(metric: Metric) -> str:
+    if metric.sample == 1:
+        return ""
+    anew = "once for good" if metric.epoch == "life" else f"anew in each {metric.epoch}"
+    return f"; by {100 * metric.sample:.3g} % of the devices, which each device decides {anew}"
 
 
 def _one_report(params: Params) -> str:
