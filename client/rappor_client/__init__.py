@@ -17,9 +17,10 @@ from rappor_client.errors import IdentityError, UploadError
 from rappor_client.flushed import Flushed, FlushReason
 from rappor_client.ledger import MetricSpent, Spent
 from rappor_client.outcome import Outcome
-from rappor_client.settings import Caps, OfferCap, SpoolLimits
+from rappor_client.settings import Caps, SpoolLimits
 from rappor_client.spool import Sent, SentReport
 from rappor_client.transport import Answer, Transport
+from rappor_client.withdrawal import Withdrawal
 
 __all__ = [
     "Answer",
@@ -29,7 +30,6 @@ __all__ = [
     "Flushed",
     "IdentityError",
     "MetricSpent",
-    "OfferCap",
     "Outcome",
     "Sent",
     "SentReport",
@@ -37,4 +37,5 @@ __all__ = [
     "SpoolLimits",
     "Transport",
     "UploadError",
+    "Withdrawal",
 ]
