@@ -11,6 +11,7 @@ import click
 from rappor.registry.registry import Registry
 from rappor_server.cli.help import Command
 from rappor_server.cli.options import (
+    check_database,
     database_options,
     open_store,
     read_settings,
@@ -46,7 +47,9 @@ def backup(path: Path, **options: Any) -> None:
     """
     from rappor_server.storage.backup import backup as back_up
 
-    back_up(read_settings(options).database, path)
+    settings = read_settings(options)
+    check_database(settings)
+    back_up(settings.database, path)
     click.echo(f"written: {path}")
 
 

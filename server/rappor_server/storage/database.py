@@ -20,6 +20,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from rappor.errors import MissingExtraError
 from rappor_server.errors import ConfigError, SchemaError, StoreError
 
 _WAIT_SECONDS: Final = 5.0
@@ -85,9 +86,7 @@ def open_engine(text: str) -> Engine:
             connect_args={"connect_timeout": 5, "tcp_user_timeout": int(_GONE_SECONDS * 1000)},
         )
     except ModuleNotFoundError:
-        raise ConfigError(
-            "PostgreSQL needs the extra 'postgres'; install it with: pip install 'rappor[postgres]'"
-        ) from None
+        raise MissingExtraError("postgres") from None
     event.listen(engine, "connect", _prepare_postgresql)
     return engine
 
