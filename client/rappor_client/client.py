@@ -27,7 +27,7 @@ from rappor_client.flushed import Flushed, FlushReason, Step, sum_up
 from rappor_client.identity import ErasedError, Identity
 from rappor_client.ledger import Spent
 from rappor_client.outcome import Outcome
-from rappor_client.periods import Clock, day_of, interval_end, interval_seconds
+from rappor_client.periods import Clock, bounded, day_of, interval_end, interval_seconds
 from rappor_client.prepared import Prepared, prepare
 from rappor_client.private_folder import check_private, place_of
 from rappor_client.remote_params import Offers
@@ -120,6 +120,7 @@ class Client:
         ParamsError for any other argument, FileError for a folder that is not the user's alone.
         Anything else that fails is counted, not raised.
         """
+        clock = bounded(clock)
         place = place_of(folder)
         check_consent(consent)
         if consent:
@@ -392,15 +393,15 @@ class Client:
                 is_urgent=not any(earlier.is_attempt for earlier in steps),
             )
             steps.append(step)
-            is_done = not self.waiting()
+            waiting = self.waiting()
             pause = math.inf if step.due is None else max(step.due - self._settings.clock(), 0.0)
-            if is_done or pause > deadline - time.monotonic():
-                return sum_up(steps, is_done=is_done)
+            if not waiting or pause > deadline - time.monotonic():
+                return sum_up(steps, waiting=waiting)
             time.sleep(pause)
-        if not self.waiting():
+        if not (waiting := self.waiting()):
             return Flushed(reason=FlushReason.NOTHING_WAITING)
         absent = FlushReason.NO_COLLECTOR if self._consent else FlushReason.NO_CONSENT
-        return Flushed(reason=absent)
+        return Flushed(reason=absent, waiting=waiting)
 
     def _sending(self) -> _Sending | None:
         """Return what carries reports away, new in a process that was forked."""

@@ -151,6 +151,10 @@ def commit(store: Store, *bodies: bytes, today: datetime.date = TODAY) -> list[A
     return store.commit([submission_of(body) for body in bodies], {}, today=today)
 
 
+PATIENT = {"Prefer": "wait=120"}
+"""Asks for an answer that is there when the request ends, however slow the machine is."""
+
+
 @dataclass
 class Running:
     """A collector in a process of its own."""
@@ -159,11 +163,18 @@ class Running:
     port: int
     folder: Path
     log: Path
+    admin: int = 0
+    """The port of operators, 0 where they have none of their own."""
 
     @property
     def url(self) -> str:
         """The address that it listens on."""
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def admin_url(self) -> str:
+        """The address of operators."""
+        return f"http://127.0.0.1:{self.admin or self.port}"
 
     def post(self, body: bytes, **headers: str) -> httpx.Response:
         """Send an upload to it."""
@@ -233,9 +244,16 @@ def free_port() -> int:
 
 
 def start(
-    folder: Path, database: str, *flags: str, port: int = 0, registry: str = REGISTRY
+    folder: Path,
+    database: str,
+    *flags: str,
+    port: int = 0,
+    admin: int = 0,
+    registry: str = REGISTRY,
 ) -> Running:
     """Start a collector and wait until it is ready."""
+    if admin:
+        flags = ("--admin", f"127.0.0.1:{admin}", *flags)
     path = folder / "metrics.toml"
     if not path.exists():
         path.write_text(registry)
@@ -249,7 +267,7 @@ def start(
             stderr=output,
             start_new_session=True,
         )
-    running = Running(process, port, folder, log)
+    running = Running(process, port, folder, log, admin)
     wait_until_ready(running)
     return running
 
@@ -260,7 +278,7 @@ def wait_until_ready(running: Running) -> None:
     while time.monotonic() < end:
         assert running.process.poll() is None, running.log.read_text()
         with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{running.url}/readyz", timeout=5).status_code == 200:
+            if httpx.get(f"{running.admin_url}/readyz", timeout=5).status_code == 200:
                 return
         time.sleep(0.05)
     raise AssertionError(running.log.read_text())

@@ -11,6 +11,7 @@ import click
 from rappor.registry.registry import Registry
 from rappor_server.cli.help import Command
 from rappor_server.cli.options import (
+    check_database,
     database_options,
     open_store,
     read_settings,
@@ -46,7 +47,9 @@ def backup(path: Path, **options: Any) -> None:
     """
     from rappor_server.storage.backup import backup as back_up
 
-    back_up(read_settings(options).database, path)
+    settings = read_settings(options)
+    check_database(settings)
+    back_up(settings.database, path)
     click.echo(f"written: {path}")
 
 
@@ -78,8 +81,10 @@ def restore(path: Path, **options: Any) -> None:
 def prune(**options: Any) -> None:
     """Delete upload ids after 14 days, and raw reports after theirs.
 
-    It also adds up the counters of days that are over. Run it once a day.
+    It also adds up the counters of days that are over, and closes their blocks. Run it once a
+    day.
     """
+    from rappor_server.analysis.releases import close_days
     from rappor_server.storage.retention import prune as prune_database
 
     settings = read_settings(options)
@@ -89,6 +94,11 @@ def prune(**options: Any) -> None:
         f"deleted {pruned.ids} upload ids and {pruned.reports} raw reports, "
         f"folded {pruned.counters} counters"
     )
+    # Last, so that a registry that cannot be read stops nothing else.
+    registry = Registry.load(settings.registry, today=today())
+    with open_store(settings) as store:
+        for metric in registry.values():
+            close_days(store, metric, today())
 
 
 @click.command(

@@ -26,7 +26,8 @@ async def upload(request: Request) -> Response:
             answer = await collector.store_upload(submission)
     except (Problem, RapporError) as error:
         return _refuse(collector, error)
-    return Response(answer, media_type=_JSON)
+    stops = collector.accepted_params.stops
+    return Response(stops.attach(answer, today=collector.today()), media_type=_JSON)
 
 
 def _refuse(collector: Collector, error: Problem | RapporError) -> Response:
@@ -41,20 +42,33 @@ def _refuse(collector: Collector, error: Problem | RapporError) -> Response:
 
 
 async def registry(request: Request) -> Response:
-    """GET /v1/registry: the text of the registry, which clients compare with their own."""
+    """GET /v1/registry: the text of the registry; 304 to who names the one in force."""
     collector: Collector = request.app.state.collector
-    return Response(collector.accepted_params.text, media_type="application/toml")
+    known = collector.accepted_params
+    headers = {"ETag": f'"{known.digest}"', "Cache-Control": "no-cache"}
+    if _names(request.headers.get("if-none-match", ""), known.digest):
+        return Response(status_code=HTTPStatus.NOT_MODIFIED.value, headers=headers)
+    return Response(known.text, media_type="application/toml", headers=headers)
+
+
+def _names(if_none_match: str, digest: str) -> bool:
+    """Tell whether a condition names a digest, as a weak tag too, which proxies make."""
+    tags = (tag.strip().removeprefix("W/") for tag in if_none_match.split(","))
+    return any(tag in ("*", f'"{digest}"') for tag in tags)
 
 
 async def receive(request: Request, collector: Collector, share: Share) -> Submission:
     """Read an upload within all limits; count it if it is refused whole."""
-    if not collector.may_send(request.headers.get("authorization", "")):
+    sender = collector.sender(request.headers.get("authorization", ""))
+    if sender is None:
         collector.refuse("no-key")
         raise Problem(
             HTTPStatus.UNAUTHORIZED,
             "sending needs the key of this collector",
             headers={"WWW-Authenticate": "Bearer"},
         )
+    if sender:
+        collector.metrics.key_uploads.labels(sender).inc()
     try:
         collector.rate.check(request.client.host if request.client else "")
         return collector.read(await _body(request, collector, share))

@@ -192,6 +192,9 @@ class _Judge:
         if self._today > known.last_day:
             self._refuse(known.name, "expired")
             return
+        if known.stopped_until is not None and self._today <= known.stopped_until:
+            self._refuse(known.name, "stopped")
+            return
         fewest, most = known.ones
         odd = not (fewest <= n_ones <= most or self._counts_odd)
         if odd and self._refuses_odd:

@@ -71,7 +71,8 @@ def test_secrets_stay_out_of_errors(tmp_path: Path) -> None:
     path = tmp_path / "metrics.toml"
     path.write_text(REGISTRY)
     url = "postgresql://user:telltale@127.0.0.1:1/x?connect_timeout=1"
-    answer = run_command("serve", str(path), RAPPOR_SERVER_DATABASE=url)
+    quick = ("--database-seconds", "1")
+    answer = run_command("serve", str(path), *quick, RAPPOR_SERVER_DATABASE=url)
     assert answer.returncode == 2
     assert "the database cannot answer" in answer.stderr
     assert "telltale" not in answer.stdout + answer.stderr
