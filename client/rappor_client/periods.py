@@ -54,6 +54,12 @@ def interval_end(interval: str, now: float) -> float:
     return (now - offset) // length * length + length + offset
 
 
+def epoch_start(epoch: str, day: datetime.date) -> datetime.date:
+    """Return the first day of the year, quarter or month that holds a day."""
+    months = _EPOCH_MONTHS[epoch]
+    return datetime.date(day.year, (day.month - 1) // months * months + 1, 1)
+
+
 def epoch_end(epoch: str, day: datetime.date) -> datetime.date:
     """Return the last day of the year, quarter or month that holds a day."""
     months = _EPOCH_MONTHS[epoch]

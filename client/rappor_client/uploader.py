@@ -19,7 +19,7 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 from rappor.protocol.params import ONE
@@ -57,13 +57,22 @@ class Uploader:
     """Sends the uploads of one store through one transport."""
 
     def __init__(
-        self, store: Store, transport: Transport, settings: Settings, offers: Offers
+        self,
+        store: Store,
+        transport: Transport,
+        settings: Settings,
+        offers: Offers,
+        obstacle: Callable[[sqlite3.Connection], FlushReason | None],
     ) -> None:
-        """Keep the store to send from, the transport to send through, and what bounds both."""
+        """Keep the store to send from, the transport to send through, and what bounds both.
+
+        `obstacle` is asked inside each transaction that claims an upload why none may leave.
+        """
         self._store = store
         self._transport = transport
         self._settings = settings
         self._offers = offers
+        self._obstacle = obstacle
         self._clock = settings.clock
         self._coins = settings.coins
         self._one_step = threading.Lock()
@@ -118,6 +127,8 @@ class Uploader:
         """Return the upload to send now, claimed in the store, or the step that says why none."""
         now = self._clock()
         with self._store.transaction() as db:
+            if obstacle := self._obstacle(db):
+                return Step(due=None, reason=obstacle)
             reservoir.release(db, now, self._coins)
             spool.trim(db, self._settings.limits)
             spool.trim_log(db, self._settings.limits)
@@ -157,7 +168,10 @@ class Uploader:
 
     def _send(self, upload: Pending, timeout: float) -> list[str]:
         """Return the status of each report, or raise the UploadError that says what to do."""
-        n_reports = len(json.loads(upload.body)["reports"])
+        try:
+            n_reports = len(json.loads(upload.body)["reports"])
+        except (ValueError, TypeError, KeyError):
+            raise UploadError("the upload is damaged", retryable=False) from None
         try:
             return _statuses(self._transport.send(upload.body, timeout=timeout), n_reports)
         except UploadError:
@@ -199,7 +213,7 @@ class Uploader:
     ) -> float:
         """Let an upload wait, and the others where they would fail too; say when one may go."""
         longest = _LONGEST_WAIT_SECONDS - _LONGEST_BACKOFF_SECONDS
-        asked_until = now + min(error.retry_after or 0.0, longest)
+        asked_until = now + min(max(0.0, error.retry_after or 0.0), longest)  # a NaN is none
         until = asked_until + _backoff(upload.attempts, self._coins)
         spool.postpone(db, upload, until=until)
         failures = int(read_state(db, _FAILURES) or 0) + 1

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import math
 import time
-from pathlib import Path
 
 import pytest
-from devices import Opener, database
+from devices import Opener
 from rappor_client import Answer, Client, Flushed, FlushReason
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
 
@@ -173,21 +172,6 @@ def test_no_collector_was_named(open_client: Opener) -> None:
     client = recorded(open_client, None)
     assert client.flush() == Flushed(reason=FlushReason.NO_COLLECTOR, waiting=1)
     assert client.waiting() == 1
-
-
-def test_without_consent_nothing_is_sent_even_if_erasing_failed(
-    open_client: Opener, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """What could not be erased stays where it is."""
-    recorded(open_client, None).close()
-    with database(tmp_path / "device") as db:
-        refuse = "BEFORE DELETE ON report BEGIN SELECT RAISE(ABORT, 'refused'); END"
-        db.execute(f"CREATE TRIGGER refusing {refuse}")
-    transport = MemoryTransport()
-    client = open_client(transport=transport, consent=False)
-    assert client.flush() == Flushed(reason=FlushReason.NO_CONSENT, waiting=1)
-    assert transport.bodies == []
-    assert "telemetry could not be stored" in caplog.text
 
 
 def test_another_client_is_sending(open_client: Opener) -> None:
