@@ -47,7 +47,7 @@ from rappor_client.store import Store
 from rappor_client.tracebacks import silent
 from rappor_client.transport import Transport
 from rappor_client.uploader import Uploader
-from rappor_client.withdrawal import Withdrawal, erase
+from rappor_client.withdrawal import UNDER_WAY, Withdrawal, erase, file_names
 
 _LOG: Final = logging.getLogger("rappor_client")
 _Result = TypeVar("_Result")
@@ -127,7 +127,7 @@ class Client:
         place = place_of(folder)
         check_consent(consent)
         if consent:
-            check_private(place)
+            check_private(place, file_names())
         else:  # before anything that may be wrong with the program
             _erase(place, clock, Failures(place))
         if collector is not None and transport is not None:
@@ -269,19 +269,22 @@ class Client:
         also of a disk that does not allow all of it.
         """
         self._consent = False
-        self.close()
-        return _erase(self._settings.folder, self._settings.clock, self._failures)
+        is_silent = self._safely(self._stop_sending, otherwise=False)
+        self._safely(self._store.close, None)
+        withdrawal = _erase(self._settings.folder, self._settings.clock, self._failures)
+        return withdrawal if is_silent else withdrawal.with_left(UNDER_WAY)
 
     def close(self) -> None:
         """End the background sender and close all files; what waits stays on the disk."""
-        self._safely(self._stop_sending, None)
+        self._safely(self._stop_sending, otherwise=False)
         self._safely(self._store.close, None)
 
-    def _stop_sending(self) -> None:
-        sending = self._sendings.pop(os.getpid(), None)
-        if sending is not None:
-            sending.sender.stop()
-            sending.uploader.close()
+    def _stop_sending(self) -> bool:
+        """Sever the exchange under way; true if nothing can be sent any more."""
+        if (sending := self._sendings.pop(os.getpid(), None)) is None:
+            return True
+        sending.sender.stop()
+        return sending.uploader.close()
 
     def _start(self) -> None:
         """Bring the folder in line with the person's choices."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -25,15 +26,18 @@ def place_of(folder: str | os.PathLike[str]) -> Path:
         return Path(os.devnull, "no home")
 
 
-def check_private(folder: Path) -> None:
-    """Raise FileError for a folder that others may write to, and for links; close its files."""
+def check_private(folder: Path, names: Iterable[str]) -> None:
+    """Raise FileError for a folder that others may write to, and for links; close its files.
+
+    `names` are those of the device's files. Others in the folder are the host's business.
+    """
     if folder.is_symlink():
         raise FileError(folder, "it must be a folder, got a symbolic link; name the folder itself")
     if not folder.is_dir() or os.name != "posix":  # elsewhere these bits mean nothing
         return
     if folder.stat().st_mode & _OTHERS_WRITE:
         raise FileError(folder, "no one else may write to it; run chmod 700 on it")
-    for path in folder.iterdir():
+    for path in filter(os.path.lexists, (folder / name for name in names)):
         status = path.lstat()
         if stat.S_ISLNK(status.st_mode):
             raise FileError(path, "it must be a file, got a symbolic link; remove it")

@@ -11,9 +11,9 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from rappor_client import budget_copy, reservation
 from rappor_client.budget_copy import BudgetCopy, Copy
@@ -27,18 +27,25 @@ _OVERWRITING: Final = os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
 _UNFINISHED: Final = (".identity.*.tmp", ".budget.*.tmp")
 """What a process leaves that is killed while it writes a file."""
 
+UNDER_WAY: Final = "an upload under way"
+"""What is left where a transport does not let itself be closed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withdrawal:
     """What was verified after an erasure: true if nothing is left.
 
     `secret_gone` is whether no file of the folder holds the secret any more. `left` names the
-    files that could not be erased. The numbers that stay, the nats spent and those reserved by
-    year, do not count as left.
+    files that could not be erased, and an upload that could not be severed. The numbers that
+    stay, the nats spent and those reserved by year, do not count as left.
     """
 
     secret_gone: bool
     left: tuple[str, ...] = ()
+
+    def with_left(self, more: str) -> Self:
+        """Return the same with something more that is left."""
+        return replace(self, left=(*self.left, more))
 
     def __bool__(self) -> bool:
         """Tell whether the secret and everything else is gone."""
@@ -47,7 +54,7 @@ class Withdrawal:
     def __str__(self) -> str:
         """Say it in plain words."""
         secret = "The secret is gone" if self.secret_gone else "The secret could not be erased"
-        rest = f"these files are left: {', '.join(self.left)}" if self.left else "nothing is left"
+        rest = f"this is left: {', '.join(self.left)}" if self.left else "nothing is left"
         return f"{secret}; {rest}."
 
 
@@ -69,6 +76,12 @@ def erase(folder: Path, store: Store, *, year: int) -> Withdrawal:
         _wipe(folder / name)
     secret_gone = not any(map(_holds_something, _secrets(folder)))
     return Withdrawal(secret_gone=secret_gone, left=tuple(path.name for path in _traces(folder)))
+
+
+def file_names() -> list[str]:
+    """Return the names of all files that a device has in its folder."""
+    here = Path()
+    return [SecretFile(here).path.name, BudgetCopy(here).path.name, *database_names()]
 
 
 def _secrets(folder: Path) -> list[Path]:

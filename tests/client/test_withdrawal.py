@@ -6,12 +6,13 @@ import contextlib
 import os
 import shutil
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from devices import DATABASE, Opener, database, full_disk, metric_of, secret_of
-from rappor_client import Caps, Client, IdentityError, Outcome, Withdrawal
+from rappor_client import Answer, Caps, Client, IdentityError, Outcome, Withdrawal
 from rappor_client.testing import MemoryTransport, peek
 from registries import registry_of
 
@@ -134,7 +135,7 @@ def test_withdrawal_is_told_in_words() -> None:
     assert GONE
     left = Withdrawal(secret_gone=False, left=("identity", "telemetry.sqlite3"))
     assert str(left) == (
-        "The secret could not be erased; these files are left: identity, telemetry.sqlite3."
+        "The secret could not be erased; this is left: identity, telemetry.sqlite3."
     )
     assert not left
     assert not Withdrawal(secret_gone=True, left=("budget",))
@@ -188,12 +189,10 @@ def test_read_only_folder_is_overwritten_as_far_as_it_lets_itself(
     client.close()
     give_to_nobody(folder, folder_mode=0o500, file_mode=0o400)
     told = as_nobody(tmp_path, withdraw)
-    assert told == (
-        f"The secret could not be erased; these files are left: identity, {DATABASE}, budget."
-    )
+    assert told == (f"The secret could not be erased; this is left: identity, {DATABASE}, budget.")
     give_to_nobody(folder, folder_mode=0o500, file_mode=0o600)
     told = as_nobody(tmp_path, withdraw)
-    assert told == f"The secret is gone; these files are left: identity, {DATABASE}."
+    assert told == f"The secret is gone; this is left: identity, {DATABASE}."
     left = files_of(folder)
     assert not any(trace in left for trace in traces)
     give_to_nobody(folder, folder_mode=0o700, file_mode=0o600)
@@ -316,3 +315,39 @@ def test_links_lead_the_erasure_nowhere(open_client: Opener, tmp_path: Path) -> 
     (folder / "damaged.sqlite3").symlink_to(other)
     assert client.withdraw() == GONE
     assert other.read_bytes() == b"precious"
+
+
+def test_upload_that_cannot_be_severed_is_told(open_client: Opener) -> None:
+    """A transport of the host's own that hangs and heeds no closing."""
+    is_over, is_sending = threading.Event(), threading.Event()
+
+    class Deaf(MemoryTransport):
+        def send(self, body: bytes, *, timeout: float) -> Answer:
+            is_sending.set()
+            is_over.wait(60)
+            return super().send(body, timeout=timeout)
+
+    client = open_client(transport=Deaf())
+    client.record("page", "a")
+    flushing = threading.Thread(target=client.flush)
+    flushing.start()
+    assert is_sending.wait(60)
+    withdrawal = client.withdraw()
+    assert withdrawal == Withdrawal(secret_gone=True, left=("an upload under way",))
+    is_over.set()
+    flushing.join()
+
+
+def test_files_of_the_host_are_left_alone(open_client: Opener, tmp_path: Path) -> None:
+    """A folder may hold more than the device."""
+    folder = tmp_path / "device"
+    folder.mkdir(mode=0o755)
+    (folder / "settings.ini").write_text("mine")
+    (folder / "settings.ini").chmod(0o644)
+    (folder / "link").symlink_to(tmp_path / "absent")
+    client = open_client()
+    client.record("page", "a")
+    assert client.withdraw() == GONE
+    assert (folder / "settings.ini").read_text() == "mine"
+    assert (folder / "settings.ini").stat().st_mode & 0o777 == 0o644
+    assert sorted(path.name for path in folder.iterdir()) == ["budget", "link", "settings.ini"]
