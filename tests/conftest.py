@@ -1,4 +1,7 @@
-"""The fast lane, `pytest -m fast`, and how Hypothesis draws its examples."""
+"""Settings of all tests, and the fast lane.
+
+`pytest -m fast` runs the tests of what every other package stands on.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,20 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "repeatable",
+    deadline=None,  # a slow or busy machine is no fault of what is tested
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,  # every run tries the same examples
+)
+settings.load_profile("repeatable")
 
 HERE: Final = Path(__file__).parent
 
 FAST: Final = tuple(HERE / "rappor" / name for name in ("protocol", "registry", "privacy"))
 """The folders of the fast lane; a test in them leaves it by the marker `slow` or `acceptance`."""
-
-# The same examples in every run, and no limit of time: a run depends neither on luck nor on load.
-settings.register_profile("repeatable", derandomize=True, deadline=None)
-settings.load_profile("repeatable")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

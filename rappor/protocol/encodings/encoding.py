@@ -96,6 +96,14 @@ class Encoding(ABC):
             packed |= 1 << i
         return packed.to_bytes(self.params.n_bytes, "little")
 
+    def checked(self, value: object) -> object:
+        """Return a value, or an equal one that can be read twice; ReportError for a wrong kind.
+
+        It needs no cohort, so a device can check a value before it touches its secret.
+        """
+        tuple(self.bits(value, 0))
+        return value
+
     def fits(self, value: object) -> bool:  # noqa: ARG002  (any string does)
         """Tell whether a value of the right kind is one that the encoding can tell."""
         return True

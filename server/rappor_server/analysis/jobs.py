@@ -53,7 +53,7 @@ class Jobs:
     def __init__(
         self, pool: Pool, *, per_owner: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Run jobs in a pool, at most so many of one owner at a time."""
+        """Run jobs in a pool, at most `per_owner` of one owner at a time."""
         self._pool = pool
         self._per_owner = per_owner
         self._clock = clock

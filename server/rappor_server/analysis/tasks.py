@@ -43,7 +43,7 @@ class EstimateBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, fro
     last: str | None = msgspec.field(default=None, name="to")
     freeze: str | None = None
     level: _Share = 0.05
-    correction: Literal["bh", "bonferroni"] = "bh"
+    correction: Literal["bh", "adaptive", "bonferroni"] = "bh"
     confidence: _Share = 0.95
     distribution: bool = False
     everything: bool = msgspec.field(default=False, name="all")

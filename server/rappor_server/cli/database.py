@@ -85,8 +85,10 @@ def restore(path: Path, **options: Any) -> None:
 def prune(**options: Any) -> None:
     """Delete upload ids after 14 days, and raw reports after theirs.
 
-    It also adds up the counters of days that are over. Run it once a day.
+    It also adds up the counters of days that are over, and closes their blocks. Run it once a
+    day.
     """
+    from rappor_server.analysis.releases import close_days
     from rappor_server.storage.retention import prune as prune_database
 
     settings = read_settings(options)
@@ -96,6 +98,11 @@ def prune(**options: Any) -> None:
         f"deleted {pruned.ids} upload ids and {pruned.reports} raw reports, "
         f"folded {pruned.counters} counters"
     )
+    # Last, so that a registry that cannot be read stops nothing else.
+    registry = Registry.load(settings.registry, today=today())
+    with open_store(settings) as store:
+        for metric in registry.values():
+            close_days(store, metric, today())
 
 
 @click.command(

@@ -239,7 +239,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
             "to": {"type": ["string", "null"], "format": "date"},
             "freeze": {"type": ["string", "null"]},
             "level": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
-            "correction": {"enum": ["bh", "bonferroni"]},
+            "correction": {"enum": ["bh", "adaptive", "bonferroni"]},
             "confidence": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
             "distribution": {"type": "boolean"},
             "all": {"type": "boolean"},
@@ -247,7 +247,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
         closed=True,
     ),
     "Estimates": _object(
-        ["estimates", "reports", "unallocated", "diagnostics"],
+        ["estimates", "reports", "unallocated", "unallocated_std_error", "assumed", "diagnostics"],
         {
             "estimates": {
                 "type": "array",
@@ -266,6 +266,8 @@ _SCHEMAS: Final[dict[str, Any]] = {
             },
             "reports": _COUNT,
             "unallocated": _NUMBER,
+            "unallocated_std_error": _NUMBER,
+            "assumed": _TEXT,
             "diagnostics": {"type": "object"},
         },
         closed=True,

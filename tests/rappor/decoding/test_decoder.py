@@ -111,7 +111,9 @@ def test_impossible_error_rates_are_refused(name: str, value: Any) -> None:
 
 def test_an_unknown_correction_is_refused() -> None:
     """The message lists the valid ones."""
-    with pytest.raises(DecodeError, match="correction must be one of bh, bonferroni, got 'none'"):
+    with pytest.raises(
+        DecodeError, match="correction must be one of bh, adaptive, bonferroni, got 'none'"
+    ):
         decode(counted(n=1000), CANDIDATES, correction="none")
 
 

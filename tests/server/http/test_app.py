@@ -106,7 +106,8 @@ def test_upload_and_read(collector: Running, token: str) -> None:
     )
     assert asked.status_code == 200, asked.text
     estimates = asked.json()
-    assert set(estimates) == {"estimates", "reports", "unallocated", "diagnostics"}
+    numbers = {"estimates", "reports", "unallocated", "unallocated_std_error"}
+    assert set(estimates) == {*numbers, "assumed", "diagnostics"}
     assert {row["candidate"] for row in estimates["estimates"]} == {"a", "b"}
     assert estimates["reports"] == 41
 
