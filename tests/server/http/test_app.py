@@ -367,13 +367,19 @@ def test_parameters_of_a_query_are_checked(collector: Running, token: str) -> No
     assert "the query must be empty beside a JSON body" in beside["detail"]
 
 
+BLOCKS = (
+    "fewer reports than its min_reports of 5 in whole days that have ended and hold 2 reports of "
+    "a cohort"
+)
+
+
 def test_a_range_without_results_says_why(collector: Running, token: str) -> None:
     """It names the metric and its minimum, never how many reports there are."""
     for _ in range(3):
         collector.post(upload_of(report_of("small")))
     headers = PATIENT | {"Authorization": f"Bearer {token}"}
     for metric, reason in (
-        ("small", "fewer reports than its min_reports of 5 on each day"),
+        ("small", BLOCKS),
         ("page", "no reports"),
     ):
         url = f"{collector.url}/v1/metrics/{metric}/estimates"
