@@ -71,9 +71,9 @@ def test_lost_database_brings_back_no_latch_and_no_budget(
 
 
 def test_lost_database_is_noticed_while_the_client_runs(
-    open_client: Opener, tmp_path: Path
+    open_client: Opener, clock: FixedClock, tmp_path: Path
 ) -> None:
-    """The next record rebuilds it."""
+    """The next record rebuilds it, in a new year too."""
     transport = MemoryTransport()
     client = open_client(YEARLY, transport=transport)
     first = send(client, transport, "page", "a")
@@ -81,6 +81,21 @@ def test_lost_database_is_noticed_while_the_client_runs(
     assert client.waiting() == 0
     assert client.spent().nats >= epsilon_inf(CLEAR)
     assert send(client, transport, "page", "b") == first
+    lose(tmp_path / "device")
+    clock.advance(days=365)
+    assert send(client, transport, "page", "b") != first
+    client.withdraw()
+
+
+def test_withdrawal_elsewhere_is_noticed_in_a_new_year(
+    open_client: Opener, clock: FixedClock
+) -> None:
+    """Whatever has to be looked up again, the secret is looked for first."""
+    running, other = open_client(YEARLY), open_client(YEARLY)
+    other.withdraw()
+    clock.advance(days=365)
+    assert running.record("page", "a") is Outcome.NO_CONSENT
+    assert running.counters() == {}
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
