@@ -306,8 +306,12 @@ class Client:
             self._catch_up()
 
     def _outcome(self, metric: Metric, value: object) -> Outcome:
-        refusal = self._refusal(metric)
-        return self._record(metric, value) if refusal is None else refusal
+        try:
+            refusal = self._refusal(metric)
+            return self._record(metric, value) if refusal is None else refusal
+        except ErasedError:  # another process withdrew consent
+            self._consent = False
+            return Outcome.NO_CONSENT
 
     def _refusal(self, metric: Metric) -> Outcome | None:
         """Return why a metric is not recorded at all, None if it is."""
@@ -332,6 +336,7 @@ class Client:
         registry = self.registry
         if self._silent is not None and self._silent[0] is registry and self._silent[1] == year:
             return self._silent[2]
+        self._identity.secret()  # a database that is gone is rebuilt before it is read
         with self._store.reading() as db:
             silent = reservation.silent_metrics(registry, self._limits(), year, db)
         self._silent = (registry, year, silent)
@@ -347,23 +352,19 @@ class Client:
         now = self._settings.clock()
         epoch = metric.epoch_at(day_of(now))
         value = encoder(metric.params).checked(value)  # before the secret is touched
-        try:
-            while True:
-                secret = self._identity.secret()
-                if not takes_part(secret, metric, epoch):
-                    return Outcome.SILENT
-                part = self._latched_part(metric, epoch)
-                coins = self._settings.coins
-                prepared = prepare(secret, metric, value, epoch=epoch, part=part, coins=coins)
-                with self._store.transaction() as db:
-                    if self._identity.secret_in(db) is secret:
-                        outcome = self._keep(db, metric, prepared, now)
-                        if not encoder(prepared.params).fits(value):
-                            count(db, "unfit")
-                        return outcome
-        except ErasedError:  # another process withdrew consent
-            self._consent = False
-            return Outcome.NO_CONSENT
+        while True:
+            secret = self._identity.secret()
+            if not takes_part(secret, metric, epoch):
+                return Outcome.SILENT
+            part = self._latched_part(metric, epoch)
+            coins = self._settings.coins
+            prepared = prepare(secret, metric, value, epoch=epoch, part=part, coins=coins)
+            with self._store.transaction() as db:
+                if self._identity.secret_in(db) is secret:
+                    outcome = self._keep(db, metric, prepared, now)
+                    if not encoder(prepared.params).fits(value):
+                        count(db, "unfit")
+                    return outcome
 
     def _latched_part(self, metric: Metric, epoch: str) -> str | None:
         if not metric.parts:
