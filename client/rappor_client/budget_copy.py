@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from rappor.files import replacing
 from rappor_client import ledger, reservation, reservoir, scope_memory, spool
+from rappor_client.failures import DamagedError
 from rappor_client.ledger import Spent
 from rappor_client.state import read_state, write_state
 from rappor_client.store import in_memory
@@ -69,6 +70,8 @@ class BudgetCopy:
 
     def keep(self, db: sqlite3.Connection) -> None:
         """Bring the file up to date with the database; it returns when the file is on the disk."""
+        if not read_mark(db):
+            raise DamagedError("mark")
         copy = self.read()
         if copy.document == dump(db):
             return

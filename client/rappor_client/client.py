@@ -401,7 +401,7 @@ class Client:
             raise
 
     def _keep_late(self, db: sqlite3.Connection, late: Late) -> Outcome | None:
-        if self._identity.secret_in(db) is not late.secret:
+        if self._identity.secret_in(db) != late.secret:
             return None
         if not late.fits:
             count(db, "unfit")

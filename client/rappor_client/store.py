@@ -103,15 +103,12 @@ class Store:
         self._open: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
         self._is_locked_out = False
+        self.n_opened = 0
         hold_over_forks(self)
 
     def exists(self) -> bool:
         """Tell whether there is a file."""
         return self._path.exists()
-
-    def stamp(self) -> tuple[int, int] | None:
-        """Return what tells this database from any other, None if there is none."""
-        return _file_at(self._path)
 
     def begin(self) -> None:
         """Create the database if there is none; nothing else does, so what is erased stays so."""
@@ -161,9 +158,9 @@ class Store:
         Nothing happens if another process has done so: the file is not the one that was opened.
         """
         with self._lock:
-            opened = self._file
+            is_mine = self._file is not None and self._file == _file_at(self._path)
             self.close()
-            if opened is None or opened != _file_at(self._path):
+            if not is_mine:
                 return
             for suffix in _SUFFIXES:
                 with contextlib.suppress(FileNotFoundError):
@@ -213,6 +210,7 @@ class Store:
                 raise FileNotFoundError(errno.ENOENT, "there is no database")
             self._file = now_there
             self._open = _connect(self._path, patience)
+            self.n_opened += 1
         if self._open.in_transaction:  # a signal came before it could be ended
             self._open.execute("ROLLBACK")
         return self._open

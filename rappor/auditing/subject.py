@@ -155,7 +155,7 @@ class Command:
             if metric == SECOND_METRIC and self._second is not None:
                 command = self._second
             with self._naming(secret) as words:
-                lines = _run([*command, *words], [request.value for request in group])
+                lines = run_lines([*command, *words], [request.value for request in group])
             responses += [_read_line(line, self._params) for line in lines]
         return responses
 
@@ -202,7 +202,7 @@ class JsonLines:
 
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
         """Return the answer to every question, in order, from one run of the command."""
-        lines = _run(self._command, [question_line(each) for each in questions])
+        lines = run_lines(self._command, [question_line(each) for each in questions])
         return [
             _read_answer(line, each.params) for line, each in zip(lines, questions, strict=True)
         ]
@@ -212,7 +212,7 @@ class JsonLines:
         return self
 
 
-def _run(command: Sequence[str], questions: Sequence[str]) -> list[str]:
+def run_lines(command: Sequence[str], questions: Sequence[str]) -> list[str]:
     """Return a command's answers, a line for each line of standard input."""
     with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as complaints:
         asked.write("".join(f"{question}\n" for question in questions).encode())

@@ -25,6 +25,8 @@ _EPOCHS: Final[Mapping[str, tuple[str, str]]] = {
     "month": ("a month as 2026-11", r"[0-9]{4}-(0[1-9]|1[0-2])"),
 }
 EPOCHS: Final = tuple(_EPOCHS)
+MIN_COHORT: Final = 10
+"""Reports of a cohort below which a collector shows no sum of it, unless a metric says so."""
 INTERVALS: Final = ("none", "hour", "day", "week")
 
 _LARGEST: Final = 2**53 - 1
@@ -59,7 +61,7 @@ class Metric:
     sample: float = 1.0
     candidates: str | None = None
     min_reports: int = 100
-    min_cohort: int = 10
+    min_cohort: int = MIN_COHORT
     keep_reports: bool = False
 
     def __post_init__(self) -> None:

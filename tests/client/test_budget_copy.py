@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -75,6 +76,26 @@ def test_lost_database_is_noticed_while_the_client_runs(
     assert client.waiting() == 0
     assert client.spent().nats >= epsilon_inf(CLEAR)
     assert send(client, transport, "page", "b") == first
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_database_emptied_in_place_is_noticed(
+    is_closed: bool, open_client: Opener, tmp_path: Path
+) -> None:
+    """A file system gives the number of a removed file to the next one: nothing relies on it."""
+    transport, folder = MemoryTransport(), tmp_path / "device"
+    client = open_client(YEARLY, transport=transport)
+    first = send(client, transport, "page", "a")
+    if is_closed:
+        client.close()
+    for path in (folder / DATABASE, folder / f"{DATABASE}-wal"):
+        if path.exists():
+            os.truncate(path, 0)
+    assert client.record("page", "b")
+    client.flush()
+    assert send(client, transport, "page", "b") == first
+    assert {report.bits for report in transport.reports} == {first}
+    assert b"page" in (folder / "budget").read_bytes()
 
 
 def test_older_database_brings_back_no_latch(open_client: Opener, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from rappor.errors import MissingExtraError
 from rappor_server.errors import ConfigError, SchemaError, StoreError
 
 _WAIT_SECONDS: Final = 5.0
@@ -28,6 +29,8 @@ _GONE_SECONDS: Final = 10.0
 """After how long a connection to a silent PostgreSQL counts as broken."""
 _MORE_CONNECTIONS: Final = 40
 """More than the threads that may read at once, so that the writer never waits for a reader."""
+_PREPARED_STATEMENTS: Final = 512
+"""Of a connection to SQLite: those of a group commit, for any number of rows."""
 _MAINTENANCE: Final = 0x524150504F52
 """The advisory lock on PostgreSQL of whoever changes the schema or folds counters."""
 _PRAGMAS: Final = (
@@ -68,7 +71,9 @@ def open_engine(text: str) -> Engine:
     url = parse_url(text)
     if url.drivername == "sqlite":
         engine = create_engine(
-            url, max_overflow=_MORE_CONNECTIONS, connect_args={"timeout": _WAIT_SECONDS}
+            url,
+            max_overflow=_MORE_CONNECTIONS,
+            connect_args={"timeout": _WAIT_SECONDS, "cached_statements": _PREPARED_STATEMENTS},
         )
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
@@ -81,9 +86,7 @@ def open_engine(text: str) -> Engine:
             connect_args={"connect_timeout": 5, "tcp_user_timeout": int(_GONE_SECONDS * 1000)},
         )
     except ModuleNotFoundError:
-        raise ConfigError(
-            "PostgreSQL needs the extra 'postgres'; install it with: pip install 'rappor[postgres]'"
-        ) from None
+        raise MissingExtraError("postgres") from None
     event.listen(engine, "connect", _prepare_postgresql)
     return engine
 

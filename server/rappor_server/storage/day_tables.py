@@ -37,6 +37,7 @@ _TABLES: Final[Mapping[str, Callable[[str], Table]]] = {
 }
 _LOCK: Final = 0x524150504F53
 """The advisory lock on PostgreSQL: shared by writers of ids, alone for who changes the tables."""
+_DAYS_TO_WRITE: Final = f"SELECT day FROM day_table WHERE kind = '{UPLOAD}' ORDER BY day DESC"  # noqa: S608
 _FORGOTTEN: Final = re.compile(r"forgotten_(upload|kept)_\d{8}")
 _CHUNK: Final = 4000
 """Rows that one transaction overwrites: some milliseconds, between which collectors write."""
@@ -57,8 +58,14 @@ def days_of(db: Connection, kind: str) -> list[datetime.date]:
 def days_to_write(db: Connection) -> list[datetime.date]:
     """Return the days of the tables of ids, which stay as they are until the transaction ends."""
     if db.dialect.name == "postgresql":
-        db.execute(select(func.pg_advisory_xact_lock_shared(_LOCK)))
-    return days_of(db, UPLOAD)
+        db.exec_driver_sql(f"SELECT pg_advisory_xact_lock_shared({_LOCK})")
+    rows = db.exec_driver_sql(_DAYS_TO_WRITE).all()
+    return [as_day(day) for (day,) in rows]
+
+
+def as_day(day: datetime.date | str) -> datetime.date:
+    """Return a day as a driver returns it; SQLite's is a text."""
+    return datetime.date.fromisoformat(day) if isinstance(day, str) else day
 
 
 def open_day(engine: Engine, today: datetime.date) -> None:
