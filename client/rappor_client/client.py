@@ -203,6 +203,8 @@ class Client:
         that is not of its kind. Neither message nor traceback holds anything true: see
         `rappor_client.tracebacks` for what is guaranteed, Ctrl-C included.
         """
+        if not isinstance(name, str):
+            raise MetricError(f"a metric's name must be a text, got {type(name).__name__}")
         metric = self.registry.metric(name)
         try:
             outcome = self._safely(lambda: self._outcome(metric, value), Outcome.FAILED)
@@ -315,8 +317,12 @@ class Client:
             self._catch_up()
 
     def _outcome(self, metric: Metric, value: object) -> Outcome:
-        refusal = self._refusal(metric)
-        return self._record(metric, value) if refusal is None else refusal
+        try:
+            refusal = self._refusal(metric)
+            return self._record(metric, value) if refusal is None else refusal
+        except ErasedError:  # another process withdrew consent
+            self._consent = False
+            return Outcome.NO_CONSENT
 
     def _refusal(self, metric: Metric) -> Outcome | None:
         """Return why a metric is not recorded at all, None if it is."""
@@ -341,6 +347,7 @@ class Client:
         registry = self.registry
         if self._silent is not None and self._silent[0] is registry and self._silent[1] == year:
             return self._silent[2]
+        self._identity.secret()  # a database that is gone is rebuilt before it is read
         with self._store.reading() as db:
             silent = reservation.silent_metrics(registry, self._limits(), year, db)
         self._silent = (registry, year, silent)
@@ -356,26 +363,22 @@ class Client:
         now = self._settings.clock()
         epoch = metric.epoch_at(day_of(now))
         value = encoder(metric.params).checked(value)  # before the secret is touched
-        try:
-            while True:
-                secret = self._identity.secret()
-                if not takes_part(secret, metric, epoch):
-                    return Outcome.SILENT
-                part = self._latched_part(metric, epoch)
-                coins = self._settings.coins
-                prepared = prepare(secret, metric, value, epoch=epoch, part=part, coins=coins)
-                fits = encoder(prepared.params).fits(value)
-                late = Late(secret=secret, metric=metric, prepared=prepared, now=now, fits=fits)
-                try:
-                    if (outcome := self._store_soon(late)) is not None:
-                        return outcome
-                except BusyError as error:
-                    self._unstored.add(late)
-                    self._failures.note(error)
-                    return Outcome.FAILED
-        except ErasedError:  # another process withdrew consent
-            self._consent = False
-            return Outcome.NO_CONSENT
+        while True:
+            secret = self._identity.secret()
+            if not takes_part(secret, metric, epoch):
+                return Outcome.SILENT
+            part = self._latched_part(metric, epoch)
+            coins = self._settings.coins
+            prepared = prepare(secret, metric, value, epoch=epoch, part=part, coins=coins)
+            fits = encoder(prepared.params).fits(value)
+            late = Late(secret=secret, metric=metric, prepared=prepared, now=now, fits=fits)
+            try:
+                if (outcome := self._store_soon(late)) is not None:
+                    return outcome
+            except BusyError as error:
+                self._unstored.add(late)
+                self._failures.note(error)
+                return Outcome.FAILED
 
     def _store_soon(self, late: Late) -> Outcome | None:
         """Store a report after those that are late; None if the secret is another one by now."""

@@ -27,7 +27,7 @@ _NAME: Final = "telemetry.sqlite3"
 _DAMAGED: Final = "damaged.sqlite3"
 _SUFFIXES: Final = ("-wal", "-shm", "")
 """The log and its index go first: SQLite would replay a log that outlives its database."""
-_VERSION: Final = 1
+_VERSION: Final = 2
 _BUSY_SECONDS: Final = 2.0
 _MAGIC: Final = b"SQLite format 3\0"
 _FORMATS: Final = slice(18, 20)

@@ -45,6 +45,9 @@ _SETTINGS: Final = (
     "SELECT set_config('synchronous_commit', 'on', false)"
     " WHERE current_setting('synchronous_commit') = 'off'",
 )
+_ERASED_ROWS: Final = 2000
+_ERASE_SECONDS: Final = 0.02
+"""Between two steps: a writer of SQLite that waits looks again only every now and then."""
 _WRITES: Final = "rappor_writes"
 
 
@@ -185,6 +188,23 @@ def erase_traces(engine: Engine, *, wait: float = _WAIT_SECONDS) -> bool:
     with failing_as_store_error(), contextlib.closing(sqlite3.connect(path, timeout=wait)) as db:
         (is_busy, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return not is_busy
+
+
+def overwrite_table(engine: Engine, name: str, *, key: str) -> None:
+    """Delete an SQLite table that nobody uses, a few rows in each transaction.
+
+    The transactions need not be on the disk when they end, so collectors wait for milliseconds.
+    """
+    some = f"SELECT {key} FROM {name} ORDER BY {key} LIMIT {_ERASED_ROWS}"  # noqa: S608
+    with (
+        failing_as_store_error(),
+        contextlib.closing(sqlite3.connect(str(engine.url.database), isolation_level=None)) as db,
+    ):
+        for pragma in (*_PRAGMAS, "synchronous = NORMAL"):
+            db.execute(f"PRAGMA {pragma}").close()
+        while db.execute(f"DELETE FROM {name} WHERE {key} IN ({some})").rowcount:  # noqa: S608
+            time.sleep(_ERASE_SECONDS)
+        db.execute(f"DROP TABLE {name}")
 
 
 def copy_sqlite(source: Path, target: Path) -> None:
