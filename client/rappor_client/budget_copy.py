@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from rappor.files import replacing
+from rappor.protocol.params import Params
 from rappor_client import ledger, reservation, reservoir, scope_memory, spool
+from rappor_client.failures import DamagedError
 from rappor_client.ledger import Spent
 from rappor_client.state import read_state, write_state
 from rappor_client.store import in_memory
@@ -69,15 +71,22 @@ class BudgetCopy:
 
     def keep(self, db: sqlite3.Connection) -> None:
         """Bring the file up to date with the database; it returns when the file is on the disk."""
-        copy = self.read()
-        if copy.document == dump(db):
+        if not read_mark(db):
+            raise DamagedError("mark")
+        if self.path.exists() and self.path.read_bytes() == _written(dump(db)):
             return
+        copy = self.read()
         if copy.document is not None and copy.mark == read_mark(db):
             absorb(db, copy)
         self.write(dump(db))
 
     def write(self, document: dict[str, Any]) -> None:
-        """Write a document, whole or not at all."""
+        """Write a document, whole or not at all; DamagedError for one that is not sound.
+
+        So the damage of a database never spreads to its copy.
+        """
+        if not _is_sound(document):
+            raise DamagedError("budget")
         with replacing(self.path, mode=_PRIVATE) as file:
             file.write(_written(document))
 
@@ -146,10 +155,10 @@ def absorb(db: sqlite3.Connection, copy: Copy) -> None:
     """
     document = copy.document
     assert document is not None
-    rows = [_with_bytes(row) for row in document["scopes"]]
+    rows = _scopes(document)
     has_forgotten = scope_memory.absorb(db, rows)
     has_forgotten |= reservation.absorb(db, document)
-    db.executemany("INSERT OR IGNORE INTO params VALUES (?, ?)", document["params"].items())
+    db.executemany("INSERT OR REPLACE INTO params VALUES (?, ?)", document["params"].items())
     if not has_forgotten:
         return
     ledger.carry(db, document["carried"])
@@ -175,4 +184,23 @@ def _parsed(data: bytes) -> Copy:
     check = hashlib.sha256(body).hexdigest().encode() + b"\n"
     if head != _MAGIC.encode() or data != body + check:
         return Copy(None, is_damaged=True)
-    return Copy(json.loads(text))
+    document = json.loads(text)
+    return Copy(document) if _is_sound(document) else Copy(None, is_damaged=True)
+
+
+def _is_sound(document: dict[str, Any]) -> bool:
+    """Tell whether a document is one that can be absorbed again."""
+    try:
+        params = {key: Params.from_json(text) for key, text in document["params"].items()}
+        return (
+            all(scope_memory.is_sound(row, params[row[5]]) for row in _scopes(document))
+            and reservation.is_sound(document)
+            and bytes.fromhex(document["mark"]).hex() == document["mark"]
+            and document["carried"] >= 0
+        )
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return False
+
+
+def _scopes(document: dict[str, Any]) -> list[scope_memory.Row]:
+    return [_with_bytes(row) for row in document["scopes"]]

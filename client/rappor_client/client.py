@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar
 
+from rappor.encode import takes_part
 from rappor.errors import MetricError, ParamsError, ReportError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import Coins, system_coins
@@ -41,6 +42,7 @@ from rappor_client.settings import (
 )
 from rappor_client.spool import Sent
 from rappor_client.state import count, counters
+from rappor_client.stops import Stops
 from rappor_client.store import Store
 from rappor_client.tracebacks import silent
 from rappor_client.transport import Transport
@@ -79,6 +81,7 @@ class Client:
         self._consent = settings.consent
         self._is_disabled = False
         self._silent: tuple[Registry, int, frozenset[str]] | None = None
+        self._stops = Stops()
         self._sendings: dict[int, _Sending] = {}
 
     @classmethod
@@ -165,6 +168,19 @@ class Client:
     ) -> None:
         self.close()
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        import asyncio  # noqa: PLC0415 - as above
+
+        await asyncio.to_thread(self.close)
+
     def __repr__(self) -> str:
         return f"Client({str(self._settings.folder)!r})"
 
@@ -207,6 +223,12 @@ class Client:
         deadline = time.monotonic() + timeout
         failed = Flushed(reason=FlushReason.FAILED)
         return self._safely(lambda: self._flush(deadline), failed)
+
+    async def aflush(self, *, timeout: float = 10.0) -> Flushed:
+        """Flush without holding up the event loop: `flush` runs in a thread."""
+        import asyncio  # noqa: PLC0415 - 50 ms, and who awaits has it already
+
+        return await asyncio.to_thread(self.flush, timeout=timeout)
 
     def waiting(self) -> int:
         """Return how many finished reports have no answer yet."""
@@ -278,12 +300,18 @@ class Client:
             self._identity.secret()
             self._drop_opted_out()
             self._offers.recall()
+            with self._store.reading() as db:
+                self._stops.recall(db)
             self._silent_in(day_of(self._settings.clock()).year)
             self._catch_up()
 
     def _outcome(self, metric: Metric, value: object) -> Outcome:
-        refusal = self._refusal(metric)
-        return self._record(metric, value) if refusal is None else refusal
+        try:
+            refusal = self._refusal(metric)
+            return self._record(metric, value) if refusal is None else refusal
+        except ErasedError:  # another process withdrew consent
+            self._consent = False
+            return Outcome.NO_CONSENT
 
     def _refusal(self, metric: Metric) -> Outcome | None:
         """Return why a metric is not recorded at all, None if it is."""
@@ -296,7 +324,8 @@ class Client:
         today = day_of(self._settings.clock())
         if today > metric.expires:
             return Outcome.EXPIRED
-        return Outcome.SILENT if metric.name in self._silent_in(today.year) else None
+        is_silent = metric.name in self._silent_in(today.year)
+        return Outcome.SILENT if is_silent or self._stops.is_stopped(metric.name, today) else None
 
     def _silent_in(self, year: int) -> frozenset[str]:
         """Return the metrics that have no room in a year's budget; the first look is logged.
@@ -307,6 +336,7 @@ class Client:
         registry = self.registry
         if self._silent is not None and self._silent[0] is registry and self._silent[1] == year:
             return self._silent[2]
+        self._identity.secret()  # a database that is gone is rebuilt before it is read
         with self._store.reading() as db:
             silent = reservation.silent_metrics(registry, self._limits(), year, db)
         self._silent = (registry, year, silent)
@@ -322,21 +352,19 @@ class Client:
         now = self._settings.clock()
         epoch = metric.epoch_at(day_of(now))
         value = encoder(metric.params).checked(value)  # before the secret is touched
-        try:
-            while True:
-                secret = self._identity.secret()
-                part = self._latched_part(metric, epoch)
-                coins = self._settings.coins
-                prepared = prepare(secret, metric, value, epoch=epoch, part=part, coins=coins)
-                with self._store.transaction() as db:
-                    if self._identity.secret_in(db) is secret:
-                        outcome = self._keep(db, metric, prepared, now)
-                        if not encoder(prepared.params).fits(value):
-                            count(db, "unfit")
-                        return outcome
-        except ErasedError:  # another process withdrew consent
-            self._consent = False
-            return Outcome.NO_CONSENT
+        while True:
+            secret = self._identity.secret()
+            if not takes_part(secret, metric, epoch):
+                return Outcome.SILENT
+            part = self._latched_part(metric, epoch)
+            coins = self._settings.coins
+            prepared = prepare(secret, metric, value, epoch=epoch, part=part, coins=coins)
+            with self._store.transaction() as db:
+                if self._identity.secret_in(db) is secret:
+                    outcome = self._keep(db, metric, prepared, now)
+                    if not encoder(prepared.params).fits(value):
+                        count(db, "unfit")
+                    return outcome
 
     def _latched_part(self, metric: Metric, epoch: str) -> str | None:
         if not metric.parts:
@@ -411,7 +439,7 @@ class Client:
         process = os.getpid()
         if (sending := self._sendings.get(process)) is None:
             uploader = Uploader(
-                self._store, transport, self._settings, self._offers, self._obstacle
+                self._store, transport, self._settings, self._offers, self._obstacle, self._stops
             )
             sender = Sender(uploader, clock=self._settings.clock, on_failure=self._failed)
             # of several threads here, all get the one that came first

@@ -19,7 +19,7 @@ from rappor_client import budget_copy, reservation
 from rappor_client.budget_copy import BudgetCopy, Copy
 from rappor_client.errors import IdentityError
 from rappor_client.periods import Clock, day_of
-from rappor_client.secret_file import SecretFile, fresh_secret
+from rappor_client.secret_file import SecretFile, Stamp, fresh_secret
 from rappor_client.settings import Policy
 from rappor_client.state import count
 from rappor_client.store import TABLES, Store
@@ -43,7 +43,8 @@ class Identity:
         self._policy = policy
         self._clock = clock
         self._secret: Secret | None = None
-        self._seen: tuple[object, object] | None = None
+        self._seen: tuple[Stamp | None, int] | None = None
+        self._mark = b""
         self._may_begin = True
 
     def secret(self) -> Secret:
@@ -52,7 +53,7 @@ class Identity:
         Raises IdentityError as the policy says, ErasedError once consent was withdrawn, perhaps by
         another process, and else as `Store.transaction` does.
         """
-        if self._secret is not None and self._is_current():
+        if self._secret is not None and self._seen == self._looks() and self._store.exists():
             return self._secret
         if not self._may_begin and not self._file.exists():
             raise ErasedError
@@ -63,9 +64,9 @@ class Identity:
 
     def secret_in(self, db: sqlite3.Connection) -> Secret:
         """Return the secret inside a transaction; it may be another one than before."""
-        if self._secret is None or not self._is_current():
+        if self._secret is None or not self._is_current(db):
             self._secret = Secret(self._agreed(db))
-            self._seen = self._looks()
+            self._seen, self._mark = self._looks(), budget_copy.read_mark(db)
             self._may_begin = False
         return self._secret
 
@@ -73,12 +74,12 @@ class Identity:
         """Bring the copy beside the secret up to date, before a report leaves."""
         self._copy.keep(db)
 
-    def _is_current(self) -> bool:
+    def _is_current(self, db: sqlite3.Connection) -> bool:
         """Tell whether the secret's file and the database are those that were read."""
-        return self._seen == self._looks()
+        return self._seen == self._looks() and budget_copy.read_mark(db) == self._mark
 
-    def _looks(self) -> tuple[object, object]:
-        return self._file.stamp(), self._store.stamp()
+    def _looks(self) -> tuple[Stamp | None, int]:
+        return self._file.stamp(), self._store.n_opened
 
     def _agreed(self, db: sqlite3.Connection) -> bytes:
         """Return the secret that file, database and copy agree on, after the policy if not."""

@@ -123,6 +123,15 @@ def dump(db: sqlite3.Connection) -> dict[str, Any]:
     return {"reserved": [list(row) for row in rows], "lost": lost}
 
 
+def is_sound(dumped: Mapping[str, Any]) -> bool:
+    """Tell whether this is something that `dump` can have returned."""
+    lost_year, for_life = dumped["lost"]
+    return all(
+        isinstance(year, int) and isinstance(name, str) and isinstance(scopes, str) and nats >= 0
+        for year, name, scopes, nats in dumped["reserved"]
+    ) and {type(lost_year), type(for_life)} <= {int, type(None)}
+
+
 def absorb(db: sqlite3.Connection, dumped: Mapping[str, Any]) -> bool:
     """Bring back what `dump` returned once; tell whether the database had forgotten any of it."""
     has_forgotten = _raise_to(db, dumped["reserved"])

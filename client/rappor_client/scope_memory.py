@@ -24,7 +24,7 @@ from rappor.protocol.params import Params
 from rappor.protocol.randomizer import Coins
 from rappor.protocol.wire import Report
 from rappor.registry.budget import most_reports, scope_price
-from rappor.registry.metric import Metric
+from rappor.registry.metric import INTERVALS, Metric
 from rappor_client import ledger
 from rappor_client.periods import epoch_end, epoch_start
 from rappor_client.prepared import PATTERN_BYTES, Prepared, prepare_again
@@ -120,6 +120,23 @@ def dump(db: sqlite3.Connection) -> list[Row]:
     """Return all that was answered, in a fixed order."""
     rows = db.execute("SELECT * FROM scope ORDER BY metric, epoch, response")
     return [list(row) for row in rows]
+
+
+def is_sound(row: Row, params: Params) -> bool:
+    """Tell whether a row of `dump` is one that `remember` can have written.
+
+    It raises what its parts raise where they are something else altogether.
+    """
+    metric, epoch, response, first, last_day, fingerprint, cohort, permanent = row[:8]
+    admitted, last, closed, patterns, interval, price, most = row[8:]
+    named = isinstance(metric, str) and isinstance(epoch, str) and fingerprint == params.fingerprint
+    dated = datetime.date.fromisoformat(first) <= datetime.date.fromisoformat(last_day)
+    responding = response == params.permanent_fingerprint and 0 <= cohort < params.m
+    names = _names(admitted)
+    answered = len(permanent) == params.n_bytes and last in names
+    answered &= {len(name) for name in names} == {PATTERN_BYTES}
+    bounded = closed in (0, 1) and patterns >= 1 and interval in INTERVALS
+    return named and dated and responding and answered and bounded and price >= 0 <= (most or 0)
 
 
 def absorb(db: sqlite3.Connection, rows: Iterable[Row]) -> bool:

@@ -27,7 +27,7 @@ _NAME: Final = "telemetry.sqlite3"
 _DAMAGED: Final = "damaged.sqlite3"
 _SUFFIXES: Final = ("-wal", "-shm", "")
 """The log and its index go first: SQLite would replay a log that outlives its database."""
-_VERSION: Final = 1
+_VERSION: Final = 2
 _BUSY_SECONDS: Final = 2.0
 _MAGIC: Final = b"SQLite format 3\0"
 _FORMATS: Final = slice(18, 20)
@@ -98,15 +98,12 @@ class Store:
         self._lock = threading.RLock()
         self._open: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
+        self.n_opened = 0
         hold_over_forks(self)
 
     def exists(self) -> bool:
         """Tell whether there is a file."""
         return self._path.exists()
-
-    def stamp(self) -> tuple[int, int] | None:
-        """Return what tells this database from any other, None if there is none."""
-        return _file_at(self._path)
 
     def begin(self) -> None:
         """Create the database if there is none; nothing else does, so what is erased stays so."""
@@ -155,9 +152,9 @@ class Store:
         Nothing happens if another process has done so: the file is not the one that was opened.
         """
         with self._lock:
-            opened = self._file
+            is_mine = self._file is not None and self._file == _file_at(self._path)
             self.close()
-            if opened is None or opened != _file_at(self._path):
+            if not is_mine:
                 return
             for suffix in _SUFFIXES:
                 with contextlib.suppress(FileNotFoundError):
@@ -206,6 +203,7 @@ class Store:
                 raise FileNotFoundError(errno.ENOENT, "there is no database")
             self._file = now_there
             self._open = _connect(self._path)
+            self.n_opened += 1
         if self._open.in_transaction:  # a signal came before it could be ended
             self._open.execute("ROLLBACK")
         return self._open

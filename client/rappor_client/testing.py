@@ -1,7 +1,7 @@
 """For the tests of programs that embed the client: no network, no randomness, no waiting.
 
 with Device(folder) as device:          # or the fixture `rappor_device` of pytest
-    client = device.open("metrics.toml")
+    client = device.open(registry)
     client.record("theme", "dark")
     assert len(device.contents.waiting) == 1
     assert client.flush()

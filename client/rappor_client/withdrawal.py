@@ -1,6 +1,6 @@
 """The end of consent: the secret first, then everything else, and a look at what is left.
 
-Files are overwritten before their names go, so that a reader elsewhere keeps nothing of them. A
+Names go first, and the bytes at once after them, so that a reader elsewhere keeps nothing. A
 damaged or locked database makes no difference: nothing has to be understood to be erased. What is
 told is what was seen afterwards, never what was meant to happen.
 """
@@ -22,6 +22,8 @@ from rappor_client.secret_file import SecretFile
 from rappor_client.store import Store, database_names, in_memory
 
 _CHUNK: Final = 1 << 20
+_SHARED: Final = "-shm"
+"""Memory that other processes share: it holds no row, and they would stumble."""
 _OVERWRITING: Final = os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
 """A link that somebody has put in a file's place leads nowhere."""
 _UNFINISHED: Final = (".identity.*.tmp", ".budget.*.tmp")
@@ -142,45 +144,44 @@ def _replace(copy: BudgetCopy, document: dict[str, Any] | None) -> None:
     if document is None:
         _wipe(copy.path)
         return
-    try:
-        with _overwritten_in_the_end(copy.path):
-            copy.write(document)
-    except OSError:
+    with _opened(copy.path) as old:
         try:
-            copy.overwrite(document)
+            copy.write(document)
+            _fill_with_zeros(old)
         except OSError:
-            _wipe(copy.path)
-
-
-@contextlib.contextmanager
-def _overwritten_in_the_end(path: Path) -> Iterator[None]:
-    """Overwrite a file that loses its name in the block."""
-    try:
-        file = os.open(path, _OVERWRITING)
-    except OSError:
-        yield
-        return
-    try:
-        yield
-        _fill_with_zeros(file)
-    finally:
-        os.close(file)
+            with contextlib.suppress(OSError):
+                copy.overwrite(document)
+    if not _is_remainder(copy):
+        _wipe(copy.path)
 
 
 def _wipe(path: Path) -> None:
-    """Overwrite a file and remove it, as far as the system lets it."""
-    if not path.name.endswith("-shm"):  # memory that other processes share: it holds no row
+    """Remove a file and overwrite its bytes, as far as the system lets it."""
+    with _opened(path) as file, contextlib.suppress(OSError):
         with contextlib.suppress(OSError):
-            file = os.open(path, _OVERWRITING)
-            try:
-                _fill_with_zeros(file)
-            finally:
-                os.close(file)
+            path.unlink()
+        _fill_with_zeros(file)
     with contextlib.suppress(OSError):
-        path.unlink()
+        path.unlink()  # Windows removes no file that is open
 
 
-def _fill_with_zeros(file: int) -> None:
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int | None]:
+    """Open a file for overwriting, also when it has lost its name; None where that is refused."""
+    try:
+        file = None if path.name.endswith(_SHARED) else os.open(path, _OVERWRITING)
+    except OSError:
+        file = None
+    try:
+        yield file
+    finally:
+        if file is not None:
+            os.close(file)
+
+
+def _fill_with_zeros(file: int | None) -> None:
+    if file is None:
+        return
     left = os.fstat(file).st_size
     while left:
         left -= os.write(file, bytes(min(_CHUNK, left)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -37,6 +38,11 @@ def empty(folder: Path) -> None:
     (folder / DATABASE).touch()
 
 
+def document_of(folder: Path) -> Any:
+    """Return what the copy holds."""
+    return json.loads((folder / "budget").read_text().splitlines()[1])
+
+
 def send(client: Client, transport: MemoryTransport, name: str, value: str) -> bytes:
     """Record and send a value; return the bits that arrived."""
     assert client.record(name, value)
@@ -65,9 +71,9 @@ def test_lost_database_brings_back_no_latch_and_no_budget(
 
 
 def test_lost_database_is_noticed_while_the_client_runs(
-    open_client: Opener, tmp_path: Path
+    open_client: Opener, clock: FixedClock, tmp_path: Path
 ) -> None:
-    """The next record rebuilds it."""
+    """The next record rebuilds it, in a new year too."""
     transport = MemoryTransport()
     client = open_client(YEARLY, transport=transport)
     first = send(client, transport, "page", "a")
@@ -75,6 +81,41 @@ def test_lost_database_is_noticed_while_the_client_runs(
     assert client.waiting() == 0
     assert client.spent().nats >= epsilon_inf(CLEAR)
     assert send(client, transport, "page", "b") == first
+    lose(tmp_path / "device")
+    clock.advance(days=365)
+    assert send(client, transport, "page", "b") != first
+    client.withdraw()
+
+
+def test_withdrawal_elsewhere_is_noticed_in_a_new_year(
+    open_client: Opener, clock: FixedClock
+) -> None:
+    """Whatever has to be looked up again, the secret is looked for first."""
+    running, other = open_client(YEARLY), open_client(YEARLY)
+    other.withdraw()
+    clock.advance(days=365)
+    assert running.record("page", "a") is Outcome.NO_CONSENT
+    assert running.counters() == {}
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_database_emptied_in_place_is_noticed(
+    is_closed: bool, open_client: Opener, tmp_path: Path
+) -> None:
+    """A file system gives the number of a removed file to the next one: nothing relies on it."""
+    transport, folder = MemoryTransport(), tmp_path / "device"
+    client = open_client(YEARLY, transport=transport)
+    first = send(client, transport, "page", "a")
+    if is_closed:
+        client.close()
+    for path in (folder / DATABASE, folder / f"{DATABASE}-wal"):
+        if path.exists():
+            os.truncate(path, 0)
+    assert client.record("page", "b")
+    client.flush()
+    assert send(client, transport, "page", "b") == first
+    assert {report.bits for report in transport.reports} == {first}
+    assert b"page" in (folder / "budget").read_bytes()
 
 
 def test_older_database_brings_back_no_latch(open_client: Opener, tmp_path: Path) -> None:
@@ -110,6 +151,29 @@ def test_closed_scope_stays_closed(open_client: Opener, tmp_path: Path) -> None:
     assert [send(client, transport, "page", value) for value in "bcd"] == [sent[0]] * 3
 
 
+def test_number_of_reports_that_a_price_counts_on_is_not_passed(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """With f = 0 only it bounds the loss; after the database is lost it counts as reached."""
+    clear = Params(k=8, f=0.0, p=0.25, q=0.75)
+    metric = metric_of(params=clear, epoch="month", interval="week")
+    transport = MemoryTransport()
+    clock.set("2026-11-01T00:00:00")
+    for day in range(60):
+        client = open_client(metric, transport=transport)
+        client.record("page", "x")
+        assert client.flush()
+        client.close()
+        if day == 12:
+            lose(tmp_path / "device")
+        clock.advance(days=1)
+    spent = open_client(metric).spent()
+    assert spent.nats <= sum(spent.reserved.values())
+    sent_in = [scope.n_reports for scope in peek(tmp_path / "device").patterns]
+    assert sent_in == [6, 4]  # at most six weeks touch a month: November's are taken as sent
+    assert len(transport.reports) == 2 + 4
+
+
 def test_part_stays(open_client: Opener, tmp_path: Path) -> None:
     """Over changed shares and a lost database, for values that are still admitted."""
     transport, folder = MemoryTransport(), tmp_path / "device"
@@ -138,8 +202,7 @@ def test_copy_is_on_the_disk_before_a_report_leaves(open_client: Opener, tmp_pat
 
     class Looking(MemoryTransport):
         def send(self, body: bytes, *, timeout: float) -> Any:
-            text = (tmp_path / "device" / "budget").read_text().splitlines()[1]
-            seen.append(json.loads(text))
+            seen.append(document_of(tmp_path / "device"))
             return super().send(body, timeout=timeout)
 
     client = open_client(metric_of("one"), metric_of("two", epoch="month"), transport=Looking())
@@ -179,6 +242,39 @@ def test_copy_that_is_lost_or_damaged_is_written_anew(open_client: Opener, tmp_p
             budget.write_bytes(data)
         assert send(client, transport, "page", "a") == first
         assert budget.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE scope SET interval = 'dax'",
+        "UPDATE scope SET permanent = X'00'",
+        "UPDATE scope SET admitted = X'0011', last = X'0011'",
+        "UPDATE scope SET last_day = '2026-13-01'",
+        "UPDATE scope SET metric = 5",
+        "UPDATE params SET document = 'x'",
+        "UPDATE params SET document = REPLACE(document, '64', '65')",
+        "UPDATE reserved SET nats = 'many'",
+        "DELETE FROM params",
+        "DELETE FROM state",
+    ],
+)
+def test_damage_of_the_database_never_spreads_to_the_copy(
+    statement: str, open_client: Opener, tmp_path: Path
+) -> None:
+    """What cannot be right is not written, and what was right stays; it is rebuilt from."""
+    transport, folder = MemoryTransport(), tmp_path / "device"
+    client = open_client(YEARLY, transport=transport)
+    first = send(client, transport, "page", "a")
+    (kept,) = document_of(folder)["scopes"]
+    with database(folder) as db:
+        db.execute(statement)
+    for _ in range(2):
+        client.record("page", "a")
+        client.flush()
+    assert kept in document_of(folder)["scopes"]
+    assert send(client, transport, "page", "a") == first
+    assert {report.bits for report in transport.reports} == {first}
 
 
 @pytest.mark.parametrize("damage", [b"", None])

@@ -43,6 +43,7 @@ class Image:
         self.environment = {
             name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")
         } | {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+        self.environment["DEBIAN_FRONTEND"] = "noninteractive"
         self.environment["PATH"] = "/usr/sbin:/usr/bin:/sbin:/bin"
         self.folder = "/"
         self.user = "root"
@@ -74,6 +75,15 @@ class Image:
             else:
                 shutil.copy(source, base / target)
 
+    def lend(self, name: str) -> None:
+        """Show what a variable of pip names on this machine inside, where no package changes it."""
+        given = Path(os.environ.get(name, ""))
+        if given.is_absolute() and given.exists():
+            lent = self.root / "lent" / name
+            lent.parent.mkdir(exist_ok=True)
+            (shutil.copytree if given.is_dir() else shutil.copy)(given, lent)
+            self.environment[name] = f"/lent/{name}"
+
     def command(self, arguments: list[str], user: str) -> list[str]:
         """Return a command line that runs inside."""
         inside = ["env", "-C", self.folder, *arguments]
@@ -95,22 +105,14 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     for name in ("/etc/resolv.conf", "/etc/hosts"):
         shutil.copy(name, root / name.lstrip("/"))
     found = Image(root)
-    for given in ("PIP_CERT", "PIP_FIND_LINKS"):
-        _lend(found, os.environ.get(given, ""))
+    for name in ("PIP_CERT", "PIP_FIND_LINKS"):
+        found.lend(name)
     try:
         for instruction, rest in steps():
             found.follow(instruction, rest)
         yield found
     finally:
         shutil.rmtree(root, ignore_errors=True)
-
-
-def _lend(image: Image, path: str) -> None:
-    """Show a file or folder of this machine inside, where its package client needs it."""
-    inside = image.root / path.lstrip("/")
-    if path.startswith("/") and Path(path).exists() and not inside.exists():
-        inside.parent.mkdir(parents=True, exist_ok=True)
-        (shutil.copytree if Path(path).is_dir() else shutil.copy)(path, inside)
 
 
 def test_the_image_serves_as_its_last_line_says(image: Image) -> None:

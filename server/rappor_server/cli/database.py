@@ -43,9 +43,13 @@ def migrate(**options: Any) -> None:
 def backup(path: Path, **options: Any) -> None:
     """Copy the whole database into one FILE while collectors run.
 
-    The copy is an SQLite file, whatever the database is. The FILE must not exist yet.
+    The copy is an SQLite file, whatever the database is. The FILE must not exist yet. In a folder
+    it is named by the day (UTC), such as counts-2026-11-30.bak.
     """
     from rappor_server.storage.backup import backup as back_up
+
+    if path.is_dir():
+        path /= f"counts-{today()}.bak"
 
     settings = read_settings(options)
     check_database(settings)

@@ -50,6 +50,8 @@ def test_commands_of_operation(tmp_path: Path, database: str) -> None:
     assert "deleted 0 upload ids" in run_command("prune", *options).stdout
     copy = tmp_path / "copy.sqlite3"
     assert run_command("backup", str(copy), *options).returncode == 0
+    (tmp_path / "daily").mkdir()
+    assert "daily/counts-20" in run_command("backup", str(tmp_path / "daily"), *options).stdout
     again = run_command("restore", str(copy), *options)
     assert again.returncode == 2
     assert "into an empty database" in again.stderr
