@@ -8,6 +8,7 @@ import datetime
 import hashlib
 import json
 import sqlite3
+import stat
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -240,6 +241,7 @@ def test_backup_and_restore_keep_everything(database: str, tmp_path: Path) -> No
     token = tokens.create(store, metrics=["page"], expires=None, today=TODAY)
     copy = tmp_path / "copy.sqlite3"
     backup(database, copy)
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     with pytest.raises(StoreError, match="must be free"):
         backup(database, copy)
     commit(store, upload_of())
