@@ -115,7 +115,9 @@ def string_rows(
     total = np.maximum(columns.T @ fit.weight, np.finfo(float).tiny)
     ones, zeros, second, third = sums.T / total
     variance = np.vstack([np.full(len(share), fit.tau2), np.zeros(len(share)), second, third])
-    variance *= std_error**2 / variance.sum(axis=0)  # coefficients of r^0 to r^3
+    whole = variance.sum(axis=0)  # 0 where every report has all bits of the string
+    variance = np.where(whole > 0, variance / np.where(whole > 0, whole, 1.0), 0.0) * std_error**2
+    # Now these are the coefficients of r^0 to r^3 of the estimate's variance.
     z = _z_score(p_values, threshold, float(np.min(share / std_error, initial=np.inf)))
 
     def hidden(r: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -190,7 +192,9 @@ def _z_score(p_values: PValues, p_value: float, high: float) -> float:
 def _forged_for_each(rows: Rows, hidden: Hidden) -> NDArray[np.float64]:
     """Return y / N, the reports that hide each row for each report that there is, (c,)."""
     taken = rows.ones - rows.share
-    low = np.where(taken > _NOTHING, np.maximum(1 - rows.share / rows.ones, 0.0), 0.0)
+    low = np.where(
+        taken > _NOTHING, np.maximum(1 - rows.share / np.maximum(rows.ones, _NOTHING), 0.0), 0.0
+    )
     high = np.ones_like(low)
     for _ in range(_HALVINGS):
         r = (low + high) / 2
