@@ -20,16 +20,16 @@ from rappor.protocol.params import Params
 
 LAYOUT: Final = "google"
 
-_MANY: Final = 1 << 19
-"""Messages from which on the compiled hash is used: one by one they take a second, about as long
-as loading the compiler."""
+COMPILED_FROM: Final = 1 << 19
+"""Messages of a list from which on the compiled hash is worth loading: one by one they take a
+second, about as long as loading the compiler."""
 
 _HASHED: Final = 1 << 16
 """Messages hashed at a time: 1 MB of digests stay in a core's cache."""
 
 
-def google_cells(values: Sequence[bytes], params: Params) -> NDArray[np.int32]:
-    """Find the cells that each string sets, in every cohort.
+def google_cells(values: Sequence[bytes], params: Params, *, compiled: bool) -> NDArray[np.int32]:
+    """Find the cells that each string sets, in every cohort, by the compiled hash or without it.
 
     Returns
     -------
@@ -37,7 +37,7 @@ def google_cells(values: Sequence[bytes], params: Params) -> NDArray[np.int32]:
     hash i sets in cohort j, or -1 where an earlier hash of that cohort has set the same bit.
     """
     k, h, m = params.k, params.h, params.m
-    digest = _digest_many if len(values) * m >= _MANY else _digest_each
+    digest = _digest_many if compiled else _digest_each
     cells = np.empty((len(values), m * h), dtype=np.int32)
     firsts = np.arange(m, dtype=np.int32)[:, None, None] * np.int32(k)
     step = max(_HASHED // m, 1)

@@ -34,6 +34,7 @@ at an error rate of 5 %; from here on in at most 3 %."""
         "rappor decode week.counts --candidates engines.txt --all --csv week.csv",
         "rappor decode week.counts --registry metrics.toml --reports-per-device 7",
         "rappor decode counts.json --registry metrics.toml --json",
+        "rappor decode week.counts --registry metrics.toml --forged",
         "rappor decode google.counts --candidates candidates.txt",
         "rappor decode counts.csv --format google --params params.csv \\\n"
         "  --candidates candidates.txt",
@@ -101,6 +102,11 @@ at an error rate of 5 %; from here on in at most 3 %."""
     help="Also estimate the whole distribution: a column of shares that are not negative.",
 )
 @click.option(
+    "--forged",
+    is_flag=True,
+    help="In place of intervals, list how many forged reports would make and hide each row.",
+)
+@click.option(
     "--csv",
     "csv_path",
     type=click.Path(),
@@ -116,6 +122,7 @@ def decode(
     reports_per_device: float | None,
     show_all: bool,
     distribution: bool,
+    forged: bool,
     csv_path: str | None,
     as_json: bool,
 ) -> None:
@@ -124,6 +131,10 @@ def decode(
     COUNTS are one or more files: of `rappor simulate`, `rappor aggregate` or `rappor convert`, or
     the JSON that a collector answers for its counts. Files under one parameter set are added, as
     days on which the same devices may have reported; different sets are decoded together.
+
+    Nothing in a report proves that a device sent it. --forged shows what that means for each
+    detected row: how many of the reports, if forged, would make such a row of a string that
+    nobody has, and how many more would hide it. The fewer, the less the row proves.
 
     The files know their parameters; --registry adds the metric's own candidates and its minimum
     of reports.
@@ -149,11 +160,11 @@ def decode(
     if as_json:
         click.echo(estimates.to_json(detected_only=not show_all))
     else:
-        print_estimates(estimates, detected_only=not show_all)
-    _warn(estimates, candidates)
+        print_estimates(estimates, detected_only=not show_all, forged=forged)
+    warn(estimates, candidates)
 
 
-def _warn(estimates: Estimates, candidates: Candidates | None) -> None:
+def warn(estimates: Estimates, candidates: Candidates | None) -> None:
     """Say on standard error what an analyst must know of candidates and few reports."""
     if candidates is None:
         return

@@ -82,8 +82,15 @@ class Source:
             with click.open_file("-", "rb") as stream:
                 return Candidates.from_lines(stream, normalize=params.normalize)
         if path is None:
-            if own is None or self.registry_path is None:
-                raise click.UsageError("give --candidates, a file of strings, one a line")
+            if self.registry_path is None:
+                raise click.UsageError(
+                    "give --candidates, a file of strings, one a line, or --registry, whose metric "
+                    "names such a file"
+                )
+            if own is None:
+                raise click.UsageError(
+                    "give --candidates, a file of strings, one a line: the metric names none"
+                )
             path = str(Path(self.registry_path).parent / own)
         if params.layout == LAYOUT:
             return read_candidates(path)

@@ -9,58 +9,92 @@ from typing import Any, Final
 from rich.markup import escape
 from rich.table import Table
 
-from rappor.cli.console import show
+from rappor.cli.console import show, width
 from rappor.cli.numbers import percent, short_percent
 from rappor.decoding.estimates import Estimates
+
+_FORGED: Final = (
+    "forged make: if this many of the reports are forged, nobody may have the string. forged hide: "
+    "this many forged reports more would hide the row."
+)
+
+_LEAST_NAME, _MOST_NAME = 9, 40
+"""Columns of a candidate: numbers are never cut, names are."""
 
 _IMBALANCE: Final = 1e-6
 """P-value of the cohorts' sizes at which an analyst is told of it."""
 
 
 def print_estimates(
-    estimates: Estimates, *, detected_only: bool, truth: Mapping[str, int] | None = None
+    estimates: Estimates,
+    *,
+    detected_only: bool,
+    truth: Mapping[str, int] | None = None,
+    forged: bool = False,
 ) -> None:
     """Print the rows, what they leave unallocated, what was assumed, and what looks wrong.
 
     A list of detected rows shows their adjusted intervals, which hold for it as a whole; a list of
-    all candidates shows the intervals of each on its own.
+    all candidates shows the interval of each on its own. With `forged` the numbers of forged
+    reports stand in their place.
     """
-    show(_table(estimates, detected_only=detected_only, truth=truth), *_remarks(estimates))
+    shown = _table(estimates, detected_only=detected_only, truth=truth, forged=forged)
+    show(shown, *([_FORGED] if forged else []), *_remarks(estimates))
 
 
-def _table(estimates: Estimates, *, detected_only: bool, truth: Mapping[str, int] | None) -> Table:
-    shown = Table(box=None, header_style="bold", pad_edge=False)
-    shown.add_column("candidate", overflow="ellipsis", no_wrap=True, max_width=40)
+def _table(
+    estimates: Estimates, *, detected_only: bool, truth: Mapping[str, int] | None, forged: bool
+) -> Table:
     interval = f"{short_percent(estimates.confidence)} interval"
     interval = f"adjusted {interval}" if detected_only else f"{interval} of each"
-    columns = ["reports", "std error", "share", interval]
+    last = ["forged make", "forged hide"] if forged else [interval]
+    columns = ["reports", "std error", "share", *last]
     if estimates.share is not None:
         columns.append("distribution")
     if truth is not None:
         columns.append("truth")
+    found = estimates.rows(detected_only=detected_only)
+    suffix = "_adjusted" if detected_only else ""
+    rows = [tuple(_cells(row, truth, forged=forged, suffix=suffix)) for row in found]
+    numbers = zip(columns, *(row[1:] for row in rows), strict=True)
+    room = width() - sum(2 + max(map(len, column)) for column in numbers)
+    shown = Table(box=None, header_style="bold", pad_edge=False)
+    most = max(_LEAST_NAME, min(room, _MOST_NAME))
+    shown.add_column("candidate", overflow="ellipsis", no_wrap=True, max_width=most)
     for name in columns:
         shown.add_column(name, justify="right", no_wrap=True)
-    for row in estimates.rows(detected_only=detected_only):
-        shown.add_row(*_cells(row, truth, adjusted="_adjusted" if detected_only else ""))
+    for row in rows:
+        shown.add_row(*row)
     return shown
 
 
 def _cells(
-    row: Mapping[str, Any], truth: Mapping[str, int] | None, *, adjusted: str
+    row: Mapping[str, Any], truth: Mapping[str, int] | None, *, forged: bool, suffix: str
 ) -> Iterator[str]:
-    low, high = row[f"ci_low{adjusted}"], row[f"ci_high{adjusted}"]
     mark = "" if row["detected"] else " (not detected)"
     group = f" (group {row['group']})" if "group" in row else ""
     yield escape(row["candidate"] + group + mark)
     yield f"{row['count']:,.0f}"
     yield "inf" if row["std_error"] is None else f"{row['std_error']:,.0f}"
     yield percent(row["proportion"], 3)
-    known = low is not None and high is not None
-    yield f"{percent(low, 3)} .. {percent(high, 3)}" if known else "unknown"
+    yield from _forged(row) if forged else [_interval(row, suffix)]
     if "share" in row:
         yield percent(row["share"], 3)
     if truth is not None:
         yield f"{truth.get(row['candidate'], 0):,}"
+
+
+def _interval(row: Mapping[str, Any], suffix: str) -> str:
+    low, high = row[f"ci_low{suffix}"], row[f"ci_high{suffix}"]
+    known = low is not None and high is not None
+    return f"{percent(low, 3)} .. {percent(high, 3)}" if known else "unknown"
+
+
+def _forged(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how many forged reports make and hide a detected row; nothing for other rows."""
+    for key in ("forged_to_make", "forged_to_hide"):
+        number = row.get(key)
+        yield "" if key not in row else "none can" if number is None else f"{number:,}"
 
 
 def _remarks(estimates: Estimates) -> Iterator[str]:
@@ -81,8 +115,9 @@ def _remarks(estimates: Estimates) -> Iterator[str]:
 
 
 def _error_rate(estimates: Estimates) -> str:
-    kind = {"bh": "a false discovery rate", "bonferroni": "a probability of any false one"}
-    return f"{kind[estimates.correction]} of {short_percent(estimates.level)}"
+    bonferroni = estimates.correction == "bonferroni"
+    kind = "a probability of any false one" if bonferroni else "a false discovery rate"
+    return f"{kind} of {short_percent(estimates.level)}"
 
 
 def _findings(diagnostics: Mapping[str, Any]) -> Iterator[str]:

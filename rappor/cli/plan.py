@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from rappor.planning.plans import Alternative, Plan
     from rappor.planning.power import Question
 
-_CONTROL: Final = {"bh": "Benjamini-Hochberg", "bonferroni": "Bonferroni"}
+_CONTROL: Final = {
+    "bh": "Benjamini-Hochberg",
+    "adaptive": "adaptive Benjamini-Hochberg",
+    "bonferroni": "Bonferroni",
+}
 _PARTS: Final = {
     "coins": "privacy noise",
     "sampling": "sampling of devices",
@@ -258,6 +262,8 @@ def _summary(planned: Plan) -> Table:
     summary.add_row("epsilon_inf", _loss(epsilon_inf(params)))
     _add_enough(summary, params)
     summary.add_row("report size", f"{params.n_bytes} bytes of bits")
+    if planned.filling.m_is_too_large:
+        summary.add_row("m is too large", f"{planned.filling.told}; a collector shows no others")
     _add_prediction(summary, planned)
     return summary
 

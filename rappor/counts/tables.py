@@ -27,6 +27,9 @@ _WHOLE: Final = re.compile(r"([0-9]{1,19})(?:\.0*)?", re.ASCII)
 _PARAMS_KEY: Final = b"rappor.params"
 _METRIC_KEY: Final = b"rappor.metric"
 _SQUARES_KEY: Final = b"rappor.squares"
+_FORMAT_KEY: Final = b"rappor.format"
+_FORMAT: Final = b"2"
+"""The same number as a counts file's: it changes when what the bits mean does."""
 
 
 def write_csv(
@@ -134,7 +137,11 @@ def to_arrow(
         "reports": pa.array(reports),
         "ones": pa.FixedSizeListArray.from_arrays(pa.array(ones.ravel()), params.k),
     }
-    metadata = {_PARAMS_KEY: params.to_json().encode(), _METRIC_KEY: metric.encode()}
+    metadata = {
+        _FORMAT_KEY: _FORMAT,
+        _PARAMS_KEY: params.to_json().encode(),
+        _METRIC_KEY: metric.encode(),
+    }
     if squares is not None:
         metadata[_SQUARES_KEY] = str(squares).encode()
     return pa.table(columns).replace_schema_metadata(metadata)
@@ -159,6 +166,11 @@ def from_arrow(
     metadata = table.schema.metadata or {}
     if _PARAMS_KEY not in metadata or _METRIC_KEY not in metadata:
         raise ReportError("the schema's metadata must name the parameters and the metric")
+    if (number := metadata.get(_FORMAT_KEY, b"none")) != _FORMAT:
+        raise ReportError(
+            f"the schema's metadata must name format {_FORMAT.decode()}, got "
+            f"{number.decode(errors='replace')}: counts of other formats mean other bits"
+        )
     params = Params.from_json(metadata[_PARAMS_KEY].decode(errors="replace"))
     metric = metadata[_METRIC_KEY].decode(errors="replace")
     if table.column_names != ["cohort", "reports", "ones"]:

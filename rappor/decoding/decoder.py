@@ -53,8 +53,9 @@ def decode(
         `Candidates.from_file` reads. Other encodings than Bloom answer for all their
         categories and take none.
     level : error rate of detection.
-    correction : "bh" bounds the expected share of false detections [BH95]; "bonferroni"
-        the probability of any.
+    correction : "bh" bounds the expected share of false detections [BH95]; "adaptive" bounds
+        the same and finds more where many candidates are present [STS04]; "bonferroni" bounds
+        the probability of any false detection.
     confidence : probability with which a two-sided interval holds the truth.
     distribution : also estimate the whole list at once (`Estimates.share`).
     devices, reports_per_device : how many devices are behind all reports together, or how many
@@ -146,7 +147,9 @@ def _decode_bloom(
         design = Design(drop_ties(candidates, ties), params)
     selection = select(target, design, progress)
     tail = null_tail(target, selection.fit)
-    p_value = tail.p_values(selection.estimate / selection.std_error)
+    z = selection.estimate / selection.std_error
+    # Where the counts say nothing about a candidate, nothing speaks for its presence.
+    p_value = np.where(np.isfinite(selection.std_error), tail.p_values(z), 1.0)
     shares = estimate_shares(selection.estimate, selection.std_error) if distribution else None
     detected = np.flatnonzero(p_value <= control.threshold(p_value))
     std_error = _with_sampling(target, selection.estimate, selection.std_error)

@@ -15,7 +15,7 @@ from rappor.decoding.breakdown import Breakdown
 from rappor.decoding.debias import Target
 from rappor.decoding.devices import assumption
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.significance import CORRECTIONS, threshold
+from rappor.decoding.significance import CORRECTIONS, Steps, threshold
 from rappor.errors import DecodeError
 from rappor.ranges import check_choice, check_number
 
@@ -26,8 +26,8 @@ Interval = Callable[[float], tuple[NDArray[np.float64], NDArray[np.float64]]]
 class ErrorControl:
     """How sure to be.
 
-    `level` is the error rate of detection under `correction` ("bh" or "bonferroni"),
-    `confidence` the probability with which an interval holds the truth.
+    `level` is the error rate of detection under `correction` ("bh", "adaptive" or
+    "bonferroni"), `confidence` the probability with which an interval holds the truth.
     """
 
     level: float
@@ -48,14 +48,22 @@ class ErrorControl:
 
     def own_threshold(self, p_values: NDArray[np.float64]) -> float:
         """Return the p-value up to which a detected candidate stays so if all others stay."""
-        found = int((p_values <= self.threshold(p_values)).sum()) if self.correction == "bh" else 1
-        return self.level * found / len(p_values)
+        return float(self._steps(p_values).at(max(self._found(p_values), 1)))
 
     def next_threshold(self, p_values: NDArray[np.float64]) -> float:
         """Return the p-value that one candidate more would need to be detected."""
-        detected = p_values <= self.threshold(p_values)
-        found = int(detected.sum()) if self.correction == "bh" else 0
-        return self.level * min(found + 1, len(p_values)) / len(p_values)
+        return float(self._steps(p_values).at(min(self._found(p_values) + 1, len(p_values))))
+
+    def _found(self, p_values: NDArray[np.float64]) -> int:
+        return int((p_values <= self.threshold(p_values)).sum())
+
+    def _steps(self, p_values: NDArray[np.float64]) -> Steps:
+        return Steps.of(
+            level=self.level,
+            n_candidates=len(p_values),
+            correction=self.correction,
+            n_within=lambda p_value: float((p_values <= p_value).sum()),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

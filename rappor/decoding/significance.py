@@ -14,6 +14,7 @@ below the score. Where the residuals are larger than the model's noise, so is it
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,7 +25,15 @@ from scipy import special
 from rappor.decoding.debias import Target
 from rappor.decoding.fit import Fit
 
-CORRECTIONS: Final = ("bh", "bonferroni")
+CORRECTIONS: Final = ("bh", "adaptive", "bonferroni")
+
+_MOST_LAMBDA: Final = 0.5
+"""P-value above which candidates count as absent, where there are many: the usual choice [STS04]. A
+smaller one counts more present candidates among them."""
+
+_LEAST_ABOVE: Final = 20
+"""Absent candidates that should be above lambda if all are absent: the one that is added then costs
+a twentieth of the level at most."""
 
 _TILTS: Final = np.concatenate([np.linspace(-4.0, -0.1, 14), np.linspace(0.1, 8.0, 41)])
 """Tilts at which the tail is computed; between their scores its logarithm is interpolated.
@@ -177,12 +186,63 @@ def threshold(
     Parameters
     ----------
     p_values : (c,) float64. At least the smallest ones of all candidates.
-    level : error rate of detection: the false discovery rate for "bh" [BH95], the probability
-        of any false detection for "bonferroni".
+    level : error rate of detection: the false discovery rate for "bh" [BH95] and "adaptive"
+        [STS04], the probability of any false detection for "bonferroni".
     n_candidates : number of all candidates.
     """
-    if correction == "bonferroni":
-        return level / n_candidates
+    steps = Steps.of(
+        level=level,
+        n_candidates=n_candidates,
+        correction=correction,
+        n_within=lambda p_value: float((p_values <= p_value).sum()),
+    )
+    if not steps.rising:
+        return float(steps.at(1))
     ordered = np.sort(p_values)
-    passing = np.flatnonzero(ordered <= level * np.arange(1, len(ordered) + 1) / n_candidates)
+    passing = np.flatnonzero(ordered <= steps.at(np.arange(1, len(ordered) + 1)))
     return float(ordered[passing[-1]]) if len(passing) else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """The thresholds of a correction: the i-th smallest p-value is held to the i-th.
+
+    Attributes
+    ----------
+    level : the error rate.
+    rising : True where the i-th is i times the first (step-up), False where all are equal.
+    n_absent : candidates that the level is divided by.
+    largest : no threshold is above it.
+    """
+
+    level: float
+    rising: bool
+    n_absent: float
+    largest: float = 1.0
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        level: float,
+        n_candidates: int,
+        correction: str,
+        n_within: Callable[[float], float],
+    ) -> Steps:
+        """Return the thresholds of a correction; `n_within` counts p-values up to a bound.
+
+        "adaptive" estimates how many candidates are absent from the p-values above lambda, and
+        counts one more. With it the false discovery rate is at most `level` in every sample of
+        independent p-values ([STS04] theorem 3); without it, in large ones only.
+        """
+        if correction != "adaptive":
+            return cls(level=level, rising=correction == "bh", n_absent=n_candidates)
+        # Lambda depends on the number of candidates only, never on their p-values.
+        largest = max(level, min(_MOST_LAMBDA, 1 - _LEAST_ABOVE / n_candidates))
+        n_absent = (n_candidates - n_within(largest) + 1) / (1 - largest)
+        return cls(level=level, rising=True, n_absent=n_absent, largest=largest)
+
+    def at(self, rank: NDArray[np.int64] | float) -> NDArray[np.float64]:
+        """Return the thresholds of these ranks, which begin with 1."""
+        steps = np.multiply(self.level, rank if self.rising else 1) / self.n_absent
+        return np.asarray(np.minimum(steps, self.largest))

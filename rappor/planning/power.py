@@ -20,8 +20,8 @@ A string of share b is detected with probability Phi(b / error - z), z being the
 of the p-value threshold. For Bonferroni the threshold is level / c. For Benjamini-Hochberg it
 follows from the answer: with r others detected a string needs p <= level (1 + r) / c, and
 r is the sum of everyone's probabilities at this threshold. The largest such threshold is that of
-the step-up procedure. Which strings the selection explains is the same sum at the decoder's own
-level.
+the step-up procedure. The adaptive one divides by the absent candidates that it expects to count
+instead of by c. Which strings the selection explains is the same sum at the decoder's own level.
 
 What is predicted holds in the mean over layouts and collections, for candidates that share their
 bits with no other, and for collisions that do not dominate: there the decoder explains more than
@@ -39,7 +39,7 @@ from scipy import special
 
 from rappor.decoding.fit import TAPER
 from rappor.decoding.selection import ENTER
-from rappor.decoding.significance import CORRECTIONS
+from rappor.decoding.significance import CORRECTIONS, Steps
 from rappor.planning.frequencies import Frequencies, bit_levels
 from rappor.protocol.params import Params
 from rappor.ranges import check_choice, check_number
@@ -68,9 +68,9 @@ class Question:
     """What a collection is to answer, and how surely.
 
     `frequencies` are those of the strings. `level` is the error rate of detection under
-    `correction` ("bh" or "bonferroni"), `power` the probability with which a string is to be
-    detected, `confidence` that of the intervals. `reports_per_device` is how often each device
-    will report: N reports come from N / reports_per_device devices.
+    `correction` ("bh", "adaptive" or "bonferroni"), `power` the probability with which a string
+    is to be detected, `confidence` that of the intervals. `reports_per_device` is how often each
+    device will report: N reports come from N / reports_per_device devices.
     """
 
     frequencies: Frequencies
@@ -189,7 +189,8 @@ class _Collection:
         for _ in range(_ROUNDS):
             errors = self.errors(_SHARES, selected)
             z = frequencies.shares / np.interp(frequencies.shares, _SHARES, errors)
-            threshold = _step_up(z, frequencies, level=ENTER, more=0.0)
+            steps = _steps(z, frequencies, level=ENTER, correction="bh")
+            threshold = _step_up(z, frequencies, steps, more=0.0)
             probabilities = _detected(z, threshold)
             before, selected = (
                 selected,
@@ -271,32 +272,44 @@ class _Collection:
 
 def _thresholds(z: NDArray[np.float64], question: Question) -> tuple[float, float]:
     """Return the largest p-value that is detected, and that for one candidate more."""
-    frequencies, level = question.frequencies, question.level
-    least = level / frequencies.n_candidates
-    if question.correction == "bonferroni":
-        return least, least
+    frequencies = question.frequencies
+    steps = _steps(z, frequencies, level=question.level, correction=question.correction)
+    if not steps.rising:
+        return float(steps.at(1)), float(steps.at(1))
     return (
-        max(_step_up(z, frequencies, level=level, more=0.0), least),
-        _step_up(z, frequencies, level=level, more=1.0),
+        max(_step_up(z, frequencies, steps, more=0.0), float(steps.at(1))),
+        _step_up(z, frequencies, steps, more=1.0),
     )
 
 
+def _steps(
+    z: NDArray[np.float64], frequencies: Frequencies, *, level: float, correction: str
+) -> Steps:
+    """Return the correction's thresholds for the expected number of p-values."""
+    return Steps.of(
+        level=level,
+        n_candidates=frequencies.n_candidates,
+        correction=correction,
+        n_within=lambda p_value: _n_within(z, frequencies, p_value),
+    )
+
+
+def _n_within(z: NDArray[np.float64], frequencies: Frequencies, p_value: float) -> float:
+    """Return the expected number of candidates with a p-value up to this one."""
+    return float(frequencies.candidates @ _detected(z, p_value)) + frequencies.absent * p_value
+
+
 def _step_up(
-    z: NDArray[np.float64], frequencies: Frequencies, *, level: float, more: float
+    z: NDArray[np.float64], frequencies: Frequencies, steps: Steps, *, more: float
 ) -> float:
-    """Return the largest threshold t = level (more + detected at t) / c [BH95].
+    """Return the largest threshold t that is its own: that of the rank `more` + detected at t.
 
     From above the map leads down to its largest fixed point.
     """
-    threshold = level
+    threshold = steps.largest
     for _ in range(_STEPS):
-        detected = (
-            more + frequencies.candidates @ _detected(z, threshold) + frequencies.absent * threshold
-        )
-        before, threshold = (
-            threshold,
-            min(float(level * detected / frequencies.n_candidates), level),
-        )
+        before = threshold
+        threshold = min(float(steps.at(more + _n_within(z, frequencies, before))), before)
         if before - threshold <= _SETTLED * threshold:
             break
     return threshold

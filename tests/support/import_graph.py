@@ -48,18 +48,9 @@ def wing(module: str) -> str:
 
 @cache
 def imports_of(name: str) -> frozenset[str]:
-    """Return what a module imports, at any depth of its code, type checking apart."""
-    tree = ast.parse(modules()[name].read_text(encoding="utf-8"))
-    skipped = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
+    """Return what a module imports, at any depth of its code, also for its types alone."""
     found: set[str] = set()
-    for node in ast.walk(tree):
-        if id(node) in skipped:
-            continue
+    for node in ast.walk(ast.parse(modules()[name].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

@@ -35,7 +35,12 @@ def test_decode_needs_no_registry(shell: Shell, counts: str) -> None:
     assert with_registry[0] == 0
     code, _, err = shell("decode", counts)
     assert code == 2
-    assert "give --candidates" in err
+    assert "give --candidates, a file of strings, one a line, or --registry" in " ".join(
+        err.split()
+    )
+    code, _, err = shell("decode", counts, "--registry", "metrics.toml")
+    assert code == 2
+    assert "give --candidates, a file of strings, one a line: the metric names none" in err
 
 
 def test_decode_finds_the_metric_that_the_files_name(shell: Shell, counts: str) -> None:

@@ -60,7 +60,7 @@ def test_a_bit_is_made_by_the_ones_that_its_count_has() -> None:
     assert np.isnan(estimates.forged_to_hide[2])
 
 
-@pytest.mark.parametrize("correction", ["bh", "bonferroni"])
+@pytest.mark.parametrize("correction", ["bh", "adaptive", "bonferroni"])
 def test_a_bit_is_hidden_by_exactly_that_number_of_reports_without_it(correction: str) -> None:
     """With one report fewer the bit is still detected; other bits keep their share of ones."""
     counts = Counts(FLAGS, [[5000, 6000, 3750]], [10_000])

@@ -175,6 +175,45 @@ def test_bonferroni_divides_the_level(p_values: list[float], level: float, more:
     assert (array <= largest).tolist() == [p <= level / n for p in p_values]
 
 
+@pytest.mark.parametrize(("n_absent", "grid"), [(1, 400), (2, 100), (3, 40)], ids=str)
+@pytest.mark.parametrize("n_present", [0, 1, 4, 30, 60])
+def test_the_adaptive_procedure_keeps_its_level_exactly(
+    n_absent: int, grid: int, n_present: int
+) -> None:
+    """Its false discovery rate over every way that the p-values of absent candidates can fall.
+
+    They are uniform on a grid, so that none is small more often than it says. Present candidates
+    have a p-value of 0, which is the worst that they can do to the estimate of the absent ones.
+    """
+    rates = []
+    for fallen in itertools.combinations_with_replacement(range(1, grid + 1), n_absent):
+        p_values = np.concatenate([np.array(fallen) / grid, np.zeros(n_present)])
+        largest = threshold(p_values, level=0.05, n_candidates=len(p_values), correction="adaptive")
+        n_detected = (p_values <= largest).sum()
+        n_false = (p_values[:n_absent] <= largest).sum()
+        times = len(set(itertools.permutations(fallen)))
+        rates.append(times * n_false / max(n_detected, 1))
+    assert sum(rates) / grid**n_absent <= 0.05
+
+
+def test_the_adaptive_procedure_counts_what_is_not_passed_as_absent() -> None:
+    """Selection passes the smallest p-values only: the threshold is that of the whole list."""
+    rng = np.random.default_rng(1)
+    p_values = np.concatenate([rng.uniform(size=600), np.full(400, 1e-9)])
+    whole = threshold(p_values, level=0.05, n_candidates=1000, correction="adaptive")
+    smallest = np.sort(p_values)[:800]
+    assert threshold(smallest, level=0.05, n_candidates=1000, correction="adaptive") == whole
+    assert whole > threshold(p_values, level=0.05, n_candidates=1000, correction="bh")
+
+
+def test_the_adaptive_procedure_is_near_bh_where_all_are_absent() -> None:
+    """It is held to nine tenths of the level at least, however few candidates there are."""
+    for n in (1, 2, 10, 20, 30, 40, 100):
+        even = np.arange(1, n + 1) / n
+        even[0] = 0.9 * 0.05 / n
+        assert threshold(even, level=0.05, n_candidates=n, correction="adaptive") == even[0]
+
+
 def test_bh_detects_what_bonferroni_detects() -> None:
     """Benjamini-Hochberg is the weaker promise: whatever Bonferroni finds, it finds."""
     p_values = np.array([1e-9, 0.004, 0.012, 0.03, 0.9])
