@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import enum
 from collections.abc import Sequence
@@ -38,12 +39,16 @@ _ATTEMPTS: Final = (
 class Flushed:
     """The end of a flush: true if nothing waits any more.
 
-    `status` is the collector's HTTP status where it answered with an error. `detail` says in
-    words what went wrong. `retry_at` is the moment of the next attempt in seconds since 1970, if
-    one is planned; a flush may come before it unless the collector asked to wait.
+    `sent` reports were accepted in this call, and `waiting` are left; those held for their
+    interval are in neither. `status` is the collector's HTTP status where it answered with an
+    error. `detail` says in words what went wrong. `retry_at` is the moment of the next attempt in
+    seconds since 1970, if one is planned; a flush may come before it unless the collector asked
+    to wait.
     """
 
     reason: FlushReason
+    sent: int = 0
+    waiting: int = 0
     status: int | None = None
     detail: str = ""
     retry_at: float | None = None
@@ -86,9 +91,11 @@ class Step:
         return self.reason in _ATTEMPTS
 
 
-def sum_up(steps: Sequence[Step], *, is_done: bool) -> Flushed:
-    """Return what the steps of one flush come to; `is_done` where nothing waits after them."""
-    return _finished(steps) if is_done else _cut_short(steps)
+def sum_up(steps: Sequence[Step], *, waiting: int) -> Flushed:
+    """Return what the steps of one flush come to, after which `waiting` reports are left."""
+    sent = sum(step.reason is FlushReason.SENT for step in steps)
+    ended = _cut_short(steps) if waiting else _finished(steps)
+    return dataclasses.replace(ended, sent=sent, waiting=waiting)
 
 
 def _finished(steps: Sequence[Step]) -> Flushed:

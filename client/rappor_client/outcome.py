@@ -22,7 +22,11 @@ class Outcome(enum.Enum):
     CLOSED = "closed"
     """The interval has had its report: the clock was set back."""
     SILENT = "silent"
-    """The year's budget has no room for the metric: it is silent whatever its values are."""
+    """The metric is silent on this device, whatever its values are.
+
+    The year's budget has no room for it, the device is not in its sample, or the collector has
+    asked everybody to stop.
+    """
     NO_CONSENT = "no consent"
     OPTED_OUT = "opted out"
     EXPIRED = "expired"

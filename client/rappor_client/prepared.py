@@ -32,10 +32,19 @@ class Prepared:
 
 
 def prepare(
-    secret: bytes | Secret, metric: Metric, value: object, *, epoch: str, coins: Coins
+    secret: bytes | Secret,
+    metric: Metric,
+    value: object,
+    *,
+    epoch: str,
+    part: str | None = None,
+    coins: Coins,
 ) -> Prepared:
-    """Prepare a report of a value; ReportError if the value is not of the metric's kind."""
-    encoded = encode_value(secret, metric, value, epoch=epoch, coins=coins)
+    """Prepare a report of a value; ReportError if the value is not of the metric's kind.
+
+    `part` is the part that the device has answered for before in the epoch, if any.
+    """
+    encoded = encode_value(secret, metric, value, epoch=epoch, part=part, coins=coins)
     head = b"rappor-client/1/pattern\0" + scope(metric.name, epoch, encoded.params) + b"\0"
     return Prepared(
         params=encoded.params,

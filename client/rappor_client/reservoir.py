@@ -25,6 +25,9 @@ from rappor_client.prepared import Prepared
 from rappor_client.spool import add
 from rappor_client.state import keep_params, kept_params
 
+_EMPTY: Final = (
+    "UPDATE held SET epoch = NULL, params = NULL, cohort = NULL, bits = NULL, pattern = NULL"
+)
 _NEVER: Final = (-math.inf, 0.0, 0, True)
 """The interval of a metric that had none."""
 
@@ -95,11 +98,12 @@ def release(db: sqlite3.Connection, now: float, coins: Coins) -> None:
 
 def forget(db: sqlite3.Connection, name: str) -> None:
     """Drop the held report of a metric, but not the record that its interval was entered."""
-    db.execute(
-        "UPDATE held SET epoch = NULL, params = NULL, cohort = NULL, bits = NULL, pattern = NULL "
-        "WHERE metric = ?",
-        (name,),
-    )
+    db.execute(f"{_EMPTY} WHERE metric = ?", (name,))
+
+
+def drop(db: sqlite3.Connection) -> None:
+    """Drop the held reports of all metrics, as `forget` does."""
+    db.execute(_EMPTY)
 
 
 def held(db: sqlite3.Connection) -> list[Held]:

@@ -28,6 +28,7 @@ _ENDS: Final = "SELECT (SELECT MIN(seq) FROM report), (SELECT MAX(seq) FROM repo
 _LARGEST_BYTES: Final = 128 + (MAX_BITS + 7) // 8
 ACCEPTED: Final = "accepted"
 _UNANSWERED: Final = "unanswered"
+_DROPPED_OLD: Final = "dropped_old"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,15 +205,23 @@ def settle(db: sqlite3.Connection, upload_id: str, statuses: str | Sequence[str]
 
 
 def opt_out(db: sqlite3.Connection, names: Collection[str]) -> None:
-    """Drop the waiting reports of some metrics, and the pending upload if it holds any of them."""
+    """Drop the reports of some metrics that wait, or that are in the pending upload."""
     for name in names:
         dropped = db.execute("DELETE FROM report WHERE metric = ?", (name,)).rowcount
         if dropped:
             count(db, "opted_out", dropped)
-    rows = db.execute("SELECT id, reports FROM upload WHERE NOT settled").fetchall()
-    for upload_id, reports in rows:
-        if {report["metric"] for report in json.loads(reports)} & set(names):
+    for upload_id, metrics in _unsettled(db):
+        if metrics & set(names):
             settle(db, upload_id, "opted_out")
+
+
+def drop(db: sqlite3.Connection) -> None:
+    """Drop all that waits, because it is not known whether it has left already."""
+    dropped = db.execute("DELETE FROM report").rowcount
+    if dropped:
+        count(db, _DROPPED_OLD, dropped)
+    for upload_id, _ in _unsettled(db):
+        settle(db, upload_id, _DROPPED_OLD)
 
 
 def log(db: sqlite3.Connection) -> list[Sent]:
@@ -231,6 +240,12 @@ def trim_log(db: sqlite3.Connection, limits: SpoolLimits) -> None:
         "(SELECT seq FROM upload WHERE settled ORDER BY seq DESC LIMIT 1 OFFSET ?)",
         (limits.log,),
     )
+
+
+def _unsettled(db: sqlite3.Connection) -> list[tuple[str, set[str]]]:
+    """Return the id of each upload without an answer, and the metrics in it: one report's."""
+    rows = db.execute("SELECT id, reports FROM upload WHERE NOT settled").fetchall()
+    return [(name, {report["metric"] for report in json.loads(notes)}) for name, notes in rows]
 
 
 def _report(metric: str, params: str, cohort: int, bits: bytes) -> Report:

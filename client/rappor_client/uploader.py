@@ -19,7 +19,7 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 from rappor.protocol.params import ONE
@@ -27,11 +27,12 @@ from rappor.protocol.randomizer import Coins
 from rappor_client import reservoir, spool
 from rappor_client.errors import UploadError
 from rappor_client.flushed import FlushReason, Step
-from rappor_client.periods import DAY, HOUR, WEEK
+from rappor_client.periods import DAY, HOUR, WEEK, day_of
 from rappor_client.remote_params import Offers
 from rappor_client.settings import Settings
 from rappor_client.spool import GIVE_UP_SECONDS, Pending
 from rappor_client.state import read_state, write_state
+from rappor_client.stops import Stops
 from rappor_client.store import Store
 from rappor_client.transport import Answer, Transport
 
@@ -57,13 +58,25 @@ class Uploader:
     """Sends the uploads of one store through one transport."""
 
     def __init__(
-        self, store: Store, transport: Transport, settings: Settings, offers: Offers
+        self,
+        store: Store,
+        transport: Transport,
+        settings: Settings,
+        offers: Offers,
+        obstacle: Callable[[sqlite3.Connection], FlushReason | None],
+        stops: Stops,
     ) -> None:
-        """Keep the store to send from, the transport to send through, and what bounds both."""
+        """Keep the store to send from, the transport to send through, and what bounds both.
+
+        `obstacle` is asked inside each transaction that claims an upload why none may leave.
+        `stops` follows what the collector's answers ask for.
+        """
         self._store = store
         self._transport = transport
         self._settings = settings
         self._offers = offers
+        self._obstacle = obstacle
+        self._stops = stops
         self._clock = settings.clock
         self._coins = settings.coins
         self._one_step = threading.Lock()
@@ -118,6 +131,8 @@ class Uploader:
         """Return the upload to send now, claimed in the store, or the step that says why none."""
         now = self._clock()
         with self._store.transaction() as db:
+            if obstacle := self._obstacle(db):
+                return Step(due=None, reason=obstacle)
             reservoir.release(db, now, self._coins)
             spool.trim(db, self._settings.limits)
             spool.trim_log(db, self._settings.limits)
@@ -139,12 +154,13 @@ class Uploader:
         """Send an upload once and write down what came of it."""
         timeout = min(max(deadline - time.monotonic(), _LEAST_SECONDS), REQUEST_SECONDS)
         try:
-            statuses = self._send(upload, timeout)
+            statuses, stop = self._send(upload, timeout)
         except UploadError as error:
             is_cut_short = error.timed_out and timeout < REQUEST_SECONDS
             return self._failed(upload, error, is_cut_short=is_cut_short)
         with self._store.transaction() as db:
             spool.settle(db, upload.id, statuses)
+            self._stops.follow(db, stop, day_of(self._clock()))
             _forgive(db)
         self._refresh(deadline)
         refused = [status for status in statuses if status != spool.ACCEPTED]
@@ -155,14 +171,20 @@ class Uploader:
             upload_id=upload.id,
         )
 
-    def _send(self, upload: Pending, timeout: float) -> list[str]:
-        """Return the status of each report, or raise the UploadError that says what to do."""
-        n_reports = len(json.loads(upload.body)["reports"])
+    def _send(self, upload: Pending, timeout: float) -> tuple[list[str], object]:
+        """Return each report's status and what is to stop, or raise the UploadError that says why.
+
+        A host's own transport may raise anything.
+        """
         try:
-            return _statuses(self._transport.send(upload.body, timeout=timeout), n_reports)
+            n_reports = len(json.loads(upload.body)["reports"])
+        except (ValueError, TypeError, KeyError):
+            raise UploadError("the upload is damaged", retryable=False) from None
+        try:
+            return _read(self._transport.send(upload.body, timeout=timeout), n_reports)
         except UploadError:
             raise
-        except Exception as error:  # noqa: BLE001 - a host's own transport may raise anything
+        except Exception as error:  # noqa: BLE001 - also for an answer of any content
             raise UploadError(f"the transport failed: {type(error).__name__}") from None
 
     def _refresh(self, deadline: float) -> None:
@@ -199,7 +221,7 @@ class Uploader:
     ) -> float:
         """Let an upload wait, and the others where they would fail too; say when one may go."""
         longest = _LONGEST_WAIT_SECONDS - _LONGEST_BACKOFF_SECONDS
-        asked_until = now + min(error.retry_after or 0.0, longest)
+        asked_until = now + min(max(0.0, error.retry_after or 0.0), longest)  # a NaN is none
         until = asked_until + _backoff(upload.attempts, self._coins)
         spool.postpone(db, upload, until=until)
         failures = int(read_state(db, _FAILURES) or 0) + 1
@@ -281,8 +303,8 @@ def _backoff(attempts: int, coins: Coins) -> float:
     return coins(1)[0] / ONE * ceiling
 
 
-def _statuses(answer: Answer, n_reports: int) -> list[str]:
-    """Read the status of each report, or raise the UploadError that says what to do."""
+def _read(answer: Answer, n_reports: int) -> tuple[list[str], object]:
+    """Read each report's status and what is to stop, or raise the UploadError that says why."""
     if not 200 <= answer.status < 300:
         raise UploadError(
             f"the collector answered with status {answer.status}",
@@ -291,12 +313,13 @@ def _statuses(answer: Answer, n_reports: int) -> list[str]:
             retry_after=answer.retry_after,
         )
     try:
-        statuses = [_status(entry) for entry in json.loads(answer.body)["reports"]]
+        document = json.loads(answer.body)
+        statuses = [_status(entry) for entry in document["reports"]]
     except (ValueError, TypeError, KeyError, RecursionError):
-        statuses = []
+        document, statuses = {}, []
     if len(statuses) != n_reports:  # cut on the way: asked again, the collector repeats it
         raise UploadError("the collector's answer was not whole", status=answer.status)
-    return statuses
+    return statuses, document.get("stop")
 
 
 def _status(entry: dict[str, object]) -> str:

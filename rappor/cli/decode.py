@@ -32,6 +32,7 @@ at an error rate of 5 %; from here on in at most 3 %."""
     examples=(
         "rappor decode week.counts --registry metrics.toml",
         "rappor decode week.counts --candidates engines.txt --all --csv week.csv",
+        "rappor decode week.counts --registry metrics.toml --reports-per-device 7",
         "rappor decode counts.json --registry metrics.toml --json",
         "rappor decode week.counts --registry metrics.toml --forged",
         "rappor decode google.counts --candidates candidates.txt",
@@ -81,6 +82,19 @@ at an error rate of 5 %; from here on in at most 3 %."""
     ),
 )
 @detection_options
+@click.option(
+    "--devices",
+    type=float,
+    metavar="N",
+    help="Devices behind all reports together, if they reported again; what the counts or several "
+    "files tell if omitted.",
+)
+@click.option(
+    "--reports-per-device",
+    type=float,
+    metavar="N",
+    help="Reports of each device, in place of --devices; 1 if no device reported again.",
+)
 @click.option("--all", "show_all", is_flag=True, help="List undetected candidates too.")
 @click.option(
     "--distribution",
@@ -104,17 +118,19 @@ def decode(
     *,
     source: Source,
     detection: Detection,
+    devices: float | None,
+    reports_per_device: float | None,
     show_all: bool,
     distribution: bool,
     forged: bool,
     csv_path: str | None,
     as_json: bool,
 ) -> None:
-    """Estimate how many devices hold each candidate.
+    """Estimate how many reports hold each candidate.
 
     COUNTS are one or more files: of `rappor simulate`, `rappor aggregate` or `rappor convert`, or
-    the JSON that a collector answers for its counts. Files under one parameter set are added,
-    different sets are decoded together.
+    the JSON that a collector answers for its counts. Files under one parameter set are added, as
+    days on which the same devices may have reported; different sets are decoded together.
 
     Nothing in a report proves that a device sent it. --forged shows what that means for each
     detected row: how many of the reports, if forged, would make such a row of a string that
@@ -135,6 +151,8 @@ def decode(
             correction=detection.correction,
             confidence=detection.confidence,
             distribution=distribution,
+            devices=devices,
+            reports_per_device=reports_per_device,
             progress=slow,
         )
     if csv_path is not None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 CANDIDATES: Final = 10_000
 REPORTS: Final = 1_000_000
+MOST_COUNTED: Final = 10**8
+"""Devices that a table may count: each one's value is held in memory, in 8 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -148,12 +150,12 @@ def _population(path: str | None) -> tuple[Population, NDArray[np.int64] | None]
         return english_words(), None
     text = read_text(path)
     lines = text.splitlines()
-    header = next(csv.reader(lines[:1]), [])
-    if header == ["value", "weight"]:
+    header = lines[0].strip().replace('"', "") if lines else ""
+    if header == "value,weight":
         return Population.from_csv(path), None
-    if header == ["value", "count"]:
+    if header == "value,count":
         population, held = Population.from_csv(path), _counts_column(text, path)
-    elif len(header) > 1:
+    elif "," in header:
         raise FileError(path, "the header must be value,count or value,weight", line=1)
     else:
         population = Population.from_values(line for line in lines if line)
@@ -173,6 +175,12 @@ def _counts_column(text: str, path: str) -> NDArray[np.int64]:
             message = f"count must be a whole number, got {count!r}"
             raise FileError(path, message, line=rows.line_num)
         counts.append(int(float(count)))
+    if sum(counts) > MOST_COUNTED:
+        raise FileError(
+            path,
+            f"counts must add up to at most {MOST_COUNTED:,} devices; write weights, or use "
+            "rappor simulate",
+        )
     return np.array(counts, dtype=np.int64)
 
 

@@ -32,10 +32,11 @@ def print_estimates(
     truth: Mapping[str, int] | None = None,
     forged: bool = False,
 ) -> None:
-    """Print the rows, what they leave unallocated, and what looks wrong.
+    """Print the rows, what they leave unallocated, what was assumed, and what looks wrong.
 
-    Detected rows show their adjusted interval, which holds for the list as a whole; with
-    `forged` the numbers of forged reports in its place.
+    A list of detected rows shows their adjusted intervals, which hold for it as a whole; a list of
+    all candidates shows the interval of each on its own. With `forged` the numbers of forged
+    reports stand in their place.
     """
     shown = _table(estimates, detected_only=detected_only, truth=truth, forged=forged)
     show(shown, *([_FORGED] if forged else []), *_remarks(estimates))
@@ -45,14 +46,16 @@ def _table(
     estimates: Estimates, *, detected_only: bool, truth: Mapping[str, int] | None, forged: bool
 ) -> Table:
     interval = f"{short_percent(estimates.confidence)} interval"
+    interval = f"adjusted {interval}" if detected_only else f"{interval} of each"
     last = ["forged make", "forged hide"] if forged else [interval]
-    columns = ["devices", "std error", "share", *last]
+    columns = ["reports", "std error", "share", *last]
     if estimates.share is not None:
         columns.append("distribution")
     if truth is not None:
         columns.append("truth")
     found = estimates.rows(detected_only=detected_only)
-    rows = [tuple(_cells(row, truth, forged=forged)) for row in found]
+    suffix = "_adjusted" if detected_only else ""
+    rows = [tuple(_cells(row, truth, forged=forged, suffix=suffix)) for row in found]
     numbers = zip(columns, *(row[1:] for row in rows), strict=True)
     room = width() - sum(2 + max(map(len, column)) for column in numbers)
     shown = Table(box=None, header_style="bold", pad_edge=False)
@@ -66,7 +69,7 @@ def _table(
 
 
 def _cells(
-    row: Mapping[str, Any], truth: Mapping[str, int] | None, *, forged: bool
+    row: Mapping[str, Any], truth: Mapping[str, int] | None, *, forged: bool, suffix: str
 ) -> Iterator[str]:
     mark = "" if row["detected"] else " (not detected)"
     group = f" (group {row['group']})" if "group" in row else ""
@@ -74,16 +77,15 @@ def _cells(
     yield f"{row['count']:,.0f}"
     yield "inf" if row["std_error"] is None else f"{row['std_error']:,.0f}"
     yield percent(row["proportion"], 3)
-    yield from _forged(row) if forged else [_interval(row)]
+    yield from _forged(row) if forged else [_interval(row, suffix)]
     if "share" in row:
         yield percent(row["share"], 3)
     if truth is not None:
         yield f"{truth.get(row['candidate'], 0):,}"
 
 
-def _interval(row: Mapping[str, Any]) -> str:
-    low = row.get("ci_low_adjusted", row["ci_low"])
-    high = row.get("ci_high_adjusted", row["ci_high"])
+def _interval(row: Mapping[str, Any], suffix: str) -> str:
+    low, high = row[f"ci_low{suffix}"], row[f"ci_high{suffix}"]
     known = low is not None and high is not None
     return f"{percent(low, 3)} .. {percent(high, 3)}" if known else "unknown"
 
@@ -103,9 +105,11 @@ def _remarks(estimates: Estimates) -> Iterator[str]:
     )
     if math.isfinite(estimates.unallocated):
         yield (
-            f"{percent(estimates.unallocated)} of the reports are unallocated: their strings are "
-            "not candidates, or too rare to tell from noise."
+            f"{percent(estimates.unallocated)} of the reports are unallocated (standard error "
+            f"{percent(estimates.unallocated_std_error)}): their strings are not candidates, or "
+            "too rare to tell from noise."
         )
+    yield estimates.assumed
     yield from _findings(estimates.diagnostics)
     yield from estimates.warnings
 

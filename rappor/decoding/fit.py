@@ -88,6 +88,7 @@ class Fit:
         ones.
     inverse : (g + s, g + s) float64. Inverse of basis' W basis.
     coefficients : (g + s,) float64. Background levels, then proportions of the selected.
+    n_selected : s.
     """
 
     residual: NDArray[np.float64]
@@ -100,6 +101,7 @@ class Fit:
     basis: sparse.csr_array
     inverse: NDArray[np.float64]
     coefficients: NDArray[np.float64]
+    n_selected: int
 
     @property
     def degrees_of_freedom(self) -> float:
@@ -143,6 +145,20 @@ class Fit:
         information = np.asarray(outside.multiply(self.weight[:, None] * rest).sum(axis=0)).ravel()
         moved[:, ~inside] = rest / (np.maximum(information, _TINY) * self.kappa)
         return moved * self.weight[:, None]
+
+    def sum_error(self, columns: sparse.csc_array, summed: NDArray[np.bool_]) -> float:
+        """Return the standard error of a sum of coefficients, if just these columns are fitted.
+
+        Parameters
+        ----------
+        columns : (n, s) sparse, without the backgrounds.
+        summed : (s,) bool. The columns of the sum.
+        """
+        n_backgrounds = len(self.coefficients) - self.n_selected
+        basis = sparse.hstack([self.basis[:, :n_backgrounds], columns], format="csc")
+        inverse = _inverse(weighted_products(basis, self.weight, basis.tocsr()))
+        chosen = np.concatenate([np.zeros(n_backgrounds, dtype=bool), summed])
+        return math.sqrt(max(float(inverse[np.ix_(chosen, chosen)].sum()), 0.0)) / self.kappa
 
 
 def fit_rows(
@@ -198,6 +214,7 @@ def fit_rows(
         basis=basis,
         inverse=inverse,
         coefficients=coefficients,
+        n_selected=selected.shape[1],
     )
 
 
@@ -214,11 +231,16 @@ def _solve(
     weight: NDArray[np.float64],
     proportions: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    gram = weighted_products(columns, weight, basis)
+    # Errors of every candidate need the inverse whole.
+    inverse = _inverse(weighted_products(columns, weight, basis))
+    return inverse, inverse @ (columns.T @ (weight * proportions))
+
+
+def _inverse(gram: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Invert the normal equations, with a ridge that is written into them."""
     diagonal = gram.diagonal()
     gram[np.diag_indices_from(gram)] += _RIDGE * diagonal + np.finfo(float).tiny
-    inverse = linalg.inv(gram, check_finite=False)  # errors of every candidate need it whole
-    return inverse, inverse @ (columns.T @ (weight * proportions))
+    return np.asarray(linalg.inv(gram, check_finite=False))
 
 
 def _leverage(

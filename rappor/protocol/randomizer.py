@@ -92,6 +92,12 @@ def part_coin(secret: bytes | Secret, metric_name: str, epoch: str, base: Params
     return u
 
 
+def sample_coin(secret: bytes | Secret, metric_name: str, epoch: str, base: Params) -> int:
+    """Return the coin that decides whether the device takes part; `base` is without a part."""
+    (u,) = _coins_from(expand(secret, b"rappor/1/sample\0" + scope(metric_name, epoch, base), 4))
+    return u
+
+
 def permanent(
     secret: bytes | Secret, metric_name: str, epoch: str, params: Params, bits: bytes
 ) -> bytes:

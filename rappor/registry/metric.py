@@ -12,7 +12,7 @@ from typing import Final
 from rappor.errors import MetricError, ParamsError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.normalizers import NORMALIZERS
-from rappor.protocol.params import Params
+from rappor.protocol.params import Params, threshold
 from rappor.protocol.parts import Part, check_parts
 from rappor.protocol.wire import METRIC_NAME
 from rappor.ranges import shown
@@ -25,6 +25,8 @@ _EPOCHS: Final[Mapping[str, tuple[str, str]]] = {
     "month": ("a month as 2026-11", r"[0-9]{4}-(0[1-9]|1[0-2])"),
 }
 EPOCHS: Final = tuple(_EPOCHS)
+MIN_COHORT: Final = 10
+"""Reports of a cohort below which a collector shows no sum of it, unless a metric says so."""
 INTERVALS: Final = ("none", "hour", "day", "week")
 
 _LARGEST: Final = 2**53 - 1
@@ -38,7 +40,8 @@ class Metric:
     `expires` is the last day of collection. `epoch` is how long one permanent response lasts:
     "life", "year", "quarter" or "month". `interval` is the time in which a device reports at most
     once: "hour", "day" or "week", or "none" for a report of every event. `patterns` is how many
-    values one scope answers for. `parts` divide a string metric's devices. `candidates` is a path
+    values one scope answers for. `parts` divide a string metric's devices. `sample` is the share
+    of devices that take part in an epoch, each by its own secret. `candidates` is a path
     relative to the registry's file. The collector shows nothing below `min_reports`, and no sum
     of fewer than `min_cohort` reports of a cohort; without a `min_reports` it shows everything.
 
@@ -55,9 +58,10 @@ class Metric:
     interval: str = "day"
     patterns: int = 1
     parts: tuple[Part, ...] = ()
+    sample: float = 1.0
     candidates: str | None = None
     min_reports: int = 100
-    min_cohort: int = 10
+    min_cohort: int = MIN_COHORT
     keep_reports: bool = False
 
     def __post_init__(self) -> None:
@@ -76,6 +80,7 @@ class Metric:
         self._check_choice("interval", self.interval, INTERVALS)
         self._check_patterns()
         self._check_parts()
+        self._check_sample()
         self._check_values()
         if self.candidates is not None:
             self._check_text("candidates", self.candidates)
@@ -144,6 +149,13 @@ class Metric:
                 f"{self.params.normalize!r}, got {self.patterns}: an update of the normalizer's "
                 "tables would move some values and leave others"
             )
+
+    def _check_sample(self) -> None:
+        """Refuse a share that no device, or none that can be told, falls into."""
+        share = self.sample
+        is_number = isinstance(share, int | float) and not isinstance(share, bool)
+        if not is_number or not 0 < share <= 1 or threshold(share) == 0:
+            raise fault(self.name, "sample", "a share of devices in (0, 1]", share)
 
     def _check_values(self) -> None:
         """Refuse parameters under which recording would fail."""

@@ -14,6 +14,7 @@ epoch = "quarter"               # or year, month; life: one permanent response f
 interval = "day"                # or hour, week: one report in each; none: one for every event
 patterns = 1                    # values that one epoch answers for
 parts = [{name = "prefix:3", share = 0.2}, {name = "whole"}]
+sample = 0.1                    # of the devices, chosen anew in each epoch
 candidates = "pages.txt"        # beside this file
 min_reports = 100
 min_cohort = 10
@@ -49,6 +50,7 @@ _REQUIRED: Final = ("description", "owner", "expires", "encoding", "epoch")
 _OPTIONAL: Final = (
     "interval",
     "patterns",
+    "sample",
     "candidates",
     "min_reports",
     "min_cohort",

@@ -5,6 +5,7 @@ RapporError
 |-- StoreError         the database cannot answer; .retryable
 |   |-- ConflictError  an upload id that was used before came with another body
 |   `-- SchemaError    the database is older or newer than this program
+|-- NotFoundError      there is nothing of the name that was given
 `-- ConfigError        a setting is not what it must be
 """
 
@@ -40,6 +41,10 @@ class SchemaError(StoreError):
 
 class LimitError(RapporError):
     """There is as much of something as there may be."""
+
+
+class NotFoundError(RapporError):
+    """There is nothing of the name that was given."""
 
 
 class ConfigError(RapporError):

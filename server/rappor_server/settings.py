@@ -1,5 +1,7 @@
 """Settings: flags, then environment (RAPPOR_SERVER_...), then a TOML file, then defaults.
 
+All commands read the same ones, so that one file serves the collector, its timers and operators.
+
 Secrets come from files or from the environment, never from a flag: the key for sending is in the
 file that `upload_key_file` names, and a database's address with a password belongs in
 RAPPOR_SERVER_DATABASE.
@@ -24,6 +26,8 @@ from rappor_server.ingest.validate import Suspicious
 from rappor_server.storage.database import parse_url, sqlite_url
 
 _PREFIX: Final = "RAPPOR_SERVER_"
+_NO_SETTINGS: Final = ("settings", "config")
+"""What the environment hands from process to process, and the file of settings."""
 _ADDRESS: Final = re.compile(r"(?:[^\s:]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 
 
@@ -47,7 +51,9 @@ class Settings:
     origins : web origins whose pages may send; * is all of them.
     suspicious : refuse, quarantine or accept reports whose popcount no honest device shows.
     report_days : how many days raw reports are kept, where a metric keeps them.
-    decode_seconds : how long an estimate may take.
+    readers, decoders : processes for reading counts, and for estimates.
+    decode_seconds, decode_bytes : how long an answer may take, and how much memory.
+    jobs_per_token : estimates that one token may have under way.
     max_candidates : how many candidates one request for estimates may list.
     commit_seconds : how long an upload waits for its commit before it is told to retry.
     max_queue : how many uploads may wait for their commit before others are turned away.
@@ -74,7 +80,11 @@ class Settings:
     origins: tuple[str, ...] = ()
     suspicious: str = "refuse"
     report_days: int = 90
+    readers: int = 1
+    decoders: int = 2
     decode_seconds: float = 60.0
+    decode_bytes: int = 4_000_000_000
+    jobs_per_token: int = 1
     max_candidates: int = 1_000_000
     commit_seconds: float = 15.0
     max_queue: int = 10_000
@@ -119,6 +129,10 @@ def _check_numbers(settings: Settings) -> None:
         "max_bodies",
         "max_queue",
         "max_candidates",
+        "readers",
+        "decoders",
+        "decode_bytes",
+        "jobs_per_token",
         "report_days",
     ):
         if getattr(settings, name) < 1:
@@ -175,7 +189,10 @@ def load(
             f"put the address in {_PREFIX}DATABASE"
         )
     if "registry" not in chosen | given:
-        raise ConfigError(f"registry must be given, as --registry FILE or in {_PREFIX}REGISTRY")
+        raise ConfigError(
+            f"registry must be given, as --registry FILE, in {_PREFIX}REGISTRY or in the file of "
+            "settings"
+        )
     return Settings(**chosen | given)
 
 
@@ -183,7 +200,7 @@ def _from_environment(environment: Mapping[str, str], kinds: Mapping[str, Any]) 
     chosen = {}
     for key, text in environment.items():
         name = key.removeprefix(_PREFIX).lower()
-        if not key.startswith(_PREFIX) or name == "settings":
+        if not key.startswith(_PREFIX) or name in _NO_SETTINGS:
             continue
         if name not in kinds:
             raise _no_setting(key, name, kinds)

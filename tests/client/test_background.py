@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from devices import Opener, metric_of
-from rappor_client import Answer, Client, OfferCap
+from rappor_client import Answer, Client
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
 
 LATE = constant_coins(2**32 - 1)
@@ -196,8 +196,7 @@ def test_sender_goes_on_after_whatever_its_transport_raises(open_sending: Opener
             raise ValueError(f"a bug within {timeout} seconds")
 
     transport = Broken()
-    offers = OfferCap(epsilon_1=2.0, epsilon_inf=4.0)
-    client = open_sending(transport=transport, offers=offers, max_delay=0.0, coins=EARLY)
+    client = open_sending(transport=transport, offers=True, max_delay=0.0, coins=EARLY)
     for _ in range(3):
         client.record("page", "x")
         wait_until(lambda: client.waiting() == 0)

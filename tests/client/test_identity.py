@@ -6,6 +6,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,7 @@ def test_nothing_shows_the_secret(open_client: Opener, tmp_path: Path) -> None:
     """Neither the client's representation nor the identity's."""
     client = open_client()
     secret = secret_of(tmp_path / "device")
-    identity = Identity(tmp_path / "device", Store(tmp_path / "device"), "error")
+    identity = Identity(tmp_path / "device", Store(tmp_path / "device"), "error", time.time)
     assert expand(identity.secret(), b"", 32) == expand(secret, b"", 32)
     for shown in (repr(client), str(vars(client)), repr(identity), repr(identity.secret())):
         assert secret.hex() not in shown

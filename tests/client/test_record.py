@@ -436,10 +436,9 @@ def test_first_value_of_an_epoch_answers_for_it(
     for epoch, value, bits in (("2026-Q4", "a", first), ("2027-Q1", "c", second)):
         truth = encoder(clear).encode(value, cohort(secret, "page", epoch, clear))
         assert permanent(secret, "page", epoch, clear, truth) == bits
-    clock.set("2026-12-01T00:00:00")
-    # never back into an earlier epoch
-    assert clear_report(client, transport, "a", EARLIER) == second
-    clock.set("2026-01-01T00:00:00")
+    clock.set("2026-12-01T00:00:00")  # back: the answer of that epoch is found again
+    assert clear_report(client, transport, "c", EARLIER) == first
+    clock.set("2027-01-02T00:00:00")  # right again: it goes on where it was
     assert clear_report(client, transport, "a", EARLIER) == second
 
 
@@ -600,8 +599,33 @@ def test_opting_out_at_opening(open_client: Opener) -> None:
     client = open_client(metric_of("one"), metric_of("two"), opted_out={"one"})
     assert client.record("one", "x") is Outcome.OPTED_OUT
     assert client.record("two", "x") is Outcome.RECORDED
-    with pytest.raises(MetricError):
-        open_client(opted_out={"three"})
+
+
+def test_opt_out_of_a_metric_that_is_gone_is_kept(open_client: Opener) -> None:
+    """An update that removes a metric breaks no program whose user had refused it."""
+    client = open_client(metric_of("old"))
+    client.record("old", "x")
+    client.close()
+    client = open_client(metric_of("new"), opted_out={"old"})
+    assert client.record("new", "x") is Outcome.RECORDED
+    assert client.counters() == {"opted_out": 1, "recorded": 2}
+    client.close()
+    client = open_client(metric_of("old"), metric_of("new"), opted_out={"old"})
+    assert client.record("old", "x") is Outcome.OPTED_OUT
+
+
+def test_opting_out_of_one_metric_never_drops_another_ones_report(open_client: Opener) -> None:
+    """Also while one of them is on its way; confirmed is kept."""
+    transport = MemoryTransport([None])
+    client = open_client(metric_of("one"), metric_of("two"), transport=transport)
+    client.record("two", "x")
+    client.record("one", "x")
+    assert not client.flush(timeout=0.0)  # the upload of "two" is pending now
+    client.opt_out("one")
+    assert client.waiting() == 1
+    assert client.flush()
+    assert [report.metric for report in transport.reports] == ["two"]
+    assert client.counters() == {"accepted": 1, "opted_out": 1, "recorded": 2}
 
 
 # Surroundings

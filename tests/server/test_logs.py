@@ -9,7 +9,6 @@ import sys
 
 import pytest
 from rappor_server import logs
-from rappor_server.systemd import notify
 
 PROGRAM = """
 import asyncio, logging
@@ -54,12 +53,6 @@ def test_libraries_are_told_by_place_and_errors_without_their_words() -> None:
     failed = lines[3]
     assert failed["error"] == "ValueError"
     assert failed["trace"][-1].endswith(" fail")
-
-
-def test_notify_says_nothing_without_systemd() -> None:
-    """Without an address, and with one that nobody listens at, nothing happens."""
-    notify("READY=1", environment={})
-    notify("READY=1", environment={"NOTIFY_SOCKET": "/nowhere/notify"})
 
 
 def test_events_have_their_fields(caplog: pytest.LogCaptureFixture) -> None:

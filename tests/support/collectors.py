@@ -151,6 +151,10 @@ def commit(store: Store, *bodies: bytes, today: datetime.date = TODAY) -> list[A
     return store.commit([submission_of(body) for body in bodies], {}, today=today)
 
 
+PATIENT = {"Prefer": "wait=120"}
+"""Asks for an answer that is there when the request ends, however slow the machine is."""
+
+
 @dataclass
 class Running:
     """A collector in a process of its own."""

@@ -88,6 +88,30 @@ def cohorts() -> list[dict[str, Any]]:
     return rows
 
 
+def samples() -> list[dict[str, Any]]:
+    """Return whether many secrets take part in samples of several shares."""
+    rows = []
+    base = bloom_document((128, 1, 128), NOISES[2])
+    scope_of = reference.permanent_fingerprint(base)
+    for number in range(24):
+        secret = hashlib.sha256(bytes([number])).digest()
+        epoch = EPOCHS[number % len(EPOCHS)]
+        scope = reference.scope(METRIC, epoch, scope_of)
+        shares = (1e-9, 0.1, 0.5, 0.9, 1.0)
+        rows.append(
+            {
+                "secret": secret.hex(),
+                "metric": METRIC,
+                "epoch": epoch,
+                "params": base,
+                "samples": [
+                    [share, reference.takes_part(secret, scope, share)] for share in shares
+                ],
+            }
+        )
+    return rows
+
+
 def parts() -> list[dict[str, Any]]:
     """Return the part of many secrets, and the fingerprints and bits of each part."""
     rows = []
@@ -393,6 +417,7 @@ def render() -> dict[str, str]:
         "hashing": hashing(),
         "cohort": cohorts(),
         "part": parts(),
+        "sample": samples(),
         "encoding": encodings(),
         "long_value": long_values(),
         "response": responses(),

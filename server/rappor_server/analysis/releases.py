@@ -139,7 +139,7 @@ def release(
     today: datetime.date,
 ) -> Release:
     """Return what may be read of a metric on the days from first to last, both included."""
-    _close_days(store, metric, today)
+    close_days(store, metric, today)
     asked = _Range(metric, first, last)
     with failing_as_store_error(), store.engine.connect() as db:
         sums, days = _add_rows(db, asked)
@@ -157,7 +157,7 @@ def release(
 
 def overview(store: Store, metric: Metric, *, today: datetime.date) -> Overview:
     """Return how many reports of a metric may be read, by day and by cohort."""
-    _close_days(store, metric, today)
+    close_days(store, metric, today)
     asked = _Range(metric, datetime.date.min, datetime.date.max)
     shown = asked.shown()
     by_day = select(shown.c.params, shown.c.day, func.sum(shown.c.reports))
@@ -194,7 +194,8 @@ def check_decodable(found: Release) -> None:
             )
 
 
-def _close_days(store: Store, metric: Metric, today: datetime.date) -> None:
+def close_days(store: Store, metric: Metric, today: datetime.date) -> None:
+    """Close the blocks of all days that have ended, where a metric has a minimum."""
     if metric.min_reports:
         close_blocks(store.engine, metric.name, min_cohort=metric.min_cohort, today=today)
 

@@ -22,14 +22,15 @@ _FLAGS: Final = [field.name for field in dataclasses.fields(Settings) if field.n
         "rappor-server serve metrics.toml --port 8181 --rate 60",
     ),
 )
-@click.argument("registry", type=click.Path())
+@click.argument("registry", type=click.Path(), required=False)
 @setting_options(*_FLAGS)
 def serve(**options: Any) -> int:
     """Serve the metrics of a REGISTRY until a signal ends it.
 
-    Without options it listens on http://127.0.0.1:8080 and keeps an SQLite file beside the
-    registry. SIGHUP makes it read the registry, the keys, the stops and the certificate again.
-    SIGTERM makes it commit the uploads that wait, and end.
+    The file of settings may name the registry too. Without options it listens on
+    http://127.0.0.1:8080 and keeps an SQLite file beside the registry. SIGHUP makes it read the
+    registry, the keys, the stops and the certificate again. SIGTERM makes it commit the uploads
+    that wait, and end.
     """
     from rappor_server import logs
 

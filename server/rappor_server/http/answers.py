@@ -47,6 +47,18 @@ class FreezesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     freezes: list[Frozen]
 
 
+class AnalysisAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of GET /v1/analyses/ID; `detail` says why an analysis has failed."""
+
+    id: str
+    metric: str
+    state: str
+    step: str
+    seconds: float
+    result: str
+    detail: str
+
+
 class RootAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of GET /: what this is, and where its description is."""
 

@@ -56,7 +56,8 @@ _PROBLEMS: Final = {
     413: "The body is too large.",
     415: "The body is of another media type or encoding.",
     422: "The request does not fit the metric, or has no answer.",
-    429: "This source sends too many uploads; Retry-After says when to retry.",
+    429: "This source sends too many uploads, or this token has an analysis under way; Retry-After "
+    "says when to retry.",
     503: "The database does not answer; Retry-After says when to retry.",
 }
 _DAY: Final = {"type": "string", "format": "date"}
@@ -85,6 +86,18 @@ _FREEZE: Final = {
     "in": "path",
     "required": True,
     "schema": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
+}
+_JOB: Final = {
+    "name": "id",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+}
+_PREFER: Final = {
+    "name": "Prefer",
+    "in": "header",
+    "description": "wait=SECONDS: how long to wait for the answer before it becomes a job.",
+    "schema": {"type": "string", "examples": ["wait=60"]},
 }
 _RANGE: Final = [_query("from", _DAY), _query("to", _DAY), _query("freeze", _TEXT)]
 _TABLES: Final = {
@@ -128,7 +141,12 @@ _SCHEMAS: Final[dict[str, Any]] = {
                     {"status": {"enum": ["accepted", "refused"]}, "reason": _TEXT},
                     closed=True,
                 ),
-            }
+            },
+            "stop": {
+                "type": "object",
+                "description": "Metrics that devices stop reporting, up to and with a day (UTC).",
+                "additionalProperties": _DAY,
+            },
         },
         closed=True,
     ),
@@ -229,7 +247,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
         closed=True,
     ),
     "Estimates": _object(
-        ["estimates", "reports", "unallocated", "diagnostics"],
+        ["estimates", "reports", "unallocated", "unallocated_std_error", "assumed", "diagnostics"],
         {
             "estimates": {
                 "type": "array",
@@ -248,7 +266,22 @@ _SCHEMAS: Final[dict[str, Any]] = {
             },
             "reports": _COUNT,
             "unallocated": _NUMBER,
+            "unallocated_std_error": _NUMBER,
+            "assumed": _TEXT,
             "diagnostics": {"type": "object"},
+        },
+        closed=True,
+    ),
+    "Analysis": _object(
+        ["id", "metric", "state", "step", "seconds", "result", "detail"],
+        {
+            "id": _TEXT,
+            "metric": _TEXT,
+            "state": {"enum": ["waiting", "running", "done", "failed"]},
+            "step": {**_TEXT, "description": "What is being done, while it runs."},
+            "seconds": {"type": "number", "minimum": 0},
+            "result": {**_TEXT, "description": "The path of the result."},
+            "detail": {**_TEXT, "description": "Why it has failed."},
         },
         closed=True,
     ),
@@ -294,7 +327,10 @@ _PATHS: Final[dict[str, Any]] = {
         "get": {
             "operationId": "registry",
             "summary": "Read what is collected, as TOML.",
-            "responses": {"200": _answer("The registry.", _content(_TEXT, "application/toml"))},
+            "responses": {
+                "200": _answer("The registry; ETag names it.", _content(_TEXT, "application/toml")),
+                "304": {"description": "It is the one that If-None-Match names."},
+            },
         }
     },
     "/v1/metrics": {
@@ -325,11 +361,47 @@ _PATHS: Final[dict[str, Any]] = {
             "operationId": "estimates",
             "summary": "Estimate how many devices hold each candidate.",
             "security": _TOKEN,
-            "parameters": [_NAME],
-            "requestBody": {"required": True, "content": _content(_ref("EstimateRequest"))},
+            "parameters": [_NAME, _PREFER],
+            "requestBody": {
+                "required": True,
+                "content": _content(_ref("EstimateRequest")) | _content(_TEXT, "text/plain"),
+            },
             "responses": {
                 "200": _answer("The estimates.", _content(_ref("Estimates")) | _TABLES),
-                **_problems(400, 401, 403, 404, 406, 408, 413, 415, 422),
+                "202": _answer("A job; Location is its address.", _content(_ref("Analysis"))),
+                **_problems(400, 401, 403, 404, 406, 408, 413, 415, 422, 429),
+            },
+        }
+    },
+    "/v1/analyses/{id}": {
+        "get": {
+            "operationId": "analysis",
+            "summary": "Read how far a job is.",
+            "security": _TOKEN,
+            "parameters": [_JOB],
+            "responses": {
+                "200": _answer("How far it is.", _content(_ref("Analysis"))),
+                **_problems(401, 404),
+            },
+        },
+        "delete": {
+            "operationId": "cancel",
+            "summary": "End a job, and forget its result.",
+            "security": _TOKEN,
+            "parameters": [_JOB],
+            "responses": {"204": {"description": "It is gone."}, **_problems(401, 404)},
+        },
+    },
+    "/v1/analyses/{id}/result": {
+        "get": {
+            "operationId": "result",
+            "summary": "Read the estimates of a job, in the form that was asked for.",
+            "security": _TOKEN,
+            "parameters": [_JOB],
+            "responses": {
+                "200": _answer("The estimates.", _content(_ref("Estimates")) | _TABLES),
+                "202": _answer("It still runs.", _content(_ref("Analysis"))),
+                **_problems(401, 404, 422),
             },
         }
     },

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine, delete, insert, select, update
 from rappor_server.storage import schema
 from rappor_server.storage.bulk import BulkDelete, BulkInsert
 from rappor_server.storage.database import failing_as_store_error, wait_alone, writing
+from rappor_server.storage.day_tables import as_day
 from rappor_server.storage.tallies import Tally
 
 _BLOCKS: Final = BulkInsert(schema.block)
@@ -114,11 +115,6 @@ def _take_open(db: Connection, metric: str, cohorts: Iterable[_Cohort]) -> dict[
     """Delete the open blocks of cohorts and return what they held."""
     found = _OPEN.run(db, [(metric, *own) for own in cohorts])
     return {
-        _Cohort(params, cohort): _Open(_as_day(first), Tally.from_bytes(reports, bytes(ones)))
+        _Cohort(params, cohort): _Open(as_day(first), Tally.from_bytes(reports, bytes(ones)))
         for params, cohort, first, reports, ones in found
     }
-
-
-def _as_day(day: datetime.date | str) -> datetime.date:
-    """Return a day as a statement of the driver's own returns it; SQLite's is a text."""
-    return datetime.date.fromisoformat(day) if isinstance(day, str) else day

@@ -8,6 +8,7 @@ PostgreSQL an array for each column. The statements are few, so both databases p
 from __future__ import annotations
 
 import datetime
+import functools
 import itertools
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
@@ -15,7 +16,8 @@ from typing import Any, Final
 from sqlalchemy import Column, Connection, CursorResult, Table
 from sqlalchemy.dialects import postgresql
 
-_CHUNKS: Final = (64, 32, 16, 8, 4, 2, 1)
+_MOST_ROWS: Final = 64
+"""In one statement of SQLite, which is prepared once for each number of rows up to this."""
 _POSTGRESQL: Final = postgresql.dialect()  # type: ignore[no-untyped-call]
 
 
@@ -39,17 +41,18 @@ class _Bulk:
             yield db.exec_driver_sql(self._from_arrays(), columns)
             return
         plain = _for_sqlite(rows)
-        for size in _CHUNKS:
-            while len(plain) >= size:
-                chunk, plain = plain[:size], plain[size:]
-                flat = tuple(itertools.chain.from_iterable(chunk))
-                yield db.exec_driver_sql(self._from_values(size), flat)
+        for start in range(0, len(plain), _MOST_ROWS):
+            chunk = plain[start : start + _MOST_ROWS]
+            flat = tuple(itertools.chain.from_iterable(chunk))
+            yield db.exec_driver_sql(self._from_values(len(chunk)), flat)
 
+    @functools.cache  # noqa: B019 - statements live as long as the program
     def _from_values(self, size: int) -> str:
         row = f"({', '.join('?' * self._n_columns)})"
         rows = f"VALUES {', '.join([row] * size)}"
         return self._head.format(rows=rows, row="rowid") + self._tail
 
+    @functools.cache  # noqa: B019
     def _from_arrays(self) -> str:
         arrays = ", ".join(f"%s::{kind}[]" for kind in self._types)
         named = ", ".join(_places(self._n_columns))

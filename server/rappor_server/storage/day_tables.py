@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from sqlalchemy import (
@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rappor_server.storage import schema
-from rappor_server.storage.database import failing_as_store_error, writing
+from rappor_server.storage.database import failing_as_store_error, overwrite_table, writing
 
 UPLOAD: Final = "upload"
 KEPT: Final = "kept"
@@ -37,9 +37,8 @@ _TABLES: Final[Mapping[str, Callable[[str], Table]]] = {
 }
 _LOCK: Final = 0x524150504F53
 """The advisory lock on PostgreSQL: shared by writers of ids, alone for who changes the tables."""
+_DAYS_TO_WRITE: Final = f"SELECT day FROM day_table WHERE kind = '{UPLOAD}' ORDER BY day DESC"  # noqa: S608
 _FORGOTTEN: Final = re.compile(r"forgotten_(upload|kept)_\d{8}")
-_CHUNK: Final = 4000
-"""Rows that one transaction overwrites: some milliseconds, between which collectors write."""
 
 
 def table_of(kind: str, day: datetime.date) -> Table:
@@ -57,8 +56,14 @@ def days_of(db: Connection, kind: str) -> list[datetime.date]:
 def days_to_write(db: Connection) -> list[datetime.date]:
     """Return the days of the tables of ids, which stay as they are until the transaction ends."""
     if db.dialect.name == "postgresql":
-        db.execute(select(func.pg_advisory_xact_lock_shared(_LOCK)))
-    return days_of(db, UPLOAD)
+        db.exec_driver_sql(f"SELECT pg_advisory_xact_lock_shared({_LOCK})")
+    rows = db.exec_driver_sql(_DAYS_TO_WRITE).all()
+    return [as_day(day) for (day,) in rows]
+
+
+def as_day(day: datetime.date | str) -> datetime.date:
+    """Return a day as a driver returns it; SQLite's is a text."""
+    return datetime.date.fromisoformat(day) if isinstance(day, str) else day
 
 
 def open_day(engine: Engine, today: datetime.date) -> None:
@@ -112,8 +117,7 @@ def _overwrite_forgotten(engine: Engine) -> None:
     with failing_as_store_error():
         names = [name for name in inspect(engine).get_table_names() if _FORGOTTEN.fullmatch(name)]
     for name in names:
-        for _ in _overwrite(engine, name):
-            pass
+        overwrite_table(engine, name, key="id" if "upload" in name else "key")
 
 
 def shuffle_days(engine: Engine, *, before: datetime.date) -> None:
@@ -150,19 +154,6 @@ def _note_shuffled(db: Connection, kind: str, day: datetime.date, *, shuffled: b
     columns = schema.day_table.c
     here = [columns.kind == kind, columns.day == day, columns.shuffled != shuffled]
     db.execute(update(schema.day_table).where(*here).values(shuffled=shuffled))
-
-
-def _overwrite(engine: Engine, name: str) -> Iterator[int]:
-    """Delete the rows of a table by their keys in steps, then the table; SQLite overwrites them."""
-    table = schema.upload_table(name) if "upload" in name else schema.kept_table(name)
-    (key,) = table.primary_key.columns
-    while True:
-        with writing(engine) as db:
-            last = db.execute(select(key).order_by(key).offset(_CHUNK).limit(1)).scalar()
-            if last is None:
-                table.drop(db)
-                return
-            yield db.execute(delete(table).where(key < last)).rowcount
 
 
 def _lock_alone(db: Connection) -> None:

@@ -23,7 +23,8 @@ def test_decode_contract(shell: Shell, counts: str) -> None:
     code, out, _ = shell.metric("decode", counts, "--candidates", "engines.txt", "--json", "--all")
     assert code == 0
     answer = json.loads(out)
-    assert list(answer) == ["estimates", "reports", "unallocated", "diagnostics"]
+    keys = ["estimates", "reports", "unallocated", "unallocated_std_error", "assumed"]
+    assert list(answer) == [*keys, "diagnostics"]
     assert answer["reports"] == 50_000
     rows = answer["estimates"]
     plain = ["candidate", "count", "std_error", "proportion", "ci_low", "ci_high"]

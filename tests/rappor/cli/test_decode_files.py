@@ -62,7 +62,7 @@ def test_decode_finds_the_metric_that_the_files_name(shell: Shell, counts: str) 
 def test_decode_reads_what_a_collector_answers(shell: Shell, counts: str) -> None:
     """The JSON of its counts decodes as the counts themselves; an empty answer is none."""
     (shell.place / "counts.json").write_text(as_answered(Counts.load(counts)))
-    words = ("--candidates", "engines.txt", "--json")
+    words = ("--candidates", "engines.txt", "--reports-per-device", "1", "--json")
     assert shell("decode", "counts.json", *words) == shell("decode", counts, *words)
     (shell.place / "counts.json").write_text('{"metric": "engine", "collections": []}')
     for more in ((), ("--registry", "metrics.toml", "--metric", "engine")):

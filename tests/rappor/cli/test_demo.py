@@ -37,6 +37,14 @@ def test_demo_draws_values_by_weights(shell: Shell) -> None:
     assert truth["duckduckgo"] > truth["qwant"] > truth["other"]
 
 
+def test_demo_takes_any_line_for_a_value(shell: Shell) -> None:
+    """A first line that a reader of tables would refuse is a value like others."""
+    (shell.place / "own.txt").write_text("x" * 200_000 + "\n" + 'a\0"\n' * 200)
+    code, out, _ = shell("demo", "--values", "own.txt", "--seed", "1", "--json")
+    assert code == 0
+    assert json.loads(out)["reports"] == 201
+
+
 def test_demo_reads_odd_characters_of_a_table(shell: Shell) -> None:
     """A separator that only some programs end a line at is part of a value."""
     content = 'value,count\n"cat\u2028,\n",30000\ndog\u2028,20000\n'
@@ -116,6 +124,9 @@ def test_demo_of_counted_devices_takes_no_reports(shell: Shell) -> None:
         (b"value,count\ncat,nan\n", 2),
         (b"name,devices\ncat,3\n", 2),
         (b"cat,3\ndog,2\n", 2),
+        (b"value,count\ncat,99999999\ndog,2\n", 2),
+        (b"value,count\ncat,1e300\n", 2),
+        (b"x" * 200_000 + b",", 2),
     ],
 )
 def test_demo_refuses_bad_values(shell: Shell, content: bytes, code: int) -> None:

@@ -15,6 +15,7 @@ from scipy import sparse, stats
 from rappor.counts.counts import Counts
 from rappor.decoding.debias import Target, debias
 from rappor.decoding.decoder import decode
+from rappor.decoding.devices import merge
 from rappor.decoding.fit import Fit, fit_rows
 from rappor.decoding.significance import null_tail, threshold
 from rappor.protocol.params import Params
@@ -23,7 +24,7 @@ from rappor.simulation.population import Population
 
 
 def fitted(*collections: Counts) -> tuple[Target, Fit]:
-    target = debias(collections)
+    target = debias(*merge(collections))
     nothing = sparse.csc_array((len(target), 0))
     return target, fit_rows(target, nothing, taper=False)
 

@@ -88,11 +88,14 @@ def _create() -> None:
 
 def _mark_strings(db: sa.Connection) -> None:
     """Give counts and reports of strings the layout and fingerprint of the earlier hash."""
-    rows = db.execute(sa.text("SELECT fingerprint, document FROM params")).all()
+    strings = sa.text(
+        "SELECT fingerprint, document FROM params "
+        "WHERE document LIKE :bloom AND document NOT LIKE :layout"
+    )
+    given = {"bloom": '%"encoding":"bloom"%', "layout": '%"layout":%'}
+    rows = db.execute(strings, given).all()
     for old, text in rows:
         document: dict[str, Any] = json.loads(text)
-        if document["encoding"] != "bloom" or "layout" in document:
-            continue
         document["layout"] = "murmur3"
         canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         new = hashlib.sha256(canonical.encode()).hexdigest()[:16]
