@@ -230,6 +230,7 @@ def test_registry_that_fits_in_a_later_year_takes_offers(clock: FixedClock, tmp_
         consent=True,
         transport=transport,
         offers=True,
+        background=False,
         clock=clock,
     ) as client:
         client.record("page", "x")
