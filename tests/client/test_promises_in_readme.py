@@ -22,7 +22,7 @@ PROMISES = {
     "`consent` has no default.": "record.consent_is_asked_and_not_assumed",
     "No message ever holds the value.": ("tracebacks.wrong_value_shows_nothing_true"),
     "Ctrl-C included, shows neither value nor secret, bits or permanent response": (
-        "tracebacks.ctrl_c_anywhere_in_record_shows_nothing_true"
+        "tracebacks.ctrl_c_in_record_shows_nothing_true"
     ),
     "A true outcome survives the death of the process.": (
         "crash.killed_host_loses_nothing_confirmed"
