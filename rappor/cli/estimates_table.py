@@ -141,9 +141,14 @@ def _limit(diagnostics: Mapping[str, Any]) -> str:
     share = diagnostics["detectable_share"]
     if share is None or share > 1:
         return "No share can be detected: there are too few reports for this noise."
-    enough = diagnostics["half_detectable_with_reports"]
-    half = f"about {enough:,} reports" if enough else "more cohorts, not more reports,"
+    ways = {
+        "{:,} reports of more devices": diagnostics["half_detectable_with_reports"],
+        "{:,} reports from each device": diagnostics["half_detectable_with_reports_per_device"],
+        "{:,} cohorts": diagnostics["half_detectable_with_cohorts"],
+    }
+    enough = [way.format(number) for way, number in ways.items() if number is not None]
+    half = f"{' or '.join(enough)} would detect" if enough else "only more of everything detects"
     return (
-        f"A share of {percent(share, 2)} is detected with 80 % probability; {half} would detect "
+        f"A share of {percent(share, 2)} is detected with 80 % probability; {half} "
         f"{percent(share / 2, 2)}."
     )

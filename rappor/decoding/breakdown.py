@@ -137,7 +137,9 @@ def string_rows(
     even = np.full(len(share), spread)
     variance = np.vstack([even, -2 * even, fit.tau2 + spread + second, third])
     ones, zeros = share + taken, lifted - share
-    variance *= std_error**2 / variance.sum(axis=0)  # coefficients of r^0 to r^3
+    whole = variance.sum(axis=0)  # 0 where every report has all bits of the string
+    variance = np.where(whole > 0, variance / np.where(whole > 0, whole, 1.0), 0.0) * std_error**2
+    # Now these are the coefficients of r^0 to r^3 of the estimate's variance.
     z = _z_score(p_values, threshold, float(np.min(share / std_error, initial=np.inf)))
 
     def hidden(r: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -240,7 +242,9 @@ def _z_score(p_values: PValues, p_value: float, high: float) -> float:
 def _forged_for_each(rows: Rows, hidden: Hidden) -> NDArray[np.float64]:
     """Return y / N, the reports that hide each row for each report that there is, (c,)."""
     taken = rows.ones - rows.share
-    low = np.where(taken > _NOTHING, np.maximum(1 - rows.share / rows.ones, 0.0), 0.0)
+    low = np.where(
+        taken > _NOTHING, np.maximum(1 - rows.share / np.maximum(rows.ones, _NOTHING), 0.0), 0.0
+    )
     high = np.ones_like(low)
     for _ in range(_HALVINGS):
         r = (low + high) / 2

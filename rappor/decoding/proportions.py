@@ -98,10 +98,10 @@ class Proportions:
         variance = (weight**2 * self.reports * one).sum(axis=0)
         scale = variance / (reports * np.maximum(level * (1 - level), _CERTAIN))
         ones = (weight * self.ones).sum(axis=0) / scale
-        return _binomial_tails(ones, np.maximum(reports / scale, ones), level)
+        return binomial_tails(ones, np.maximum(reports / scale, ones), level)
 
 
-def _binomial_tails(
+def binomial_tails(
     ones: NDArray[np.float64], n: NDArray[np.float64], mean: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return P(X >= ones) and P(X <= ones) of Binomial(n, mean), (k,) each; n may be no integer."""
