@@ -91,7 +91,12 @@ def _imbalance(devices: NDArray[np.float64]) -> float:
 
 
 def _gamma_tail(value: float, *, mean: float, variance: float) -> float:
-    """Return P(X >= value) of the gamma distribution with this mean and variance."""
+    """Return P(X >= value) of the gamma distribution with this mean and variance.
+
+    A value up to the mean is nothing strange, however little the moments say of the lower tail.
+    """
+    if value <= mean and variance > mean**2:
+        return 1.0
     scale = variance / mean
     return float(special.gammaincc(mean / scale, value / scale))
 
