@@ -68,7 +68,8 @@ class Uploader:
     ) -> None:
         """Keep the store to send from, the transport to send through, and what bounds both.
 
-        `obstacle` is asked inside each transaction that claims an upload why none may leave.
+        `obstacle` is asked inside each transaction that claims an upload why none may leave; it
+        releases the reports of intervals that are over.
         `stops` follows what the collector's answers ask for.
         """
         self._store = store
@@ -133,7 +134,6 @@ class Uploader:
         with self._store.transaction() as db:
             if obstacle := self._obstacle(db):
                 return Step(due=None, reason=obstacle)
-            reservoir.release(db, now, self._coins)
             spool.trim(db, self._settings.limits)
             spool.trim_log(db, self._settings.limits)
             spool.hasten(db, latest=now + WEEK)
