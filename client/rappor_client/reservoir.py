@@ -21,7 +21,7 @@ from typing import Final
 from rappor.protocol.params import ONE
 from rappor.protocol.randomizer import Coins
 from rappor.protocol.wire import Report
-from rappor_client.ledger import charge
+from rappor_client.ledger import charge, n_charged
 from rappor_client.periods import after_day, interval_end, interval_seconds
 from rappor_client.prepared import Prepared
 from rappor_client.scope_memory import Memory, Terms, answer, remember
@@ -69,7 +69,7 @@ def offer(
     key = memory.last.report.metric, memory.last.epoch
     open_until, length, events, is_released = db.execute(query, key).fetchone() or _NEVER
     if now >= open_until or _is_far_ahead(open_until, length, now):
-        if memory.most is not None and _n_reports(db, memory.last) >= memory.most:
+        if memory.most is not None and n_charged(db, *key) >= memory.most:
             return False
         _hold(db, terms, memory, ends, seconds, 1)
     elif is_released:
@@ -130,13 +130,6 @@ def next_end(db: sqlite3.Connection) -> float | None:
 def _is_far_ahead(ends: float, seconds: float, now: float) -> bool:
     """Tell whether an interval begins so late that the clock must have been wrong."""
     return ends > now + 2 * seconds
-
-
-def _n_reports(db: sqlite3.Connection, prepared: Prepared) -> int:
-    """Return how many reports of the epoch have been charged."""
-    query = "SELECT TOTAL(reports) FROM pattern WHERE metric = ? AND epoch = ?"
-    (n,) = db.execute(query, (prepared.report.metric, prepared.epoch)).fetchone()
-    return int(n)
 
 
 def _prepared(
