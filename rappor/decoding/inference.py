@@ -11,7 +11,7 @@ from scipy import special
 
 from rappor.decoding.breakdown import Breakdown
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.significance import CORRECTIONS, Steps, threshold
+from rappor.decoding.significance import CORRECTIONS, NullTail, Steps, threshold
 from rappor.errors import DecodeError
 from rappor.ranges import check_choice, check_number
 
@@ -69,6 +69,7 @@ class Raw:
     estimate, std_error, p_value : (c,) float64, as shares of all reports.
     share : (c,) float64, the distribution answer, or None.
     breakdown : how many forged reports make and hide what is detected.
+    tail : the upper tail of the noise in standard errors; None where it is normal.
     """
 
     estimate: NDArray[np.float64]
@@ -76,6 +77,7 @@ class Raw:
     p_value: NDArray[np.float64]
     share: NDArray[np.float64] | None
     breakdown: Breakdown
+    tail: NullTail | None = None
 
 
 def conclude(
@@ -134,6 +136,11 @@ def conclude(
 
 
 def _interval(raw: Raw, error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the two-sided normal interval that misses with probability `error`."""
-    margin = -special.ndtri(error / 2) * raw.std_error
-    return raw.estimate - margin, raw.estimate + margin
+    """Return the two-sided interval that misses with probability `error`.
+
+    It is normal, but for noise with a longer upper tail: heavy strings that are no candidates
+    lift estimates more often than they lower them.
+    """
+    reach = float(-special.ndtri(error / 2))
+    below = reach if raw.tail is None else max(reach, raw.tail.quantile(error / 2))
+    return raw.estimate - below * raw.std_error, raw.estimate + reach * raw.std_error
