@@ -54,6 +54,10 @@ _DEPENDENT: Final = 1e-6
 """Share of a column's own information below which it is a combination of others: between
 rounding, 1e-12 or so, and one row of a thousand, which is information."""
 
+_MOST_LEVERAGE: Final = 1 - 1e-6
+"""Leverage from which on a row is explained whole: what rounding leaves of its residual is noise of
+nothing."""
+
 _MOST_SEARCHED: Final = 0.5
 """Part of the residual degrees of freedom that the search may claim: beyond it the formula,
 which holds for a sparse selection, says nothing."""
@@ -166,7 +170,10 @@ def fit_rows(
         leverage = _leverage(basis, inverse, robust / (noise + tau2))
         n_free = max(len(target) - len(coefficients), 2)
         used = n_free / max(n_free - search_degrees, n_free * _MOST_SEARCHED)
-        tau2 = _collisions(robust**2 * residual**2 * used, robust * (1 - leverage), noise, tau2)
+        # A row that the fit explains whole says nothing.
+        free = np.where(leverage < _MOST_LEVERAGE, 1 - leverage, 0.0)
+        squares = np.where(free > 0, robust**2 * residual**2 * used, 0.0)
+        tau2 = _collisions(squares, robust * free, noise, tau2)
     weight = robust / (noise + tau2)
     inverse, coefficients = _solve(columns, basis, weight, target.proportions)
     fitted = basis @ coefficients
@@ -269,6 +276,8 @@ def _collisions(
     standard error of this estimate. A threshold of 0 would widen every interval of a
     collection without collisions.
     """
+    if not robust.any():
+        return 0.0
     for _ in range(_NEWTON_STEPS):
         total = noise + tau2
         curvature = max(float(np.sum(robust / total**2)), _TINY)
