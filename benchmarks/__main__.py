@@ -17,6 +17,7 @@ from benchmarks import (
     mechanisms,
     plans,
     published,
+    reading,
     record,
     reference,
     speed,
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
     "exact": speed.exact,
     "device": device.device,
     "collector": collector.collector,
+    "reading": reading.reading,
     "reference": reference.reference,
 }
 

@@ -43,7 +43,7 @@ NOISE_LEVELS = {
     "balanced": Params.profile("balanced"),
 }
 LOW_NOISE = {f"low noise h={h}": Params(k=128, h=h, m=16, f=0, p=0.225, q=0.775) for h in (1, 2)}
-"""Collisions with unasked strings, not the coins, are what limits these."""
+"""Collisions with non-candidates, not the coins, are what limits these."""
 
 COVERAGE_KINDS = ("exp", "zipf_half", "uniform", "one_heavy")
 MISSING_KINDS = ("zipf_missing", "exp_missing")
@@ -67,7 +67,7 @@ class Detection:
     """One run: detections under Benjamini-Hochberg and Bonferroni, and the distribution.
 
     `total_variation` is half the sum of absolute errors over the candidates; `with_other`
-    adds the error of the share that is left for strings nobody asked about.
+    adds the error of the share that is left for non-candidates.
     """
 
     bh: Found
@@ -180,7 +180,7 @@ def true_shares(estimates: Estimates, collection: Collection) -> NDArray[np.floa
 
 
 def count_found(estimates: Estimates, collection: Collection) -> Found:
-    """Split the detected candidates into held and absent ones."""
+    """Split the detected candidates into present and absent ones."""
     return _found(estimates.detected, true_shares(estimates, collection) > 0)
 
 

@@ -35,7 +35,8 @@ def validation() -> Starlette:
 
     async def endpoint(request: Request) -> Response:
         collector: Collector = request.app.state.collector
-        submission = await uploads._receive(request, collector)
+        with collector.bodies.share() as share:
+            submission = await uploads.receive(request, collector, share)
         return Response(submission.answer, media_type="application/json")
 
     made = _real()

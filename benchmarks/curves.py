@@ -34,7 +34,7 @@ def curves(*, quick: bool) -> list[Table]:
         accuracy = Table(
             title=f"curves, accuracy: data of [EPK14] 5.2, {n_runs} runs a point",
             columns=("design", "reports", "found", "false", "total variation"),
-            note="Of 100 strings held, 100 more asked about; Benjamini-Hochberg 5 %.",
+            note="Of 200 candidates 100 are present; Benjamini-Hochberg 5 %.",
         )
         for name, params in PRIVATE.items():
             for n_reports in SIZES[::2] if quick else SIZES:
@@ -64,7 +64,7 @@ def curves(*, quick: bool) -> list[Table]:
 
 
 def _which(seed: int, params: Params) -> list[float]:
-    """Return for each held string whether it is found, 1 or 0."""
+    """Return for each present string whether it is found, 1 or 0."""
     collection = POPULATIONS["exp"](seed)
     counts = simulate_counts(collection.population, params, n_reports=POWER_REPORTS, seed=seed)
     found = decode(counts, collection.candidates, level=LEVEL, correction="bonferroni")

@@ -124,7 +124,7 @@ def grid(*, quick: bool) -> list[Table]:
                     *("case", "TV", "TV +-", "true", "false pos.", "false pos. +-"),
                     *("false neg.", "false neg. +-", "false share"),
                 ),
-                note="TV of the distribution answer, strings that were not asked about included. "
+                note="TV of the distribution answer, non-candidates included. "
                 "+- is half the 95 % interval\nof the mean over the seeds. False share: its mean, "
                 "0 of nothing detected.",
             )

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 
 from rappor.errors import ParamsError
 from rappor.protocol.encodings import encoder
-from rappor.protocol.params import Params
+from rappor.protocol.params import Params, threshold
 from rappor.protocol.parts import choose_part
 from rappor.protocol.randomizer import (
     Coins,
+    Secret,
     cohort,
     instantaneous_response,
     part_coin,
     permanent,
+    sample_coin,
     system_coins,
 )
 from rappor.protocol.wire import Report
@@ -39,7 +41,7 @@ class Encoded:
 
 
 def encode_value(
-    secret: bytes,
+    secret: bytes | Secret,
     metric: Metric,
     value: object,
     *,
@@ -50,8 +52,8 @@ def encode_value(
     """Make one report of a value, in the epoch of the metric's calendar.
 
     `part` is the part that a device has answered for before in this epoch; without one the
-    secret chooses. It keeps no account: whether the metric is active and may be reported is the
-    caller's to ask.
+    secret chooses. It keeps no account: whether the metric is active, may be reported and has the
+    device in its sample is the caller's to ask.
     """
     if not isinstance(metric, Metric):
         raise ParamsError(
@@ -68,7 +70,14 @@ def encode_value(
     return Encoded(params=params, cohort=own_cohort, bits=bits, permanent=memoised, report=report)
 
 
-def device_part(secret: bytes, metric: Metric, epoch: str) -> str:
+def takes_part(secret: bytes | Secret, metric: Metric, epoch: str) -> bool:
+    """Tell whether a device is in the metric's sample in an epoch: always, if there is none."""
+    if metric.sample == 1:
+        return True
+    return sample_coin(secret, metric.name, epoch, metric.params) < threshold(metric.sample)
+
+
+def device_part(secret: bytes | Secret, metric: Metric, epoch: str) -> str:
     """Return the part of a metric that a device without one answers for; empty if it has none."""
     if not metric.parts:
         return ""

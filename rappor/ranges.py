@@ -9,9 +9,12 @@ from __future__ import annotations
 import functools
 import numbers
 from collections.abc import Iterable
-from typing import NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from rappor.errors import ParamsError, RapporError
+
+_LONGEST: Final = 200
+"""Characters of a refused value that a message shows."""
 
 
 class _Interval(NamedTuple):
@@ -69,6 +72,18 @@ def check_choice(
         _refuse(error, name, f"one of {', '.join(known)}", value)
 
 
+def shown(value: object) -> str:
+    """Write a refused parameter into a message: as Python writes it, cut where it is long.
+
+    It is for what a registry or a program says, never for a recorded value.
+    """
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # a table without end, an integer of thousands of digits
+        return f"a value of type {type(value).__name__} that is too large to show"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text)} characters)"
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -90,4 +105,4 @@ def _parse(interval: str) -> _Interval:
 
 
 def _refuse(error: type[RapporError], name: str, expected: str, value: object) -> NoReturn:
-    raise error(f"{name} must be {expected}, got {value!r}")
+    raise error(f"{name} must be {expected}, got {shown(value)}")

@@ -1,4 +1,7 @@
-"""The fast lane: `pytest -m fast` runs the tests of what every other package stands on."""
+"""Settings of all tests, and the fast lane.
+
+`pytest -m fast` runs the tests of what every other package stands on.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,15 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "repeatable",
+    deadline=None,  # a slow or busy machine is no fault of what is tested
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,  # every run tries the same examples
+)
+settings.load_profile("repeatable")
 
 HERE: Final = Path(__file__).parent
 

@@ -81,6 +81,7 @@ def open_telemetry(account: Account, collector: str | None = None) -> Client:
         registry=REGISTRY,
         consent=account.consent is True,
         collector=collector,
+        background=False,  # no thread for each person: the job sends
     )
 
 

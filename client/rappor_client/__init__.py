@@ -8,33 +8,9 @@
 
 The package owns what must be right on a device for the guarantee to hold: the secret, the ledger
 of what was spent, the spool and consent. The map of its modules is in client/README.md.
+Nothing is imported before it is touched, so the pytest plugin beside it costs nothing.
 """
 
-from __future__ import annotations
+from rappor.lazy_exports import lazy_exports
 
-from rappor_client.client import Client
-from rappor_client.errors import IdentityError, UploadError
-from rappor_client.flushed import Flushed, FlushReason
-from rappor_client.ledger import MetricSpent, Spent
-from rappor_client.outcome import Outcome
-from rappor_client.settings import Caps, OfferCap, SpoolLimits
-from rappor_client.spool import Sent, SentReport
-from rappor_client.transport import Answer, Transport
-
-__all__ = [
-    "Answer",
-    "Caps",
-    "Client",
-    "FlushReason",
-    "Flushed",
-    "IdentityError",
-    "MetricSpent",
-    "OfferCap",
-    "Outcome",
-    "Sent",
-    "SentReport",
-    "Spent",
-    "SpoolLimits",
-    "Transport",
-    "UploadError",
-]
+__getattr__, __dir__ = lazy_exports(__name__)

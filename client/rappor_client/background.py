@@ -1,8 +1,12 @@
-"""The background thread: it sleeps until an upload is due and ends with the process."""
+"""The background thread: it sleeps until an upload is due and ends with the process.
+
+Whatever fails in it is told to the client, and it goes on an hour later. A thread that could not be
+started, or has died, is started by the next nudge.
+"""
 
 from __future__ import annotations
 
-import sqlite3
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +16,9 @@ from rappor_client.periods import HOUR, Clock
 from rappor_client.uploader import Uploader
 
 _JOIN_SECONDS: Final = 1.0
+_BACKLOG_SECONDS: Final = 1.0
+_LONGEST_SLEEP_SECONDS: Final = HOUR
+"""A machine may sleep, or set its clock, while the thread does: it looks again every hour."""
 
 
 class Sender:
@@ -20,7 +27,7 @@ class Sender:
     def __init__(
         self, uploader: Uploader, *, clock: Clock, on_failure: Callable[[Exception], None]
     ) -> None:
-        """Keep the uploader to run and the function to call when the disk fails."""
+        """Keep the uploader to run and the function to call when something fails."""
         self._uploader = uploader
         self._clock = clock
         self._on_failure = on_failure
@@ -28,41 +35,70 @@ class Sender:
         self._thread: threading.Thread | None = None
         self._is_nudged = False
         self._is_stopped = False
+        self._n_backlog = 0
         self._due: float | None = None  # by the monotonic clock, which nobody can set back
 
     def nudge(self) -> None:
         """Tell the thread that a report waits; it is sent after a random delay."""
         with self._wake:
-            if self._is_stopped or self._is_nudged:
+            if self._is_stopped or (self._is_nudged and self._is_alive()):
                 return
-            self._is_nudged = True
-            due = time.monotonic() + self._uploader.delay()
-            self._due = due if self._due is None else min(self._due, due)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="rappor-sender", daemon=True)
-                self._thread.start()
-            self._wake.notify()
+            self._wake_at(time.monotonic() + self._uploader.delay())
+
+    def catch_up(self, n_reports: int) -> None:
+        """Send what an earlier run has left: the first report at once, each other a moment later.
+
+        Its events are long past, so its delays are short: the process may not live for long.
+        """
+        with self._wake:
+            if not self._is_stopped:
+                self._n_backlog = n_reports
+                self._wake_at(time.monotonic())
 
     def stop(self) -> None:
         """End the thread; a request that is under way may outlast this call."""
         with self._wake:
             self._is_stopped = True
             self._wake.notify()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(_JOIN_SECONDS)
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_JOIN_SECONDS)
+
+    def _wake_at(self, due: float) -> None:
+        """Plan a step, and see to it that a thread is there to take it."""
+        if not self._is_alive():
+            thread = threading.Thread(target=self._run, name="rappor-sender", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # no thread is to be had: what waits stays on the disk
+                self._on_failure(error)
+                return
+            self._thread = thread
+        self._is_nudged = True
+        self._due = due if self._due is None else min(self._due, due)
+        self._wake.notify()
+
+    def _is_alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
 
     def _run(self) -> None:
         while self._sleep():
             try:
-                step = self._uploader.step()
-                due = step.due
-                if step.is_attempt and due is not None:
-                    due += self._uploader.delay()  # every upload waits for a time of its own
-            except (sqlite3.Error, OSError) as error:
+                due = self._step()
+            except Exception as error:  # noqa: BLE001 - the sender outlives whatever fails
                 self._on_failure(error)
                 due = self._clock() + HOUR
             with self._wake:
                 self._plan(due)
+
+    def _step(self) -> float | None:
+        """Take a step and say when the next one is due: every upload waits for its own time."""
+        step = self._uploader.step()
+        if not step.is_attempt or step.due is None:
+            return step.due
+        self._n_backlog -= 1
+        longest = _BACKLOG_SECONDS if self._n_backlog > 0 else math.inf
+        return step.due + self._uploader.delay(at_most=longest)
 
     def _sleep(self) -> bool:
         """Wait until a step is due; False if there is to be none."""
@@ -71,7 +107,7 @@ class Sender:
                 if self._due is None:
                     self._wake.wait()
                 elif (seconds := self._due - time.monotonic()) > 0:
-                    self._wake.wait(min(seconds, threading.TIMEOUT_MAX))
+                    self._wake.wait(min(seconds, _LONGEST_SLEEP_SECONDS))
                 else:
                     self._is_nudged = False  # what is recorded from here on is for the next step
                     self._due = None
@@ -82,5 +118,6 @@ class Sender:
         """Set the next step, unless a nudge has set an earlier one meanwhile."""
         if due is None:
             return
-        planned = time.monotonic() + max(due - self._clock(), 0.0)
+        seconds = min(max(due - self._clock(), 0.0), _LONGEST_SLEEP_SECONDS)
+        planned = time.monotonic() + seconds
         self._due = planned if self._due is None else min(self._due, planned)

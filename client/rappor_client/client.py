@@ -2,48 +2,62 @@
 
 from __future__ import annotations
 
-import contextlib
+import datetime
 import logging
 import math
 import os
 import sqlite3
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self, TypeVar
 
-from rappor.errors import FileError, ParamsError
+from rappor.encode import takes_part
+from rappor.errors import MetricError, ParamsError, ReportError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import Coins, system_coins
+from rappor.registry.budget import most_reports
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
-from rappor_client import ledger, reservation, reservoir, scope_memory, spool
+from rappor_client import budget_copy, ledger, reservation, reservoir, scope_memory, spool
 from rappor_client.background import Sender
 from rappor_client.errors import IdentityError
+from rappor_client.failures import DamagedError, Failures
 from rappor_client.flushed import Flushed, FlushReason, Step, sum_up
-from rappor_client.identity import Identity
+from rappor_client.identity import ErasedError, Identity
 from rappor_client.ledger import Spent
 from rappor_client.outcome import Outcome
-from rappor_client.periods import Clock, day_of, interval_end
+from rappor_client.periods import Clock, bounded, day_of, interval_end, interval_seconds
 from rappor_client.prepared import Prepared, prepare
+from rappor_client.private_folder import check_private, place_of
 from rappor_client.remote_params import Offers
-from rappor_client.settings import Caps, OfferCap, Policy, Settings, SpoolLimits
+from rappor_client.reservation import Limits
+from rappor_client.settings import (
+    Caps,
+    Policy,
+    Settings,
+    SpoolLimits,
+    check_consent,
+)
 from rappor_client.spool import Sent
 from rappor_client.state import count, counters
-from rappor_client.store import Store, failing_as_file_error, name_failure
+from rappor_client.stops import Stops
+from rappor_client.store import Store
+from rappor_client.tracebacks import silent
 from rappor_client.transport import Transport
 from rappor_client.uploader import Uploader
+from rappor_client.withdrawal import UNDER_WAY, Withdrawal, erase, file_names
 
 _LOG: Final = logging.getLogger("rappor_client")
+_Result = TypeVar("_Result")
 
 
 class _Sending(NamedTuple):
-    """What carries reports away, in the process that it belongs to."""
+    """What carries reports away in one process."""
 
     uploader: Uploader
     sender: Sender
-    process: int
 
 
 class Client:
@@ -58,16 +72,20 @@ class Client:
         """Start from settings that `Client.open` has put together; nothing is read yet."""
         self._settings = settings
         self._store = Store(settings.folder)
-        self._identity = Identity(settings.folder, self._store, settings.on_bad_identity)
+        self._failures = Failures(settings.folder)
+        self._identity = Identity(
+            settings.folder, self._store, settings.on_bad_identity, settings.clock
+        )
         self._offers = Offers(self._store, settings)
         self._opted_out = set(settings.opted_out)
         self._consent = settings.consent
         self._is_disabled = False
-        self._failures = 0
         self._silent: tuple[Registry, int, frozenset[str]] | None = None
-        self._current: _Sending | None = None
+        self._stops = Stops()
+        self._sendings: dict[int, _Sending] = {}
 
     @classmethod
+    @silent
     def open(
         cls,
         folder: str | os.PathLike[str],
@@ -80,9 +98,10 @@ class Client:
         opted_out: Collection[str] = (),
         caps: Caps | None = None,
         limits: SpoolLimits | None = None,
-        offers: OfferCap | None = None,
+        offers: bool = False,
         on_bad_identity: Policy = "error",
         max_delay: float = 900.0,
+        background: bool = True,
         clock: Clock = time.time,
         coins: Coins = system_coins,
     ) -> Self:
@@ -93,15 +112,24 @@ class Client:
         consent left. `collector`: an https address, with the `key` for sending if the collector
         wants one; or a `transport` of the program's own; without either, reports wait on the
         disk. `opted_out`: metrics that this person refuses. `caps`: a lower limit than the
-        registry's total. `limits`: how much may wait. `offers`: lets the collector change
-        parameters inside a cap. `on_bad_identity`: what to do about a secret that is damaged, lost
-        or another device's: "error", "reset" (go on as a new device, counted) or "disable" (record
-        nothing). `max_delay`: the longest random wait of the background sender, in seconds.
-        `clock` and `coins` are for tests.
+        registry's total. `limits`: how much may wait. `offers`: whether the collector may ask for
+        more noise, in the protocol's few steps. `on_bad_identity`: what to do about a secret that
+        is damaged, lost or another device's: "error", "reset" (go on as a new device, counted) or
+        "disable" (record nothing). `max_delay`: the longest random wait of the background sender,
+        in seconds. `background`: whether there is a background sender; without it only `flush`
+        sends. `clock` and `coins` are for tests.
 
         Raises FileError or MetricError for the registry, IdentityError for the secret and
-        ParamsError for any other argument; a disk that cannot be written is counted, not raised.
+        ParamsError for any other argument, FileError for a folder that is not the user's alone.
+        Anything else that fails is counted, not raised.
         """
+        clock = bounded(clock)
+        place = place_of(folder)
+        check_consent(consent)
+        if consent:
+            check_private(place, file_names())
+        else:  # before anything that may be wrong with the program
+            _erase(place, clock, Failures(place))
         if collector is not None and transport is not None:
             raise ParamsError("collector must be absent beside a transport")
         if collector is not None:
@@ -109,10 +137,10 @@ class Client:
 
             transport = HttpTransport(collector, key=key)
         settings = Settings(
-            folder=Path(folder).expanduser(),
+            folder=place,
             registry=registry
             if isinstance(registry, Registry)
-            else Registry.load(registry, today=day_of(clock())),
+            else Registry.load(registry, today=datetime.date.max),  # see `_silent_in`
             transport=transport,
             consent=consent,
             opted_out=frozenset(opted_out),
@@ -121,6 +149,7 @@ class Client:
             offers=offers,
             on_bad_identity=on_bad_identity,
             max_delay=max_delay,
+            background=background,
             clock=clock,
             coins=coins,
         )
@@ -139,116 +168,150 @@ class Client:
     ) -> None:
         self.close()
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        import asyncio  # noqa: PLC0415 - as above
+
+        await asyncio.to_thread(self.close)
+
     def __repr__(self) -> str:
         return f"Client({str(self._settings.folder)!r})"
 
     @property
     def registry(self) -> Registry:
-        """What is recorded, with the collector's changes that were admitted."""
+        """What is recorded, with the noise that the collector has asked for."""
         return self._offers.registry
 
+    @silent
     def record(self, name: str, value: object) -> Outcome:
         """Prepare a noisy report of a value and keep it for sending.
 
         Raises MetricError for a metric that is not in the registry and ReportError for a value
-        that is not of its kind; the message never holds the value.
+        that is not of its kind. Neither message nor traceback holds anything true: see
+        `rappor_client.tracebacks` for what is guaranteed, Ctrl-C included.
         """
         metric = self.registry.metric(name)
         try:
-            refusal = self._refusal(metric)
-            outcome = self._record(metric, value) if refusal is None else refusal
-        except (sqlite3.Error, OSError, FileError) as error:
-            self._failed(error)
-            return Outcome.FAILED
+            outcome = self._safely(lambda: self._outcome(metric, value), Outcome.FAILED)
         except IdentityError:
             self._is_disabled = True
             return Outcome.DISABLED
-        if outcome and (sending := self._sending()) is not None:
+        if outcome and self._settings.background and (sending := self._sending()) is not None:
             sending.sender.nudge()
         return outcome
 
+    @silent
     def flush(self, *, timeout: float = 10.0) -> Flushed:
         """Send what waits now, within `timeout` seconds, and say why it ended.
 
         The first attempt is made at once, even if an earlier failure has set a waiting time; only
         a time that the collector asked for (Retry-After) is kept. After a failure in this call the
         next attempt waits as usual, and the call ends early if that wait is longer than the time
-        left. Reports held for their interval stay.
+        left. Reports held for their interval stay. Raises ParamsError for a timeout below 0.
         """
-        try:
-            return self._flush(time.monotonic() + timeout)
-        except (sqlite3.Error, OSError, FileError) as error:
-            self._failed(error)
-            return Flushed(reason=FlushReason.FAILED)
+        if not timeout >= 0:  # not a number is no timeout either
+            raise ParamsError(
+                f"timeout must be a number of seconds in [0, infinity], got {timeout}"
+            )
+        deadline = time.monotonic() + timeout
+        failed = Flushed(reason=FlushReason.FAILED)
+        return self._safely(lambda: self._flush(deadline), failed)
+
+    async def aflush(self, *, timeout: float = 10.0) -> Flushed:
+        """Flush without holding up the event loop: `flush` runs in a thread."""
+        import asyncio  # noqa: PLC0415 - 50 ms, and who awaits has it already
+
+        return await asyncio.to_thread(self.flush, timeout=timeout)
 
     def waiting(self) -> int:
         """Return how many finished reports have no answer yet."""
-        with self._looking() as db:
-            return spool.waiting(db) if db else 0
+        return self._look(spool.waiting, 0)
 
     def spent(self) -> Spent:
         """Return the loss so far, in nats: in all and by metric; print it to read it."""
-        with self._looking() as db:
-            return ledger.spent(db) if db else ledger.NOTHING_SPENT
+        if (spent := self._look(ledger.spent, None)) is not None:
+            return spent
+        return self._safely(lambda: budget_copy.spent(self._settings.folder), ledger.NOTHING_SPENT)
 
     def log(self) -> list[Sent]:
         """Return what has left the device, the very bytes, the oldest first."""
-        with self._looking() as db:
-            return spool.log(db) if db else []
+        return self._look(spool.log, [])
 
     def counters(self) -> dict[str, int]:
         """Return how many reports were recorded, accepted, dropped or refused, and why."""
-        with self._looking() as db:
-            counted = counters(db) if db else {}
-        return counted | ({"storage_failures": self._failures} if self._failures else {})
+        counted: dict[str, int] = self._look(counters, {})
+        return counted | ({"failures": self._failures.n} if self._failures.n else {})
 
     def opt_out(self, name: str) -> None:
         """Refuse a metric from now on and drop its waiting reports.
 
         The host program keeps the choice and passes it as `opted_out` when it opens again. Raises
-        MetricError for an unknown metric and FileError if the disk does not allow it.
+        MetricError for an unknown metric. What cannot be dropped now is dropped before anything
+        is sent.
         """
         self.registry.metric(name)
         self._opted_out.add(name)
-        if self._store.exists():
-            self._drop_opted_out()
+        self._safely(self._drop_opted_out, None)
 
-    def withdraw(self) -> None:
+    @silent
+    def withdraw(self) -> Withdrawal:
         """End consent: erase secret, spool, ledger and log, and record nothing from now on.
 
-        The nats already spent stay, and those reserved by year, so that consenting again does not
-        renew the device's budget. Raises FileError if the disk does not allow it.
+        Nothing is sent after it returns. The nats already spent stay, and those reserved by year,
+        so that consenting again does not renew the device's budget. Returns what was verified,
+        also of a disk that does not allow all of it.
         """
         self._consent = False
-        self.close()
-        with failing_as_file_error(self._settings.folder):
-            if self._identity.has_traces():
-                self._identity.erase()
+        is_silent = self._safely(self._stop_sending, otherwise=False)
+        self._safely(self._store.close, None)
+        withdrawal = _erase(self._settings.folder, self._settings.clock, self._failures)
+        return withdrawal if is_silent else withdrawal.with_left(UNDER_WAY)
 
     def close(self) -> None:
         """End the background sender and close all files; what waits stays on the disk."""
-        current, self._current = self._current, None
-        if current is not None and current.process == os.getpid():
-            current.sender.stop()
-            current.uploader.close()
-        self._store.close()
+        self._safely(self._stop_sending, otherwise=False)
+        self._safely(self._store.close, None)
+
+    def _stop_sending(self) -> bool:
+        """Sever the exchange under way; true if nothing can be sent any more."""
+        if (sending := self._sendings.pop(os.getpid(), None)) is None:
+            return True
+        sending.sender.stop()
+        return sending.uploader.close()
 
     def _start(self) -> None:
         """Bring the folder in line with the person's choices."""
         try:
-            if not self._consent:
-                self.withdraw()
-                return
-            self._identity.secret()
-            self._drop_opted_out()
-            self._offers.recall()
-            self._silent_in(day_of(self._settings.clock()).year)
+            self._safely(self._settle, None)
         except IdentityError:
             self._is_disabled = True
             if self._settings.on_bad_identity != "disable":
                 raise
-        except (sqlite3.Error, OSError, FileError) as error:
-            self._failed(error)
+
+    def _settle(self) -> None:
+        if self._consent:
+            self._identity.secret()
+            self._drop_opted_out()
+            self._offers.recall()
+            with self._store.reading() as db:
+                self._stops.recall(db)
+            self._silent_in(day_of(self._settings.clock()).year)
+            self._catch_up()
+
+    def _outcome(self, metric: Metric, value: object) -> Outcome:
+        try:
+            refusal = self._refusal(metric)
+            return self._record(metric, value) if refusal is None else refusal
+        except ErasedError:  # another process withdrew consent
+            self._consent = False
+            return Outcome.NO_CONSENT
 
     def _refusal(self, metric: Metric) -> Outcome | None:
         """Return why a metric is not recorded at all, None if it is."""
@@ -261,115 +324,220 @@ class Client:
         today = day_of(self._settings.clock())
         if today > metric.expires:
             return Outcome.EXPIRED
-        return Outcome.OVER_BUDGET if metric.name in self._silent_in(today.year) else None
+        is_silent = metric.name in self._silent_in(today.year)
+        return Outcome.SILENT if is_silent or self._stops.is_stopped(metric.name, today) else None
 
     def _silent_in(self, year: int) -> frozenset[str]:
-        """Return the metrics that have no room in a year's budget; the first look is logged."""
+        """Return the metrics that have no room in a year's budget; the first look is logged.
+
+        A registry that does not fit is no error here: it may fit in a later year, and the clock
+        may be behind.
+        """
         registry = self.registry
         if self._silent is not None and self._silent[0] is registry and self._silent[1] == year:
             return self._silent[2]
-        with self._looking() as db:
-            total = min(registry.total, self._settings.caps.total)
-            silent = reservation.silent_metrics(registry, total, year, db)
+        self._identity.secret()  # a database that is gone is rebuilt before it is read
+        with self._store.reading() as db:
+            silent = reservation.silent_metrics(registry, self._limits(), year, db)
         self._silent = (registry, year, silent)
         if silent:
             names = ", ".join(sorted(silent))
             _LOG.warning("the budget of %s has no room for %s: nothing is sent", year, names)
         return silent
 
+    def _limits(self) -> Limits:
+        return Limits.of(self.registry, self._settings.caps)
+
     def _record(self, metric: Metric, value: object) -> Outcome:
         now = self._settings.clock()
         epoch = metric.epoch_at(day_of(now))
+        value = encoder(metric.params).checked(value)  # before the secret is touched
         while True:
             secret = self._identity.secret()
-            prepared = prepare(secret, metric, value, epoch=epoch, coins=self._settings.coins)
+            if not takes_part(secret, metric, epoch):
+                return Outcome.SILENT
+            part = self._latched_part(metric, epoch)
+            coins = self._settings.coins
+            prepared = prepare(secret, metric, value, epoch=epoch, part=part, coins=coins)
             with self._store.transaction() as db:
-                if self._identity.is_current():
+                if self._identity.secret_in(db) is secret:
                     outcome = self._keep(db, metric, prepared, now)
                     if not encoder(prepared.params).fits(value):
                         count(db, "unfit")
                     return outcome
-            self._identity.forget()
-            if self._identity.is_erased():  # another process withdrew consent
-                self._consent = False
-                return Outcome.NO_CONSENT
-            self._silent = None  # what another identity reserved counts from now on
-            if (refusal := self._refusal(metric)) is not None:
-                return refusal
+
+    def _latched_part(self, metric: Metric, epoch: str) -> str | None:
+        if not metric.parts:
+            return None
+        with self._store.reading() as db:
+            return scope_memory.latched_part(db, metric, epoch)
 
     def _keep(
         self, db: sqlite3.Connection, metric: Metric, prepared: Prepared, now: float
     ) -> Outcome:
         """Latch, choose, charge and spool, all of it or nothing."""
         day = day_of(now)
+        if not reservation.has_room(db, self.registry, self._limits(), metric, day.year):
+            self._silent = None  # another process has reserved what there was
+            return Outcome.SILENT
         memory = scope_memory.answer(db, metric, prepared, day, self._settings.coins)
-        outcome = self._admit(db, memory, now)
+        outcome = self._admit(db, metric, memory, now)
         if outcome:
             reservation.keep(db, metric, day.year)
             scope_memory.remember(db, metric, memory, day)
         spool.trim(db, self._settings.limits)
         if outcome and memory.last.pattern != prepared.pattern:
-            return Outcome.EARLIER_VALUE
+            return Outcome.REPEATED
         return outcome
 
-    def _admit(self, db: sqlite3.Connection, memory: scope_memory.Memory, now: float) -> Outcome:
+    def _admit(
+        self, db: sqlite3.Connection, metric: Metric, memory: scope_memory.Memory, now: float
+    ) -> Outcome:
         """Charge and spool a report, or let it take part in the choice of its interval."""
         if memory.interval == "none":
             spool.add(db, memory.last.report, ledger.charge(db, memory.last))
             return Outcome.RECORDED
-        reservoir.release(db, now)
-        ends = interval_end(memory.interval, now)
-        is_held = reservoir.offer(db, memory.last, ends, now=now, coins=self._settings.coins)
-        return Outcome.HELD if is_held else Outcome.INTERVAL_OVER
+        reservoir.release(db, now, self._settings.coins)
+        is_held = reservoir.offer(
+            db,
+            memory.last,
+            interval_end(memory.interval, now),
+            interval_seconds(memory.interval),
+            now=now,
+            most=most_reports(metric),
+            coins=self._settings.coins,
+        )
+        return Outcome.HELD if is_held else Outcome.CLOSED
 
     def _flush(self, deadline: float) -> Flushed:
         """Make steps until nothing waits or the next one is due after the deadline."""
         steps: list[Step] = []
+        if self._consent:
+            self._agree()
         while (sending := self._sending()) is not None and self._consent:
             step = sending.uploader.step(
                 timeout=deadline - time.monotonic(),
+                tried={earlier.upload_id for earlier in steps},
                 is_urgent=not any(earlier.is_attempt for earlier in steps),
             )
             steps.append(step)
-            is_done = not self.waiting()
+            waiting = self.waiting()
             pause = math.inf if step.due is None else max(step.due - self._settings.clock(), 0.0)
-            if is_done or pause > deadline - time.monotonic():
-                return sum_up(steps, is_done=is_done)
+            if not waiting or pause > deadline - time.monotonic():
+                return sum_up(steps, waiting=waiting)
             time.sleep(pause)
-        if not self.waiting():
+        if not (waiting := self.waiting()):
             return Flushed(reason=FlushReason.NOTHING_WAITING)
         absent = FlushReason.NO_COLLECTOR if self._consent else FlushReason.NO_CONSENT
-        return Flushed(reason=absent)
+        return Flushed(reason=absent, waiting=waiting)
 
     def _sending(self) -> _Sending | None:
         """Return what carries reports away, new in a process that was forked."""
         transport = self._settings.transport
         if transport is None:
             return None
-        if self._current is None or self._current.process != os.getpid():
-            uploader = Uploader(self._store, transport, self._settings, self._offers)
+        process = os.getpid()
+        if (sending := self._sendings.get(process)) is None:
+            uploader = Uploader(
+                self._store, transport, self._settings, self._offers, self._obstacle, self._stops
+            )
             sender = Sender(uploader, clock=self._settings.clock, on_failure=self._failed)
-            self._current = _Sending(uploader, sender, os.getpid())
-        return self._current
+            # of several threads here, all get the one that came first
+            sending = self._sendings.setdefault(process, _Sending(uploader, sender))
+        return sending
+
+    def _catch_up(self) -> None:
+        """Send what an earlier run has left."""
+        if not self._settings.background or (sending := self._sending()) is None:
+            return
+        with self._store.reading() as db:
+            n_waiting, is_held = spool.waiting(db), reservoir.next_end(db) is not None
+        if n_waiting or is_held:
+            sending.sender.catch_up(n_waiting)
 
     def _drop_opted_out(self) -> None:
-        with failing_as_file_error(self._settings.folder), self._store.transaction() as db:
-            spool.opt_out(db, self._opted_out)
-            for name in self._opted_out:
-                reservoir.forget(db, name)
+        if self._store.exists():
+            with self._store.transaction() as db:
+                self._drop_opted_out_in(db)
 
-    @contextlib.contextmanager
-    def _looking(self) -> Iterator[sqlite3.Connection | None]:
-        """Look at the store, None if there is none; FileError where it cannot be read."""
-        with failing_as_file_error(self._settings.folder):
-            if self._store.exists():
-                with self._store.reading() as db:
-                    yield db
-            else:
-                yield None
+    def _drop_opted_out_in(self, db: sqlite3.Connection) -> None:
+        if self._opted_out:
+            spool.opt_out(db, self._opted_out)
+        for name in self._opted_out:
+            reservoir.forget(db, name)
+
+    def _obstacle(self, db: sqlite3.Connection) -> FlushReason | None:
+        """Return why nothing may leave, inside the transaction that claims an upload.
+
+        None if it may: then the budget is on the disk beside the secret.
+        """
+        try:
+            self._identity.secret_in(db)
+        except ErasedError:
+            self._consent = False
+        except IdentityError:
+            return FlushReason.FAILED
+        if not self._consent:
+            return FlushReason.NO_CONSENT
+        self._drop_opted_out_in(db)
+        self._identity.keep_copy(db)
+        return None
+
+    def _agree(self) -> None:
+        """Notice what others have done to the folder: a new database, or a withdrawal."""
+        try:
+            self._identity.secret()
+        except ErasedError:
+            self._consent = False
+        except IdentityError:
+            self._is_disabled = True
+
+    def _look(
+        self, question: Callable[[sqlite3.Connection], _Result], otherwise: _Result
+    ) -> _Result:
+        """Ask the store; answer with `otherwise` where there is none, or it cannot be read."""
+
+        def ask() -> _Result:
+            if not self._store.exists():
+                return otherwise
+            with self._store.reading() as db:
+                return question(db)
+
+        return self._safely(ask, otherwise)
+
+    def _safely(self, action: Callable[[], _Result], otherwise: _Result) -> _Result:
+        """Run an action; whatever fails but the program itself is counted and answered.
+
+        A damaged database is set apart, and the action gets a second try without it.
+        """
+        for is_last in (False, True):
+            try:
+                return action()
+            except (MetricError, ReportError, IdentityError):  # mistakes and a choice of the host
+                raise
+            except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
+                self._failed(error)
+                if is_last or not isinstance(error, DamagedError):
+                    break
+        return otherwise
 
     def _failed(self, error: Exception) -> None:
-        """Count and log a failure of the disk; the log line holds no value."""
-        self._failures += 1
-        folder = self._settings.folder
-        _LOG.warning("telemetry could not be stored in %s: %s", folder, name_failure(error))
+        """Count a failure; set a damaged database apart, so that the next use begins anew."""
+        self._failures.note(error)
+        if self._failures.is_to_mend(error):
+            try:
+                self._store.set_apart()
+            except OSError as failure:
+                self._failures.note(failure)
+
+
+def _erase(folder: Path, clock: Clock, failures: Failures) -> Withdrawal:
+    """Erase a folder, and say what was verified; nothing is raised."""
+    try:
+        withdrawal = erase(folder, Store(folder), year=day_of(clock()).year)
+    except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
+        failures.note(error)
+        withdrawal = Withdrawal(secret_gone=False, left=(folder.name,))
+    if not withdrawal:
+        _LOG.warning("telemetry could not be erased in %s: %s", folder, withdrawal)
+    return withdrawal

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rappor.protocol.wire import Report
-from rappor_client import ledger, reservoir, scope_memory, spool
+from rappor_client import budget_copy, ledger, remote_params, reservoir, scope_memory, spool
+from rappor_client.budget_copy import BudgetCopy
 from rappor_client.ledger import NOTHING_SPENT, Pattern, Spent
 from rappor_client.reservoir import Held
 from rappor_client.secret_file import SecretFile
@@ -25,20 +26,22 @@ from rappor_client.store import Store, failing_as_file_error
 class Contents:
     """What a device's folder holds.
 
-    `waiting` are the finished reports without an answer, the oldest first; some of them may be in
-    the upload `pending`. `held` are the reports that wait for the end of their interval. `latched`
+    `waiting` are the finished reports without an answer; the first of them are in the uploads
+    `pending`. `held` are the reports that wait for the end of their interval. `latched`
     names the epoch that each metric answers for, empty for life. `patterns` are the permanent
     responses in the ledger, which `spent` sums up. `sent` is the log of uploads.
+    `noise_step` is the step of noise that the collector has asked for, 0 for none.
     """
 
     has_secret: bool
     waiting: tuple[Report, ...] = ()
-    pending: Pending | None = None
+    pending: tuple[Pending, ...] = ()
     held: tuple[Held, ...] = ()
     latched: Mapping[str, str]
     patterns: tuple[Pattern, ...] = ()
     spent: Spent = NOTHING_SPENT
     sent: tuple[Sent, ...] = ()
+    noise_step: int = 0
     counters: Mapping[str, int]
 
 
@@ -50,21 +53,28 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
     place = Path(folder).expanduser()
     has_secret = SecretFile(place).exists()
     store = Store(place)
-    if not store.exists():
-        return Contents(has_secret=has_secret, latched={}, counters={})
     with failing_as_file_error(place):
+        if not store.exists():
+            spent = budget_copy.spent(place)
+            return Contents(has_secret=has_secret, latched={}, spent=spent, counters={})
         try:
             with store.reading() as db:
                 return Contents(
                     has_secret=has_secret,
                     waiting=tuple(spool.waiting_reports(db)),
-                    pending=spool.pending(db),
+                    pending=tuple(spool.pending(db)),
                     held=tuple(reservoir.held(db)),
                     latched=scope_memory.latched_epochs(db),
                     patterns=tuple(ledger.patterns(db)),
                     spent=ledger.spent(db),
                     sent=tuple(spool.log(db)),
+                    noise_step=remote_params.noise_step(db),
                     counters=counters(db),
                 )
         finally:
             store.close()
+
+
+def holds_telemetry(folder: Path) -> bool:
+    """Tell whether a folder holds anything of a device, if only what it has spent."""
+    return Store(folder).exists() or BudgetCopy(folder).exists() or SecretFile(folder).exists()

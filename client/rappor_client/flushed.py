@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import enum
 from collections.abc import Sequence
@@ -38,12 +39,16 @@ _ATTEMPTS: Final = (
 class Flushed:
     """The end of a flush: true if nothing waits any more.
 
-    `status` is the collector's HTTP status where it answered with an error. `detail` says in
-    words what went wrong. `retry_at` is the moment of the next attempt in seconds since 1970, if
-    one is planned; a flush may come before it unless the collector asked to wait.
+    `sent` reports were accepted in this call, and `waiting` are left; those held for their
+    interval are in neither. `status` is the collector's HTTP status where it answered with an
+    error. `detail` says in words what went wrong. `retry_at` is the moment of the next attempt in
+    seconds since 1970, if one is planned; a flush may come before it unless the collector asked
+    to wait.
     """
 
     reason: FlushReason
+    sent: int = 0
+    waiting: int = 0
     status: int | None = None
     detail: str = ""
     retry_at: float | None = None
@@ -71,13 +76,14 @@ class Step:
     """What one step of sending met, and when the next one is due.
 
     `due` is in seconds since 1970, None if no step is due. `reason` is None where nothing could be
-    sent yet.
+    sent yet. `upload_id` names the upload that was sent, or tried.
     """
 
     due: float | None
     reason: FlushReason | None = None
     status: int | None = None
     detail: str = ""
+    upload_id: str = ""
 
     @property
     def is_attempt(self) -> bool:
@@ -85,9 +91,11 @@ class Step:
         return self.reason in _ATTEMPTS
 
 
-def sum_up(steps: Sequence[Step], *, is_done: bool) -> Flushed:
-    """Return what the steps of one flush come to; `is_done` where nothing waits after them."""
-    return _finished(steps) if is_done else _cut_short(steps)
+def sum_up(steps: Sequence[Step], *, waiting: int) -> Flushed:
+    """Return what the steps of one flush come to, after which `waiting` reports are left."""
+    sent = sum(step.reason is FlushReason.SENT for step in steps)
+    ended = _cut_short(steps) if waiting else _finished(steps)
+    return dataclasses.replace(ended, sent=sent, waiting=waiting)
 
 
 def _finished(steps: Sequence[Step]) -> Flushed:
@@ -100,11 +108,13 @@ def _finished(steps: Sequence[Step]) -> Flushed:
 
 
 def _cut_short(steps: Sequence[Step]) -> Flushed:
+    """Say what the last upload met; where nothing is due any more, what failed before."""
+    last = steps[-1]
+    if last.reason in _DONE:
+        return Flushed(reason=FlushReason.TIMEOUT)
     for step in reversed(steps):
-        if step.reason in _DONE:
-            break
-        if step.reason is not None:
+        if step.reason is not None and step.reason not in _DONE:
             return Flushed(
-                reason=step.reason, status=step.status, detail=step.detail, retry_at=step.due
+                reason=step.reason, status=step.status, detail=step.detail, retry_at=last.due
             )
-    return Flushed(reason=FlushReason.TIMEOUT)
+    return Flushed(reason=FlushReason.TIMEOUT, retry_at=last.due)

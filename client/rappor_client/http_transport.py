@@ -3,22 +3,31 @@
 It uses the proxies that the system names, and its requests tell no more than the library's name
 and version. Importing it takes longer than all the rest of the client, so it is imported only
 when a collector is named.
+
+A socket's timeout counts anew with each byte that arrives, and nothing bounds the time in which a
+name is resolved. So each exchange runs in a thread of its own, and whoever waits for it shuts its
+socket down when the time is over.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import email.utils
 import functools
 import gzip
 import http.client
 import os
+import socket
 import ssl
+import threading
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import SplitResult, unquote, urlsplit
 
 from rappor.errors import ParamsError
+from rappor_client.address import Address, check_key, parse_collector, parse_proxy
 from rappor_client.errors import UploadError
 from rappor_client.transport import Answer
 from rappor_client.version import installed_version
@@ -27,7 +36,9 @@ _REPORTS: Final = "/v1/reports"
 _REGISTRY: Final = "/v1/registry"
 _GZIP_FROM_BYTES: Final = 1000  # below it the longer header costs more than gzip saves
 _MAX_ANSWER_BYTES: Final = 1_000_000
-_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_MOST_UNPACKED: Final = 10
+"""A collector unpacks a body to at most this many times its size."""
+_OK: Final = 200
 
 
 class HttpTransport:
@@ -36,29 +47,24 @@ class HttpTransport:
     def __init__(self, url: str, *, key: str | None = None) -> None:
         """Keep the collector's address, and the key for sending if the collector wants one.
 
-        Raises ParamsError unless the scheme is https, or http to this very machine.
+        Raises ParamsError unless the scheme is https, or http to this very machine, and for an
+        address or a key that cannot be right.
         """
-        parts = urlsplit(url)
-        local = parts.scheme == "http" and parts.hostname in _LOOPBACK
-        if not parts.hostname or not (parts.scheme == "https" or local):
-            raise ParamsError(
-                "collector must be an https address (http only to localhost), got "
-                f"{parts.scheme or 'no scheme'}"
-            )
-        self._parts = parts
+        self._address = parse_collector(url)
+        if key is not None:
+            check_key(key)
         self._key = key
-        self._connection: http.client.HTTPConnection | None = None
-        self._owner = os.getpid()
+        self._under_way: set[_Exchange] = set()
 
     def __repr__(self) -> str:
         """Name the host; the key is never shown."""
-        return f"HttpTransport({self._parts.hostname!r})"
+        return f"HttpTransport({self._address.host!r})"
 
     def send(self, body: bytes, *, timeout: float) -> Answer:
-        """Post an upload, compressed where that makes it shorter."""
+        """Post an upload, compressed where that makes it shorter and collectors unpack it."""
         headers = {"Content-Type": "application/json"}
         packed = gzip.compress(body, mtime=0) if len(body) >= _GZIP_FROM_BYTES else body
-        if len(packed) < len(body):
+        if len(packed) < len(body) <= _MOST_UNPACKED * len(packed):
             headers["Content-Encoding"] = "gzip"
             body = packed
         return self._ask("POST", _REPORTS, body, headers, timeout)
@@ -68,59 +74,143 @@ class HttpTransport:
         return self._ask("GET", _REGISTRY, None, {"Accept": "application/toml"}, timeout)
 
     def close(self) -> None:
-        """Do nothing: every exchange has a connection of its own."""
+        """Sever the exchange that another thread has under way, if there is one."""
+        for exchange in tuple(self._under_way):
+            if exchange.process == os.getpid():  # a fork leaves its parent's exchanges alone
+                exchange.sever()
 
     def _ask(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float
     ) -> Answer:
-        """Make one exchange on a connection that no other one shares: it would link them."""
         headers = headers | {"User-Agent": _user_agent(), "Connection": "close"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
-        connection = _connect(self._parts, timeout)
+        exchange = _Exchange(self._address, method, path, body, headers, timeout)
+        self._under_way.add(exchange)
         try:
-            connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
-            response = connection.getresponse()
-            data = response.read(_MAX_ANSWER_BYTES)
-        except (OSError, http.client.HTTPException) as error:
-            raise UploadError(_reason(error)) from None
+            return exchange.result()
         finally:
-            connection.close()
-        return Answer(
-            status=response.status,
-            body=data,
-            retry_after=_seconds(response.headers.get("Retry-After")),
-        )
+            self._under_way.discard(exchange)
 
 
-def _connect(parts: SplitResult, timeout: float) -> http.client.HTTPConnection:
-    """Make a connection, through the proxy that the system names for the host."""
-    host, port = str(parts.hostname), parts.port
-    proxy = _proxy(parts.scheme, host)
-    through = (proxy.hostname or "", proxy.port) if proxy else (host, port)
-    if parts.scheme == "http":
-        return http.client.HTTPConnection(host, port, timeout=timeout)
-    context = ssl.create_default_context()
-    connection = http.client.HTTPSConnection(*through, timeout=timeout, context=context)
-    if proxy:
-        connection.set_tunnel(host, port, headers=_proxy_headers(proxy))
-    return connection
+@dataclass(eq=False)
+class _Exchange:
+    """One request and its answer, on a connection that no other one shares: it would link them."""
+
+    address: Address
+    method: str
+    path: str
+    body: bytes | None
+    headers: Mapping[str, str] = field(repr=False)
+    timeout: float
+    process: int = field(default_factory=os.getpid)
+    _answer: Answer | None = None
+    _failure: str = TimeoutError.__name__
+    _socket: socket.socket | None = None
+    _is_severed: bool = False
+    _is_over: threading.Event = field(default_factory=threading.Event)
+
+    def result(self) -> Answer:
+        """Run in a thread and wait for it, not longer than the timeout; raise UploadError."""
+        try:
+            threading.Thread(target=self._run, name="rappor-exchange", daemon=True).start()
+        except RuntimeError:  # no thread is to be had; the socket's own timeouts must do
+            self._run()
+        is_over = self._is_over.wait(self.timeout) and not self._is_severed
+        failure = self._failure if is_over else TimeoutError.__name__
+        self.sever()
+        if not is_over or self._answer is None:
+            timed_out = failure == TimeoutError.__name__
+            raise UploadError(f"the collector was not reached: {failure}", timed_out=timed_out)
+        return self._answer
+
+    def sever(self) -> None:
+        """End the exchange from another thread: nothing more is sent."""
+        self._is_severed = True
+        self._is_over.set()
+        if self._socket is not None:
+            _shut_down(self._socket)
+
+    def _run(self) -> None:
+        try:
+            self._answer = self._exchanged()
+        except Exception as error:  # noqa: BLE001 - it is told, not raised, in the other thread
+            self._failure = str(error) if isinstance(error, ParamsError) else type(error).__name__
+        finally:
+            if self._socket is not None:
+                self._socket.close()
+            self._is_over.set()
+
+    def _exchanged(self) -> Answer:
+        address = self.address
+        is_tls = address.scheme == "https"
+        kind = http.client.HTTPSConnection if is_tls else http.client.HTTPConnection
+        connection = kind(address.host, address.port)
+        with contextlib.closing(connection):
+            connection.sock = self._connected(_proxy(address) if is_tls else None)
+            if is_tls:
+                connection.sock = self._encrypted(connection.sock)
+            connection.request(self.method, address.path + self.path, self.body, dict(self.headers))
+            with connection.getresponse() as response:
+                return Answer(
+                    status=response.status,
+                    body=response.read(_MAX_ANSWER_BYTES),
+                    retry_after=_seconds(response.headers.get("Retry-After")),
+                )
+
+    def _connected(self, proxy: Address | None) -> socket.socket:
+        """Connect to the collector, or to a proxy that connects to it."""
+        near = proxy or self.address
+        connected = self._keep(socket.create_connection((near.host, near.port), self.timeout))
+        if proxy is not None:
+            _open_tunnel(connected, self.address, proxy)
+        return connected
+
+    def _encrypted(self, plain: socket.socket) -> ssl.SSLSocket:
+        context = ssl.create_default_context()
+        context.set_alpn_protocols(["http/1.1"])
+        name = self.address.host
+        tls = context.wrap_socket(plain, server_hostname=name, do_handshake_on_connect=False)
+        self._keep(tls)
+        tls.do_handshake()
+        return tls
+
+    def _keep(self, connected: socket.socket) -> socket.socket:
+        """Let `sever` reach a socket; refuse it if that has been called already."""
+        self._socket = connected
+        if self._is_severed:
+            connected.close()
+            raise TimeoutError
+        return connected
 
 
-def _proxy_headers(proxy: SplitResult) -> dict[str, str]:
-    if proxy.username is None:
-        return {}
-    login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-    return {"Proxy-Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"}
+def _shut_down(connected: socket.socket) -> None:
+    """End a connection that another thread is using, whatever it waits for."""
+    with contextlib.suppress(OSError):  # it has ended by itself
+        socket.socket.shutdown(connected, socket.SHUT_RDWR)  # an SSLSocket's own forgets its keys
 
 
-def _proxy(scheme: str, host: str) -> SplitResult | None:
+def _open_tunnel(connected: socket.socket, to: Address, proxy: Address) -> None:
+    """Ask a proxy to connect (RFC 9110 section 9.3.6)."""
+    lines = [f"CONNECT {to.authority} HTTP/1.1", f"Host: {to.authority}"]
+    if proxy.login is not None:
+        login = base64.b64encode(proxy.login.encode()).decode()
+        lines.append(f"Proxy-Authorization: Basic {login}")
+    connected.sendall("\r\n".join([*lines, "", ""]).encode())
+    with http.client.HTTPResponse(connected, method="CONNECT") as response:
+        response.begin()
+        if response.status != _OK:
+            raise ParamsError(f"the system's proxy answered with status {response.status}")
+
+
+def _proxy(address: Address) -> Address | None:
+    """Return the proxy that the system names for a host."""
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - 40 ms, sender only
 
-    address = getproxies().get(scheme)
-    if not address or proxy_bypass(host):
+    named = getproxies().get(address.scheme)
+    if not named or proxy_bypass(address.host):
         return None
-    return urlsplit(address if "//" in address else f"//{address}")
+    return parse_proxy(named)
 
 
 def _seconds(retry_after: str | None) -> float | None:
@@ -134,10 +224,6 @@ def _seconds(retry_after: str | None) -> float | None:
         return max(moment.timestamp() - time.time(), 0.0)
     except (ValueError, OverflowError):
         return None
-
-
-def _reason(error: Exception) -> str:
-    return f"the collector was not reached: {type(error).__name__}"
 
 
 @functools.cache

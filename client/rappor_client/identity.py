@@ -1,8 +1,10 @@
-"""Who this device is: the secret's file and the store, kept in agreement.
+"""Who this device is: the secret's file, the database and the copy beside it, kept in agreement.
 
-The store keeps a keyed mark of the secret that it was written under. A secret that is damaged,
-gone or another device's meets the policy that the host chose; it is never silently replaced. All
-of this happens inside write transactions, so that processes agree.
+The database and the copy of the budget keep a keyed mark of the secret that they were written
+under. A secret that is damaged, gone or another device's meets the policy that the host chose; it
+is never silently replaced. A database that is gone or older is rebuilt from the copy; where both
+are gone, the device is silent for what it may have spent. All of this happens inside write
+transactions, so that processes agree, and again whenever the database is opened.
 """
 
 from __future__ import annotations
@@ -12,107 +14,152 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from rappor.protocol.randomizer import expand
-from rappor_client import ledger, reservation
+from rappor.protocol.randomizer import Secret, expand
+from rappor_client import budget_copy, reservation
+from rappor_client.budget_copy import BudgetCopy, Copy
 from rappor_client.errors import IdentityError
-from rappor_client.secret_file import SecretFile, Stamp
+from rappor_client.periods import Clock, day_of
+from rappor_client.secret_file import SecretFile, Stamp, fresh_secret
 from rappor_client.settings import Policy
-from rappor_client.state import count, read_state, write_state
+from rappor_client.state import count
 from rappor_client.store import TABLES, Store
 
-_MARK: Final = "identity_mark"
 _MARK_BYTES: Final = 8
 
 
-class Identity:
-    """The secret of one folder: read once, and read again when its file changes."""
+class ErasedError(Exception):
+    """The secret is gone since it was read: consent was withdrawn."""
 
-    def __init__(self, folder: Path, store: Store, policy: Policy) -> None:
+
+class Identity:
+    """The secret of one folder: read once, and again when its file or the database changes."""
+
+    def __init__(self, folder: Path, store: Store, policy: Policy, clock: Clock) -> None:
         """Name the folder, its store and the policy for a bad secret; nothing is read yet."""
         self._folder = folder
         self._store = store
         self._file = SecretFile(folder)
+        self._copy = BudgetCopy(folder)
         self._policy = policy
-        self._secret: bytes | None = None
-        self._stamp: Stamp | None = None
+        self._clock = clock
+        self._secret: Secret | None = None
+        self._seen: tuple[Stamp | None, int] | None = None
+        self._mark = b""
+        self._may_begin = True
 
-    def secret(self) -> bytes:
+    def secret(self) -> Secret:
         """Return the secret, a fresh one if the folder is new.
 
-        Raises IdentityError as the policy says, sqlite3.Error and OSError where the disk fails.
+        Raises IdentityError as the policy says, ErasedError once consent was withdrawn, perhaps by
+        another process, and else as `Store.transaction` does.
         """
-        if self._secret is None:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with self._store.transaction(durable=True) as db:
-                self._secret = self._agreed(db)
-                self._stamp = self._file.stamp()
+        if self._secret is not None and self._seen == self._looks() and self._store.exists():
+            return self._secret
+        if not self._may_begin and not self._file.exists():
+            raise ErasedError
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._store.begin()
+        with self._store.transaction(durable=True) as db:
+            return self.secret_in(db)
+
+    def secret_in(self, db: sqlite3.Connection) -> Secret:
+        """Return the secret inside a transaction; it may be another one than before."""
+        if self._secret is None or not self._is_current(db):
+            self._secret = Secret(self._agreed(db))
+            self._seen, self._mark = self._looks(), budget_copy.read_mark(db)
+            self._may_begin = False
         return self._secret
 
-    def is_current(self) -> bool:
-        """Tell, inside a transaction, whether the file is still the one that was read."""
-        return self._stamp is not None and self._file.stamp() == self._stamp
+    def keep_copy(self, db: sqlite3.Connection) -> None:
+        """Bring the copy beside the secret up to date, before a report leaves."""
+        self._copy.keep(db)
 
-    def is_erased(self) -> bool:
-        """Tell whether the secret is gone: consent was withdrawn, perhaps by another process."""
-        return not self._file.exists()
+    def _is_current(self, db: sqlite3.Connection) -> bool:
+        """Tell whether the secret's file and the database are those that were read."""
+        return self._seen == self._looks() and budget_copy.read_mark(db) == self._mark
 
-    def forget(self) -> None:
-        """Drop the secret from memory; it is read again when it is needed."""
-        self._secret = self._stamp = None
-
-    def has_traces(self) -> bool:
-        """Tell whether the folder holds more than the number of nats once spent."""
-        if self._file.exists():
-            return True
-        if not self._store.exists():
-            return False
-        with self._store.reading() as db:
-            return read_state(db, _MARK) is not None
-
-    def erase(self) -> None:
-        """Erase secret, spool, ledger and log; the nats spent, and reserved by year, stay."""
-        with self._store.transaction(durable=True) as db:
-            nats, reserved = ledger.total(db), reservation.by_year(db)
-            for table in TABLES:
-                db.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
-            ledger.carry(db, nats)
-            reservation.end_identity(db, reserved)
-            self._file.erase()
-        self.forget()
-        self._store.shred()
+    def _looks(self) -> tuple[Stamp | None, int]:
+        return self._file.stamp(), self._store.n_opened
 
     def _agreed(self, db: sqlite3.Connection) -> bytes:
-        """Return the secret that file and store agree on, after the policy if they do not."""
-        mark = read_state(db, _MARK)
-        if mark is None and not self._file.exists():
-            return self._create(db)
+        """Return the secret that file, database and copy agree on, after the policy if not."""
+        if not self._may_begin and not self._file.exists():
+            raise ErasedError
+        copy, mark = self._copy.read(), budget_copy.read_mark(db)
+        if copy.is_of_nobody and not (mark and self._is_of(mark)):
+            return self._begin(db, copy)  # withdrawn, and perhaps killed while erasing
+        known = [each for each in (mark, copy.mark) if each]
+        if not known and not self._file.exists():
+            return self._begin(db, copy)
         try:
             secret = self._file.read()
-            if mark is not None and not hmac.compare_digest(mark, _mark(secret)):
+            if known and mark_of(secret) not in known:
                 raise IdentityError(
-                    f"{self._folder}: the identity must be the one that the ledger beside it was "
+                    f"{self._folder}: the identity must be the one that the budget beside it was "
                     "written under, got another device's"
                 )
         except IdentityError:
             if self._policy != "reset":
                 raise
-            return self._replace(db)
-        write_state(db, _MARK, _mark(secret))
+            count(db, "identity_resets")
+            return self._begin(db, copy)
+        self._rebuild(db, copy, mark_of(secret))
         return secret
 
-    def _create(self, db: sqlite3.Connection) -> bytes:
-        secret = self._file.create()
-        write_state(db, _MARK, _mark(secret))
-        return secret
+    def _is_of(self, mark: bytes) -> bool:
+        """Tell whether the secret's file is whole and has this mark."""
+        try:
+            return hmac.compare_digest(mark_of(self._file.read()), mark)
+        except IdentityError:
+            return False
 
-    def _replace(self, db: sqlite3.Connection) -> bytes:
+    def _begin(self, db: sqlite3.Connection, copy: Copy) -> bytes:
         """Become a new device: what was spent stays spent, open epochs and intervals end."""
-        count(db, "identity_resets")
-        db.execute("DELETE FROM scope")
-        reservation.end_identity(db, reservation.by_year(db))
-        db.execute("DELETE FROM held")
-        return self._create(db)
+        mark = budget_copy.read_mark(db)
+        if copy.is_of_nobody:
+            _erase(db)
+        if copy.is_of_nobody or (copy.mark and mark in (b"", copy.mark)):
+            budget_copy.absorb(db, copy)
+        elif copy.is_damaged and not mark:
+            reservation.lose(db, self._year())
+        _end(db)
+        secret = fresh_secret()
+        budget_copy.write_mark(db, mark_of(secret))
+        self._copy.keep(db)  # before the secret: a secret without a budget is one that lost it
+        self._file.write(secret)
+        return secret
+
+    def _rebuild(self, db: sqlite3.Connection, copy: Copy, own: bytes) -> None:
+        """Bring back what the database has forgotten of a secret."""
+        mark = budget_copy.read_mark(db)
+        if mark and mark != own:
+            _end(db)
+        if copy.mark == own:
+            budget_copy.absorb(db, copy)
+        elif mark != own:
+            reservation.lose(db, self._year())
+        if mark != own:
+            count(db, "rebuilt")
+            budget_copy.write_mark(db, own)
+            self._copy.keep(db)
+
+    def _year(self) -> int:
+        return day_of(self._clock()).year
 
 
-def _mark(secret: bytes) -> bytes:
+def _end(db: sqlite3.Connection) -> None:
+    """Forget what an identity has answered for; what it spent and reserved stays."""
+    db.execute("DELETE FROM scope")
+    db.execute("DELETE FROM held")
+    reservation.end_identity(db)
+
+
+def _erase(db: sqlite3.Connection) -> None:
+    """Forget everything."""
+    for table in TABLES:
+        db.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
+
+
+def mark_of(secret: bytes) -> bytes:
+    """Return the name of a secret, which tells nothing of it."""
     return expand(secret, b"rappor-client/1/identity", _MARK_BYTES)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sqlite3
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,7 +76,9 @@ class Spent:
                 f"    {spent.promise}",
             ]
         for year, nats in self.reserved.items():
-            paragraphs.append(f"  Reserved for {year}: epsilon = {nats:.2f} at most.")
+            known = f"  Reserved for {year}: epsilon = {nats:.2f} at most."
+            lost = f"  What was reserved for {year} is not known: its records were lost."
+            paragraphs.append(lost if nats == math.inf else known)
         if self.carried:
             paragraphs.append(f"  Before consent was withdrawn: epsilon = {self.carried:.2f}.")
         return "\n".join(map(_wrapped, paragraphs))
@@ -109,24 +111,38 @@ def counted(n: int, noun: str) -> str:
 
 def charge(db: sqlite3.Connection, prepared: Prepared) -> float:
     """Charge a report and return the nats that it adds."""
-    before, loss = _losses(db, prepared)
-    added = loss - before if before < math.inf else 0.0
+    row = db.execute("SELECT nats FROM pattern WHERE key = ?", (prepared.pattern,)).fetchone()
+    before = row[0] if row else 0.0
+    after = max(before, _loss_with(db, prepared))
     keep_params(db, prepared.report.params, prepared.params)
     db.execute(
         "INSERT INTO pattern VALUES (?, ?, ?, 1, ?) ON CONFLICT (key) DO UPDATE "
         "SET reports = reports + 1, nats = excluded.nats",
-        (prepared.pattern, prepared.report.metric, prepared.epoch, loss),
+        (prepared.pattern, prepared.report.metric, prepared.epoch, after),
     )
     db.execute(
         "INSERT INTO charge VALUES (?, ?, 1) ON CONFLICT (pattern, params) DO UPDATE "
         "SET reports = reports + 1",
         (prepared.pattern, prepared.report.params),
     )
-    return added
+    return after - before if before < math.inf else 0.0
+
+
+def take_as_spent(
+    db: sqlite3.Connection, metric: str, epoch: str, pattern: bytes, price: float, reports: int
+) -> None:
+    """Charge a pattern no less than a price and a number of reports."""
+    db.execute(
+        "INSERT INTO pattern VALUES (?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE "
+        "SET nats = MAX(nats, excluded.nats), reports = MAX(reports, excluded.reports)",
+        (pattern, metric, epoch, reports, price),
+    )
 
 
 def total(db: sqlite3.Connection) -> float:
-    """Return the nats spent in all, earlier consents included."""
+    """Return the nats spent in all, earlier consents included; infinite if that is not known."""
+    if reservation.is_lost(db):
+        return math.inf
     (nats,) = db.execute("SELECT TOTAL(nats) FROM pattern").fetchone()
     return float(nats) + carried(db)
 
@@ -136,9 +152,22 @@ def carried(db: sqlite3.Connection) -> float:
     return float(read_state(db, _CARRIED) or 0.0)
 
 
+def carried_beside(db: sqlite3.Connection, answered: Collection[bytes]) -> float:
+    """Return the nats of earlier identities: all but those of the patterns answered for."""
+    rows = db.execute("SELECT key, nats FROM pattern ORDER BY key")
+    return carried(db) + math.fsum(nats for key, nats in rows if key not in answered)
+
+
+def end_identity(db: sqlite3.Connection) -> None:
+    """Leave one number: the nats spent so far."""
+    carry(db, carried_beside(db, ()))
+    db.execute("DELETE FROM pattern")
+    db.execute("DELETE FROM charge")
+
+
 def carry(db: sqlite3.Connection, nats: float) -> None:
-    """Keep the nats of a ledger that is erased."""
-    write_state(db, _CARRIED, nats)
+    """Keep the nats of a ledger that is erased; they never become fewer."""
+    write_state(db, _CARRIED, max(nats, carried(db)))
 
 
 def spent(db: sqlite3.Connection) -> Spent:
@@ -171,11 +200,10 @@ def patterns(db: sqlite3.Connection) -> list[Pattern]:
     ]
 
 
-def _losses(db: sqlite3.Connection, prepared: Prepared) -> tuple[float, float]:
-    """Return a pattern's loss before and after one more report."""
+def _loss_with(db: sqlite3.Connection, prepared: Prepared) -> float:
+    """Return a pattern's loss after one more report."""
     query = "SELECT params, reports FROM charge WHERE pattern = ?"
     rows = db.execute(query, (prepared.pattern,)).fetchall()
     reports = {kept_params(db, fingerprint): n for fingerprint, n in rows}
-    before = epsilon_reports(reports) if reports else 0.0
     reports[prepared.params] = reports.get(prepared.params, 0) + 1
-    return before, epsilon_reports(reports)
+    return epsilon_reports(reports)

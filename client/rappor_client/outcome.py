@@ -9,19 +9,24 @@ class Outcome(enum.Enum):
     """What became of a value.
 
     An outcome is true where a noisy report is safe on the disk, waiting to be sent or held for
-    its interval. It speaks to the host program alone and is never sent.
+    its interval. It speaks to the host program alone: it is never sent, and no counter that a
+    collector sees depends on it.
     """
 
     RECORDED = "recorded"
     """A noisy report of this value waits to be sent."""
     HELD = "held"
     """A noisy report of this value takes part in the choice of its interval's one report."""
-    EARLIER_VALUE = "earlier value"
+    REPEATED = "repeated"
     """A noisy report waits or is held, but it repeats an earlier value, not this one."""
-    INTERVAL_OVER = "interval over"
+    CLOSED = "closed"
     """The interval has had its report: the clock was set back."""
-    OVER_BUDGET = "over budget"
-    """The year's budget has no room for the metric: it is silent whatever its values are."""
+    SILENT = "silent"
+    """The metric is silent on this device, whatever its values are.
+
+    The year's budget has no room for it, the device is not in its sample, or the collector has
+    asked everybody to stop.
+    """
     NO_CONSENT = "no consent"
     OPTED_OUT = "opted out"
     EXPIRED = "expired"
@@ -33,4 +38,4 @@ class Outcome(enum.Enum):
 
     def __bool__(self) -> bool:
         """Tell whether a report is safe on the disk."""
-        return self in (Outcome.RECORDED, Outcome.HELD, Outcome.EARLIER_VALUE)
+        return self in (Outcome.RECORDED, Outcome.HELD, Outcome.REPEATED)

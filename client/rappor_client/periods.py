@@ -13,6 +13,8 @@ HOUR: Final = 3600.0
 DAY: Final = 24 * HOUR
 WEEK: Final = 7 * DAY
 
+_FIRST_DAY: Final = datetime.date(1970, 1, 1)
+_LAST: Final = (datetime.date(9999, 1, 1) - _FIRST_DAY).days * DAY
 _MONDAY: Final = 4 * DAY  # 1970 began on a Thursday
 _INTERVALS: Final[Mapping[str, tuple[float, float]]] = {
     "hour": (HOUR, 0.0),
@@ -22,15 +24,40 @@ _INTERVALS: Final[Mapping[str, tuple[float, float]]] = {
 _EPOCH_MONTHS: Final = {"year": 12, "quarter": 3, "month": 1}
 
 
+def bounded(clock: Clock) -> Clock:
+    """Return a clock that is never beyond what a calendar holds: from 1970 to the year 9999.
+
+    What is no number reads as 1970, which every device knows to be wrong.
+    """
+
+    def read() -> float:
+        now = clock()
+        return min(max(now, 0.0), _LAST) if now == now else 0.0  # noqa: PLR0124  (only NaN is not)
+
+    return read
+
+
 def day_of(now: float) -> datetime.date:
     """Return the day (UTC) of a moment."""
-    return datetime.datetime.fromtimestamp(now, datetime.UTC).date()
+    return _FIRST_DAY + datetime.timedelta(days=now // DAY)  # fromtimestamp ends in 3000 on Windows
+
+
+def interval_seconds(interval: str) -> float:
+    """Return the length of an hour, a day or a week."""
+    length, _ = _INTERVALS[interval]
+    return length
 
 
 def interval_end(interval: str, now: float) -> float:
     """Return the first moment after the hour, day or week (from Monday) that holds `now`."""
     length, offset = _INTERVALS[interval]
     return (now - offset) // length * length + length + offset
+
+
+def epoch_start(epoch: str, day: datetime.date) -> datetime.date:
+    """Return the first day of the year, quarter or month that holds a day."""
+    months = _EPOCH_MONTHS[epoch]
+    return datetime.date(day.year, (day.month - 1) // months * months + 1, 1)
 
 
 def epoch_end(epoch: str, day: datetime.date) -> datetime.date:

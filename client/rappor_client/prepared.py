@@ -8,7 +8,7 @@ from typing import Final
 
 from rappor.encode import encode_value
 from rappor.protocol.params import Params
-from rappor.protocol.randomizer import Coins, expand, instantaneous_response, scope
+from rappor.protocol.randomizer import Coins, Secret, expand, instantaneous_response, scope
 from rappor.protocol.wire import Report
 from rappor.registry.metric import Metric
 
@@ -31,9 +31,20 @@ class Prepared:
     report: Report
 
 
-def prepare(secret: bytes, metric: Metric, value: object, *, epoch: str, coins: Coins) -> Prepared:
-    """Prepare a report of a value; ReportError if the value is not of the metric's kind."""
-    encoded = encode_value(secret, metric, value, epoch=epoch, coins=coins)
+def prepare(
+    secret: bytes | Secret,
+    metric: Metric,
+    value: object,
+    *,
+    epoch: str,
+    part: str | None = None,
+    coins: Coins,
+) -> Prepared:
+    """Prepare a report of a value; ReportError if the value is not of the metric's kind.
+
+    `part` is the part that the device has answered for before in the epoch, if any.
+    """
+    encoded = encode_value(secret, metric, value, epoch=epoch, part=part, coins=coins)
     head = b"rappor-client/1/pattern\0" + scope(metric.name, epoch, encoded.params) + b"\0"
     return Prepared(
         params=encoded.params,

@@ -1,36 +1,37 @@
-"""A newer registry from the collector, followed only where it cannot weaken the shipped one.
+"""More noise on the collector's wish: a step for all metrics together, the same for everybody.
 
-The registry that ships with the program says what is recorded. A collector may change the noise
-and the size of a metric's reports, inside a cap that the program fixes, and may end a metric
-earlier. It cannot add metrics, change what a value means, make collection last longer, or change
-a metric's interval and epoch.
+The registry that ships with the program says what is recorded. A collector may only ask for more
+noise in each report, by one of the protocol's few steps, and only upwards. It cannot change f or
+the size of reports, add a metric or end one, or ask one metric for another step than the next:
+each such choice would be a mark by which it could tell this device from others.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import sqlite3
 from typing import Final
 
-from rappor.errors import RapporError
-from rappor.protocol.loss import epsilon_1, epsilon_inf
-from rappor.protocol.params import Params
+from rappor.protocol.noise_steps import STEPS, at_step
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
-from rappor_client.errors import UploadError
+from rappor_client.failures import DamagedError
 from rappor_client.periods import day_of
-from rappor_client.settings import OfferCap, Settings
+from rappor_client.settings import Settings
 from rappor_client.state import read_state, write_state
 from rappor_client.store import Store
+from rappor_client.transport import Transport
 
-_TEXT: Final = "offered_registry"
+_STEP: Final = "noise_step"
 _DAY: Final = "offer_day"
 _OK: Final = 200
 
 
 class Offers:
-    """Asks the collector for its registry at most once a day, and remembers the answer.
+    """Asks the collector for its registry at most once a day, and remembers the step it asks for.
 
-    Without a cap or a transport in the settings it asks nothing and `registry` is the shipped one.
+    Unless the settings follow offers it asks nothing, and `registry` is the shipped one.
     """
 
     def __init__(self, store: Store, settings: Settings) -> None:
@@ -40,64 +41,78 @@ class Offers:
         self.registry = settings.registry
 
     def recall(self) -> None:
-        """Follow what an earlier process was offered; sqlite3.Error where that cannot be read."""
-        if self._settings.offers is None or self._settings.transport is None:
-            return
-        with self._store.reading() as db:
-            text = read_state(db, _TEXT)
-        if text is not None:
-            self._follow(text, self._settings.offers)
+        """Follow what an earlier process was asked for; it raises as `Store.reading`."""
+        if self._settings.offers:
+            with self._store.reading() as db:
+                self._follow(noise_step(db))
 
     def refresh(self, *, timeout: float) -> None:
-        """Ask again if the day has changed; an offer that is not admitted changes nothing."""
-        cap, transport = self._settings.offers, self._settings.transport
-        if cap is None or transport is None:
+        """Ask again if the day has changed; an offer of anything but a step changes nothing."""
+        transport = self._settings.transport
+        if not self._settings.offers or transport is None:
             return
         today = day_of(self._settings.clock()).isoformat()
         with self._store.transaction() as db:
             if read_state(db, _DAY) == today:
                 return
             write_state(db, _DAY, today)
-        try:
-            answer = transport.registry(timeout=timeout)
-            text = answer.body.decode()
-        except (UploadError, UnicodeDecodeError):
+        offered = _ask(transport, timeout)
+        step = None if offered is None else step_asked_for(self._settings.registry, offered)
+        if step is None:
             return
-        if answer.status == _OK and self._follow(text, cap):
-            with self._store.transaction() as db:
-                write_state(db, _TEXT, text)
+        with self._store.transaction() as db:
+            step = max(step, noise_step(db))
+            write_state(db, _STEP, step)
+        self._follow(step)
 
-    def _follow(self, text: str, cap: OfferCap) -> bool:
-        try:
-            offered = Registry.loads(text, path="the collector's registry")
-            self.registry = within(self._settings.registry, offered, cap)
-        except RapporError:  # no registry, or one that passes the shipped total
-            return False
-        return True
+    def _follow(self, step: int) -> None:
+        self.registry = at_noise_step(self._settings.registry, step)
 
 
-def within(shipped: Registry, offered: Registry, cap: OfferCap) -> Registry:
-    """Return the shipped registry with those changes of the offered one that the cap admits."""
-    metrics = [
-        _changed(metric, offered[name]) if _admits(cap, metric, offered.get(name)) else metric
+def noise_step(db: sqlite3.Connection) -> int:
+    """Return the step of noise that the collector has asked for, 0 if it has asked for none."""
+    step = read_state(db, _STEP) or 0
+    if step not in range(len(STEPS) + 1):
+        raise DamagedError("noise step")
+    return int(step)
+
+
+def at_noise_step(shipped: Registry, step: int) -> Registry:
+    """Return the shipped registry with a step for every metric for which that is more noise."""
+    metrics = [_metric_at(metric, step) for metric in shipped.values()]
+    return Registry(metrics, total=shipped.total, today=datetime.date.max) if step else shipped
+
+
+def step_asked_for(shipped: Registry, offered: Registry) -> int | None:
+    """Return the one step that explains all the noise of an offer, None if there is none.
+
+    Metrics with another permanent response, or unknown here, are not looked at.
+    """
+    pairs = [
+        (metric, offered[name].params)
         for name, metric in shipped.items()
+        if name in offered and _is_same_but_for_noise(metric, offered[name])
     ]
-    return Registry(metrics, total=shipped.total)
+    for step in range(len(STEPS) + 1):
+        if pairs and all(at_step(metric.params, step) == params for metric, params in pairs):
+            return step
+    return None
 
 
-def _admits(cap: OfferCap, shipped: Metric, offered: Metric | None) -> bool:
-    if offered is None or offered.epoch != shipped.epoch:
-        return False
-    if _meaning(offered.params) != _meaning(shipped.params):
-        return False
-    params = offered.params
-    return epsilon_1(params) <= cap.epsilon_1 and epsilon_inf(params) <= cap.epsilon_inf
+def _ask(transport: Transport, timeout: float) -> Registry | None:
+    """Return the collector's registry, None for whatever else it, or the transport, answers."""
+    try:
+        answer = transport.registry(timeout=timeout)
+        if answer.status != _OK:
+            return None
+        return Registry.loads(answer.body.decode(), today=datetime.date.max)
+    except Exception:  # noqa: BLE001 - of any content, through a transport of the host's own
+        return None
 
 
-def _meaning(params: Params) -> tuple[object, ...]:
-    return params.encoding, params.categories, params.normalize, params.layout
+def _metric_at(metric: Metric, step: int) -> Metric:
+    return dataclasses.replace(metric, params=at_step(metric.params, step))
 
 
-def _changed(shipped: Metric, offered: Metric) -> Metric:
-    expires = min(shipped.expires, offered.expires)
-    return dataclasses.replace(shipped, params=offered.params, expires=expires)
+def _is_same_but_for_noise(shipped: Metric, offered: Metric) -> bool:
+    return shipped.params.permanent_fingerprint == offered.params.permanent_fingerprint

@@ -2,13 +2,20 @@
 
 Of all events one prepared report is held; the n-th event replaces it with probability 1/n
 (Vitter 1985, algorithm R with a reservoir of one). Only what is held when the interval ends is
-charged and spooled. A clock that is set back does not reopen an interval that has had its report.
+charged and spooled, to leave at a random time of the next interval.
+
+A clock that is set back does not reopen an interval that has had its report. Where the held
+interval begins more than its own length ahead, the clock was wrong when it began: its report goes
+at once, and the true interval begins. An epoch never has more reports than its price counts on,
+however the clock jumps.
 """
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from dataclasses import dataclass
+from typing import Final
 
 from rappor.protocol.params import ONE
 from rappor.protocol.randomizer import Coins
@@ -17,6 +24,12 @@ from rappor_client.ledger import charge
 from rappor_client.prepared import Prepared
 from rappor_client.spool import add
 from rappor_client.state import keep_params, kept_params
+
+_EMPTY: Final = (
+    "UPDATE held SET epoch = NULL, params = NULL, cohort = NULL, bits = NULL, pattern = NULL"
+)
+_NEVER: Final = (-math.inf, 0.0, 0, True)
+"""The interval of a metric that had none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,46 +46,64 @@ class Held:
 
 
 def offer(
-    db: sqlite3.Connection, prepared: Prepared, ends: float, *, now: float, coins: Coins
+    db: sqlite3.Connection,
+    prepared: Prepared,
+    ends: float,
+    seconds: float,
+    *,
+    now: float,
+    most: int | None,
+    coins: Coins,
 ) -> bool:
-    """Enter a report into the choice of the open interval; False if that has had its report."""
+    """Enter a report into the choice of the open interval; False if that has had its report.
+
+    The present interval `ends` at a moment and is `seconds` long. `most` is how many reports the
+    epoch may have, None for any number. Intervals that are over must have been released.
+    """
     name = prepared.report.metric
-    query = "SELECT ends, events, bits IS NULL FROM held WHERE metric = ?"
-    open_until, events, is_released = db.execute(query, (name,)).fetchone() or (now, 0, True)
-    if now >= open_until:
-        _hold(db, prepared, ends, 1)
+    query = "SELECT ends, seconds, events, bits IS NULL FROM held WHERE metric = ?"
+    open_until, length, events, is_released = db.execute(query, (name,)).fetchone() or _NEVER
+    if now >= open_until or _is_far_ahead(open_until, length, now):
+        if most is not None and _n_reports(db, prepared) >= most:
+            return False
+        _hold(db, prepared, ends, seconds, 1)
     elif is_released:
         return False
     elif coins(1)[0] * (events + 1) < ONE:  # probability 1/n, to within 2^-32
-        _hold(db, prepared, open_until, events + 1)
+        _hold(db, prepared, open_until, length, events + 1)
     else:
         db.execute("UPDATE held SET events = events + 1 WHERE metric = ?", (name,))
     return True
 
 
-def release(db: sqlite3.Connection, now: float) -> None:
-    """Charge and spool the held reports of intervals that have ended."""
+def release(db: sqlite3.Connection, now: float, coins: Coins) -> None:
+    """Charge and spool the held reports of intervals that have ended, or never were."""
     query = (
-        "SELECT metric, epoch, params, cohort, bits, pattern FROM held "
-        "WHERE ends <= ? AND bits IS NOT NULL"
+        "SELECT metric, ends, seconds, epoch, params, cohort, bits, pattern FROM held "
+        "WHERE bits IS NOT NULL"
     )
-    for name, epoch, fingerprint, cohort, bits, pattern in db.execute(query, (now,)).fetchall():
+    for row in db.execute(query).fetchall():
+        name, ends, seconds, epoch, fingerprint, cohort, bits, pattern = row
+        if now < ends and not _is_far_ahead(ends, seconds, now):
+            continue
         report = Report(metric=name, params=fingerprint, cohort=cohort, bits=bits)
         params = kept_params(db, fingerprint)
         prepared = Prepared(
             params=params, epoch=epoch, pattern=pattern, permanent=b"", report=report
         )
-        add(db, report, charge(db, prepared))
+        due = min(ends, now) + coins(1)[0] / ONE * seconds
+        add(db, report, charge(db, prepared), due=due)
         forget(db, name)
 
 
 def forget(db: sqlite3.Connection, name: str) -> None:
     """Drop the held report of a metric, but not the record that its interval was entered."""
-    db.execute(
-        "UPDATE held SET epoch = NULL, params = NULL, cohort = NULL, bits = NULL, pattern = NULL "
-        "WHERE metric = ?",
-        (name,),
-    )
+    db.execute(f"{_EMPTY} WHERE metric = ?", (name,))
+
+
+def drop(db: sqlite3.Connection) -> None:
+    """Drop the held reports of all metrics, as `forget` does."""
+    db.execute(_EMPTY)
 
 
 def held(db: sqlite3.Connection) -> list[Held]:
@@ -90,11 +121,26 @@ def next_end(db: sqlite3.Connection) -> float | None:
     return None if ends is None else float(ends)
 
 
-def _hold(db: sqlite3.Connection, prepared: Prepared, ends: float, events: int) -> None:
+def _is_far_ahead(ends: float, seconds: float, now: float) -> bool:
+    """Tell whether an interval begins so late that the clock must have been wrong."""
+    return ends > now + 2 * seconds
+
+
+def _n_reports(db: sqlite3.Connection, prepared: Prepared) -> int:
+    """Return how many reports of the epoch have been charged."""
+    query = "SELECT TOTAL(reports) FROM pattern WHERE metric = ? AND epoch = ?"
+    (n,) = db.execute(query, (prepared.report.metric, prepared.epoch)).fetchone()
+    return int(n)
+
+
+def _hold(
+    db: sqlite3.Connection, prepared: Prepared, ends: float, seconds: float, events: int
+) -> None:
     keep_params(db, prepared.report.params, prepared.params)
     row = (
         prepared.report.metric,
         ends,
+        seconds,
         events,
         prepared.epoch,
         prepared.report.params,
@@ -102,4 +148,4 @@ def _hold(db: sqlite3.Connection, prepared: Prepared, ends: float, events: int) 
         prepared.report.bits,
         prepared.pattern,
     )
-    db.execute("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    db.execute("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)

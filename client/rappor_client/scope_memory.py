@@ -1,13 +1,12 @@
 """What each metric has answered for: a scope's patterns, never its values.
 
 A scope answers for as many values as the metric has patterns, one unless it says more; then it
-closes and repeats its last report's permanent response. The memory of an epoch is in force until
-the epoch's last day is over, whatever the registry says meanwhile and however the clock is set: a
-clock that is set back leaves the device in the later epoch. Interval and patterns stay with it,
-for the price of the scope counts on them. The memory of a metric for life is in force whenever its
-permanent responses are the same; p and q may change. It is never dropped: a registry that changes
-and changes back finds what was answered. A value that comes under another scope than the one in
-force is not looked at: the last response is repeated.
+closes and repeats its last report's permanent response. The memory of an epoch is in force on all
+days of that epoch, whatever the registry says meanwhile; interval and patterns stay with it, for
+the price of the scope counts on them. It is never dropped: a clock that is set back finds what was
+answered. The memory of a metric for life is in force whenever its permanent responses are the
+same; p and q may change. A value that comes under another scope than the one in force is not
+looked at: the last response is repeated.
 """
 
 from __future__ import annotations
@@ -15,16 +14,24 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import sqlite3
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rappor.protocol.closing import Answered
+from rappor.protocol.loss import epsilon_inf
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import Coins
 from rappor.protocol.wire import Report
-from rappor.registry.metric import Metric
-from rappor_client.periods import epoch_end
+from rappor.registry.budget import most_reports, scope_price
+from rappor.registry.metric import INTERVALS, Metric
+from rappor_client import ledger
+from rappor_client.periods import epoch_end, epoch_start
 from rappor_client.prepared import PATTERN_BYTES, Prepared, prepare_again
 from rappor_client.state import keep_params, kept_params
+
+Row = list[Any]
+"""One scope as the database keeps it, in the order of the table's columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +75,6 @@ def remember(db: sqlite3.Connection, metric: Metric, memory: Memory, day: dateti
     """Keep what a scope has answered for."""
     last = memory.last
     key = (metric.name, last.epoch, last.params.permanent_fingerprint)
-    is_new = db.execute(
-        "SELECT 1 FROM scope WHERE metric = ? AND epoch = ? AND response = ?", key
-    ).fetchone()
     keep_params(db, last.report.params, last.params)
     changing = (
         last.report.params,
@@ -82,24 +86,96 @@ def remember(db: sqlite3.Connection, metric: Metric, memory: Memory, day: dateti
         memory.patterns,
         memory.interval,
     )
-    if is_new is None:
-        ends = datetime.date.max if not last.epoch else epoch_end(metric.epoch, day)
-        if last.epoch:  # earlier ones are over, and a clock set back stays in this one
-            db.execute("DELETE FROM scope WHERE metric = ? AND epoch != ''", (metric.name,))
-        row = (*key, ends.isoformat(), *changing)
-        db.execute("INSERT INTO scope VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-    else:
-        db.execute(
-            "UPDATE scope SET params = ?, cohort = ?, permanent = ?, admitted = ?, last = ?, "
-            "closed = ?, patterns = ?, interval = ? "
-            "WHERE metric = ? AND epoch = ? AND response = ?",
-            (*changing, *key),
-        )
+    updated = db.execute(
+        "UPDATE scope SET params = ?, cohort = ?, permanent = ?, admitted = ?, last = ?, "
+        "closed = ?, patterns = ?, interval = ? "
+        "WHERE metric = ? AND epoch = ? AND response = ?",
+        (*changing, *key),
+    )
+    if not updated.rowcount:
+        price = scope_price(metric) / metric.patterns
+        _insert(db, (*key, *_days(metric, day), *changing, price, most_reports(metric)))
 
 
 def latched_epochs(db: sqlite3.Connection) -> dict[str, str]:
-    """Return the epoch of each metric that has answered in one; empty for life."""
-    return dict(db.execute("SELECT metric, epoch FROM scope ORDER BY metric, last_day DESC"))
+    """Return the last epoch that each metric has answered for; empty for life."""
+    return dict(db.execute("SELECT metric, epoch FROM scope ORDER BY metric, last_day"))
+
+
+def latched_part(db: sqlite3.Connection, metric: Metric, epoch: str) -> str | None:
+    """Return the part of a metric that the device has answered for, None if it may choose.
+
+    A part stays over changed shares as long as the registry has one of its name.
+    """
+    own = {params.part: params.permanent_fingerprint for params in metric.accepted.values()}
+    query = "SELECT params, response FROM scope WHERE metric = ? AND epoch = ?"
+    for fingerprint, response in db.execute(query, (metric.name, epoch)).fetchall():
+        part = kept_params(db, fingerprint).part
+        if own.get(part) == response:
+            return part
+    return None
+
+
+def dump(db: sqlite3.Connection) -> list[Row]:
+    """Return all that was answered, in a fixed order."""
+    rows = db.execute("SELECT * FROM scope ORDER BY metric, epoch, response")
+    return [list(row) for row in rows]
+
+
+def is_sound(row: Row, params: Params) -> bool:
+    """Tell whether a row of `dump` is one that `remember` can have written.
+
+    It raises what its parts raise where they are something else altogether.
+    """
+    metric, epoch, response, first, last_day, fingerprint, cohort, permanent = row[:8]
+    admitted, last, closed, patterns, interval, price, most = row[8:]
+    named = isinstance(metric, str) and isinstance(epoch, str) and fingerprint == params.fingerprint
+    dated = datetime.date.fromisoformat(first) <= datetime.date.fromisoformat(last_day)
+    responding = response == params.permanent_fingerprint and 0 <= cohort < params.m
+    names = _names(admitted)
+    answered = len(permanent) == params.n_bytes and last in names
+    answered &= {len(name) for name in names} == {PATTERN_BYTES}
+    bounded = closed in (0, 1) and patterns >= 1 and interval in INTERVALS
+    return named and dated and responding and answered and bounded and price >= 0 <= (most or 0)
+
+
+def absorb(db: sqlite3.Connection, rows: Iterable[Row]) -> bool:
+    """Bring back what `dump` returned once; tell whether the database had forgotten any of it."""
+    query = (
+        "SELECT admitted, closed, last, permanent, cohort FROM scope "
+        "WHERE metric = ? AND epoch = ? AND response = ?"
+    )
+    has_forgotten = False
+    for row in rows:
+        found = db.execute(query, row[:3]).fetchone()
+        if found is None or _is_behind(found, row):
+            _insert(db, row)
+            has_forgotten = True
+    return has_forgotten
+
+
+def admitted_patterns(row: Row) -> list[bytes]:
+    """Return the names of the patterns that a row of `dump` has answered for."""
+    return _names(row[8])
+
+
+def take_as_spent(db: sqlite3.Connection, row: Row) -> None:
+    """Charge the patterns of a row all that they can cost: their reports are not known any more.
+
+    Where only the number of reports keeps the price below epsilon_inf, it counts as reached.
+    """
+    metric, epoch, *_, price, most = row
+    is_bounded = price < epsilon_inf(kept_params(db, row[5]))
+    for pattern in admitted_patterns(row):
+        ledger.take_as_spent(db, metric, epoch, pattern, price, most if is_bounded else 0)
+
+
+def _is_behind(found: Sequence[Any], row: Row) -> bool:
+    """Tell whether a scope as it was found has forgotten something, or tells it wrongly."""
+    admitted, closed, last, permanent, cohort = found
+    if not admitted.startswith(row[8]) or closed < row[10]:
+        return True
+    return last == row[9] and (permanent, cohort) != (row[7], row[6])
 
 
 def _is_of(prepared: Prepared, last: Prepared) -> bool:
@@ -110,18 +186,21 @@ def _is_of(prepared: Prepared, last: Prepared) -> bool:
 
 def _recall(db: sqlite3.Connection, metric: Metric, day: datetime.date) -> Memory | None:
     """Return the memory that is in force, None if a new scope begins."""
-    query = "SELECT * FROM scope WHERE metric = ? AND last_day >= ? ORDER BY last_day, response"
+    query = (
+        "SELECT epoch, params, cohort, permanent, admitted, last, closed, patterns, interval "
+        "FROM scope WHERE metric = ? AND ? BETWEEN first_day AND last_day "
+        "ORDER BY last_day, first_day, response"
+    )
     for row in db.execute(query, (metric.name, day.isoformat())).fetchall():
-        _, epoch, _, _, fingerprint, cohort, permanent, admitted, last, closed, most, interval = row
+        epoch, fingerprint, cohort, permanent, admitted, last, closed, most, interval = row
         params: Params | None = kept_params(db, fingerprint)
         if not epoch:
             params = _with_same_response(metric, params) if metric.epoch == "life" else None
         if params is None:
             continue
-        names = (admitted[i : i + PATTERN_BYTES] for i in range(0, len(admitted), PATTERN_BYTES))
         report = Report(metric=metric.name, params=params.fingerprint, cohort=cohort, bits=b"")
         return Memory(
-            Answered(tuple(names), last, bool(closed)),
+            Answered(tuple(_names(admitted)), last, bool(closed)),
             Prepared(params=params, epoch=epoch, pattern=last, permanent=permanent, report=report),
             patterns=min(most, metric.patterns) if epoch else metric.patterns,
             interval=interval if epoch else metric.interval,
@@ -135,3 +214,23 @@ def _with_same_response(metric: Metric, params: Params | None) -> Params | None:
         if params is not None and own.permanent_fingerprint == params.permanent_fingerprint:
             return own
     return None
+
+
+def _insert(db: sqlite3.Connection, row: Iterable[object]) -> None:
+    """Keep a whole scope, in place of one of the same key."""
+    values = tuple(row)
+    places = ", ".join("?" * len(values))
+    db.execute(f"INSERT OR REPLACE INTO scope VALUES ({places})", values)  # noqa: S608 - places
+
+
+def _days(metric: Metric, day: datetime.date) -> tuple[str, str]:
+    """Return the first and the last day of the metric's epoch that holds a day."""
+    if metric.epoch == "life":
+        return datetime.date.min.isoformat(), datetime.date.max.isoformat()
+    first, last = epoch_start(metric.epoch, day), epoch_end(metric.epoch, day)
+    return first.isoformat(), last.isoformat()
+
+
+def _names(joined: bytes) -> list[bytes]:
+    """Return the names of patterns that stand one after the other."""
+    return [joined[i : i + PATTERN_BYTES] for i in range(0, len(joined), PATTERN_BYTES)]

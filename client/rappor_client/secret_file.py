@@ -24,49 +24,48 @@ Stamp = tuple[int, int, int]
 """What tells one version of the file from another without reading it."""
 
 
+def fresh_secret() -> bytes:
+    """Draw a secret from the system's generator."""
+    return os.urandom(SECRET_BYTES)
+
+
 class SecretFile:
     """The secret's file in one folder."""
 
     def __init__(self, folder: Path) -> None:
         """Name the folder; nothing is read yet."""
-        self._path = folder / _NAME
+        self.path = folder / _NAME
 
     def exists(self) -> bool:
         """Tell whether there is a file, whatever it holds."""
-        return self._path.exists()
+        return self.path.exists()
 
     def read(self) -> bytes:
         """Return the secret, or raise IdentityError; the message tells nothing of it."""
         try:
-            data = self._path.read_bytes()
+            data = self.path.read_bytes()
         except OSError as error:
             raise IdentityError(
-                f"{self._path}: the identity must be readable: {error.strerror}"
+                f"{self.path}: the identity must be readable: {error.strerror}"
             ) from None
         secret = data[len(_MAGIC) : len(_MAGIC) + SECRET_BYTES]
         if data != _file_of(secret):
             raise IdentityError(
-                f"{self._path}: the identity must be the {len(_file_of(bytes(SECRET_BYTES)))} "
+                f"{self.path}: the identity must be the {len(_file_of(bytes(SECRET_BYTES)))} "
                 f"bytes that this library wrote, got {len(data)} other bytes; open with "
                 "on_bad_identity='reset' to start as a new device, or 'disable' to record nothing"
             )
         return secret
 
-    def create(self) -> bytes:
-        """Write a fresh secret from the system's generator, whole or not at all."""
-        secret = os.urandom(SECRET_BYTES)
-        with replacing(self._path, mode=_PRIVATE) as file:
+    def write(self, secret: bytes) -> None:
+        """Write a secret, whole or not at all."""
+        with replacing(self.path, mode=_PRIVATE) as file:
             file.write(_file_of(secret))
-        return secret
-
-    def erase(self) -> None:
-        """Remove the file if it is there."""
-        self._path.unlink(missing_ok=True)
 
     def stamp(self) -> Stamp | None:
         """Return what changes when the file does, None if the file is gone."""
         try:
-            status = self._path.stat()
+            status = self.path.stat()
         except FileNotFoundError:
             return None
         return status.st_ino, status.st_mtime_ns, status.st_size

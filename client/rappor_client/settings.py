@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 from rappor.errors import ParamsError
 from rappor.protocol.randomizer import Coins
+from rappor.ranges import check_choice
 from rappor.registry.registry import Registry
 from rappor_client.periods import Clock
 from rappor_client.transport import Transport
@@ -19,29 +20,19 @@ Policy = Literal["error", "reset", "disable"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """The host's own limit: it may lower the registry's total, in nats a calendar year."""
+    """The host's own limit, in nats: it may lower the registry's total and never raises it.
+
+    `per` says what the total is for: each calendar "year", or the whole "life" of the device, all
+    years together. For life, an epoch counts in its own year and a metric without epochs once.
+    """
 
     total: float = math.inf
+    per: Literal["year", "life"] = "year"
 
     def __post_init__(self) -> None:
         """Refuse what bounds nothing."""
         _check_cap("total", self.total)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferCap:
-    """The most that parameters offered by a collector may lose, in nats.
-
-    `epsilon_1` bounds one report, `epsilon_inf` any number of reports of one value.
-    """
-
-    epsilon_1: float
-    epsilon_inf: float
-
-    def __post_init__(self) -> None:
-        """Refuse what bounds nothing."""
-        for name in ("epsilon_1", "epsilon_inf"):
-            _check_cap(name, getattr(self, name))
+        check_choice("per", self.per, ("year", "life"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +60,8 @@ class Settings:
     """What `Client.open` was called with; see there for each field.
 
     `registry` is the one that ships with the program. `consent` and `opted_out` are the person's
-    choices at the time of opening; `max_delay` is in seconds.
+    choices at the time of opening; a metric that the registry no longer has may be among them.
+    `max_delay` is in seconds; without `background` only a flush sends.
     """
 
     folder: Path
@@ -79,18 +71,15 @@ class Settings:
     opted_out: frozenset[str]
     caps: Caps
     limits: SpoolLimits
-    offers: OfferCap | None
+    offers: bool
     on_bad_identity: Policy
     max_delay: float
+    background: bool
     clock: Clock
     coins: Coins
 
     def __post_init__(self) -> None:
         """Check what types alone do not."""
-        if not isinstance(self.consent, bool):  # a text such as "no" would read as consent
-            raise ParamsError(f"consent must be True or False, got {self.consent!r}")
-        for name in sorted(self.opted_out):
-            self.registry.metric(name)
         if self.on_bad_identity not in get_args(Policy):
             raise ParamsError(
                 f"on_bad_identity must be one of {', '.join(get_args(Policy))}, "
@@ -98,6 +87,12 @@ class Settings:
             )
         if not 0 <= self.max_delay < math.inf:
             raise ParamsError(f"max_delay must be a number in [0, infinity), got {self.max_delay}")
+
+
+def check_consent(consent: object) -> None:
+    """Raise ParamsError for what is no answer: a text such as "no" would read as consent."""
+    if not isinstance(consent, bool):
+        raise ParamsError(f"consent must be True or False, got {consent!r}")
 
 
 def _check_cap(name: str, cap: object) -> None:

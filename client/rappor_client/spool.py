@@ -1,7 +1,8 @@
 """Finished reports on their way: waiting, in an upload, and sent, for the person to see.
 
-An upload's id and body are fixed before it first leaves and stay the same over all attempts. One
-upload is pending at a time. Uploads that have left stay in a log, which forgets the oldest first.
+An upload's id and body are fixed before it first leaves and stay the same over all attempts. An
+upload that fails waits while others go. Uploads that have left stay in a log, which forgets the
+oldest first.
 """
 
 from __future__ import annotations
@@ -27,14 +28,15 @@ _ENDS: Final = "SELECT (SELECT MIN(seq) FROM report), (SELECT MAX(seq) FROM repo
 _LARGEST_BYTES: Final = 128 + (MAX_BITS + 7) // 8
 ACCEPTED: Final = "accepted"
 _UNANSWERED: Final = "unanswered"
+_DROPPED_OLD: Final = "dropped_old"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
     """An upload without an answer; times are in seconds since 1970.
 
-    Before `claimed_until` another process is sending it, before `asked_until` the collector wants
-    to be left alone, and before `backoff_until` the client waits because an attempt failed.
+    Before `claimed_until` somebody is sending it, and before `backoff_until` it waits because an
+    attempt failed.
     """
 
     id: str
@@ -42,13 +44,12 @@ class Pending:
     attempts: int
     first_attempt: float | None
     claimed_until: float
-    asked_until: float
     backoff_until: float
 
     @property
     def retry_at(self) -> float:
         """The moment from which the background sender tries again."""
-        return max(self.claimed_until, self.asked_until, self.backoff_until)
+        return max(self.claimed_until, self.backoff_until)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +75,11 @@ class Sent:
     reports: tuple[SentReport, ...]
 
 
-def add(db: sqlite3.Connection, report: Report, nats: float) -> None:
-    """Append a finished and charged report to those that wait."""
+def add(db: sqlite3.Connection, report: Report, nats: float, *, due: float = 0.0) -> None:
+    """Append a finished and charged report to those that wait; it is due at a moment."""
     db.execute(
-        "INSERT INTO report (metric, params, cohort, bits, nats) VALUES (?, ?, ?, ?, ?)",
-        (report.metric, report.params, report.cohort, report.bits, nats),
+        "INSERT INTO report (metric, params, cohort, bits, nats, due) VALUES (?, ?, ?, ?, ?, ?)",
+        (report.metric, report.params, report.cohort, report.bits, nats, due),
     )
     count(db, "recorded")
 
@@ -114,50 +115,75 @@ def waiting_reports(db: sqlite3.Connection) -> list[Report]:
     ]
 
 
-def pending(db: sqlite3.Connection) -> Pending | None:
-    """Return the pending upload, None if there is none."""
+def pending(db: sqlite3.Connection) -> list[Pending]:
+    """Return the uploads without an answer, the oldest first."""
     query = (
-        "SELECT id, body, attempts, first_attempt, claimed_until, asked_until, backoff_until "
-        "FROM upload WHERE NOT settled ORDER BY seq LIMIT 1"
+        "SELECT id, body, attempts, first_attempt, claimed_until, backoff_until "
+        "FROM upload WHERE NOT settled ORDER BY seq"
     )
-    row = db.execute(query).fetchone()
+    return [
+        Pending(
+            id=upload_id,
+            body=body,
+            attempts=attempts,
+            first_attempt=first_attempt,
+            claimed_until=claimed_until,
+            backoff_until=backoff_until,
+        )
+        for upload_id, body, attempts, first_attempt, claimed_until, backoff_until in db.execute(
+            query
+        )
+    ]
+
+
+def build(db: sqlite3.Connection, *, due_by: float) -> bool:
+    """Move the oldest report that is due into an upload of its own; False if there is none.
+
+    An upload links what is in it, so it never holds two reports.
+    """
+    query = (
+        "SELECT seq, metric, params, cohort, bits, nats FROM report "
+        "WHERE due <= ? ORDER BY seq LIMIT 1"
+    )
+    row = db.execute(query, (due_by,)).fetchone()
     if row is None:
-        return None
-    upload_id, body, attempts, first_attempt, claimed_until, asked_until, backoff_until = row
-    return Pending(
-        id=upload_id,
-        body=body,
-        attempts=attempts,
-        first_attempt=first_attempt,
-        claimed_until=claimed_until,
-        asked_until=asked_until,
-        backoff_until=backoff_until,
+        return False
+    seq, metric, params, cohort, bits, nats = row
+    upload = Upload(id=Upload.new_id(), reports=(_report(metric, params, cohort, bits),))
+    note = {"metric": metric, "params": params, "cohort": cohort, "bits": bits.hex(), "nats": nats}
+    db.execute(
+        "INSERT INTO upload (id, body, reports) VALUES (?, ?, ?)",
+        (upload.id, upload.to_json(), json.dumps([note])),
     )
+    db.execute("DELETE FROM report WHERE seq = ?", (seq,))
+    return True
 
 
-def next_upload(db: sqlite3.Connection) -> Pending | None:
-    """Return the pending upload; build it of the oldest report of each metric if there is none."""
-    upload = pending(db)
-    return pending(db) if upload is None and _build(db) else upload
+def next_due(db: sqlite3.Connection) -> float | None:
+    """Return the moment when the next report in no upload is due, None if there is none."""
+    (due,) = db.execute("SELECT MIN(due) FROM report").fetchone()
+    return None if due is None else float(due)
 
 
-def claim(db: sqlite3.Connection, upload: Pending, *, now: float, until: float) -> None:
+def hasten(db: sqlite3.Connection, *, latest: float) -> None:
+    """Let no report wait longer than until then: a later moment is of a clock that was wrong."""
+    db.execute("UPDATE report SET due = ? WHERE due > ?", (latest, latest))
+
+
+def claim(db: sqlite3.Connection, upload: Pending, *, first_attempt: float, until: float) -> None:
     """Note an attempt before it is made; other processes leave the upload alone until then."""
     db.execute(
-        "UPDATE upload SET attempts = attempts + 1, claimed_until = ?, "
-        "first_attempt = COALESCE(first_attempt, ?) WHERE id = ? AND NOT settled",
-        (until, now, upload.id),
+        "UPDATE upload SET attempts = attempts + 1, claimed_until = ?, first_attempt = ? "
+        "WHERE id = ? AND NOT settled",
+        (until, first_attempt, upload.id),
     )
 
 
-def postpone(
-    db: sqlite3.Connection, upload: Pending, *, asked_until: float, backoff_until: float
-) -> None:
+def postpone(db: sqlite3.Connection, upload: Pending, *, until: float) -> None:
     """End the claim on an upload and let it wait for its next attempt."""
     db.execute(
-        "UPDATE upload SET claimed_until = 0, asked_until = ?, backoff_until = ? "
-        "WHERE id = ? AND NOT settled",
-        (asked_until, backoff_until, upload.id),
+        "UPDATE upload SET claimed_until = 0, backoff_until = ? WHERE id = ? AND NOT settled",
+        (until, upload.id),
     )
 
 
@@ -179,15 +205,23 @@ def settle(db: sqlite3.Connection, upload_id: str, statuses: str | Sequence[str]
 
 
 def opt_out(db: sqlite3.Connection, names: Collection[str]) -> None:
-    """Drop the waiting reports of some metrics, and the pending upload if it holds any of them."""
+    """Drop the reports of some metrics that wait, or that are in the pending upload."""
     for name in names:
         dropped = db.execute("DELETE FROM report WHERE metric = ?", (name,)).rowcount
         if dropped:
             count(db, "opted_out", dropped)
-    rows = db.execute("SELECT id, reports FROM upload WHERE NOT settled").fetchall()
-    for upload_id, reports in rows:
-        if {report["metric"] for report in json.loads(reports)} & set(names):
+    for upload_id, metrics in _unsettled(db):
+        if metrics & set(names):
             settle(db, upload_id, "opted_out")
+
+
+def drop(db: sqlite3.Connection) -> None:
+    """Drop all that waits, because it is not known whether it has left already."""
+    dropped = db.execute("DELETE FROM report").rowcount
+    if dropped:
+        count(db, _DROPPED_OLD, dropped)
+    for upload_id, _ in _unsettled(db):
+        settle(db, upload_id, _DROPPED_OLD)
 
 
 def log(db: sqlite3.Connection) -> list[Sent]:
@@ -208,24 +242,10 @@ def trim_log(db: sqlite3.Connection, limits: SpoolLimits) -> None:
     )
 
 
-def _build(db: sqlite3.Connection) -> bool:
-    """Move the oldest report into an upload of its own; False if none waits.
-
-    An upload links what is in it, so it never holds two reports.
-    """
-    query = "SELECT seq, metric, params, cohort, bits, nats FROM report ORDER BY seq LIMIT 1"
-    row = db.execute(query).fetchone()
-    if row is None:
-        return False
-    seq, metric, params, cohort, bits, nats = row
-    upload = Upload(id=Upload.new_id(), reports=(_report(metric, params, cohort, bits),))
-    note = {"metric": metric, "params": params, "cohort": cohort, "bits": bits.hex(), "nats": nats}
-    db.execute(
-        "INSERT INTO upload (id, body, reports) VALUES (?, ?, ?)",
-        (upload.id, upload.to_json(), json.dumps([note])),
-    )
-    db.execute("DELETE FROM report WHERE seq = ?", (seq,))
-    return True
+def _unsettled(db: sqlite3.Connection) -> list[tuple[str, set[str]]]:
+    """Return the id of each upload without an answer, and the metrics in it: one report's."""
+    rows = db.execute("SELECT id, reports FROM upload WHERE NOT settled").fetchall()
+    return [(name, {report["metric"] for report in json.loads(notes)}) for name, notes in rows]
 
 
 def _report(metric: str, params: str, cohort: int, bits: bytes) -> Report:

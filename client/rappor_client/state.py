@@ -6,7 +6,9 @@ import functools
 import sqlite3
 from typing import Any
 
+from rappor.errors import ParamsError
 from rappor.protocol.params import Params
+from rappor_client.failures import DamagedError
 
 
 def read_state(db: sqlite3.Connection, name: str) -> Any:
@@ -41,10 +43,21 @@ def keep_params(db: sqlite3.Connection, fingerprint: str, params: Params) -> Non
 
 
 def kept_params(db: sqlite3.Connection, fingerprint: str) -> Params:
-    """Return the parameter set that was kept under a fingerprint."""
+    """Return the parameter set that was kept under a fingerprint.
+
+    Raises DamagedError if it is not there, or is none.
+    """
     query = "SELECT document FROM params WHERE fingerprint = ?"
-    (document,) = db.execute(query, (fingerprint,)).fetchone()
-    return _read(document)
+    try:
+        (document,) = db.execute(query, (fingerprint,)).fetchone()
+        return _read(document, fingerprint)
+    except (TypeError, ParamsError):
+        raise DamagedError("parameters") from None
 
 
-_read = functools.lru_cache(maxsize=256)(Params.from_json)
+@functools.lru_cache(maxsize=256)
+def _read(document: str, fingerprint: str) -> Params:
+    params = Params.from_json(document)
+    if params.fingerprint != fingerprint:
+        raise ParamsError("parameters must have the fingerprint that they were kept under")
+    return params

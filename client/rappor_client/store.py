@@ -2,7 +2,9 @@
 
 The database has a write-ahead log and synchronous = NORMAL: a transaction that has ended survives
 the death of the process; a durable one also waits for the disk and survives the loss of power.
-Each process has one connection, which is closed before a fork and opened again on either side.
+Each process has one connection, which is closed before a fork and opened again on either side. It
+is opened again, too, when another file has taken the database's name. A damaged database raises
+DamagedError; it is set apart under another name, and the next use begins an empty one.
 """
 
 from __future__ import annotations
@@ -13,16 +15,23 @@ import os
 import sqlite3
 import threading
 import time
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from rappor.errors import FileError
+from rappor_client.failures import DamagedError, is_damage, name_failure
+from rappor_client.forking import hold_over_forks
 
 _NAME: Final = "telemetry.sqlite3"
-_VERSION: Final = 1
+_DAMAGED: Final = "damaged.sqlite3"
+_SUFFIXES: Final = ("-wal", "-shm", "")
+"""The log and its index go first: SQLite would replay a log that outlives its database."""
+_VERSION: Final = 2
 _BUSY_SECONDS: Final = 2.0
+_MAGIC: Final = b"SQLite format 3\0"
+_FORMATS: Final = slice(18, 20)
+"""The bytes of the header by which a file may say that this SQLite must not write or read it."""
 _RETRY_SECONDS: Final = 0.01
 _PRIVATE: Final = 0o600
 
@@ -39,10 +48,12 @@ CREATE TABLE charge (
     PRIMARY KEY (pattern, params)
 ) WITHOUT ROWID;
 CREATE TABLE scope (
-    metric TEXT NOT NULL, epoch TEXT NOT NULL, response TEXT NOT NULL, last_day TEXT NOT NULL,
+    metric TEXT NOT NULL, epoch TEXT NOT NULL, response TEXT NOT NULL,
+    first_day TEXT NOT NULL, last_day TEXT NOT NULL,
     params TEXT NOT NULL, cohort INTEGER NOT NULL, permanent BLOB NOT NULL,
     admitted BLOB NOT NULL, last BLOB NOT NULL, closed INTEGER NOT NULL,
-    patterns INTEGER NOT NULL, interval TEXT NOT NULL,
+    patterns INTEGER NOT NULL, interval TEXT NOT NULL, price REAL NOT NULL,
+    most INTEGER,
     PRIMARY KEY (metric, epoch, response)
 ) WITHOUT ROWID;
 CREATE TABLE reserved (
@@ -50,18 +61,18 @@ CREATE TABLE reserved (
     PRIMARY KEY (year, metric, scopes)
 ) WITHOUT ROWID;
 CREATE TABLE held (
-    metric TEXT PRIMARY KEY, ends REAL NOT NULL, events INTEGER NOT NULL, epoch TEXT,
-    params TEXT, cohort INTEGER, bits BLOB, pattern BLOB
+    metric TEXT PRIMARY KEY, ends REAL NOT NULL, seconds REAL NOT NULL, events INTEGER NOT NULL,
+    epoch TEXT, params TEXT, cohort INTEGER, bits BLOB, pattern BLOB
 ) WITHOUT ROWID;
 CREATE TABLE report (
     seq INTEGER PRIMARY KEY, metric TEXT NOT NULL, params TEXT NOT NULL,
-    cohort INTEGER NOT NULL, bits BLOB NOT NULL, nats REAL NOT NULL
+    cohort INTEGER NOT NULL, bits BLOB NOT NULL, nats REAL NOT NULL, due REAL NOT NULL
 );
 CREATE TABLE upload (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL, body BLOB NOT NULL,
     reports TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, first_attempt REAL,
-    claimed_until REAL NOT NULL DEFAULT 0, asked_until REAL NOT NULL DEFAULT 0,
-    backoff_until REAL NOT NULL DEFAULT 0, settled INTEGER NOT NULL DEFAULT 0
+    claimed_until REAL NOT NULL DEFAULT 0, backoff_until REAL NOT NULL DEFAULT 0,
+    settled INTEGER NOT NULL DEFAULT 0
 );
 """
 TABLES: Final = (
@@ -86,19 +97,27 @@ class Store:
         self._path = folder / _NAME
         self._lock = threading.RLock()
         self._open: sqlite3.Connection | None = None
-        _STORES.add(self)
+        self._file: tuple[int, int] | None = None
+        self.n_opened = 0
+        hold_over_forks(self)
 
     def exists(self) -> bool:
         """Tell whether there is a file."""
         return self._path.exists()
 
+    def begin(self) -> None:
+        """Create the database if there is none; nothing else does, so what is erased stays so."""
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _PRIVATE))
+
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
         """Run the block as one write transaction: all of it is kept, or nothing.
 
-        Raises sqlite3.Error where the disk, a lock or the file do not allow it.
+        Raises sqlite3.Error and OSError where the disk or a lock do not allow it, DamagedError
+        where the file does not hold what it should.
         """
-        with self._lock:
+        with self._lock, self._telling_damage():
             connection = self._connection()
             connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             connection.execute("BEGIN IMMEDIATE")
@@ -112,58 +131,131 @@ class Store:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Run the block on one unchanging view of the database."""
-        with self._lock:
+        """Run the block on one unchanging view of the database; it raises as `transaction`."""
+        with self._lock, self._telling_damage():
             connection = self._connection()
             connection.execute("BEGIN")
             try:
                 yield connection
             finally:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
 
-    def shred(self) -> None:
-        """Rewrite the files, so that nothing of deleted rows is left in them."""
+    def copy_to(self, other: sqlite3.Connection) -> None:
+        """Copy the whole database into another one, in place of what that holds."""
+        with self.reading() as db:
+            db.backup(other)
+
+    def set_apart(self) -> None:
+        """Give a damaged database another name, in place of an earlier one's.
+
+        Nothing happens if another process has done so: the file is not the one that was opened.
+        """
         with self._lock:
-            connection = self._connection()
-            connection.execute("VACUUM")
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            is_mine = self._file is not None and self._file == _file_at(self._path)
+            self.close()
+            if not is_mine:
+                return
+            for suffix in _SUFFIXES:
+                with contextlib.suppress(FileNotFoundError):
+                    _with_suffix(self._path, suffix).replace(
+                        _with_suffix(self._path.with_name(_DAMAGED), suffix)
+                    )
+
+    def sync(self) -> None:
+        """Wait for the disk, so that what has ended survives the loss of power; nobody waits here.
+
+        The log holds what is not in the database yet, and moving it there waits for both files.
+        """
+        with (
+            contextlib.suppress(FileNotFoundError),
+            self._path.with_name(f"{_NAME}-wal").open("r+b") as log,
+        ):
+            os.fsync(log.fileno())
+
+    def before_fork(self) -> None:
+        """Lock and close: no thread is inside, and the child inherits no handle."""
+        self._lock.acquire()
+        with contextlib.suppress(sqlite3.Error):
+            self.close()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Take a new lock: the threads that waited for the old one are not here."""
+        self._lock = threading.RLock()
 
     def close(self) -> None:
         """Close the connection; the next use opens another."""
         with self._lock:
-            if self._open is not None:
-                self._open.close()
-                self._open = None
+            opened, self._open = self._open, None
+            if opened is not None:
+                opened.close()
 
     def _connection(self) -> sqlite3.Connection:
-        if self._open is None:
+        """Return the connection to the file that has the database's name now."""
+        now_there = _file_at(self._path)
+        if self._open is None or self._file != now_there:
+            self.close()
+            if now_there is None:
+                raise FileNotFoundError(errno.ENOENT, "there is no database")
+            self._file = now_there
             self._open = _connect(self._path)
+            self.n_opened += 1
+        if self._open.in_transaction:  # a signal came before it could be ended
+            self._open.execute("ROLLBACK")
         return self._open
+
+    @contextlib.contextmanager
+    def _telling_damage(self) -> Iterator[None]:
+        """Raise DamagedError for what only a damaged file explains."""
+        try:
+            yield
+        except DamagedError:
+            raise
+        except Exception as error:
+            if is_damage(error) or not _has_sound_header(self._path):
+                raise DamagedError(name_failure(error)) from None
+            raise
 
 
 @contextlib.contextmanager
 def failing_as_file_error(folder: Path) -> Iterator[None]:
-    """Raise FileError for what the disk does not allow when a caller looks or erases."""
+    """Raise FileError for what the disk does not allow when a caller only looks."""
     try:
         yield
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, DamagedError) as error:
         raise FileError(folder, name_failure(error)) from None
 
 
-def name_failure(error: Exception) -> str:
-    """Name a failure of the disk in a word; no message of a library is passed on."""
-    match error:
-        case sqlite3.Error():
-            return str(getattr(error, "sqlite_errorname", type(error).__name__))
-        case OSError(errno=int() as number):
-            return errno.errorcode.get(number, type(error).__name__)
-        case FileError():
-            return error.reason
-        case _:
-            return type(error).__name__
+def database_names() -> list[str]:
+    """Return the names of all files that a store leaves in its folder."""
+    return [name + suffix for name in (_NAME, _DAMAGED) for suffix in (*_SUFFIXES, "-journal")]
 
 
-_STORES: weakref.WeakSet[Store] = weakref.WeakSet()
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """Return what tells the file of this name from any other, None if there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _with_suffix(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _has_sound_header(path: Path) -> bool:
+    """Tell whether a file begins as a database does that may be written; a new one is empty."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_FORMATS.stop)
+    except OSError:
+        return True  # the disk's failure, not the file's
+    return not head or (head.startswith(_MAGIC) and set(head[_FORMATS]) <= {1, 2})
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -179,60 +271,44 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _connect_once(path: Path) -> sqlite3.Connection:
-    """Open the file, private to the user, and bring it to this version."""
-    with contextlib.suppress(FileExistsError):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _PRIVATE))
+    """Open the file and bring it to this version."""
     connection = sqlite3.connect(
         path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("BEGIN IMMEDIATE")
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            for statement in _SCHEMA.split(";"):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {_VERSION}")
-        elif version != _VERSION:
+        if not _version(connection):
+            _begin(connection)
+        if (version := _version(connection)) != _VERSION:
             raise sqlite3.DatabaseError(f"the store must be of version {_VERSION}, got {version}")
-        connection.execute("COMMIT")
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-class _Fork:
-    """Keeps every store whole when the process forks."""
-
-    def __init__(self) -> None:
-        self._stores: list[Store] = []
-
-    def before(self) -> None:
-        """Lock and close every store: no thread is inside one, and the child inherits no handle."""
-        self._stores = list(_STORES)
-        for store in self._stores:
-            store._lock.acquire()
-            store.close()
-
-    def after_in_parent(self) -> None:
-        """Unlock the stores in the parent."""
-        for store in self._stores:
-            store._lock.release()
-        self._stores = []
-
-    def after_in_child(self) -> None:
-        """Give every store a new lock: the threads that waited for the old one are not here."""
-        for store in self._stores:
-            store._lock = threading.RLock()
-        self._stores = []
+def _begin(connection: sqlite3.Connection) -> None:
+    """Create the tables of an empty file, unless another process is faster."""
+    connection.execute("BEGIN IMMEDIATE")
+    if not _version(connection):
+        _create_tables(connection)
+        connection.execute(f"PRAGMA user_version = {_VERSION}")
+    connection.execute("COMMIT")
 
 
-if hasattr(os, "register_at_fork"):
-    _fork = _Fork()
-    os.register_at_fork(
-        before=_fork.before,
-        after_in_parent=_fork.after_in_parent,
-        after_in_child=_fork.after_in_child,
-    )
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def in_memory() -> sqlite3.Connection:
+    """Return an empty database of the same tables that is on no disk."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    _create_tables(connection)
+    return connection
+
+
+def _create_tables(connection: sqlite3.Connection) -> None:
+    for statement in _SCHEMA.split(";"):
+        connection.execute(statement)

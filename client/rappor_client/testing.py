@@ -1,13 +1,11 @@
 """For the tests of programs that embed the client: no network, no randomness, no waiting.
 
-clock = FixedClock("2026-11-21T12:00:00")
-transport = MemoryTransport()
-client = Client.open(folder, registry=registry, transport=transport, consent=True, clock=clock,
-                     coins=FixedCoins(seed=1))
-client.record("theme", "dark")
-assert len(peek(folder).waiting) == 1
-assert client.flush()
-assert transport.reports[0].metric == "theme"
+with Device(folder) as device:          # or the fixture `rappor_device` of pytest
+    client = device.open(registry)
+    client.record("theme", "dark")
+    assert len(device.contents.waiting) == 1
+    assert client.flush()
+    assert device.transport.reports[0].metric == "theme"
 """
 
 from __future__ import annotations
@@ -17,9 +15,13 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Self
 
 from rappor.protocol.randomizer import Coins
 from rappor.protocol.wire import Report, decode_base64url
+from rappor.registry.registry import Registry
+from rappor_client.client import Client
 from rappor_client.contents import Contents, read_contents
 from rappor_client.errors import UploadError
 from rappor_client.transport import Answer
@@ -101,6 +103,51 @@ class MemoryTransport:
 
     def close(self) -> None:
         """Do nothing: memory has no connections to close."""
+
+
+class Device:
+    """One device in a folder, with what surrounds it: a clock, coins and a collector in memory."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        """Name the folder; the clock stands at a Saturday's noon."""
+        self.folder = Path(folder)
+        self.clock = FixedClock("2026-11-21T12:00:00")
+        self.coins = FixedCoins(seed=1)
+        self.transport = MemoryTransport()
+        self._clients: list[Client] = []
+
+    def open(self, registry: Registry | str | os.PathLike[str], **settings: Any) -> Client:
+        """Open the device as a new run of the program; settings are those of `Client.open`.
+
+        Unless they say otherwise the person has agreed, and only `flush` sends.
+        """
+        surroundings: dict[str, Any] = {
+            "consent": True,
+            "clock": self.clock,
+            "coins": self.coins,
+            "background": False,
+        }
+        if "collector" not in settings:
+            surroundings["transport"] = self.transport
+        client = Client.open(self.folder, registry=registry, **surroundings | settings)
+        self._clients.append(client)
+        return client
+
+    @property
+    def contents(self) -> Contents:
+        """What the folder holds now, as `peek` tells it."""
+        return peek(self.folder)
+
+    def close(self) -> None:
+        """Close every client that was opened."""
+        for client in self._clients:
+            client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def peek(folder: str | os.PathLike[str]) -> Contents:

@@ -19,10 +19,16 @@ class Transport(Protocol):
     """Carries uploads to one collector; the client uses it from one thread at a time."""
 
     def send(self, body: bytes, *, timeout: float) -> Answer:
-        """Post an upload; raise UploadError if no whole answer comes within `timeout` seconds."""
+        """Post an upload; raise UploadError if no whole answer comes within `timeout` seconds.
+
+        Nothing else bounds the time: a flush lasts as long as this call.
+        """
 
     def registry(self, *, timeout: float) -> Answer:
         """Get the collector's registry as TOML; raise UploadError as `send` does."""
 
     def close(self) -> None:
-        """Close the transport's connections; the next request opens new ones."""
+        """End what another thread has under way, and close the connections.
+
+        The next request opens new ones.
+        """

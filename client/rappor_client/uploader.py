@@ -2,13 +2,24 @@
 
 A step never sleeps and starts no thread; it says when the next one is due. Ledger and spool are
 on the disk before an upload leaves, so that no report ever leaves under two ids.
+
+An upload that fails waits while others go: longer after each failure, up to an hour. When the
+collector is not reached at all, or has failed twice in a row, the others wait as well. A claim
+keeps two processes from sending the same upload; it is short, so that a process that is killed
+holds nobody up, and where an exchange outlasts it the collector gets the same upload twice and
+counts it once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import re
+import sqlite3
 import threading
+import time
+from collections.abc import Callable, Collection
 from typing import Final
 
 from rappor.protocol.params import ONE
@@ -16,19 +27,28 @@ from rappor.protocol.randomizer import Coins
 from rappor_client import reservoir, spool
 from rappor_client.errors import UploadError
 from rappor_client.flushed import FlushReason, Step
-from rappor_client.periods import DAY, HOUR
+from rappor_client.periods import DAY, HOUR, WEEK, day_of
 from rappor_client.remote_params import Offers
 from rappor_client.settings import Settings
 from rappor_client.spool import GIVE_UP_SECONDS, Pending
+from rappor_client.state import read_state, write_state
+from rappor_client.stops import Stops
 from rappor_client.store import Store
 from rappor_client.transport import Answer, Transport
 
 REQUEST_SECONDS: Final = 30.0
 _LEAST_SECONDS: Final = 0.001  # a socket takes 0 for "do not wait" and refuses less
-_CLAIM_SECONDS: Final = 2 * REQUEST_SECONDS
+_CLAIM_SECONDS: Final = 2.0
 _FIRST_BACKOFF_SECONDS: Final = 5.0
 _LONGEST_BACKOFF_SECONDS: Final = HOUR
 _LONGEST_WAIT_SECONDS: Final = DAY
+_IMPLAUSIBLE_SECONDS: Final = 365 * DAY  # between two attempts: the clock was set
+_MOST_PENDING: Final = 20
+_SEVER_SECONDS: Final = 0.05
+_CLOSE_SECONDS: Final = 1.0
+_ASKED_UNTIL: Final = "asked_until"
+_PAUSE_UNTIL: Final = "pause_until"
+_FAILURES: Final = "failures_in_a_row"
 _DROPPED: Final = (400, 409, 413, 415, 422)
 """Statuses that no repetition changes; after any other error the upload waits."""
 _REASON: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}")
@@ -38,118 +58,243 @@ class Uploader:
     """Sends the uploads of one store through one transport."""
 
     def __init__(
-        self, store: Store, transport: Transport, settings: Settings, offers: Offers
+        self,
+        store: Store,
+        transport: Transport,
+        settings: Settings,
+        offers: Offers,
+        obstacle: Callable[[sqlite3.Connection], FlushReason | None],
+        stops: Stops,
     ) -> None:
-        """Keep the store to send from, the transport to send through, and what bounds both."""
+        """Keep the store to send from, the transport to send through, and what bounds both.
+
+        `obstacle` is asked inside each transaction that claims an upload why none may leave.
+        `stops` follows what the collector's answers ask for.
+        """
         self._store = store
         self._transport = transport
         self._settings = settings
         self._offers = offers
+        self._obstacle = obstacle
+        self._stops = stops
         self._clock = settings.clock
         self._coins = settings.coins
         self._one_step = threading.Lock()
+        self._is_closed = False
 
-    def step(self, *, timeout: float = REQUEST_SECONDS, is_urgent: bool = False) -> Step:
+    def step(
+        self,
+        *,
+        timeout: float = REQUEST_SECONDS,
+        tried: Collection[str] | None = None,
+        is_urgent: bool = False,
+    ) -> Step:
         """Send the upload that is due, one at most, and say when the next step is.
 
-        An urgent step does not wait for the backoff after a failure; it still waits where the
-        collector asked for it. Raises sqlite3.Error and OSError where the disk fails, never for
-        the network.
+        A flush names the uploads that it has `tried`. It waits for no random time, and not for
+        the backoff of any other upload; if it is urgent, not for what the failures in a row have
+        set either. It still waits where the collector asked for it. Raises sqlite3.Error and
+        OSError where the disk fails, never for the network.
         """
-        if not self._one_step.acquire(timeout=max(timeout, 0.0)):
+        timeout = max(timeout, 0.0)
+        deadline = time.monotonic() + timeout
+        if not self._one_step.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
             return Step(due=self._clock(), reason=FlushReason.BUSY)
         try:
-            upload = self._claim(is_urgent=is_urgent)
+            if self._is_closed:
+                return Step(due=None)
+            upload = self._claim(tried, is_urgent=is_urgent)
             if isinstance(upload, Step):
                 return upload
-            return self._attempt(upload, min(max(timeout, _LEAST_SECONDS), REQUEST_SECONDS))
+            self._store.sync()
+            return self._attempt(upload, deadline)
         finally:
             self._one_step.release()
 
-    def delay(self) -> float:
+    def delay(self, *, at_most: float = math.inf) -> float:
         """Draw a random wait in seconds, so that the moment of sending is not that of the event."""
-        return self._coins(1)[0] / ONE * self._settings.max_delay
+        return self._coins(1)[0] / ONE * min(self._settings.max_delay, at_most)
 
-    def close(self) -> None:
-        """Close the transport's connections."""
-        self._transport.close()
+    def close(self) -> bool:
+        """Sever the exchange under way and make no other; true if nothing can be sent any more."""
+        self._is_closed = True
+        deadline = time.monotonic() + _CLOSE_SECONDS
+        while True:
+            self._transport.close()
+            if self._one_step.acquire(timeout=_SEVER_SECONDS):
+                self._one_step.release()
+                return True
+            if time.monotonic() > deadline:
+                return False
 
-    def _claim(self, *, is_urgent: bool) -> Pending | Step:
-        """Return the upload to send now, claimed on the disk, or the step that says why none is."""
+    def _claim(self, tried: Collection[str] | None, *, is_urgent: bool) -> Pending | Step:
+        """Return the upload to send now, claimed in the store, or the step that says why none."""
         now = self._clock()
-        with self._store.transaction(durable=True) as db:
-            reservoir.release(db, now)
+        with self._store.transaction() as db:
+            if obstacle := self._obstacle(db):
+                return Step(due=None, reason=obstacle)
+            reservoir.release(db, now, self._coins)
             spool.trim(db, self._settings.limits)
             spool.trim_log(db, self._settings.limits)
-            while upload := spool.next_upload(db):
-                if upload.retry_at > now + _LONGEST_WAIT_SECONDS:  # the clock was set back
-                    spool.postpone(db, upload, asked_until=now, backoff_until=now)
-                elif pause := _pause(upload, now, is_urgent=is_urgent):
-                    return pause
-                elif _is_too_old(upload, now):
-                    spool.settle(db, upload.id, "given_up")
-                else:
-                    spool.claim(db, upload, now=now, until=now + _CLAIM_SECONDS)
-                    return upload
-            ends = reservoir.next_end(db)
-        return Step(due=None if ends is None else ends + self.delay())
+            spool.hasten(db, latest=now + WEEK)
+            upload = _next(db, now, tried)
+            if upload is None:
+                moments = [reservoir.next_end(db), spool.next_due(db)]
+                return Step(due=min((each for each in moments if each is not None), default=None))
+            is_untried = tried is not None and upload.id not in tried
+            backoff_until = 0.0 if is_untried else upload.backoff_until
+            if (pause := _pause(db, upload, now, backoff_until, is_urgent=is_urgent)) is not None:
+                return pause
+            first = now if _is_implausible(upload, now) else upload.first_attempt
+            until = now + _CLAIM_SECONDS
+            spool.claim(db, upload, first_attempt=now if first is None else first, until=until)
+        return upload
 
-    def _attempt(self, upload: Pending, timeout: float) -> Step:
+    def _attempt(self, upload: Pending, deadline: float) -> Step:
         """Send an upload once and write down what came of it."""
+        timeout = min(max(deadline - time.monotonic(), _LEAST_SECONDS), REQUEST_SECONDS)
         try:
-            answer = self._send(upload, timeout)
-            statuses = _statuses(answer, n_reports=len(json.loads(upload.body)["reports"]))
+            statuses, stop = self._send(upload, timeout)
         except UploadError as error:
-            return self._failed(upload, error)
-        with self._store.transaction(durable=True) as db:
+            is_cut_short = error.timed_out and timeout < REQUEST_SECONDS
+            return self._failed(upload, error, is_cut_short=is_cut_short)
+        with self._store.transaction() as db:
             spool.settle(db, upload.id, statuses)
-        self._offers.refresh(timeout=timeout)
+            self._stops.follow(db, stop, day_of(self._clock()))
+            _forgive(db)
+        self._refresh(deadline)
         refused = [status for status in statuses if status != spool.ACCEPTED]
         return Step(
             due=self._clock(),
             reason=FlushReason.REFUSED if refused else FlushReason.SENT,
             detail=f"the collector {refused[0]}" if refused else "",
+            upload_id=upload.id,
         )
 
-    def _send(self, upload: Pending, timeout: float) -> Answer:
+    def _send(self, upload: Pending, timeout: float) -> tuple[list[str], object]:
+        """Return each report's status and what is to stop, or raise the UploadError that says why.
+
+        A host's own transport may raise anything.
+        """
         try:
-            return self._transport.send(upload.body, timeout=timeout)
+            n_reports = len(json.loads(upload.body)["reports"])
+        except (ValueError, TypeError, KeyError):
+            raise UploadError("the upload is damaged", retryable=False) from None
+        try:
+            return _read(self._transport.send(upload.body, timeout=timeout), n_reports)
         except UploadError:
             raise
-        except Exception as error:  # noqa: BLE001 - a host's own transport may raise anything
+        except Exception as error:  # noqa: BLE001 - also for an answer of any content
             raise UploadError(f"the transport failed: {type(error).__name__}") from None
 
-    def _failed(self, upload: Pending, error: UploadError) -> Step:
-        """Drop an upload that no repetition helps; let any other one wait."""
+    def _refresh(self, deadline: float) -> None:
+        """Ask for the collector's registry where there is time; whatever fails changes nothing."""
+        timeout = min(deadline - time.monotonic(), REQUEST_SECONDS)
+        if timeout > 0:
+            with contextlib.suppress(Exception):  # the upload is settled; it asks again tomorrow
+                self._offers.refresh(timeout=timeout)
+
+    def _failed(self, upload: Pending, error: UploadError, *, is_cut_short: bool) -> Step:
+        """Drop an upload that no repetition helps; let any other one wait.
+
+        Where the caller's own deadline cut the attempt short, the collector has not failed.
+        """
         now = self._clock()
-        if not error.retryable:
-            due, reason = now, FlushReason.REFUSED
-            with self._store.transaction() as db:
+        answered = error.status is not None
+        reason = FlushReason.COLLECTOR_ERROR if answered else FlushReason.UNREACHABLE
+        due = now
+        with self._store.transaction() as db:
+            if not error.retryable:
+                reason = FlushReason.REFUSED
                 spool.settle(db, upload.id, f"refused: status {error.status}")
+                _forgive(db)
+            elif is_cut_short:
+                spool.postpone(db, upload, until=now)
+            else:
+                due = self._postpone(db, upload, error, now)
+        return Step(
+            due=due, reason=reason, status=error.status, detail=str(error), upload_id=upload.id
+        )
+
+    def _postpone(
+        self, db: sqlite3.Connection, upload: Pending, error: UploadError, now: float
+    ) -> float:
+        """Let an upload wait, and the others where they would fail too; say when one may go."""
+        longest = _LONGEST_WAIT_SECONDS - _LONGEST_BACKOFF_SECONDS
+        asked_until = now + min(max(0.0, error.retry_after or 0.0), longest)  # a NaN is none
+        until = asked_until + _backoff(upload.attempts, self._coins)
+        spool.postpone(db, upload, until=until)
+        failures = int(read_state(db, _FAILURES) or 0) + 1
+        write_state(db, _FAILURES, failures)
+        write_state(db, _ASKED_UNTIL, asked_until)
+        if error.status is not None and failures == 1:
+            return asked_until
+        pause_until = asked_until + _backoff(failures - 1, self._coins)
+        write_state(db, _PAUSE_UNTIL, pause_until)
+        return pause_until
+
+
+def _next(db: sqlite3.Connection, now: float, tried: Collection[str] | None) -> Pending | None:
+    """Return the oldest upload that is due, else a new one, else one that a flush has not tried.
+
+    Else it is the one that is due next.
+    """
+    waiting = []
+    for upload in spool.pending(db):
+        if _is_too_old(upload, now):
+            spool.settle(db, upload.id, "given_up")
+        elif not _is_ahead(upload.backoff_until, now, _LONGEST_WAIT_SECONDS):
+            return upload
         else:
-            longest = _LONGEST_WAIT_SECONDS - _LONGEST_BACKOFF_SECONDS
-            asked_until = now + min(error.retry_after or 0.0, longest)
-            due = asked_until + _backoff(upload.attempts, self._coins)
-            answered = error.status is not None
-            reason = FlushReason.COLLECTOR_ERROR if answered else FlushReason.UNREACHABLE
-            with self._store.transaction() as db:
-                spool.postpone(db, upload, asked_until=asked_until, backoff_until=due)
-        return Step(due=due, reason=reason, status=error.status, detail=str(error))
+            waiting.append(upload)
+    due_by = now if tried is None else math.inf
+    if len(waiting) < _MOST_PENDING and spool.build(db, due_by=due_by):
+        return spool.pending(db)[-1]
+    untried = [] if tried is None else [each for each in waiting if each.id not in tried]
+    if untried:
+        return untried[0]
+    return min(waiting, key=lambda upload: upload.backoff_until, default=None)
 
 
-def _pause(upload: Pending, now: float, *, is_urgent: bool) -> Step | None:
+def _pause(
+    db: sqlite3.Connection, upload: Pending, now: float, backoff_until: float, *, is_urgent: bool
+) -> Step | None:
     """Return the step that waits for an upload, None if it may be sent now."""
-    if upload.claimed_until > now:
+    asked_until = float(read_state(db, _ASKED_UNTIL) or 0.0)
+    pause_until = float(read_state(db, _PAUSE_UNTIL) or 0.0)
+    if _is_ahead(upload.claimed_until, now, _CLAIM_SECONDS):
         return Step(due=upload.claimed_until, reason=FlushReason.BUSY)
-    if upload.asked_until > now:
-        return Step(due=upload.asked_until, reason=FlushReason.ASKED_TO_WAIT)
-    if upload.backoff_until > now and not is_urgent:
-        return Step(due=upload.backoff_until)
+    if _is_ahead(asked_until, now, _LONGEST_WAIT_SECONDS):
+        return Step(due=asked_until, reason=FlushReason.ASKED_TO_WAIT)
+    until = max(backoff_until, 0.0 if is_urgent else pause_until)
+    if _is_ahead(until, now, _LONGEST_WAIT_SECONDS):
+        return Step(due=until)
     return None
 
 
+def _forgive(db: sqlite3.Connection) -> None:
+    """Forget the collector's failures: it has answered."""
+    if read_state(db, _FAILURES):
+        for name in (_FAILURES, _PAUSE_UNTIL, _ASKED_UNTIL):
+            write_state(db, name, 0)
+
+
+def _is_ahead(moment: float, now: float, longest: float) -> bool:
+    """Tell whether a moment is to come; one beyond the longest wait is of a clock set back."""
+    return now < moment <= now + longest
+
+
 def _is_too_old(upload: Pending, now: float) -> bool:
-    return upload.first_attempt is not None and now > upload.first_attempt + GIVE_UP_SECONDS
+    """Tell whether an upload is given up: a week after its first attempt, by a clock that runs."""
+    if upload.first_attempt is None or _is_implausible(upload, now):
+        return False
+    return now > upload.first_attempt + GIVE_UP_SECONDS
+
+
+def _is_implausible(upload: Pending, now: float) -> bool:
+    """Tell whether the clock was wrong at the first attempt, or is now: the week starts again."""
+    first = upload.first_attempt
+    return first is not None and not 0 <= now - first <= _IMPLAUSIBLE_SECONDS
 
 
 def _backoff(attempts: int, coins: Coins) -> float:
@@ -158,8 +303,8 @@ def _backoff(attempts: int, coins: Coins) -> float:
     return coins(1)[0] / ONE * ceiling
 
 
-def _statuses(answer: Answer, n_reports: int) -> list[str]:
-    """Read the status of each report, or raise the UploadError that says what to do."""
+def _read(answer: Answer, n_reports: int) -> tuple[list[str], object]:
+    """Read each report's status and what is to stop, or raise the UploadError that says why."""
     if not 200 <= answer.status < 300:
         raise UploadError(
             f"the collector answered with status {answer.status}",
@@ -168,12 +313,13 @@ def _statuses(answer: Answer, n_reports: int) -> list[str]:
             retry_after=answer.retry_after,
         )
     try:
-        statuses = [_status(entry) for entry in json.loads(answer.body)["reports"]]
+        document = json.loads(answer.body)
+        statuses = [_status(entry) for entry in document["reports"]]
     except (ValueError, TypeError, KeyError, RecursionError):
-        statuses = []
+        document, statuses = {}, []
     if len(statuses) != n_reports:  # cut on the way: asked again, the collector repeats it
         raise UploadError("the collector's answer was not whole", status=answer.status)
-    return statuses
+    return statuses, document.get("stop")
 
 
 def _status(entry: dict[str, object]) -> str:

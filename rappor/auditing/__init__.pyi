@@ -5,7 +5,9 @@ from rappor.auditing.auditor import audit_timing as audit_timing
 from rappor.auditing.check import ALARM as ALARM
 from rappor.auditing.check import Check as Check
 from rappor.auditing.check import Deviation as Deviation
+from rappor.auditing.device import audit_client as audit_client
 from rappor.auditing.exact import audit_exactly as audit_exactly
+from rappor.auditing.exact import audit_protocol as audit_protocol
 from rappor.auditing.forger import SHARES as SHARES
 from rappor.auditing.forger import Forgery as Forgery
 from rappor.auditing.forger import Lifted as Lifted

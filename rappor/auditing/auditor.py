@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
+from rappor.auditing.bare import bare_checks
 from rappor.auditing.check import Check
 from rappor.auditing.distinct import secrets_check, values_needed
-from rappor.auditing.evidence import Evidence, Stage
+from rappor.auditing.evidence import Answers, Evidence, Stage
 from rappor.auditing.fresh import fresh_checks, shows_top_bits
 from rappor.auditing.interview import STAYED, Interview
 from rappor.auditing.lower_bound import LEVEL, loss_bound, reachable
@@ -120,7 +121,7 @@ def audit(
     checks = (
         *_loss_checks(interview.evidence, params, n_reports, level),
         *probability_checks(interview.evidence, params),
-        _secrets_check(interview, truth, params, trials, progress),
+        *_device_checks(interview, truth, params, trials, progress),
         *_fresh_checks(interview, subject, params, trials, progress),
         restart_check(subject, params, Request(secret, metric.name, truth.values[0])),
     )
@@ -153,17 +154,16 @@ def _ask_known(
         interview.ask_spellings(devices, spelled, progress=progress)
 
 
-def _secrets_check(
+def _device_checks(
     interview: Interview, truth: Truth, params: Params, trials: int, progress: Progress
-) -> Check:
+) -> list[Check]:
     """Compare devices, if their permanent responses have been seen."""
-    if not interview.evidence.permanents.n.any():
-        return secrets_check([], truth, params)
-    devices = max(500, min(trials // 8, 20_000))
-    n_values = values_needed(params, devices)
-    return secrets_check(
-        interview.ask_strangers(devices, n_values, progress=progress), truth, params
-    )
+    rounds: Sequence[Answers] = []
+    if interview.evidence.permanents.n.any():
+        devices = max(500, min(trials // 8, 20_000))
+        n_values = values_needed(params, devices)
+        rounds = interview.ask_strangers(devices, n_values, progress=progress)
+    return [secrets_check(rounds, truth, params), *bare_checks(rounds, truth, params)]
 
 
 def _fresh_checks(

@@ -7,11 +7,13 @@ response follow from the secret and cannot be chosen.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 
+from rappor.auditing.auditor import Audit
 from rappor.auditing.check import Check
 from rappor.auditing.pairs import random_values
 from rappor.auditing.shipped_encoder import Answer, Question, shipped_answer
@@ -28,6 +30,15 @@ _EPOCHS: Final = ("", "2026", "2026-Q4", "2026-11")
 _NAME_LETTERS: Final = tuple("abc019_.-")
 _NORMALIZERS: Final = tuple(name for name in NORMALIZERS if name != "domain")
 """Without the one that needs an extra."""
+
+
+_NOT_EXAMINED: Final = (
+    "Coins: fresh ones were given; whether it draws its own well, and anew, was not asked.",
+    "Permanent coins: they follow from the secret; a <= for < there differs once in 2^32 coins.",
+    "Parts: which part a device answers for was not asked, only what it tells of each.",
+    "Normalizers: domain was not asked about, which depends on a list.",
+    "Clients: epochs, consent, the ledger and uploads are no part of an encoder.",
+)
 
 
 def audit_exactly(
@@ -67,6 +78,25 @@ def audit_exactly(
     return Check(name="protocol: exact", verdict="fault" if wrong else "pass", detail=detail)
 
 
+def audit_protocol(
+    subject: Callable[[Question], Answer] | JsonLines,
+    metric: Metric,
+    *,
+    vectors: int = 500,
+    seed: int | None = None,
+) -> Audit:
+    """Return the audit whose one check is `audit_exactly`."""
+    check = audit_exactly(subject, metric, vectors=vectors, seed=seed)
+    return Audit(
+        metric=metric,
+        trials=read_count("vectors", vectors),
+        n_reports=1,
+        level=0.0,
+        checks=(check,),
+        not_examined=_NOT_EXAMINED,
+    )
+
+
 def _first_difference(question: Question, answer: Answer) -> tuple[int, str] | None:
     """Return which field differs first, on the way from value to report, and where."""
     params, expected = question.params, shipped_answer(question)
@@ -83,7 +113,11 @@ def _first_difference(question: Question, answer: Answer) -> tuple[int, str] | N
 
 def _any_question(rng: np.random.Generator) -> Question:
     name = "q" + "".join(rng.choice(_NAME_LETTERS, size=int(rng.integers(0, 20))))
-    return _question(rng, random_params(rng), name)
+    params = random_params(rng)
+    if encoding_of(params).hashed:
+        part = str(rng.choice(("", "", "prefix:1", "prefix:7", "whole")))
+        params = dataclasses.replace(params, part=part)
+    return _question(rng, params, name)
 
 
 def _question(rng: np.random.Generator, params: Params, metric: str) -> Question:

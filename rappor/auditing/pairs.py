@@ -7,8 +7,7 @@ search looks for pairs that differ in as many cohorts as possible and together s
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from rappor.candidates.hashing import bits_in_cohorts, digest_strings
 from rappor.protocol.encodings import encoder, encoding_of
-from rappor.protocol.normalizers import normalize
+from rappor.protocol.normalizers import NORMALIZERS, normalize
 from rappor.protocol.params import Params
 from rappor.simulation.kernels import set_bits
 
@@ -57,23 +56,12 @@ _LETTERS: Final = tuple("abcdefghijXYZ0123.-\u00e9\u00df\u6f22\U0001f600")
 def spellings(params: Params) -> list[tuple[str, str]]:
     """Return texts beside other ones that the normalizer makes equal; none without a normalizer."""
     texts = ("caf\u00e9.com", "audit.com", *params.categories)
-    both = [(text, _RESPELLED[params.normalize](text)) for text in texts]
+    both = [(text, NORMALIZERS[params.normalize].respell(text)) for text in texts]
     return [
         (text, other)
         for text, other in both
         if text != other and normalize(params.normalize, text) == normalize(params.normalize, other)
     ]
-
-
-_RESPELLED: Final[Mapping[str, Callable[[str], str]]] = {
-    "none": str,
-    "nfc": lambda text: unicodedata.normalize("NFD", text),
-    "casefold": str.upper,
-    "strip": lambda text: f" {text} ",
-    "host": lambda text: f"https://{text.upper()}:443/x",
-    "domain": lambda text: f"https://www.{text}/",
-}
-"""By normalizer, how a text is spelled otherwise."""
 
 
 class Truth:

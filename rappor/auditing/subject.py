@@ -12,12 +12,13 @@ are ignored, so `rappor encode METRIC - --json` prints such answers.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, islice
 from typing import IO, Final, NamedTuple, Protocol
 
@@ -113,8 +114,9 @@ class Sampler:
 class Command:
     """A command that reads values and writes reports, each line a new device.
 
-    `secret_option` is the command's option for a secret of 64 hex digits, under which all lines
-    of one run are the same device; `second` is the command for SECOND_METRIC.
+    `secret_option` is the command's option for a secret of 64 hex digits, `secret_file_option`
+    that for a file of its 32 bytes. Under either all lines of one run are the same device.
+    `second` is the command for SECOND_METRIC.
     """
 
     quick = False  # each device that is asked twice needs a process of its own
@@ -125,18 +127,20 @@ class Command:
         command: Sequence[str],
         *,
         secret_option: str | None = None,
+        secret_file_option: str | None = None,
         second: Sequence[str] | None = None,
     ) -> None:
         """Keep the command, already split into words; nothing is started yet."""
         self._params = params
         self._command = list(command)
         self._secret_option = secret_option
+        self._secret_file_option = secret_file_option
         self._second = None if second is None else list(second)
 
     @property
     def remembers(self) -> bool:
         """Whether the command takes a secret."""
-        return self._secret_option is not None
+        return self._secret_option is not None or self._secret_file_option is not None
 
     @property
     def second_metric(self) -> bool:
@@ -150,11 +154,24 @@ class Command:
             command = self._command
             if metric == SECOND_METRIC and self._second is not None:
                 command = self._second
-            if secret and self._secret_option is not None:
-                command = [*command, self._secret_option, secret.hex()]
-            lines = _run(command, [request.value for request in group])
+            with self._naming(secret) as words:
+                lines = run_lines([*command, *words], [request.value for request in group])
             responses += [_read_line(line, self._params) for line in lines]
         return responses
+
+    @contextlib.contextmanager
+    def _naming(self, secret: bytes) -> Iterator[list[str]]:
+        """Return the words that name a device's secret; none for a device without one."""
+        if not secret or not self.remembers:
+            yield []
+        elif self._secret_option is not None:
+            yield [self._secret_option, secret.hex()]
+        else:
+            assert self._secret_file_option is not None
+            with tempfile.NamedTemporaryFile() as file:
+                file.write(secret)
+                file.flush()
+                yield [self._secret_file_option, file.name]
 
     def restart(self) -> Subject:
         """Return the same command: every run is a new process."""
@@ -185,7 +202,7 @@ class JsonLines:
 
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
         """Return the answer to every question, in order, from one run of the command."""
-        lines = _run(self._command, [question_line(each) for each in questions])
+        lines = run_lines(self._command, [question_line(each) for each in questions])
         return [
             _read_answer(line, each.params) for line, each in zip(lines, questions, strict=True)
         ]
@@ -195,7 +212,7 @@ class JsonLines:
         return self
 
 
-def _run(command: Sequence[str], questions: Sequence[str]) -> list[str]:
+def run_lines(command: Sequence[str], questions: Sequence[str]) -> list[str]:
     """Return a command's answers, a line for each line of standard input."""
     with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as complaints:
         asked.write("".join(f"{question}\n" for question in questions).encode())

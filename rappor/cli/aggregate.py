@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from rappor.counts.counts import Counts
     from rappor.engines.json_lines import Aggregation
 
+_COUNTS_FILE = b"RAPPOR COUNTS "
+"""How every counts file begins, whatever its version."""
+
 _LINES = 1000
 """Lines between two looks at the progress display."""
 
@@ -132,6 +135,8 @@ def _lines(paths: list[str], slow: Slow) -> Iterator[bytes]:
         try:
             with click.open_file(path, "rb") as stream:
                 for number, line in enumerate(stream):
+                    if number == 0 and line.startswith(_COUNTS_FILE):
+                        raise FileError(path, "it holds counts already: rappor decode reads it")
                     yield line
                     done += len(line)
                     if number % _LINES == 0:

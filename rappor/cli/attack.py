@@ -182,11 +182,18 @@ def _print_exposure(exposure: Exposure, params: Params) -> None:
         _exposure_table(exposure),
         f"\nAll {params.k} permanent bits are known with 99 % probability after {recovered}; what "
         "stays hidden then is protected by epsilon_inf. The true bits alone would name "
-        f"{percent(exposure.ceiling)} of the values: others share their bits.",
+        f"{_named(exposure.ceiling)}.",
         f"Two reports of one device agree more than those of two devices by "
         f"{exposure.link_score:.2f} standard deviations, and the cohort links them by "
         f"{exposure.cohort_bits:.1f} bits.",
     )
+
+
+def _named(share: float) -> str:
+    """Say which share of the values their true bits would name, and why not all."""
+    if percent(share) == percent(1):
+        return "all values"
+    return f"{percent(share)} of the values: the others share their bits"
 
 
 def _exposure_table(exposure: Exposure) -> Table:

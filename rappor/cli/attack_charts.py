@@ -8,8 +8,11 @@ if TYPE_CHECKING:
     from rappor.auditing.forger import Moved
     from rappor.auditing.observer import Exposure
 
-_WORLDS: Final = {True: "with the permanent response", False: "without"}
+_WORLDS: Final = {True: "with the permanent response", False: "without it (fresh noise each time)"}
 _STEPS: Final = 40
+
+_LOW, _HIGH = 1e-4, 1e-2
+"""Shares of forged reports for which the formula is always drawn: 0.01 % to 1 %."""
 
 
 def draw_exposure(exposure: Exposure, path: str) -> None:
@@ -40,7 +43,8 @@ def draw_moved(rows: tuple[Moved, ...], path: str) -> None:
     """Draw how far forged reports move the estimate, against their share."""
     from rappor.reporting.charts import Axis, line_chart, save
 
-    low, high = min(row.share for row in rows), max(row.share for row in rows)
+    low = min(_LOW, *(row.share for row in rows))
+    high = max(_HIGH, *(row.share for row in rows))
     steps = [low * (high / low) ** (step / _STEPS) for step in range(_STEPS + 1)]
     slope = rows[0].formula / rows[0].share
     chart = line_chart(

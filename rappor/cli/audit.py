@@ -14,6 +14,7 @@ from rappor.cli.numbers import NUMBER
 from rappor.cli.options import grouped, json_option, seed_option
 from rappor.cli.subject import Subject, subject_options
 from rappor.errors import RapporError
+from rappor.files import read_text
 from rappor.registry.metric import Metric
 
 if TYPE_CHECKING:
@@ -33,21 +34,41 @@ class _Program:
 
     command: str | None
     secret_option: str | None
+    secret_file_option: str | None
     second_command: str | None
+    questions: bool
+    exact: bool
+    client: str | None
+
+    def check(self) -> None:
+        """Refuse options that would be ignored."""
+        of_command = (self.secret_option, self.secret_file_option, self.second_command)
+        if self.client is not None and self.command is not None:
+            raise click.UsageError("give --client or --command, not both")
+        if self.command is None and (of_command != (None,) * 3 or self.questions or self.exact):
+            raise click.UsageError(
+                "--secret-option, --secret-file-option, --second-command, --questions and --exact "
+                "go with --command"
+            )
+        if self.secret_option is not None and self.secret_file_option is not None:
+            raise click.UsageError("give --secret-option or --secret-file-option, not both")
+        if (self.questions or self.exact) and of_command != (None,) * 3:
+            raise click.UsageError("a question names secret and metric: leave their options out")
 
     def audited(self, metric: Metric) -> Audited:
         """Return what the auditor asks."""
         from rappor import auditing
 
         if self.command is None:
-            if self.secret_option is not None or self.second_command is not None:
-                raise click.UsageError("--secret-option and --second-command go with --command")
             return auditing.shipped(metric)
+        if self.questions:
+            return auditing.JsonLines(metric.params, auditing.split_command(self.command))
         second = self.second_command
         return auditing.Command(
             metric.params,
             auditing.split_command(self.command),
             secret_option=self.secret_option,
+            secret_file_option=self.secret_file_option,
             second=None if second is None else auditing.split_command(second),
         )
 
@@ -59,7 +80,7 @@ class _Program:
         "rappor audit --bits 8 --cohorts 1 -f .5 -p .25 -q .75 --trials 1e4",
         "rappor audit --registry metrics.toml --metric theme --trials 1000 \\\n"
         "  --command 'rappor encode theme - --registry metrics.toml --json' \\\n"
-        "  --secret-option=--secret-hex",
+        "  --secret-file-option=--secret-file",
     ),
 )
 @subject_options
@@ -77,16 +98,42 @@ class _Program:
         help="The program's option that takes a device's secret as 64 hex digits.",
     ),
     click.option(
+        "--secret-file-option",
+        metavar="OPTION",
+        help="The program's option that takes a file of a device's secret, 32 bytes.",
+    ),
+    click.option(
         "--second-command",
         metavar="COMMAND",
         help="The same program for another metric of the same devices.",
     ),
+    click.option(
+        "--questions",
+        is_flag=True,
+        help="The program answers questions in JSON, which name secret, metric and value.",
+    ),
+    click.option(
+        "--exact",
+        is_flag=True,
+        help="Compare its answers to --trials questions with the protocol, bit by bit.",
+    ),
+    click.option(
+        "--client",
+        metavar="COMMAND",
+        help="Audit what a client keeps over restarts, days and epochs: this program records.",
+    ),
+)
+@click.option(
+    "--values",
+    "values_path",
+    type=click.Path(),
+    metavar="FILE",
+    help="Also ask about these values, one a line; random ones are asked about anyway.",
 )
 @click.option(
     "--trials",
     type=NUMBER,
-    default=100_000,
-    show_default="1e5",
+    show_default="1e5; --exact 500; --client 50",
     metavar="N",
     help="Devices that are asked.",
 )
@@ -109,7 +156,8 @@ def audit(
     *,
     subject: Subject,
     program: _Program,
-    trials: int,
+    values_path: str | None,
+    trials: int | None,
     reports: int,
     timing: bool,
     seed: int | None,
@@ -125,30 +173,96 @@ def audit(
     A --command reads values from standard input, one a line, each from a new device. It answers
     each with a line: k characters 0 and 1, bit 0 first, or a JSON object that has such a text
     as "report", a "cohort", and a "permanent" response if it can be seen. `rappor encode METRIC
-    - --json` is such a command, and --secret-hex is its --secret-option.
-    """
-    from rappor import auditing
-    from rappor.protocol.randomizer import system_coins
+    - --json` is such a command, and --secret-file is its --secret-file-option.
 
+    With --exact the program is given secret and coins, so that one answer is right. With --client
+    it records values on devices in folders: the shipped client is
+    `python -m rappor_client.audited`. The README of rappor/auditing shows the lines of both.
+    """
     metric = subject.named
-    if timing and program.command is not None:
-        raise click.UsageError("--timing must be left out with --command: starting it takes longer")
-    audited = program.audited(metric)
-    with Slow() as slow:
-        found = auditing.audit(
-            audited, metric, trials=trials, n_reports=reports, seed=seed, progress=slow
+    program.check()
+    if timing and (program.command is not None or program.client is not None):
+        raise click.UsageError(
+            "--timing must be left out with --command and --client: starting them takes longer"
         )
-        if program.command is None:
-            slow("testing coins", 0, None)
-            found = found.with_checks(auditing.audit_coins(metric.params, system_coins))
-        if timing:
-            found = found.with_checks(auditing.audit_timing(metric, progress=slow))
+    if values_path is not None and (program.exact or program.client is not None):
+        raise click.UsageError("--values must be left out with --exact and --client")
+    if program.exact:
+        found = _exactly(program, metric, trials, seed)
+    elif program.client is not None:
+        found = _client(program.client, subject, trials, seed)
+    else:
+        values = [] if values_path is None else _read_values(values_path)
+        found = _from_outside(program, metric, values, trials, reports, timing=timing, seed=seed)
     if as_json:
         print_json(found)
     else:
         _print(found)
     if not found.passed:
         raise FaultFoundError(f"{len(found.faults)} of {len(found.checks)} checks found a fault")
+
+
+def _exactly(program: _Program, metric: Metric, trials: int | None, seed: int | None) -> Audit:
+    from rappor import auditing
+
+    command = auditing.split_command(str(program.command))
+    questions = auditing.JsonLines(metric.params, command)
+    return auditing.audit_protocol(
+        questions, metric, vectors=500 if trials is None else trials, seed=seed
+    )
+
+
+def _client(command: str, subject: Subject, trials: int | None, seed: int | None) -> Audit:
+    from rappor import auditing
+
+    if subject.metric is None or subject.registry_path is None:
+        raise click.UsageError("--client needs --registry and --metric: a device has a registry")
+    with Slow() as slow:
+        return auditing.audit_client(
+            auditing.split_command(command),
+            subject.metric,
+            subject.registry_path,
+            devices=50 if trials is None else trials,
+            seed=seed,
+            progress=slow,
+        )
+
+
+def _read_values(path: str) -> list[str]:
+    lines = (line.removesuffix("\r") for line in read_text(path).split("\n"))
+    return [line for line in lines if line]
+
+
+def _from_outside(
+    program: _Program,
+    metric: Metric,
+    values: list[str],
+    trials: int | None,
+    reports: int,
+    *,
+    timing: bool,
+    seed: int | None,
+) -> Audit:
+    from rappor import auditing
+    from rappor.protocol.randomizer import system_coins
+
+    audited = program.audited(metric)
+    with Slow() as slow:
+        found = auditing.audit(
+            audited,
+            metric,
+            trials=100_000 if trials is None else trials,
+            n_reports=reports,
+            values=values,
+            seed=seed,
+            progress=slow,
+        )
+        if program.command is None:
+            slow("testing coins", 0, None)
+            found = found.with_checks(auditing.audit_coins(metric.params, system_coins))
+        if timing:
+            found = found.with_checks(auditing.audit_timing(metric, progress=slow))
+    return found
 
 
 def _print(found: Audit) -> None:

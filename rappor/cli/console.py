@@ -66,10 +66,14 @@ def _entry(name: str, value: Any) -> dict[str, Any]:
     return {name: _plain(value)}
 
 
+def width() -> int:
+    """Return the columns of the terminal, or 100 where there is none."""
+    return Console().width if sys.stdout.isatty() else _WIDTH
+
+
 def show(*parts: RenderableType) -> None:
     """Print texts and tables, as wide as the terminal and without trailing blanks."""
-    width = None if sys.stdout.isatty() else _WIDTH
-    console = Console(highlight=False, emoji=False, width=width)
+    console = Console(highlight=False, emoji=False, width=width())
     with console.capture() as captured:
         for part in parts:
             console.print(part)

@@ -32,7 +32,9 @@ at an error rate of 5 %; from here on in at most 3 %."""
     examples=(
         "rappor decode week.counts --registry metrics.toml",
         "rappor decode week.counts --candidates engines.txt --all --csv week.csv",
+        "rappor decode week.counts --registry metrics.toml --reports-per-device 7",
         "rappor decode counts.json --registry metrics.toml --json",
+        "rappor decode week.counts --registry metrics.toml --forged",
         "rappor decode google.counts --candidates candidates.txt",
         "rappor decode counts.csv --format google --params params.csv \\\n"
         "  --candidates candidates.txt",
@@ -80,11 +82,29 @@ at an error rate of 5 %; from here on in at most 3 %."""
     ),
 )
 @detection_options
+@click.option(
+    "--devices",
+    type=float,
+    metavar="N",
+    help="Devices behind all reports together, if they reported again; what the counts or several "
+    "files tell if omitted.",
+)
+@click.option(
+    "--reports-per-device",
+    type=float,
+    metavar="N",
+    help="Reports of each device, in place of --devices; 1 if no device reported again.",
+)
 @click.option("--all", "show_all", is_flag=True, help="List undetected candidates too.")
 @click.option(
     "--distribution",
     is_flag=True,
     help="Also estimate the whole distribution: a column of shares that are not negative.",
+)
+@click.option(
+    "--forged",
+    is_flag=True,
+    help="In place of intervals, list how many forged reports would make and hide each row.",
 )
 @click.option(
     "--csv",
@@ -98,16 +118,23 @@ def decode(
     *,
     source: Source,
     detection: Detection,
+    devices: float | None,
+    reports_per_device: float | None,
     show_all: bool,
     distribution: bool,
+    forged: bool,
     csv_path: str | None,
     as_json: bool,
 ) -> None:
-    """Estimate how many devices hold each candidate.
+    """Estimate how many reports hold each candidate.
 
     COUNTS are one or more files: of `rappor simulate`, `rappor aggregate` or `rappor convert`, or
-    the JSON that a collector answers for its counts. Files under one parameter set are added,
-    different sets are decoded together.
+    the JSON that a collector answers for its counts. Files under one parameter set are added, as
+    days on which the same devices may have reported; different sets are decoded together.
+
+    Nothing in a report proves that a device sent it. --forged shows what that means for each
+    detected row: how many of the reports, if forged, would make such a row of a string that
+    nobody has, and how many more would hide it. The fewer, the less the row proves.
 
     The files know their parameters; --registry adds the metric's own candidates and its minimum
     of reports.
@@ -124,6 +151,8 @@ def decode(
             correction=detection.correction,
             confidence=detection.confidence,
             distribution=distribution,
+            devices=devices,
+            reports_per_device=reports_per_device,
             progress=slow,
         )
     if csv_path is not None:
@@ -131,11 +160,11 @@ def decode(
     if as_json:
         click.echo(estimates.to_json(detected_only=not show_all))
     else:
-        print_estimates(estimates, detected_only=not show_all)
-    _warn(estimates, candidates)
+        print_estimates(estimates, detected_only=not show_all, forged=forged)
+    warn(estimates, candidates)
 
 
-def _warn(estimates: Estimates, candidates: Candidates | None) -> None:
+def warn(estimates: Estimates, candidates: Candidates | None) -> None:
     """Say on standard error what an analyst must know of candidates and few reports."""
     if candidates is None:
         return

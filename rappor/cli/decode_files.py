@@ -38,7 +38,7 @@ class Source:
     client: Client | None
 
     def load(self) -> tuple[list[Counts], Candidates | None]:
-        """Read the counts, added up by parameter set, and the candidates where they are needed."""
+        """Read the counts of every file, and the candidates where they are needed."""
         if self.file_format == "google":
             return self._load_google()
         if self.params_path or self.map_path or self.client:
@@ -48,9 +48,9 @@ class Source:
         if metric is None:
             if not counts:
                 raise DecodeError("counts must hold at least 1 report, got 0")
-            return _sums(counts), self._candidates(counts[0].params, None)
+            return counts, self._candidates(counts[0].params, None)
         _check_counts(counts, metric)
-        return _sums(counts), self._candidates(metric.params, metric.candidates)
+        return counts, self._candidates(metric.params, metric.candidates)
 
     def _metric(self, counts: list[Counts]) -> Metric | None:
         """Return the metric of the registry, by its name or by the one that the files have."""
@@ -82,16 +82,22 @@ class Source:
             with click.open_file("-", "rb") as stream:
                 return Candidates.from_lines(stream, normalize=params.normalize)
         if path is None:
-            if own is None or self.registry_path is None:
-                raise click.UsageError("give --candidates, a file of strings, one a line")
+            if self.registry_path is None:
+                raise click.UsageError(
+                    "give --candidates, a file of strings, one a line, or --registry, whose metric "
+                    "names such a file"
+                )
+            if own is None:
+                raise click.UsageError(
+                    "give --candidates, a file of strings, one a line: the metric names none"
+                )
             path = str(Path(self.registry_path).parent / own)
         if params.layout == LAYOUT:
             return read_candidates(path)
         return Candidates.from_file(path, normalize=params.normalize)
 
     def _load_google(self) -> tuple[list[Counts], Candidates | None]:
-        """Read the files of google/rappor; several counts.csv are added."""
-        from rappor.counts.counts import Counts
+        """Read the files of google/rappor."""
         from rappor.google import files
 
         if self.params_path is None or (self.candidates_path is None) == (self.map_path is None):
@@ -99,11 +105,11 @@ class Source:
                 "--format google needs --params and either --candidates or --map"
             )
         params = files.read_params(self.params_path, client=self.client)
-        counts = sum((files.read_counts(path, params) for path in self.paths), Counts.zero(params))
+        counts = [files.read_counts(path, params) for path in self.paths]
         if self.map_path is not None:
-            return [counts], files.read_map(self.map_path, params)
+            return counts, files.read_map(self.map_path, params)
         assert self.candidates_path is not None
-        return [counts], files.read_candidates(self.candidates_path)
+        return counts, files.read_candidates(self.candidates_path)
 
 
 def _read_counts(path: str) -> list[Counts]:
@@ -160,12 +166,3 @@ def _check_counts(counts: list[Counts], metric: Metric) -> None:
             f"counts must hold at least {metric.min_reports:,} reports, the minimum of "
             f"{metric.name}, got {n_reports:,}"
         )
-
-
-def _sums(counts: list[Counts]) -> list[Counts]:
-    """Add the counts of each parameter set."""
-    sums: dict[str, Counts] = {}
-    for each in counts:
-        fingerprint = each.params.fingerprint
-        sums[fingerprint] = sums[fingerprint] + each if fingerprint in sums else each
-    return list(sums.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +12,8 @@ import click
 
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json, show
-from rappor.cli.numbers import NUMBER, even_odds_become, percent, short_percent
+from rappor.cli.decode import warn
+from rappor.cli.numbers import NUMBER, even_odds_become, short_percent
 from rappor.cli.options import json_option, seed_option
 from rappor.errors import FileError
 from rappor.files import read_text
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 CANDIDATES: Final = 10_000
 REPORTS: Final = 1_000_000
+MOST_COUNTED: Final = 10**8
+"""Devices that a table may count: each one's value is held in memory, in 8 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,13 +85,13 @@ class Demo:
     "path",
     type=click.Path(),
     metavar="FILE",
-    help="Your own data: one value a line, or CSV with the header value,count.",
+    help="Your own data: one value a line, or CSV with the header value,count or value,weight.",
 )
 @click.option(
     "--reports",
     type=NUMBER,
     metavar="N",
-    help="Devices, each with one report.  [default: a million, or as many as --values]",
+    help="Devices, each with one report.  [default: a million, or as many as --values counts]",
 )
 @click.option(
     "--profile",
@@ -106,20 +110,22 @@ def demo(
     Every device holds one English word and draws its own noisy report. The decoder sees only
     the sums of the reports and tests 10,000 candidates. The truth stands beside each estimate.
     """
+    from rappor.candidates.candidates import Candidates
     from rappor.decoding.decoder import decode
     from rappor.simulation.collection import simulate_reports
 
     params = Params.profile(profile)
     population, values = _population(path)
     if values is not None and reports is not None:
-        raise click.UsageError("--reports must be left out with --values: each value reports once")
+        raise click.UsageError("--reports must be left out where --values counts the devices")
     n_reports = len(values) if values is not None else reports or REPORTS
+    candidates = Candidates.from_list(_most_frequent(population))
     with Slow() as slow:
         drawn = simulate_reports(
             population, params, n_reports=reports or REPORTS, seed=seed, values=values
         )
         counts, held = _collect(drawn, params, len(population), n_reports=n_reports, slow=slow)
-        estimates = decode(counts, _most_frequent(population), progress=slow)
+        estimates = decode(counts, candidates, progress=slow)
     found = Demo(
         estimates=estimates,
         truth=dict(zip(population.values, map(int, held), strict=True)),
@@ -131,34 +137,51 @@ def demo(
         print_json(found.to_dict())
     else:
         _print(found)
+    warn(estimates, candidates)
 
 
 def _population(path: str | None) -> tuple[Population, NDArray[np.int64] | None]:
-    """Return the values, and each device's where the data say so."""
+    """Return the values, and each device's unless it is drawn by weights."""
     import numpy as np
 
     from rappor.simulation.population import Population, english_words
 
     if path is None:
         return english_words(), None
-    lines = read_text(path).splitlines()
-    if lines and lines[0].strip() == "value,count":
-        population, held = Population.from_csv(path), _counts_column(lines[1:], path)
+    text = read_text(path)
+    lines = text.splitlines()
+    header = lines[0].strip().replace('"', "") if lines else ""
+    if header == "value,weight":
+        return Population.from_csv(path), None
+    if header == "value,count":
+        population, held = Population.from_csv(path), _counts_column(text, path)
+    elif "," in header:
+        raise FileError(path, "the header must be value,count or value,weight", line=1)
     else:
         population = Population.from_values(line for line in lines if line)
         held = np.rint(population.weights * sum(map(bool, lines))).astype(np.int64)
     return population, np.repeat(np.arange(len(held)), held)
 
 
-def _counts_column(lines: list[str], path: str) -> NDArray[np.int64]:
+def _counts_column(text: str, path: str) -> NDArray[np.int64]:
     """Read the devices of each value; `Population.from_csv` has checked everything else."""
     import numpy as np
 
-    counts = [row[-1] for row in csv.reader(lines) if row]
-    for line, count in enumerate(counts, start=2):
+    rows = csv.reader(io.StringIO(text, newline=""))
+    next(rows)
+    counts: list[int] = []
+    for _, count in rows:
         if not float(count).is_integer():
-            raise FileError(path, f"count must be a whole number, got {count!r}", line=line)
-    return np.array([int(float(count)) for count in counts], dtype=np.int64)
+            message = f"count must be a whole number, got {count!r}"
+            raise FileError(path, message, line=rows.line_num)
+        counts.append(int(float(count)))
+    if sum(counts) > MOST_COUNTED:
+        raise FileError(
+            path,
+            f"counts must add up to at most {MOST_COUNTED:,} devices; write weights, or use "
+            "rappor simulate",
+        )
+    return np.array(counts, dtype=np.int64)
 
 
 def _collect(
@@ -191,8 +214,8 @@ def _print(found: Demo) -> None:
 
     estimates = found.estimates
     show(
-        f"{estimates.reports:,} devices hold {found.n_values:,} different values. Each has sent "
-        f"one noisy report of {found.params.k} bits (profile {found.profile}). We test "
+        f"Each of {estimates.reports:,} devices holds one of {found.n_values:,} values and has "
+        f"sent one noisy report of {found.params.k} bits (profile {found.profile}). We test "
         f"{len(estimates):,} candidates against the sums of the reports:\n"
     )
     print_estimates(estimates, detected_only=True, truth=found.truth)
@@ -203,11 +226,11 @@ def _print(found: Demo) -> None:
 
 def _false_ones(found: Demo) -> str:
     """Say how many of the detected are false here, beside what the error rate promises."""
-    share = percent(found.n_false / found.n_detected, 0)
+    are = "is" if found.n_false == 1 else "are"
     return (
-        f"Here {found.n_false} of {found.n_detected} ({share}) are false, which means that fewer "
-        f"devices hold them than one standard error: {short_percent(found.estimates.level)} is the "
-        "mean over many collections."
+        f"{found.n_false} of {found.n_detected} {are} false (a false one is held by fewer devices "
+        f"than one standard error). The rate of {short_percent(found.estimates.level)} bounds the "
+        "mean share of false ones over many collections."
     )
 
 

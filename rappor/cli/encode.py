@@ -8,6 +8,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -20,6 +21,11 @@ from rappor.protocol.encodings import encoder, parse_value
 from rappor.protocol.randomizer import SECRET_BYTES
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
+
+_SEEN: Final = (
+    "warning: --secret-hex shows the secret to whoever lists the machine's processes; "
+    "use --secret-file"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -77,13 +83,13 @@ class _Secret:
     click.option(
         "--secret-hex",
         metavar="HEX",
-        help="The device's secret, 64 hex digits; a fresh one if omitted.",
+        help="The device's secret, 64 hex digits, for tests: other users of the machine see it.",
     ),
     click.option(
         "--secret-file",
         type=click.Path(),
         metavar="FILE",
-        help="File of the secret's 32 bytes.",
+        help="File of the secret's 32 bytes; a fresh secret if both are omitted.",
     ),
 )
 @click.option("--epoch", metavar="EPOCH", help="Epoch such as 2026-Q4; today's (UTC) if omitted.")
@@ -104,6 +110,8 @@ def encode(
     report changes. If VALUE is -, every line of standard input is a value, and each is answered
     by a line of JSON.
     """
+    if source.secret_hex is not None:
+        click.echo(_SEEN, err=True)
     metric = Registry.load(registry_path).metric(name)
     today = datetime.datetime.now(datetime.UTC).date()
     metric.check_active(today)

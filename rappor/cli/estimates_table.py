@@ -9,55 +9,92 @@ from typing import Any, Final
 from rich.markup import escape
 from rich.table import Table
 
-from rappor.cli.console import show
+from rappor.cli.console import show, width
 from rappor.cli.numbers import percent, short_percent
 from rappor.decoding.estimates import Estimates
+
+_FORGED: Final = (
+    "forged make: if this many of the reports are forged, nobody may have the string. forged hide: "
+    "this many forged reports more would hide the row."
+)
+
+_LEAST_NAME, _MOST_NAME = 9, 40
+"""Columns of a candidate: numbers are never cut, names are."""
 
 _IMBALANCE: Final = 1e-6
 """P-value of the cohorts' sizes at which an analyst is told of it."""
 
 
 def print_estimates(
-    estimates: Estimates, *, detected_only: bool, truth: Mapping[str, int] | None = None
+    estimates: Estimates,
+    *,
+    detected_only: bool,
+    truth: Mapping[str, int] | None = None,
+    forged: bool = False,
 ) -> None:
-    """Print the rows, what they leave unallocated, and what looks wrong.
+    """Print the rows, what they leave unallocated, what was assumed, and what looks wrong.
 
-    Detected rows show their adjusted interval, which holds for the list as a whole.
+    A list of detected rows shows their adjusted intervals, which hold for it as a whole; a list of
+    all candidates shows the interval of each on its own. With `forged` the numbers of forged
+    reports stand in their place.
     """
-    show(_table(estimates, detected_only=detected_only, truth=truth), *_remarks(estimates))
+    shown = _table(estimates, detected_only=detected_only, truth=truth, forged=forged)
+    show(shown, *([_FORGED] if forged else []), *_remarks(estimates))
 
 
-def _table(estimates: Estimates, *, detected_only: bool, truth: Mapping[str, int] | None) -> Table:
-    shown = Table(box=None, header_style="bold", pad_edge=False)
-    shown.add_column("candidate", overflow="ellipsis", no_wrap=True, max_width=40)
+def _table(
+    estimates: Estimates, *, detected_only: bool, truth: Mapping[str, int] | None, forged: bool
+) -> Table:
     interval = f"{short_percent(estimates.confidence)} interval"
-    columns = ["devices", "std error", "share", interval]
+    interval = f"adjusted {interval}" if detected_only else f"{interval} of each"
+    last = ["forged make", "forged hide"] if forged else [interval]
+    columns = ["reports", "std error", "share", *last]
     if estimates.share is not None:
         columns.append("distribution")
     if truth is not None:
         columns.append("truth")
+    found = estimates.rows(detected_only=detected_only)
+    suffix = "_adjusted" if detected_only else ""
+    rows = [tuple(_cells(row, truth, forged=forged, suffix=suffix)) for row in found]
+    numbers = zip(columns, *(row[1:] for row in rows), strict=True)
+    room = width() - sum(2 + max(map(len, column)) for column in numbers)
+    shown = Table(box=None, header_style="bold", pad_edge=False)
+    most = max(_LEAST_NAME, min(room, _MOST_NAME))
+    shown.add_column("candidate", overflow="ellipsis", no_wrap=True, max_width=most)
     for name in columns:
         shown.add_column(name, justify="right", no_wrap=True)
-    for row in estimates.rows(detected_only=detected_only):
-        shown.add_row(*_cells(row, truth))
+    for row in rows:
+        shown.add_row(*row)
     return shown
 
 
-def _cells(row: Mapping[str, Any], truth: Mapping[str, int] | None) -> Iterator[str]:
-    low = row.get("ci_low_adjusted", row["ci_low"])
-    high = row.get("ci_high_adjusted", row["ci_high"])
+def _cells(
+    row: Mapping[str, Any], truth: Mapping[str, int] | None, *, forged: bool, suffix: str
+) -> Iterator[str]:
     mark = "" if row["detected"] else " (not detected)"
     group = f" (group {row['group']})" if "group" in row else ""
     yield escape(row["candidate"] + group + mark)
     yield f"{row['count']:,.0f}"
     yield "inf" if row["std_error"] is None else f"{row['std_error']:,.0f}"
     yield percent(row["proportion"], 3)
-    known = low is not None and high is not None
-    yield f"{percent(low, 3)} .. {percent(high, 3)}" if known else "unknown"
+    yield from _forged(row) if forged else [_interval(row, suffix)]
     if "share" in row:
         yield percent(row["share"], 3)
     if truth is not None:
         yield f"{truth.get(row['candidate'], 0):,}"
+
+
+def _interval(row: Mapping[str, Any], suffix: str) -> str:
+    low, high = row[f"ci_low{suffix}"], row[f"ci_high{suffix}"]
+    known = low is not None and high is not None
+    return f"{percent(low, 3)} .. {percent(high, 3)}" if known else "unknown"
+
+
+def _forged(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how many forged reports make and hide a detected row; nothing for other rows."""
+    for key in ("forged_to_make", "forged_to_hide"):
+        number = row.get(key)
+        yield "" if key not in row else "none can" if number is None else f"{number:,}"
 
 
 def _remarks(estimates: Estimates) -> Iterator[str]:
@@ -68,9 +105,11 @@ def _remarks(estimates: Estimates) -> Iterator[str]:
     )
     if math.isfinite(estimates.unallocated):
         yield (
-            f"{percent(estimates.unallocated)} of the reports are unallocated: their strings are "
-            "not candidates, or too rare to tell from noise."
+            f"{percent(estimates.unallocated)} of the reports are unallocated (standard error "
+            f"{percent(estimates.unallocated_std_error)}): their strings are not candidates, or "
+            "too rare to tell from noise."
         )
+    yield estimates.assumed
     yield from _findings(estimates.diagnostics)
     yield from estimates.warnings
 
@@ -102,9 +141,14 @@ def _limit(diagnostics: Mapping[str, Any]) -> str:
     share = diagnostics["detectable_share"]
     if share is None or share > 1:
         return "No share can be detected: there are too few reports for this noise."
-    enough = diagnostics["half_detectable_with_reports"]
-    half = f"about {enough:,} reports" if enough else "more cohorts, not more reports,"
+    ways = {
+        "{:,} reports of more devices": diagnostics["half_detectable_with_reports"],
+        "{:,} reports from each device": diagnostics["half_detectable_with_reports_per_device"],
+        "{:,} cohorts": diagnostics["half_detectable_with_cohorts"],
+    }
+    enough = [way.format(number) for way, number in ways.items() if number is not None]
+    half = f"{' or '.join(enough)} would detect" if enough else "only more of everything detects"
     return (
-        f"A share of {percent(share, 2)} is detected with 80 % probability; {half} would detect "
+        f"A share of {percent(share, 2)} is detected with 80 % probability; {half} "
         f"{percent(share / 2, 2)}."
     )

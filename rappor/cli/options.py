@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -38,7 +39,7 @@ def grouped(name: str, record: type[Any], *options: Callable[[_Command], _Comman
 
 
 def _check_chart(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
-    """Refuse, before the work, a chart that could not be drawn after it."""
+    """Refuse, before the work, a chart that could not be drawn or saved after it."""
     if path is not None and not ctx.resilient_parsing:
         from rappor.reporting.charts import check_suffix
 
@@ -46,6 +47,8 @@ def _check_chart(ctx: click.Context, param: click.Parameter, path: str | None) -
             check_suffix(path)
         except ParamsError as error:
             raise click.BadParameter(str(error), ctx, param) from None
+        if not (folder := Path(path).parent).is_dir():
+            raise click.BadParameter(f"there is no folder {folder}", ctx, param)
     return path
 
 

@@ -262,6 +262,8 @@ def _summary(planned: Plan) -> Table:
     summary.add_row("epsilon_inf", _loss(epsilon_inf(params)))
     _add_enough(summary, params)
     summary.add_row("report size", f"{params.n_bytes} bytes of bits")
+    if planned.filling.m_is_too_large:
+        summary.add_row("m is too large", f"{planned.filling.told}; a collector shows no others")
     _add_prediction(summary, planned)
     return summary
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -150,14 +150,14 @@ def privacy(
     else:
         report = assess(metric, registry=subject.registry, usage=usage, batch=shuffled, changed=new)
     error = None if new is None else _joint_error(subject.params, new, batch.devices)
-    if as_json:
-        print_json(report, joint_error=error)
-    else:
-        print_report(report, error, devices=batch.devices)
     if chart is not None:
         from rappor.reporting.charts import save
 
         save(_draw(report), chart)
+    if as_json:
+        print_json(report, joint_error=error)
+    else:
+        print_report(report, error, devices=batch.devices)
 
 
 def _joint_error(old: Params, new: Metric, devices: int) -> JointError | None:
@@ -169,13 +169,14 @@ def _joint_error(old: Params, new: Metric, devices: int) -> JointError | None:
 
 def _draw(report: PrivacyReport) -> Chart:
     """Draw the least and the most belief after some reports, against the belief before."""
-    from rappor.reporting.charts import Axis, line_chart
+    from rappor.reporting.charts import Axis, line_chart, shared_labels
 
     before = Axis(field="prior", title="belief before", domain=(0, 1), format="%")
     after = Axis(field="after", title="least and most belief after", domain=(0, 1), format="%")
-    drawn = [loss for loss in report.losses if loss.reports in _DRAWN]
+    rows = [row for loss in report.losses if loss.reports in _DRAWN for row in _curve(loss)]
+    labels = shared_labels(rows, value="after", series="reports")
     return line_chart(
-        [row for loss in drawn for row in _curve(loss)],
+        [row | {"reports": labels[row["reports"]]} for row in rows],
         x=before,
         y=after,
         series="reports",
@@ -184,7 +185,7 @@ def _draw(report: PrivacyReport) -> Chart:
     )
 
 
-def _curve(loss: Loss) -> list[dict[str, object]]:
+def _curve(loss: Loss) -> list[dict[str, Any]]:
     label = f"{_DRAWN[loss.reports]}: epsilon = {loss.epsilon:.3g}"
     return [
         {"prior": prior, "after": belief, "end": end, "reports": label}

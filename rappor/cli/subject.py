@@ -87,6 +87,7 @@ class Subject:
     params: Params
     metric: Metric | None = None
     registry: Registry | None = None
+    registry_path: str | None = None
 
     @property
     def named(self) -> Metric:
@@ -122,7 +123,12 @@ class _Options:
         if self.registry_path is not None and name is not None:
             registry = Registry.load(self.registry_path)
             metric = registry.metric(name)
-            return Subject(params=metric.params, metric=metric, registry=registry)
+            return Subject(
+                params=metric.params,
+                metric=metric,
+                registry=registry,
+                registry_path=self.registry_path,
+            )
         if self.profile is not None:
             return Subject(params=Params.profile(self.profile))
         if self.f is None or self.p is None or self.q is None:

@@ -147,15 +147,15 @@ def trust(
     """
     check_number("share", survey.share, "[0, 1]")
     found = _compare(survey, runs, seed)
-    if as_json:
-        print_json(found)
-    else:
-        _print(found)
     if chart is not None:
         from rappor.reporting.charts import save
 
         with Slow() as slow:
             save(_draw(survey, slow, seed=seed), chart)
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
 
 
 def _compare(survey: _Survey, runs: int, seed: int | None) -> TrustComparison:
@@ -227,7 +227,7 @@ def _print(found: TrustComparison) -> None:
 
 def _draw(survey: _Survey, slow: Slow, *, seed: int | None) -> Chart:
     """Draw the error against the number of devices, against epsilon, and against the noise."""
-    from rappor.reporting.charts import Axis, line_chart, side_by_side
+    from rappor.reporting.charts import Axis, line_chart, shared_labels, side_by_side
 
     panels: list[tuple[Axis, str, list[float], _Point]] = [
         (
@@ -243,28 +243,42 @@ def _draw(survey: _Survey, slow: Slow, *, seed: int | None) -> Chart:
             lambda value: (value, survey.devices),
         ),
         (
-            Axis(field="x", title="noise: share of random answers", domain=(0, 1), format="%"),
-            f"{survey.devices:,} devices, all at the epsilon of that noise",
+            Axis(
+                field="x",
+                title="random answers in a symmetric survey of that epsilon",
+                domain=(0, 1),
+                format="%",
+            ),
+            f"{survey.devices:,} devices, epsilon told as noise",
             _NOISES,
             lambda noise: (CoinSurvey(1 - noise, 0.5).epsilon, survey.devices),
         ),
     ]
-    drawn = []
-    for done, (axis, title, places, point) in enumerate(panels):
+    curves = []
+    for done, (_, _, places, point) in enumerate(panels):
         slow("drawing", done, len(panels))
-        lines, dots = _curves(places, point, survey, seed)
-        drawn.append(
+        curves.append(_curves(places, point, survey, seed))
+    labels = shared_labels(
+        [row for lines, _ in curves for row in lines], value="error", series="model"
+    )
+
+    def labelled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [row | {"model": labels[row["model"]]} for row in rows]
+
+    return side_by_side(
+        *(
             line_chart(
-                lines,
-                points=dots,
+                labelled(lines),
+                points=labelled(dots),
                 x=axis,
                 y=Axis(field="error", title="standard error, devices", log=True),
                 series="model",
-                legend="lines closed form, dots trials",
+                legend="lines: closed form; dots: trials",
                 title=title,
             )
+            for (axis, title, _, _), (lines, dots) in zip(panels, curves, strict=True)
         )
-    return side_by_side(*drawn)
+    )
 
 
 def _curves(

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rappor.counts import counts_file, tables
+from rappor.counts import counts_file, devices, tables
 from rappor.errors import FileError, MetricError, ParamsError, ReportError
 from rappor.protocol.params import Params
 from rappor.protocol.wire import Report
@@ -33,14 +33,16 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
         have a 1 at bit i.
     reports : (m,) likewise, the reports of each cohort.
     metric : the name of the metric; empty where there is none.
+    squares : the sum, over all devices, of the squared number of a device's reports, or a
+        bound above it; None where nobody knows. `of_devices` sets it from simpler numbers.
 
     The attributes have the same names; `ones` and `reports` are read-only int64 copies.
 
     Raises
     ------
     ReportError
-        A shape is wrong, an entry is negative or not a whole number, or a bit has more ones
-        than its cohort has reports.
+        A shape is wrong, an entry is negative or not a whole number, a bit has more ones
+        than its cohort has reports, or squares is impossible for that number of reports.
     MetricError
         The metric is not a text.
 
@@ -52,10 +54,15 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
     8
     """
 
-    __slots__ = ("_metric", "_ones", "_params", "_reports")
+    __slots__ = ("_metric", "_ones", "_params", "_reports", "_squares")
 
     def __init__(
-        self, params: Params, ones: ArrayLike, reports: ArrayLike, metric: str = ""
+        self,
+        params: Params,
+        ones: ArrayLike,
+        reports: ArrayLike,
+        metric: str = "",
+        squares: int | None = None,
     ) -> None:
         """Copy and check the tables."""
         if not isinstance(metric, str):
@@ -65,6 +72,8 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
         self._reports = _whole_numbers("reports", reports, (params.m,))
         self._metric = metric
         _check_bounds(self.ones, self.reports)
+        n_reports = self.n_reports
+        self._squares = devices.check_squares(squares, n_reports) if n_reports else 0
 
     @property
     def params(self) -> Params:
@@ -85,6 +94,41 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
     def metric(self) -> str:
         """The name of the metric; empty where there is none."""
         return self._metric
+
+    @property
+    def squares(self) -> int | None:
+        """At most this is the sum of a device's squared reports over all devices; None: unknown."""
+        return self._squares
+
+    @property
+    def reports_per_device(self) -> float | None:
+        """`squares` over reports: how many a device sent, in the mean over reports; None: unknown.
+
+        Where all devices sent equally many, it is that number; otherwise it is larger than the
+        mean over devices. It is 0 without reports.
+        """
+        if self.squares is None:
+            return None
+        return self.squares / max(self.n_reports, 1)
+
+    def of_devices(
+        self, n_devices: float | None = None, *, reports_per_device: float | None = None
+    ) -> Counts:
+        """Return the same counts, known to come from this number of devices.
+
+        One number is given: devices, or reports of each; the reports are taken to be evenly
+        spread over the devices. Where they are not, `squares` of the constructor says it.
+
+        Raises
+        ------
+        ReportError
+            Both numbers are given, or none; there are more devices than reports, or less than
+            one; a device has less than one report.
+        """
+        squares = devices.squares_of(
+            self.n_reports, n_devices=n_devices, reports_per_device=reports_per_device
+        )
+        return Counts(self.params, self.ones, self.reports, self.metric, squares)
 
     @classmethod
     def zero(cls, params: Params, metric: str = "") -> Counts:
@@ -145,11 +189,25 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
         return sum(self.reports.tolist())
 
     def __add__(self, other: Counts) -> Counts:
+        """Add as `add` does, for devices that may be the same."""
         if not isinstance(other, Counts):
             return NotImplemented
+        return self.add(other, same_devices=True)
+
+    def add(self, other: Counts, *, same_devices: bool) -> Counts:
+        """Add counts whose devices may be the same, as on two days, or are other ones.
+
+        What is known of the devices is added too: unless they are others, the sum of squares is
+        at most what the same devices could make of both, (sqrt(a) + sqrt(b))^2. Where one of the
+        two is unknown, so is the sum's.
+        """
         self._check_same_collection(other, "added")
         return Counts(
-            self.params, self.ones + other.ones, self.reports + other.reports, self.metric
+            self.params,
+            self.ones + other.ones,
+            self.reports + other.reports,
+            self.metric,
+            devices.add_squares(self.squares, other.squares, same_devices=same_devices),
         )
 
     def __radd__(self, other: int) -> Counts:
@@ -160,9 +218,12 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
         if not isinstance(other, Counts):
             return NotImplemented
         self._check_same_collection(other, "subtracted")
-        return Counts(
-            self.params, self.ones - other.ones, self.reports - other.reports, self.metric
-        )
+        reports = self.reports - other.reports
+        n_left = self.n_reports - other.n_reports
+        squares = None
+        if self.squares is not None and n_left >= 0:
+            squares = min(self.squares, n_left**2)  # whatever is taken away, no sum grows
+        return Counts(self.params, self.ones - other.ones, reports, self.metric, squares)
 
     def _check_same_collection(self, other: Counts, verb: str) -> None:
         if self.metric != other.metric:
@@ -181,6 +242,7 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
         return (
             self.metric == other.metric
             and self.params.fingerprint == other.params.fingerprint
+            and self.squares == other.squares
             and np.array_equal(self.reports, other.reports)
             and np.array_equal(self.ones, other.ones)
         )
@@ -194,7 +256,8 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one file, whole or not at all; `load` reads exactly the same counts."""
         counts_file.write(
-            path, counts_file.Contents(self.params, self.ones, self.reports, self.metric)
+            path,
+            counts_file.Contents(self.params, self.ones, self.reports, self.metric, self.squares),
         )
 
     @classmethod
@@ -222,7 +285,10 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
             raise FileError(path, str(error)) from None
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write a table with the columns cohort, reports, bit_0, bit_1 and so on."""
+        """Write a table with the columns cohort, reports, bit_0, bit_1 and so on.
+
+        The parameters, the metric and what is known of the devices are not in it.
+        """
         tables.write_csv(path, self.ones, self.reports)
 
     @classmethod
@@ -240,14 +306,14 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
     def to_arrow(self) -> Any:
         """Return a pyarrow.Table of cohort, reports and ones (a list of k integers).
 
-        Metric and parameters go into the schema's metadata.
+        Metric, parameters and squares go into the schema's metadata.
 
         Raises
         ------
         MissingExtraError
             The extra 'arrow' is not installed.
         """
-        return tables.to_arrow(self.params, self.ones, self.reports, self.metric)
+        return tables.to_arrow(self.params, self.ones, self.reports, self.metric, self.squares)
 
     @classmethod
     def from_arrow(cls, table: Any) -> Counts:

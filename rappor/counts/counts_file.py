@@ -1,17 +1,20 @@
 """The file of one Counts: three lines of text, then integers.
 
     RAPPOR COUNTS 2
-    {"devices":null,"metric":...,"packing":"raw"|"zlib","params":{...},"shape":[m,k]}
+    {"devices":null|{"squares":...},"metric":...,"packing":"raw"|"zlib","params":{...},
+     "shape":[m,k]}                                               in one line
     SHA-256, as hex digits, of everything else in the file
     reports (m) and then ones (m, k), as little-endian 64-bit integers
 
-The integers are compressed where that makes them shorter. Any changed, missing or added byte
-is an error, and nothing is unpacked before the digest has matched.
+`squares` is the sum of a device's squared reports over all devices, or a bound above it; without
+`devices`, or with null, nobody knows. The integers are compressed where that makes them shorter.
+Any changed, missing or added byte is an error, and nothing is unpacked before the digest has
+matched.
 
 What a collector answers to GET /v1/metrics/NAME/counts is read too, an entry a parameter set:
 
     {"metric":..., "collections":[{"fingerprint":..., "params":{...}, "reports":[m],
-    "ones":[[k], ...]}, ...], ...}
+    "ones":[[k], ...], "devices":...}, ...], ...}
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ class Contents(NamedTuple):
     ones: NDArray[np.int64]
     reports: NDArray[np.int64]
     metric: str
+    squares: int | None = None
 
 
 def write(path: str | os.PathLike[str], contents: Contents) -> None:
@@ -54,7 +58,7 @@ def write(path: str | os.PathLike[str], contents: Contents) -> None:
     packed = zlib.compress(integers, level=6)
     packing, payload = ("zlib", packed) if len(packed) < len(integers) else ("raw", integers)
     document = {
-        "devices": None,  # what is known of the devices behind the reports: nothing yet
+        "devices": None if contents.squares is None else {"squares": contents.squares},
         "metric": contents.metric,
         "packing": packing,
         "params": json.loads(contents.params.to_json()),
@@ -130,13 +134,14 @@ def _parse(data: bytes) -> Contents:
         document = json.loads(header)
         params = Params.from_json(json.dumps(document["params"]))
         metric, packing, shape = (document[key] for key in ("metric", "packing", "shape"))
+        squares = _squares(document)
     except (ParamsError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"its header is wrong: {error}") from None
     if shape != [params.m, params.k]:
         raise ValueError(f"shape must be {[params.m, params.k]} as its parameters say, got {shape}")
     integers = _unpack(packing, payload, n=params.m * (params.k + 1))
     reports, ones = np.split(integers, [params.m])
-    return Contents(params, ones.reshape(params.m, params.k), reports, metric)
+    return Contents(params, ones.reshape(params.m, params.k), reports, metric, squares)
 
 
 def _parse_json(data: bytes) -> list[Contents]:
@@ -155,7 +160,15 @@ def _parse_entry(entry: Any, metric: Any) -> Contents:
     params = Params.from_json(json.dumps(entry["params"]))
     if entry["fingerprint"] != params.fingerprint:
         raise ParamsError(f"fingerprint must be {params.fingerprint}, got {entry['fingerprint']!r}")
-    return Contents(params, np.array(entry["ones"]), np.array(entry["reports"]), metric)
+    return Contents(
+        params, np.array(entry["ones"]), np.array(entry["reports"]), metric, _squares(entry)
+    )
+
+
+def _squares(document: Any) -> Any:
+    """Return what is written of the devices, not yet checked; None where nothing is."""
+    devices = document.get("devices")
+    return None if devices is None else devices["squares"]
 
 
 def _unpack(packing: Any, payload: bytes, *, n: int) -> NDArray[np.int64]:

@@ -26,6 +26,10 @@ _WHOLE: Final = re.compile(r"([0-9]{1,19})(?:\.0*)?", re.ASCII)
 
 _PARAMS_KEY: Final = b"rappor.params"
 _METRIC_KEY: Final = b"rappor.metric"
+_SQUARES_KEY: Final = b"rappor.squares"
+_FORMAT_KEY: Final = b"rappor.format"
+_FORMAT: Final = b"2"
+"""The same number as a counts file's: it changes when what the bits mean does."""
 
 
 def write_csv(
@@ -113,7 +117,11 @@ def _whole(name: str, text: str) -> int:
 
 
 def to_arrow(
-    params: Params, ones: NDArray[np.int64], reports: NDArray[np.int64], metric: str
+    params: Params,
+    ones: NDArray[np.int64],
+    reports: NDArray[np.int64],
+    metric: str,
+    squares: int | None,
 ) -> Any:
     """Return a pyarrow.Table of cohort (int32), reports (int64), ones (list of k int64).
 
@@ -121,6 +129,7 @@ def to_arrow(
     ----------
     ones : (m, k) int64.
     reports : (m,) int64.
+    squares : sum of the devices' squared reports, or None.
     """
     pa = load_pyarrow()
     columns = {
@@ -128,19 +137,26 @@ def to_arrow(
         "reports": pa.array(reports),
         "ones": pa.FixedSizeListArray.from_arrays(pa.array(ones.ravel()), params.k),
     }
-    metadata = {_PARAMS_KEY: params.to_json().encode(), _METRIC_KEY: metric.encode()}
+    metadata = {
+        _FORMAT_KEY: _FORMAT,
+        _PARAMS_KEY: params.to_json().encode(),
+        _METRIC_KEY: metric.encode(),
+    }
+    if squares is not None:
+        metadata[_SQUARES_KEY] = str(squares).encode()
     return pa.table(columns).replace_schema_metadata(metadata)
 
 
-def from_arrow(table: Any) -> tuple[Params, NDArray[np.int64], NDArray[np.int64], str]:
+def from_arrow(
+    table: Any,
+) -> tuple[Params, NDArray[np.int64], NDArray[np.int64], str, int | None]:
     """Read a table as `to_arrow` makes it.
 
     Returns
     -------
-    params : from the schema's metadata.
+    params, metric, squares : from the schema's metadata.
     ones : (m, k) int64.
     reports : (m,) int64.
-    metric : from the schema's metadata.
 
     Raises
     ------
@@ -150,6 +166,11 @@ def from_arrow(table: Any) -> tuple[Params, NDArray[np.int64], NDArray[np.int64]
     metadata = table.schema.metadata or {}
     if _PARAMS_KEY not in metadata or _METRIC_KEY not in metadata:
         raise ReportError("the schema's metadata must name the parameters and the metric")
+    if (number := metadata.get(_FORMAT_KEY, b"none")) != _FORMAT:
+        raise ReportError(
+            f"the schema's metadata must name format {_FORMAT.decode()}, got "
+            f"{number.decode(errors='replace')}: counts of other formats mean other bits"
+        )
     params = Params.from_json(metadata[_PARAMS_KEY].decode(errors="replace"))
     metric = metadata[_METRIC_KEY].decode(errors="replace")
     if table.column_names != ["cohort", "reports", "ones"]:
@@ -158,7 +179,16 @@ def from_arrow(table: Any) -> tuple[Params, NDArray[np.int64], NDArray[np.int64]
     order = np.argsort(cohorts, kind="stable")
     if not np.array_equal(cohorts[order], np.arange(params.m)):
         raise ReportError(f"cohort must hold 0 to {params.m - 1}, each once")
-    return params, _lists(table, params.k)[order], reports[order], metric
+    squares = _squares(metadata.get(_SQUARES_KEY))
+    return params, _lists(table, params.k)[order], reports[order], metric, squares
+
+
+def _squares(text: bytes | None) -> int | None:
+    if text is None:
+        return None
+    if not re.fullmatch(rb"[0-9]{1,40}", text):
+        raise ReportError("the schema's metadata must hold squares as a whole number")
+    return int(text)
 
 
 def _column(table: Any, name: str) -> NDArray[np.int64]:

@@ -24,12 +24,13 @@ Collisions keep theirs, tau^2. The row is hidden when beta(r) is less than its t
 score times the standard error at r. That r is found by bisection, between 1 and the r at which
 nothing is left of beta.
 
-Where each bit is an answer, the same holds with the bit as the only row. Its threshold has the
-variance of a bit that nobody holds, r p* (1 - p*) / (N g^2).
+Where each bit is an answer, the same holds with the bit as the only row. It is hidden when its own
+test (`rappor.decoding.proportions`), of the ones that stay among N / r reports, passes it no more.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -41,6 +42,11 @@ from scipy import sparse
 from rappor.decoding.closed_form import pool
 from rappor.decoding.debias import Target
 from rappor.decoding.fit import Fit
+from rappor.decoding.proportions import Proportions
+
+PValues = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+Hidden = Callable[[NDArray[np.float64]], NDArray[np.bool_]]
+"""Tells for the r of each row whether it is hidden."""
 
 _HALVINGS: Final = 60
 """Steps of a bisection: to the last bit of a number between 0 and 1."""
@@ -61,13 +67,11 @@ class Rows:
     ----------
     share : (c,) float64. Beta, the estimate that is tested.
     ones, zeros : (c,) float64. Means of mu / g and of (1 - mu) / g over the row's bits.
-    variance : (4, c) float64. The variance of `share`, as coefficients of r^0 to r^3.
     """
 
     share: NDArray[np.float64]
     ones: NDArray[np.float64]
     zeros: NDArray[np.float64]
-    variance: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -91,13 +95,17 @@ def string_rows(
     *,
     share: NDArray[np.float64],
     std_error: NDArray[np.float64],
-) -> Rows:
-    """Describe detected strings.
+    p_values: PValues,
+    threshold: float,
+) -> tuple[Rows, Hidden]:
+    """Describe c detected strings, and say at which r each of them is hidden.
 
     Parameters
     ----------
     columns : (n, c) sparse. The rows that each of them sets.
     share, std_error : (c,) float64. Their estimates and the standard errors of their scores.
+    p_values : returns the p-values of z scores, falling.
+    threshold : the p-value above which one of them is no longer detected.
     """
     gap = target.q_star - target.p_star
     mean = target.p_star + gap * target.proportions
@@ -107,56 +115,60 @@ def string_rows(
     total = np.maximum(columns.T @ fit.weight, np.finfo(float).tiny)
     ones, zeros, second, third = sums.T / total
     variance = np.vstack([np.full(len(share), fit.tau2), np.zeros(len(share)), second, third])
-    return Rows(
-        share=share,
-        ones=ones,
-        zeros=zeros,
-        variance=variance * std_error**2 / variance.sum(axis=0),
-    )
+    whole = variance.sum(axis=0)  # 0 where every report has all bits of the string
+    variance = np.where(whole > 0, variance / np.where(whole > 0, whole, 1.0), 0.0) * std_error**2
+    # Now these are the coefficients of r^0 to r^3 of the estimate's variance.
+    z = _z_score(p_values, threshold, float(np.min(share / std_error, initial=np.inf)))
+
+    def hidden(r: NDArray[np.float64]) -> NDArray[np.bool_]:
+        noise = sum(part * r**power for power, part in enumerate(variance))
+        return np.asarray(share - (1 - r) * ones < z * np.sqrt(np.maximum(noise, 0.0)))
+
+    return Rows(share=share, ones=ones, zeros=zeros), hidden
 
 
-def answer_rows(target: Target, n_bits: int, detected: NDArray[np.int64]) -> Rows:
-    """Describe detected answers, each of which is one bit."""
+def answer_rows(
+    target: Target, proportions: Proportions, detected: NDArray[np.int64], *, threshold: float
+) -> tuple[Rows, Hidden]:
+    """Describe detected answers, each of which is one bit; see `string_rows`."""
+    n_bits = proportions.ones.shape[1]
     shape = (len(target.counts), n_bits)
     noise = target.noise(np.zeros(len(target))).reshape(shape)
     gap = (target.q_star - target.p_star).reshape(shape)
-    proportions = target.proportions.reshape(shape)
-    mean = target.p_star.reshape(shape) + gap * proportions
-    share, std_error = pool(proportions, noise)
-    variance = np.zeros((4, len(detected)))
-    variance[1] = std_error[detected] ** 2
-    return Rows(
-        share=share[detected],
+    shares = target.proportions.reshape(shape)
+    mean = target.p_star.reshape(shape) + gap * shares
+    rows = Rows(
+        share=pool(shares, noise)[0][detected],
         ones=pool(mean / gap, noise)[0][detected],
         zeros=pool((1 - mean) / gap, noise)[0][detected],
-        variance=variance,
     )
+
+    def hidden(r: NDArray[np.float64]) -> NDArray[np.bool_]:
+        return proportions.among(detected, 1 / r).p_values() > threshold
+
+    return rows, hidden
 
 
 def break_down(
     rows: Rows,
+    hidden: Hidden,
     detected: NDArray[np.int64],
     *,
     n_candidates: int,
     n_reports: int,
-    p_values: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    threshold: float,
 ) -> Breakdown:
     """Return how many forged reports make and hide each detected row.
 
     Parameters
     ----------
     rows : the c detected ones, which are `detected` of all `n_candidates`.
+    hidden : tells which of them are hidden at each r, (c,).
     n_reports : N, the reports behind the table.
-    p_values : returns the p-values of z scores, falling.
-    threshold : the p-value above which one of the rows is no longer detected.
     """
     make, hide = np.full((2, n_candidates), np.nan)
     if len(detected):
-        scores = rows.share / np.sqrt(rows.variance.sum(axis=0))
-        z = _z_score(p_values, threshold, float(scores.min()))
         make[detected] = _whole(n_reports * rows.share / (rows.zeros + rows.share))
-        hide[detected] = _whole(n_reports * _forged_for_each(rows, z))
+        hide[detected] = _whole(n_reports * _forged_for_each(rows, hidden))
     return Breakdown(make=make, hide=hide)
 
 
@@ -165,12 +177,10 @@ def _whole(reports: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.ceil(np.round(reports, _DECIMALS))
 
 
-def _z_score(
-    p_values: Callable[[NDArray[np.float64]], NDArray[np.float64]], p_value: float, high: float
-) -> float:
+def _z_score(p_values: PValues, p_value: float, high: float) -> float:
     """Return the z score that has this p-value, in [0, high]."""
     low = 0.0
-    for _ in range(_HALVINGS):
+    for _ in range(_HALVINGS if math.isfinite(high) else 0):
         middle = (low + high) / 2
         if p_values(np.array([middle]))[0] > p_value:
             low = middle
@@ -179,15 +189,16 @@ def _z_score(
     return high
 
 
-def _forged_for_each(rows: Rows, z: float) -> NDArray[np.float64]:
+def _forged_for_each(rows: Rows, hidden: Hidden) -> NDArray[np.float64]:
     """Return y / N, the reports that hide each row for each report that there is, (c,)."""
     taken = rows.ones - rows.share
-    low = np.where(taken > _NOTHING, np.maximum(1 - rows.share / rows.ones, 0.0), 0.0)
+    low = np.where(
+        taken > _NOTHING, np.maximum(1 - rows.share / np.maximum(rows.ones, _NOTHING), 0.0), 0.0
+    )
     high = np.ones_like(low)
     for _ in range(_HALVINGS):
         r = (low + high) / 2
-        variance = sum(part * r**power for power, part in enumerate(rows.variance))
-        hidden = rows.share - (1 - r) * rows.ones < z * np.sqrt(np.maximum(variance, 0.0))
-        low, high = np.where(hidden, r, low), np.where(hidden, high, r)
+        gone = hidden(r)
+        low, high = np.where(gone, r, low), np.where(gone, high, r)
     with np.errstate(divide="ignore"):
         return np.where(taken > _NOTHING, 1 / low - 1, np.inf)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from rappor.decoding.debias import Target
+from rappor.decoding.proportions import Proportions
 from rappor.errors import DecodeError
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
@@ -18,19 +20,24 @@ _LEAST_NOISE: Final = 1e-18
 report of 10^9, so that such a row decides without dividing by zero."""
 
 
-def estimate_bits(
-    target: Target, params: Params
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Estimate the share of reports behind each bit, by the inverse-variance mean over collections.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answers:
+    """What the bits say, one entry for each of k answers.
 
-    Each report counts as an independent device. Where devices report repeatedly the true errors
-    are larger than these: the noise of a permanent response is shared by all reports of a device.
+    Attributes
+    ----------
+    estimate, std_error : (k,) float64. The proportion, unclipped, by the inverse-variance mean
+        over parameter sets, and its standard error at that proportion.
+    proportions : the counts themselves, for tests and intervals.
+    """
 
-    Returns
-    -------
-    estimate, std_error, p_value : (k,) float64. The proportion, unclipped; its standard
-        error at that proportion; the one-sided p-value of the share being zero, from the
-        noise that an all-zero bit has.
+    estimate: NDArray[np.float64]
+    std_error: NDArray[np.float64]
+    proportions: Proportions
+
+
+def read_answers(target: Target, params: Params) -> Answers:
+    """Estimate the share of reports behind each bit.
 
     Raises
     ------
@@ -45,8 +52,36 @@ def estimate_bits(
     first = pool(proportions, at_zero)[0]
     noise = target.noise(np.tile(first, shape[0])).reshape(shape)
     estimate, std_error = pool(proportions, noise)
-    null_estimate, null_error = pool(proportions, at_zero)
-    return estimate, std_error, np.asarray(special.ndtr(-null_estimate / null_error))
+    columns = {
+        name: getattr(target, name).reshape(shape)[:, :1]
+        for name in ("reports", "repeated", "p_star", "q_star", "p", "q")
+    }
+    ones = np.concatenate([counts.ones for counts in target.counts]).astype(float)
+    return Answers(
+        estimate=estimate,
+        std_error=std_error,
+        proportions=Proportions(ones=ones, **columns),
+    )
+
+
+def sum_error(target: Target, estimate: NDArray[np.float64]) -> float:
+    """Return the standard error of the sum of these answers' shares, each device giving one.
+
+    Given the value, the bits of a report are independent; the value itself sets one at most. So
+    the variance of the sum is that of the coins, added up, and that of one value's share.
+    """
+    share = np.clip(estimate, 0.0, 1.0)
+    total = min(float(share.sum()), 1.0)
+    precision = 0.0
+    for counts, repetition in zip(target.counts, target.repetitions, strict=True):
+        own, each = counts.params, repetition.reports_per_device
+        gap = own.q_star - own.p_star
+        coins = share * own.q_star * (1 - own.q_star) + (1 - share) * own.p_star * (1 - own.p_star)
+        again = len(share) * (own.q - own.p) ** 2 * own.f / 2 * (1 - own.f / 2)
+        values = each * gap**2 * total * (1 - total)
+        one = (float(coins.sum()) + (each - 1) * again + values) / gap**2
+        precision += counts.n_reports / max(one, _LEAST_NOISE)
+    return math.sqrt(1 / precision)
 
 
 def pool(

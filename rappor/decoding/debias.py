@@ -1,5 +1,17 @@
 """De-biasing: from counts to the rows of a regression, one row for each bit of a cohort.
 
+Theory of operation
+-------------------
+A report has a 1 with probability mu = p* + (q* - p*) theta. Of its variance mu (1 - mu), the part
+between = (mu - p) (q - mu) is its device's: the value, and the permanent response, which is
+Bernoulli(mu') with mu = p + (q - p) mu', so that (q - p)^2 mu' (1 - mu') = (mu - p) (q - mu). The
+rest is the fresh coins'. With S the sum of the devices' squared reports and R = S / N the reports a
+device, in the mean over reports, the proportion of ones in N reports has the variance
+
+    (mu (1 - mu) + (R - 1) between) / N
+
+More devices lower all of it, more reports a device the coins' part only.
+
 The rows of several collections are stacked. Each collection brings its own effective
 probabilities, noise and background; all of them share the candidates' proportions.
 """
@@ -8,12 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rappor.counts.counts import Counts
-from rappor.errors import DecodeError
+from rappor.decoding.devices import Repetition
+
+_TINY: Final = 1e-300
+"""Devices of an empty cohort: their noise is large, not a division by zero."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -25,20 +41,27 @@ class Target:
     proportions : (n,) float64. (c_ij / N_j - p*) / (q* - p*), unclipped ([EPK14] section 4).
     reports : (n,) float64. N_j of the row's cohort; 0 for an empty cohort.
     p_star, q_star : (n,) float64. Effective probabilities of the row.
+    p, q : (n,) float64. Probabilities of the instantaneous response.
+    repeated : (n,) float64. R, the reports a device; 1 if each reports once.
     group : (n,) int64. Which collection the row comes from.
     density : (n,) float64. Share of rows that a random string sets, the background's height.
     n_reports : reports in all collections.
     counts : the collections themselves.
+    repetitions : what is taken for their devices.
     """
 
     proportions: NDArray[np.float64]
     reports: NDArray[np.float64]
     p_star: NDArray[np.float64]
     q_star: NDArray[np.float64]
+    p: NDArray[np.float64]
+    q: NDArray[np.float64]
+    repeated: NDArray[np.float64]
     group: NDArray[np.int64]
     density: NDArray[np.float64]
     n_reports: int
     counts: tuple[Counts, ...]
+    repetitions: tuple[Repetition, ...]
 
     def __len__(self) -> int:
         return len(self.proportions)
@@ -52,33 +75,38 @@ class Target:
         """
         gap = self.q_star - self.p_star
         mean = self.p_star + gap * np.clip(theta, 0.0, 1.0)
-        with np.errstate(divide="ignore"):
-            return mean * (1 - mean) / self.reports / gap**2
+        one = mean * (1 - mean) + (self.repeated - 1) * (mean - self.p) * (self.q - mean)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.reports > 0, one / self.reports / gap**2, np.inf)
+
+    def devices_noise(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the part of the variance that more reports of the same devices do not lower."""
+        gap = self.q_star - self.p_star
+        mean = self.p_star + gap * np.clip(theta, 0.0, 1.0)
+        devices = np.maximum(self.reports / self.repeated, _TINY)
+        return np.asarray((mean - self.p) * (self.q - mean) / devices / gap**2)
 
 
-def debias(collections: Sequence[Counts]) -> Target:
-    """Stack the collections that have reports as rows of one regression.
-
-    Raises
-    ------
-    DecodeError: there are no reports at all.
-    """
-    collections = [counts for counts in collections if counts.n_reports]
-    if not collections:
-        raise DecodeError("counts must hold at least 1 report, got 0")
+def debias(collections: Sequence[Counts], repetitions: Sequence[Repetition]) -> Target:
+    """Stack collections, each with reports, as rows of one regression."""
     sizes = [counts.params.m * counts.params.k for counts in collections]
     bits = np.concatenate([np.full(c.params.m, c.params.k) for c in collections])
     reports = np.repeat(np.concatenate([c.reports for c in collections]), bits).astype(float)
     ones = np.concatenate([c.ones.ravel() for c in collections])
     p_star = np.repeat([c.params.p_star for c in collections], sizes)
     q_star = np.repeat([c.params.q_star for c in collections], sizes)
+    repeated = [float(each.reports_per_device) for each in repetitions]
     return Target(
         proportions=(ones / np.maximum(reports, 1.0) - p_star) / (q_star - p_star),
         reports=reports,
         p_star=p_star,
         q_star=q_star,
+        p=np.repeat([c.params.p for c in collections], sizes),
+        q=np.repeat([c.params.q for c in collections], sizes),
+        repeated=np.repeat(repeated, sizes),
         group=np.repeat(np.arange(len(sizes)), sizes),
         density=np.repeat([c.params.density for c in collections], sizes),
         n_reports=sum(c.n_reports for c in collections),
         counts=tuple(collections),
+        repetitions=tuple(repetitions),
     )

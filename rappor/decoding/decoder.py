@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from rappor.candidates.candidates import Candidates
 from rappor.counts.counts import Counts
@@ -16,9 +15,10 @@ from rappor.decoding.breakdown import answer_rows, break_down, string_rows
 from rappor.decoding.capacity import describe_capacity, fit_all, is_full, simplex_fit
 from rappor.decoding.debias import Target, debias
 from rappor.decoding.design import Design
+from rappor.decoding.devices import merge
 from rappor.decoding.distribution import estimate_shares
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.inference import ErrorControl, Raw, conclude
+from rappor.decoding.inference import ErrorControl, Raw, conclude, normal_interval
 from rappor.decoding.presence import p_values_of
 from rappor.decoding.selection import Selection, select
 from rappor.decoding.significance import null_tail
@@ -36,15 +36,21 @@ def decode(
     correction: str = "bh",
     confidence: float = 0.95,
     distribution: bool = False,
+    devices: float | None = None,
+    reports_per_device: float | None = None,
     progress: Progress = no_progress,
 ) -> Estimates:
     """Estimate how many reports hold each candidate.
 
-    Every report counts as an independent device. README.md in this folder has the statistics.
+    Devices that report again say less than others would. How often they did is what `devices` or
+    `reports_per_device` say, else what the counts know, else what days kept apart tell; without
+    any of these every report is taken for another device. `Estimates.assumed` says which.
+    README.md in this folder has the statistics.
 
     Parameters
     ----------
-    counts : one collection, or several under any mixture of parameter sets.
+    counts : one collection, or several under any mixture of parameter sets. Those of one metric
+        and one parameter set are added, as days on which the same devices may have reported.
     candidates : the strings to estimate: a list or column of them, or what
         `Candidates.from_file` reads. Other encodings than Bloom answer for all their
         categories and take none.
@@ -54,6 +60,9 @@ def decode(
         the probability of any false detection.
     confidence : probability with which a two-sided interval holds the truth.
     distribution : also estimate the whole list at once (`Estimates.share`).
+    devices, reports_per_device : how many devices are behind all reports together, or how many
+        reports each of them sent; at most one of both. Uneven ones are said by
+        `Counts.squares`.
     progress : called with a stage, the steps done and the steps in all.
 
     Returns
@@ -80,7 +89,7 @@ def decode(
     """
     collections = _collections(counts)
     control = ErrorControl(level=level, correction=correction, confidence=confidence)
-    target = debias(collections)
+    target = debias(*merge(collections, devices=devices, reports_per_device=reports_per_device))
     if not all(encoding_of(collection.params).hashed for collection in collections):
         if candidates is not None:
             raise DecodeError("candidates must be left out: this encoding answers for every bit")
@@ -146,26 +155,25 @@ def _decode_bloom(
     tail = null_tail(target, selection.fit)
     shares = _shares(selection) if distribution else None
     detected = np.flatnonzero(p_value <= control.threshold(p_value))
-    rows = string_rows(
+    std_error = _with_sampling(target, selection.estimate, selection.std_error)
+    rows, hidden = string_rows(
         target,
         selection.fit,
         design.columns(detected),
         share=selection.estimate[detected],
         std_error=selection.std_error[detected],
+        p_values=tail.p_values,
+        threshold=control.own_threshold(p_value),
     )
     raw = Raw(
         estimate=selection.estimate,
-        std_error=_with_sampling(target, selection),
+        std_error=std_error,
         p_value=p_value,
+        interval=normal_interval(selection.estimate, std_error, tail),
+        sum_error=_sum_error(target, design, selection, detected),
         share=shares,
-        tail=tail,
         breakdown=break_down(
-            rows,
-            detected,
-            n_candidates=len(p_value),
-            n_reports=target.n_reports,
-            p_values=tail.p_values,
-            threshold=control.own_threshold(p_value),
+            rows, hidden, detected, n_candidates=len(p_value), n_reports=target.n_reports
         ),
     )
     place = spread_ties(len(candidates), ties)
@@ -176,7 +184,7 @@ def _decode_bloom(
         order=np.argsort(-raw.estimate[place], kind="stable"),
         place=place,
         ties=ties,
-        reports=target.n_reports,
+        target=target,
         exclusive=True,
         diagnostics={
             **diagnostics.describe_cohorts(target),
@@ -200,22 +208,40 @@ def _shares(selection: Selection) -> NDArray[np.float64]:
     return estimate_shares(selection.estimate, selection.std_error)
 
 
-def _with_sampling(target: Target, selection: Selection) -> NDArray[np.float64]:
+def _with_sampling(
+    target: Target, share: NDArray[np.float64], std_error: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Add what the rows of one string share: its devices' uneven spread over the cohorts.
 
     The rows' noise counts that spread as if each of a string's h bits had its own; it is
-    common to them, so (1 - 1/h) of beta (1 - beta) / N is missing from the mean of h bits.
+    common to them, so (1 - 1/h) of beta (1 - beta) / D is missing from the mean of h bits, D being
+    the devices: reports over reports a device.
     """
-    repeated = sum(c.n_reports * (1 - 1 / c.params.h) for c in target.counts) / target.n_reports
-    share = np.clip(selection.estimate, 0.0, 1.0)
-    extra = repeated * share * (1 - share) / target.n_reports
-    return np.sqrt(selection.std_error**2 + extra)
+    repeated = sum(
+        c.n_reports * (1 - 1 / c.params.h) * each.reports_per_device
+        for c, each in zip(target.counts, target.repetitions, strict=True)
+    )
+    inside = np.clip(share, 0.0, 1.0)
+    extra = repeated / target.n_reports * inside * (1 - inside) / target.n_reports
+    return np.sqrt(std_error**2 + extra)
+
+
+def _sum_error(
+    target: Target, design: Design, selection: Selection, detected: NDArray[np.int64]
+) -> float:
+    """Return the standard error of the sum of what is detected."""
+    fitted = np.union1d(selection.chosen, detected)
+    noise = selection.fit.sum_error(design.columns(fitted), np.isin(fitted, detected))
+    total = np.array([selection.estimate[detected].sum()])
+    return float(_with_sampling(target, total, np.array([noise]))[0])
 
 
 def _decode_closed(target: Target, control: ErrorControl, *, distribution: bool) -> Estimates:
     """Decode categories, flags, booleans and buckets by the closed form."""
     params = target.counts[0].params
-    estimate, std_error, p_value = closed_form.estimate_bits(target, params)
+    answers = closed_form.read_answers(target, params)
+    estimate, std_error = answers.estimate, answers.std_error
+    p_value = answers.proportions.p_values()
     encoding = encoding_of(params)
     names, exclusive = encoding.answers, encoding.exclusive
     detected = np.flatnonzero(p_value <= control.threshold(p_value))
@@ -228,21 +254,26 @@ def _decode_closed(target: Target, control: ErrorControl, *, distribution: bool)
             estimate=estimate,
             std_error=std_error,
             p_value=p_value,
+            interval=answers.proportions.interval,
+            sum_error=closed_form.sum_error(target, estimate[detected]),
             share=share if distribution else None,
             breakdown=break_down(
-                answer_rows(target, params.k, detected),
+                *answer_rows(
+                    target,
+                    answers.proportions,
+                    detected,
+                    threshold=control.own_threshold(p_value),
+                ),
                 detected,
                 n_candidates=len(names),
                 n_reports=target.n_reports,
-                p_values=lambda z: special.ndtr(-z),
-                threshold=control.own_threshold(p_value),
             ),
         ),
         control,
         order=np.arange(len(names)),
         place=np.arange(len(names)),
         ties=[],
-        reports=target.n_reports,
+        target=target,
         exclusive=exclusive,
         diagnostics=diagnostics.describe_cohorts(target),
     )

@@ -1,8 +1,28 @@
-"""Diagnostics: what the counts say about the collection itself."""
+"""Diagnostics: what the counts say about the collection itself.
+
+Theory of operation
+-------------------
+Each of them is silent about honest, complete collections but for a rate that is named, from a few
+reports on. Three things are not normal where reports are few, and are not taken to be:
+
+- the square of a row's standardised residual has variance 2 + kappa, kappa being the excess
+  kurtosis of its ones, (1 - 6 u) / (n u) for u = mu (1 - mu) and n reports. Its covariance with the
+  residual is the skewness g = (1 - 2 mu) / sqrt(n u); the fit sets to zero what a combination of
+  columns explains, so the sum over all rows has the variance sum of (2 + kappa) - t' (X' W X)^-1 t,
+  t = X' (g / sd). It is compared with the gamma distribution of this mean and variance, which is
+  the chi-squared one where ones are many;
+- the same of the cohorts' sizes: a chi-squared statistic of N reports in m equal cells has variance
+  2 (m - 1) (N - 1) / N;
+- a bit with too many ones is judged by its binomial tail.
+
+Where devices report again (R reports each), n reports know as much as n over the variance's
+factor (`rappor.decoding.proportions`), and cohorts' sizes vary R times as much.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +31,7 @@ from scipy import special
 
 from rappor.decoding.debias import Target
 from rappor.decoding.fit import Fit
+from rappor.decoding.proportions import binomial_tails
 from rappor.protocol.encodings import encoding_of
 
 FALSE_ALARM: Final = 1e-9
@@ -27,6 +48,15 @@ planner's default."""
 _LISTED_BITS: Final = 10
 """Unexplained bits that are listed: enough to look at, few enough to print."""
 
+UNEXPLAINED_FALSE_ALARM: Final = 1e-3
+"""Probability that any bit of an honest collection is listed whose candidates are complete."""
+
+FEW_PATTERNS: Final = 1e-3
+"""Least p-value above which a table warns that its cohorts are too few to tell more."""
+
+_LEAST_VARIANCE: Final = 1e-12
+"""Variance of a bit that stands for none, where p* = 0 and nobody sends it."""
+
 
 def describe_cohorts(target: Target) -> dict[str, Any]:
     """Return how evenly reports fall into cohorts, and cohorts with odd numbers of ones."""
@@ -36,9 +66,8 @@ def describe_cohorts(target: Target) -> dict[str, Any]:
         reports = counts.reports
         p_value = 1.0
         if counts.params.m > 1:
-            mean = reports.mean()
-            squares = ((reports - mean) ** 2 / mean).sum()
-            p_value = float(special.chdtrc(counts.params.m - 1, squares))
+            each = target.repetitions[number].reports_per_device
+            p_value = _imbalance(reports / each)
         balance.append(
             {
                 "smallest": int(reports.min()),
@@ -51,6 +80,22 @@ def describe_cohorts(target: Target) -> dict[str, Any]:
     return {"cohorts": balance, "odd_popcounts": popcounts}
 
 
+def _imbalance(devices: NDArray[np.float64]) -> float:
+    """Return the p-value of an even spread of devices over cohorts, (m,)."""
+    n, degrees = float(devices.sum()), len(devices) - 1
+    if n <= 1:
+        return 1.0
+    mean = devices.mean()
+    squares = float(((devices - mean) ** 2 / mean).sum())
+    return _gamma_tail(squares, mean=degrees, variance=2 * degrees * (n - 1) / n)
+
+
+def _gamma_tail(value: float, *, mean: float, variance: float) -> float:
+    """Return P(X >= value) of the gamma distribution with this mean and variance."""
+    scale = variance / mean
+    return float(special.gammaincc(mean / scale, value / scale))
+
+
 def _odd_popcounts(target: Target, number: int) -> list[dict[str, Any]]:
     """Find cohorts whose mean number of ones no mixture of honest devices has."""
     counts = target.counts[number]
@@ -60,12 +105,16 @@ def _odd_popcounts(target: Target, number: int) -> list[dict[str, Any]]:
     live = np.flatnonzero(counts.reports)
     n = counts.reports[live]
     bits = (counts.ones[live].sum(axis=1) / n - params.k * params.p_star) / gap
-    # Independent bits: the variance of a popcount is at most k/4.
-    margin = -special.ndtri(FALSE_ALARM / params.m) * np.sqrt(params.k / 4 / n) / gap
+    # Independent bits: the variance of a popcount is at most k/4, and all of it may repeat.
+    devices = n / target.repetitions[number].reports_per_device
+    error = np.sqrt(params.k / 4 / devices) / gap
+    margin = -special.ndtri(FALSE_ALARM / params.m) * error
     odd = (bits < true_bits[0] - margin) | (bits > true_bits[-1] + margin)
     return [
-        {"collection": number, "cohort": cohort, "true_bits": mean}
-        for cohort, mean in zip(live[odd].tolist(), bits[odd].tolist(), strict=True)
+        {"collection": number, "cohort": cohort, "true_bits": mean, "std_error": most}
+        for cohort, mean, most in zip(
+            live[odd].tolist(), bits[odd].tolist(), error[odd].tolist(), strict=True
+        )
     ]
 
 
@@ -80,26 +129,75 @@ def describe_fit(
     threshold : the p-value at which one candidate more would be detected.
     """
     live = target.reports > 0
-    squares = (fit.residual[live] ** 2 / fit.noise[live]).sum()
+    squares = float((fit.residual[live] ** 2 / fit.noise[live]).sum())
     noise = float(np.mean(fit.noise[live]))
+    devices = float(np.mean(target.devices_noise(fit.fitted)[live]))
     known = std_error[np.isfinite(std_error)]
     reach = float(special.ndtri(_POWER) - special.ndtri(threshold))
     return {
         "goodness_of_fit": {
-            "chi2_per_degree": float(squares / fit.degrees_of_freedom),
-            "p_value": float(special.chdtrc(fit.degrees_of_freedom, squares)),
+            "chi2_per_degree": squares / fit.degrees_of_freedom,
+            "p_value": _gamma_tail(
+                squares, mean=fit.degrees_of_freedom, variance=_squares_variance(target, fit)
+            ),
         },
         "collision_share": float(fit.tau2 / (fit.tau2 + noise)),
         "set_aside_rows": int((fit.robust[live] < 1).sum()),
         "unexplained_bits": _unexplained(target, fit),
+        "least_p_value": least_p_value(target),
         "detectable_share": float(np.median(known)) * reach if len(known) else None,
-        "half_detectable_with_reports": _reports_for_half(target, fit, noise),
+        **_for_half(target, coins=noise - devices, devices=devices, tau2=fit.tau2),
     }
 
 
+def least_p_value(target: Target) -> float:
+    """Return the probability that an absent string has one given pattern of bits.
+
+    There are k^h in each cohort that has reports, so no p-value can honestly be less.
+    """
+    patterns = sum(
+        counts.params.h * math.log(counts.params.k) * int((counts.reports > 0).sum())
+        for counts in target.counts
+    )
+    return math.exp(-patterns)
+
+
+def _effective_reports(
+    target: Target, fit: Fit, noise: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the mean of each row's ones, (n,), and the reports that give them this noise, (n,)."""
+    gap = target.q_star - target.p_star
+    mean = np.clip(target.p_star + gap * np.clip(fit.fitted, 0.0, 1.0), 0.0, 1.0)
+    one = np.maximum(mean * (1 - mean), _LEAST_VARIANCE)
+    least = _LEAST_VARIANCE / np.maximum(target.reports, 1)
+    return mean, one / np.maximum(noise * gap**2, least)
+
+
+def _squares_variance(target: Target, fit: Fit) -> float:
+    """Return the variance of the sum of squared standardised residuals."""
+    live = target.reports > 0
+    mean, n = _effective_reports(target, fit, fit.noise)
+    one = np.maximum(mean * (1 - mean), _LEAST_VARIANCE)
+    n = np.where(live, n, 1.0)
+    kurtosis = np.where(live, (1 - 6 * one) / (n * one), 0.0)
+    skewness = np.where(live, (1 - 2 * mean) / np.sqrt(n * one), 0.0)
+    slopes = fit.basis.T @ (skewness / np.sqrt(fit.noise))
+    explained = float(slopes @ fit.inverse @ slopes)
+    rows = float(live.sum())
+    variance = 2 * rows + max(float(kurtosis.sum()) - explained, 0.0)
+    return variance * fit.degrees_of_freedom / rows
+
+
 def _unexplained(target: Target, fit: Fit) -> list[dict[str, Any]]:
-    """List the bits with the largest excess that no candidate explains."""
-    excess = np.where(fit.robust < 1, fit.residual, 0.0)
+    """List the bits with the largest excess that no candidate explains, nor the noise."""
+    mean, n = _effective_reports(target, fit, fit.noise + fit.tau2)
+    gap = target.q_star - target.p_star
+    rows = np.flatnonzero((target.reports > 0) & (fit.robust < 1))
+    ones = (target.p_star + gap * target.proportions)[rows] * n[rows]
+    p_values = binomial_tails(np.clip(ones, 0.0, n[rows]), n[rows], mean[rows])[0]
+    rows = rows[p_values <= UNEXPLAINED_FALSE_ALARM / (target.reports > 0).sum()]
+    excess = np.zeros(len(target))
+    excess[rows] = fit.residual[rows]
     found = []
     for row in np.argsort(-excess, kind="stable")[:_LISTED_BITS]:
         if excess[row] <= 0:
@@ -113,29 +211,60 @@ def _unexplained(target: Target, fit: Fit) -> list[dict[str, Any]]:
                 "cohort": inside // k,
                 "bit": inside % k,
                 "share": float(excess[row]),
+                "std_error": float(np.sqrt(fit.noise[row] + fit.tau2)),
             }
         )
     return found
 
 
-def _reports_for_half(target: Target, fit: Fit, noise: float) -> int | None:
-    """Return the reports that halve the smallest detectable share; None if none do.
+def _for_half(target: Target, *, coins: float, devices: float, tau2: float) -> dict[str, Any]:
+    """Return what would halve the smallest detectable share, each alone; None where it cannot.
 
-    Half the share takes half the standard error: (noise n0/n + tau2) must reach a quarter of
-    (noise + tau2). Noise falls as reports grow, collisions only as cohorts do.
+    Half the share takes a quarter of the variance of a row: coins + devices + tau2. More devices
+    lower coins and devices, more reports of the same devices lower coins only. More cohorts leave a
+    string as many reports on more bits: they lower tau2 only, relative to the rest.
     """
-    left = (noise + fit.tau2) / 4 - fit.tau2
-    return int(np.ceil(target.n_reports * noise / left)) if left > 0 else None
+    total = coins + devices + tau2
+    each = max(repetition.reports_per_device for repetition in target.repetitions)
+    cohorts = max(counts.params.m for counts in target.counts)
+
+    def times(lowered: float) -> float | None:
+        left = total / 4 - (total - lowered)
+        return lowered / left if left > 0 else None
+
+    of_devices, of_reports, of_cohorts = times(coins + devices), times(coins), times(tau2)
+    return {
+        "half_detectable_with_reports": (
+            None if of_devices is None else int(np.ceil(target.n_reports * of_devices))
+        ),
+        "half_detectable_with_reports_per_device": (
+            None if of_reports is None else int(np.ceil(each * of_reports))
+        ),
+        "half_detectable_with_cohorts": (
+            None if of_cohorts is None else int(np.ceil(cohorts * of_cohorts))
+        ),
+    }
 
 
 def warnings(diagnostics: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a sentence for each finding that questions the whole table."""
-    fit = diagnostics.get("goodness_of_fit")
-    if fit is None or fit["p_value"] >= FIT_FALSE_ALARM:
-        return ()
-    return (
-        f"The bits scatter {fit['chi2_per_degree']:.3g} times as much as honest reports of these "
-        f"candidates would (p = {fit['p_value']:.1e}). Devices may hold strings that are no "
-        "candidates, or report several times, or reports may be forged: the counts cannot tell "
-        "which. A good fit would not exclude forgeries either.",
-    )
+    return (*_bad_fit(diagnostics.get("goodness_of_fit")), *_few_patterns(diagnostics))
+
+
+def _bad_fit(fit: Mapping[str, Any] | None) -> Iterator[str]:
+    if fit is not None and fit["p_value"] < FIT_FALSE_ALARM:
+        yield (
+            f"The bits scatter {fit['chi2_per_degree']:.3g} times as much as honest reports of "
+            f"these candidates would (p = {fit['p_value']:.1e}). Devices may hold strings that are "
+            "no candidates, or report more often than was assumed, or reports may be forged: the "
+            "counts cannot tell which. A good fit would not exclude forgeries either."
+        )
+
+
+def _few_patterns(diagnostics: Mapping[str, Any]) -> Iterator[str]:
+    least = diagnostics.get("least_p_value", 0.0)
+    if least > FEW_PATTERNS:
+        yield (
+            f"An absent string has one of {1 / least:,.0f} patterns of bits: no p-value is below "
+            f"{least:.2g}, whatever the number of reports: more cohorts would tell more."
+        )

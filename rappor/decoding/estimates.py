@@ -46,7 +46,8 @@ class Estimates:
     Attributes
     ----------
     candidates : c texts.
-    proportion : (c,) float64. Shares of all reports, unclipped: noise makes some negative.
+    proportion : (c,) float64. Shares of all reports, unclipped: noise makes some negative. Times
+        `reports` it is the count, in reports, not in devices.
     std_error : (c,) float64. Standard error of the proportion, as a share; infinite where the
         counts say nothing about a candidate.
     ci_low, ci_high : (c,) float64. Two-sided interval at `confidence`, for each candidate
@@ -65,6 +66,8 @@ class Estimates:
     reports : number of reports behind the table.
     unallocated : share of reports that no detected candidate explains, unclipped; NaN where
         a report can hold several answers.
+    unallocated_std_error : its standard error.
+    assumed : one line on the devices behind the reports, on which all errors depend.
     diagnostics : findings about the counts, ready for JSON.
     level, correction, confidence : the arguments of `decode`.
     """
@@ -84,6 +87,8 @@ class Estimates:
     group: NDArray[np.int64]
     reports: int
     unallocated: float
+    unallocated_std_error: float
+    assumed: str
     diagnostics: dict[str, Any]
     level: float
     correction: str
@@ -144,6 +149,8 @@ class Estimates:
             "estimates": list(self.rows(detected_only=detected_only)),
             "reports": self.reports,
             "unallocated": _number(self.unallocated),
+            "unallocated_std_error": _number(self.unallocated_std_error),
+            "assumed": self.assumed,
             "diagnostics": self.diagnostics,
         }
 
@@ -193,14 +200,16 @@ class Estimates:
         return [name for name in COLUMNS if name != "share" or self.share is not None]
 
     def __str__(self) -> str:
-        """Print the detected rows for people, and the warnings."""
-        percent = f"{100 * self.confidence:.4g} %"
-        lines = [
-            f"{'candidate':<24} {'count':>12} {'std error':>11} {'share':>9}  {percent} interval"
-        ]
+        """Print the detected rows for people, the assumption and the warnings.
+
+        The interval is the adjusted one, which holds for the list as a whole.
+        """
+        interval = f"adjusted {100 * self.confidence:.4g} % interval"
+        lines = [f"{'candidate':<24} {'reports':>12} {'std error':>11} {'share':>9}  {interval}"]
         lines.extend(
             f"{row['candidate'][:24]:<24} {row['count']:>12,.0f} {row['std_error']:>11,.0f} "
-            f"{row['proportion']:>9.4%}  {row['ci_low']:.4%} to {row['ci_high']:.4%}"
+            f"{row['proportion']:>9.4%}  "
+            f"{row['ci_low_adjusted']:.4%} to {row['ci_high_adjusted']:.4%}"
             for row in self.rows(detected_only=True)
         )
         summary = (
@@ -208,8 +217,11 @@ class Estimates:
             f"{self.reports:,} reports"
         )
         if math.isfinite(self.unallocated):
-            summary += f"; {self.unallocated:.1%} of the mass is unallocated"
-        return "\n".join([*lines, summary, *self.warnings])
+            summary += (
+                f"; {self.unallocated:.1%} of the mass is unallocated "
+                f"(standard error {self.unallocated_std_error:.1%})"
+            )
+        return "\n".join([*lines, summary, self.assumed, *self.warnings])
 
 
 def _whole(value: float) -> int | None:

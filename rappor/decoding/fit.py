@@ -29,7 +29,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, sparse
+from scipy import linalg, sparse, special
 
 from rappor.decoding.debias import Target
 from rappor.decoding.sparse_products import weighted_products
@@ -37,6 +37,10 @@ from rappor.decoding.sparse_products import weighted_products
 TAPER: Final = (3.5, 7.0)
 """Standard deviations above the fit at which a row's weight begins to fall and is gone. Noise
 alone reaches the first in one row of 4,300. README.md, "Constants", measures others."""
+
+_FEW_ONES: Final = 9.0
+"""Variance of a row's ones below which they are not nearly normal: with less than a mean of 12, the
+upper tail at 3.5 standard deviations is more than six times the normal one."""
 
 _REWEIGHTINGS: Final = 3
 """Fits of which each takes weights and noise from the one before: 2 or 20 change what is found by
@@ -94,6 +98,7 @@ class Fit:
         ones.
     inverse : (g + s, g + s) float64. Inverse of basis' W basis.
     coefficients : (g + s,) float64. Background levels, then proportions of the selected.
+    n_selected : s.
     """
 
     residual: NDArray[np.float64]
@@ -106,6 +111,7 @@ class Fit:
     basis: sparse.csr_array
     inverse: NDArray[np.float64]
     coefficients: NDArray[np.float64]
+    n_selected: int
 
     @property
     def degrees_of_freedom(self) -> float:
@@ -129,6 +135,20 @@ class Fit:
         own = columns.T @ self.weight
         information = own - np.einsum("ij,ij->i", cross @ self.inverse, cross)
         return score, np.where(information > _DEPENDENT * own, information, 0.0)
+
+    def sum_error(self, columns: sparse.csc_array, summed: NDArray[np.bool_]) -> float:
+        """Return the standard error of a sum of coefficients, if just these columns are fitted.
+
+        Parameters
+        ----------
+        columns : (n, s) sparse, without the backgrounds.
+        summed : (s,) bool. The columns of the sum.
+        """
+        n_backgrounds = len(self.coefficients) - self.n_selected
+        basis = sparse.hstack([self.basis[:, :n_backgrounds], columns], format="csc")
+        inverse = _inverse(weighted_products(basis, self.weight, basis.tocsr()))
+        chosen = np.concatenate([np.zeros(n_backgrounds, dtype=bool), summed])
+        return math.sqrt(max(float(inverse[np.ix_(chosen, chosen)].sum()), 0.0)) / self.kappa
 
 
 def fit_rows(
@@ -164,7 +184,7 @@ def fit_rows(
         fitted = basis @ coefficients
         residual = target.proportions - fitted
         noise = target.noise(fitted)
-        robust, slope = psi(residual / np.sqrt(noise + tau2))
+        robust, slope = psi(_excess(target, fitted, noise + tau2))
         # The fit bends towards the rows: their squares are scaled up by what its coefficients took
         # (leverage), and by what choosing the columns took (the search).
         leverage = _leverage(basis, inverse, robust / (noise + tau2))
@@ -188,6 +208,7 @@ def fit_rows(
         basis=basis,
         inverse=inverse,
         coefficients=coefficients,
+        n_selected=selected.shape[1],
     )
 
 
@@ -204,11 +225,16 @@ def _solve(
     weight: NDArray[np.float64],
     proportions: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    gram = weighted_products(columns, weight, basis)
+    # Errors of every candidate need the inverse whole.
+    inverse = _inverse(weighted_products(columns, weight, basis))
+    return inverse, inverse @ (columns.T @ (weight * proportions))
+
+
+def _inverse(gram: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Invert the normal equations, with a ridge that is written into them."""
     diagonal = gram.diagonal()
     gram[np.diag_indices_from(gram)] += _RIDGE * diagonal + np.finfo(float).tiny
-    inverse = linalg.inv(gram, check_finite=False)  # errors of every candidate need it whole
-    return inverse, inverse @ (columns.T @ (weight * proportions))
+    return np.asarray(linalg.inv(gram, check_finite=False))
 
 
 def _leverage(
@@ -217,6 +243,28 @@ def _leverage(
     """Return the part of each row's variance that its own fit explains."""
     explained = np.asarray(basis.multiply(basis @ inverse).sum(axis=1)).ravel()
     return np.asarray(np.minimum(weight * explained, 1.0))
+
+
+def _excess(
+    target: Target, fitted: NDArray[np.float64], variance: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return how far each row is above the fit, in standard deviations.
+
+    Where a row expects few ones, one of them is many standard deviations and nothing strange: the
+    signed root of the binomial deviance stands for them, which the normal deviation tends to.
+    """
+    excess = np.asarray((target.proportions - fitted) / np.sqrt(variance))
+    gap = target.q_star - target.p_star
+    mean = target.p_star + gap * np.clip(fitted, 0.0, 1.0)
+    few = (target.reports > 0) & (target.reports * mean * (1 - mean) < _FEW_ONES)
+    few &= (mean > 0) & (mean < 1)
+    if few.any():
+        mu = mean[few]
+        n = mu * (1 - mu) / (variance * gap**2)[few]  # binomial reports of this variance
+        share = np.clip(target.p_star + gap * target.proportions, 0.0, 1.0)[few]
+        deviance = 2 * n * (special.rel_entr(share, mu) + special.rel_entr(1 - share, 1 - mu))
+        excess[few] = np.sign(share - mu) * np.sqrt(np.maximum(deviance, 0.0))
+    return excess
 
 
 def redescend(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +12,14 @@ from numpy.typing import NDArray
 from scipy import special
 
 from rappor.decoding.breakdown import Breakdown
+from rappor.decoding.debias import Target
+from rappor.decoding.devices import assumption
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.significance import CORRECTIONS, NullTail, Steps, threshold
 from rappor.errors import DecodeError
 from rappor.ranges import check_choice, check_number
+
+Interval = Callable[[float], tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +73,20 @@ class Raw:
     Attributes
     ----------
     estimate, std_error, p_value : (c,) float64, as shares of all reports.
+    interval : returns the ends, (c,) each, of the two-sided intervals that miss with a
+        probability.
+    sum_error : standard error of the sum of what is detected.
     share : (c,) float64, the distribution answer, or None.
     breakdown : how many forged reports make and hide what is detected.
-    tail : the upper tail of the noise in standard errors; None where it is normal.
     """
 
     estimate: NDArray[np.float64]
     std_error: NDArray[np.float64]
     p_value: NDArray[np.float64]
+    interval: Interval
+    sum_error: float
     share: NDArray[np.float64] | None
     breakdown: Breakdown
-    tail: NullTail | None = None
 
 
 def conclude(
@@ -88,7 +97,7 @@ def conclude(
     order: NDArray[np.int64],
     place: NDArray[np.int64],
     ties: list[list[int]],
-    reports: int,
+    target: Target,
     exclusive: bool,
     diagnostics: dict[str, Any],
 ) -> Estimates:
@@ -100,14 +109,15 @@ def conclude(
     order : (len(names),) int64. The candidate of each row.
     place : (len(names),) int64. Entry of `raw` that answers for each candidate.
     ties : groups of candidates that share an entry.
+    target : the counts behind the table, and what is taken for their devices.
     exclusive : whether the shares of all answers sum to one, so that there is a rest.
     """
     detected = raw.p_value <= control.threshold(raw.p_value)
-    low, high = _interval(raw, 1 - control.confidence)
+    low, high = raw.interval(1 - control.confidence)
     # False coverage rate (Benjamini and Yekutieli 2005, definition 1): the R detected of c
     # get intervals at 1 - R alpha / c.
     chosen_share = max(int(detected.sum()), 1) / len(detected)
-    low_adjusted, high_adjusted = _interval(raw, (1 - control.confidence) * chosen_share)
+    low_adjusted, high_adjusted = raw.interval((1 - control.confidence) * chosen_share)
     group = np.zeros(len(names), dtype=np.int64)
     for number, members in enumerate(ties, start=1):
         group[members] = number
@@ -126,8 +136,10 @@ def conclude(
         forged_to_hide=raw.breakdown.hide[entry],
         share=None if raw.share is None else raw.share[entry],
         group=group[order],
-        reports=reports,
-        unallocated=float(1 - raw.estimate[detected].sum()) if exclusive else float("nan"),
+        reports=target.n_reports,
+        unallocated=float(1 - raw.estimate[detected].sum()) if exclusive else math.nan,
+        unallocated_std_error=raw.sum_error if exclusive else math.nan,
+        assumed=assumption(target.counts, target.repetitions),
         diagnostics=diagnostics,
         level=control.level,
         correction=control.correction,
@@ -135,12 +147,18 @@ def conclude(
     )
 
 
-def _interval(raw: Raw, error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the two-sided interval that misses with probability `error`.
+def normal_interval(
+    estimate: NDArray[np.float64], std_error: NDArray[np.float64], upper: NullTail
+) -> Interval:
+    """Return normal intervals of estimates with these standard errors.
 
-    It is normal, but for noise with a longer upper tail: heavy strings that are no candidates
-    lift estimates more often than they lower them.
+    Where the noise has a longer upper tail, the lower end follows it: heavy strings that are no
+    candidates lift estimates more often than they lower them.
     """
-    reach = float(-special.ndtri(error / 2))
-    below = reach if raw.tail is None else max(reach, raw.tail.quantile(error / 2))
-    return raw.estimate - below * raw.std_error, raw.estimate + reach * raw.std_error
+
+    def interval(error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        reach = float(-special.ndtri(error / 2))
+        below = max(reach, upper.quantile(error / 2))
+        return estimate - below * std_error, estimate + reach * std_error
+
+    return interval

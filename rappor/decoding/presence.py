@@ -128,7 +128,10 @@ def p_values_of(
     z : (c,) float64. Estimates in standard errors; 0 where the counts say nothing.
     chosen : (s,) int64. The selected candidates, in the order of the fit's columns.
     """
-    p_values = null_tail(target, fit).p_values(z)
+    # The whole distribution has steps, the formula has the fit's leverage: the larger one holds.
+    p_values = np.maximum(
+        null_tail(target, fit).p_values(z), null_tail(target, fit, most_values=0).p_values(z)
+    )
     columns = fit.basis[:, len(target.counts) :].tocsc()
     squares = columns.T @ fit.weight**2
     n_rows = (columns.T @ fit.weight) ** 2 / np.maximum(squares, np.finfo(float).tiny)

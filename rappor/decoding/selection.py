@@ -8,6 +8,7 @@ the new residual, until no further candidate is significant.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -151,7 +152,7 @@ def select(target: Target, design: Design, progress: Progress) -> Selection:
         if len(missed):
             estimate, std_error = _screen(design, fit, progress, n_backgrounds=len(target.counts))
         estimate[looked_at], std_error[looked_at] = refined.estimate, refined.std_error
-        p_values = null_tail(target, fit).p_values((estimate / std_error)[missed])
+        p_values = null_tail(target, fit, most_values=0).p_values((estimate / std_error)[missed])
         if not np.any(p_values <= refined.enter):
             break
     return Selection(chosen=chosen, fit=fit, estimate=estimate, std_error=std_error)
@@ -242,18 +243,22 @@ def lasso(columns: sparse.csc_array, fit: Fit, z: NDArray[np.float64]) -> NDArra
 def _least_angles(gram: NDArray[np.float64], score: NDArray[np.float64]) -> NDArray[np.float64]:
     """Solve the non-negative lasso of a Gram matrix by least angles."""
     # Imported here: it takes a second or more, and closed forms do without.
+    from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415
     from sklearn.linear_model import lars_path_gram  # noqa: PLC0415
 
-    _, _, coefficients = lars_path_gram(
-        Xy=score,
-        Gram=gram,
-        n_samples=1,
-        alpha_min=LASSO_PENALTY,
-        method="lasso",
-        positive=True,
-        max_iter=10 * len(score) + 100,  # each column joins and leaves a few times at most
-        return_path=False,
-    )
+    with warnings.catch_warnings():
+        # It stops early where scores are equal, with few reports; refinement adds the rest.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        _, _, coefficients = lars_path_gram(
+            Xy=score,
+            Gram=gram,
+            n_samples=1,
+            alpha_min=LASSO_PENALTY,
+            method="lasso",
+            positive=True,
+            max_iter=10 * len(score) + 100,  # each column joins and leaves a few times at most
+            return_path=False,
+        )
     return np.asarray(coefficients)
 
 
@@ -276,7 +281,7 @@ def _refine(
         )
         estimate, std_error = _all_estimates(screened.columns, fit, inside)
         z = estimate / std_error
-        p_values = null_tail(screened.target, fit).p_values(z)
+        p_values = null_tail(screened.target, fit, most_values=0).p_values(z)
         enter, stay = (
             threshold(p_values, level=level, n_candidates=screened.n_candidates, correction="bh")
             for level in (ENTER, STAY)

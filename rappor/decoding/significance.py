@@ -5,6 +5,11 @@ each cohort. The residuals are at hand, so the distribution of that sum is known
 them: noise, rare strings, or heavy strings that are no candidates. Its tail is computed from
 the exact cumulant generating function by the saddlepoint formula of Lugannani and Rice
 (Advances in Applied Probability 1980), so that skewed residuals do not pass for strings.
+
+With few cohorts, or few reports, the sum takes few values, which no smooth formula follows: with
+one cohort of k bits no honest p-value is below 1/k. There the distribution is computed whole, by
+adding up the cohorts on a fine grid, and a p-value includes all that lies within the grid's error
+below the score. It is then the distribution of the score itself, on the candidates' own scale.
 """
 
 from __future__ import annotations
@@ -36,6 +41,17 @@ Three times as many find as much. There is none near 0, where the formula divide
 zero by zero."""
 
 
+MOST_VALUES: Final = 1024
+"""Distinct residuals, added over the draws, up to which the distribution is computed whole: 8
+cohorts of 128 bits, or all cohorts where reports are few. It takes 10 ms."""
+
+_GRID: Final = 8192
+"""Points of the grid: some 200 a standard deviation."""
+
+_DECIMALS: Final = 9
+"""Residuals, in standard deviations of the sum, that agree to here are one value."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NullTail:
     """The upper tail of an absent candidate's standardised score.
@@ -44,30 +60,45 @@ class NullTail:
     ----------
     scores : (t,) float64, increasing. Standardised scores at the tilts.
     log_tails : (t,) float64. Natural logarithm of P(score >= scores).
+    exact : whether it is a step function of all values; otherwise it is interpolated.
     """
 
     scores: NDArray[np.float64]
     log_tails: NDArray[np.float64]
+    exact: bool = False
 
     def quantile(self, p_value: float) -> float:
         """Return the score that has this p-value."""
         log_p = np.log(p_value)
+        if self.exact:
+            place = np.searchsorted(-self.log_tails, -log_p)
+            return float(self.scores[min(place, len(self.scores) - 1)])
         beyond = max(self.log_tails[-1] - log_p, 0.0) / TILTS[-1]
         return float(np.interp(-log_p, -self.log_tails, self.scores) + beyond)
 
     def p_values(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return one-sided p-values, (c,); beyond the last tilt its exponential bound holds."""
+        if self.exact:
+            place = np.searchsorted(self.scores, scores, side="left")
+            return np.exp(self.log_tails[np.minimum(place, len(self.scores) - 1)])
         log_p = np.interp(scores, self.scores, self.log_tails, left=0.0)
         beyond = scores > self.scores[-1]
         log_p[beyond] = self.log_tails[-1] - TILTS[-1] * (scores[beyond] - self.scores[-1])
         return np.exp(log_p)
 
 
-def null_tail(target: Target, fit: Fit) -> NullTail:
-    """Compute the tail from the residuals of a fit, cohort by cohort."""
+def null_tail(target: Target, fit: Fit, *, most_values: int = MOST_VALUES) -> NullTail:
+    """Compute the tail from the residuals of a fit, cohort by cohort.
+
+    Up to `most_values` distinct residuals the distribution is computed whole.
+    """
+    pieces, scale = _cohorts(target, fit)
+    values = [(draws, *_distinct(row)) for draws, table in pieces for row in table]
+    if sum(draws * len(each) for draws, each, _ in values if len(each) > 1) <= most_values:
+        return _whole_tail(values, scale / _information(target, fit) ** 0.5)
     tilts, first, second, cumulants = TILTS, *np.zeros((3, len(TILTS)))
     # Cohorts are independent, so their cumulant generating functions and derivatives add.
-    for draws, residuals in _cohorts(target, fit):
+    for draws, residuals in pieces:
         squares = residuals**2
         for t, tilt in enumerate(tilts):
             powers = np.exp(tilt * residuals)
@@ -106,11 +137,11 @@ def lugannani_rice(
     return NullTail(scores=scores, log_tails=log_tails)
 
 
-def _cohorts(target: Target, fit: Fit) -> list[tuple[int, NDArray[np.float64]]]:
+def _cohorts(target: Target, fit: Fit) -> tuple[list[tuple[int, NDArray[np.float64]]], float]:
     """Return for each collection its draws in a cohort (h) and its (m, k) weighted residuals.
 
     They are centred in each cohort and scaled so that an absent candidate's whole score has
-    variance one.
+    variance one; the scale comes second.
     """
     pieces = []
     variance = 0.0
@@ -121,8 +152,50 @@ def _cohorts(target: Target, fit: Fit) -> list[tuple[int, NDArray[np.float64]]]:
         table = table - table.mean(axis=1, keepdims=True)
         variance += params.h * float((table**2).mean(axis=1).sum())
         pieces.append((params.h, table))
-    scale = np.sqrt(variance) if variance > 0 else 1.0
-    return [(draws, table / scale) for draws, table in pieces]
+    scale = float(np.sqrt(variance)) if variance > 0 else 1.0
+    return [(draws, table / scale) for draws, table in pieces], scale
+
+
+def _information(target: Target, fit: Fit) -> float:
+    """Return the information of an absent candidate, its own less what the background takes."""
+    own = sum(
+        counts.params.h / counts.params.k * float(fit.weight[target.group == group].sum())
+        for group, counts in enumerate(target.counts)
+    )
+    left = own * (1 - own / max(float(fit.weight.sum()), np.finfo(float).tiny))
+    return max(left, np.finfo(float).tiny)
+
+
+def _distinct(residuals: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the distinct residuals of one cohort and their probabilities."""
+    values, counts = np.unique(np.round(residuals, _DECIMALS), return_counts=True)
+    return values, counts / len(residuals)
+
+
+def _whole_tail(
+    values: list[tuple[int, NDArray[np.float64], NDArray[np.float64]]], scale: float
+) -> NullTail:
+    """Add up the draws of all cohorts on a grid; `scale` makes scores of their sum."""
+    draws = [(v, p) for n, v, p in values for _ in range(n) if len(v) > 1]
+    width = sum(float(v[-1] - v[0]) for v, _ in draws)
+    if not width > 0:  # no residual spread at all: every p-value is 1
+        return NullTail(scores=np.array([0.0]), log_tails=np.zeros(1), exact=True)
+    step = width / (_GRID - len(draws) - 1)
+    mass = np.array([1.0])
+    for v, p in draws:
+        places = np.rint((v - v[0]) / step).astype(np.int64)
+        added = np.zeros(len(mass) + int(places[-1]))
+        for place, probability in zip(places.tolist(), p.tolist(), strict=True):
+            added[place : place + len(mass)] += probability * mass
+        mass = added
+    lowest = sum(float(v[0]) for v, _ in draws)
+    # Rounding to the grid moves a sum by at most half a step a draw, and rarely by more than four
+    # standard deviations of that.
+    margin = step / 2 * min(len(draws), 4 * len(draws) ** 0.5) + 10.0**-_DECIMALS * len(draws)
+    tails = np.minimum(np.cumsum(mass[::-1])[::-1], 1.0)
+    there = mass > 0
+    scores = (lowest + step * np.flatnonzero(there) + margin) * scale
+    return NullTail(scores=scores, log_tails=np.log(tails[there]), exact=True)
 
 
 def threshold(

@@ -1,7 +1,10 @@
 """Stored reports: one Parquet layout, written in batches and summed in bounded memory.
 
-Columns: metric and params (text; params is the fingerprint), day (date), cohort (integer) and
-bits (fixed-size binary of ceil(k/8) bytes). Other columns are ignored.
+Columns: format (integer, 2), metric and params (text; params is the fingerprint), day (date),
+cohort (integer) and bits (fixed-size binary of ceil(k/8) bytes). Other columns are ignored.
+
+The format stands in every row because rows are copied between files. It tells what the
+fingerprint cannot: rows without it are from before the protocol's hash was changed.
 
 A file that is aggregated has one metric under one parameter set. Rows of another one are
 refused, not skipped: a query that selects rows belongs before this.
@@ -27,7 +30,10 @@ from rappor.protocol.params import Params
 _BATCH: Final = 1 << 18
 """Reports that are read at a time: 4 MB of bits at k = 128."""
 
-_COLUMNS: Final = ("metric", "params", "cohort", "bits")
+FORMAT: Final = 2
+"""The number of the layout, and of what its bits mean."""
+
+_COLUMNS: Final = ("format", "metric", "params", "cohort", "bits")
 """The columns that are read; the day is for queries that choose files."""
 
 
@@ -58,6 +64,7 @@ def write_parquet(
     text = pa.dictionary(pa.int32(), pa.string())
     schema = pa.schema(
         {
+            "format": pa.int8(),
             "metric": text,
             "params": text,
             "day": pa.date32(),
@@ -65,11 +72,12 @@ def write_parquet(
             "bits": pa.binary(params.n_bytes),
         }
     )
-    labels = (metric, params.fingerprint, day)
+    repeated = ["format", "metric", "params"]
+    labels = (FORMAT, metric, params.fingerprint, day)
     n_reports = 0
     with (
         replacing(path) as file,
-        parquet.ParquetWriter(file, schema, use_dictionary=["metric", "params"]) as writer,
+        parquet.ParquetWriter(file, schema, use_dictionary=repeated) as writer,
     ):
         for packed, cohorts in batches:
             columns = [*(_repeat(label, len(packed)) for label in labels), cohorts, _bits(packed)]
@@ -131,6 +139,7 @@ def count_batch(batch: Any, *, params: Params, metric: str, first_row: int = 0) 
         parameters, or is no report; the message has the row.
     """
     _check_columns(batch.schema.names)
+    _check_format(batch, first_row)
     _check_label(batch, "metric", metric, first_row)
     _check_label(batch, "params", params.fingerprint, first_row)
     packed, cohorts = _view_bits(batch.column("bits"), params.n_bytes), _cohorts(batch)
@@ -139,12 +148,23 @@ def count_batch(batch: Any, *, params: Params, metric: str, first_row: int = 0) 
 
 
 def _check_columns(names: list[str]) -> None:
+    if "format" not in names:
+        raise ReportError(
+            f"it has no column format, which must be {FORMAT} in every row: reports from before "
+            "the protocol's hash was changed cannot be read"
+        )
     for name in _COLUMNS:
         if names.count(name) != 1:
             raise ReportError(f"column {name} must be there once, got columns {names}")
 
 
-def _check_label(batch: Any, name: str, expected: str, first_row: int) -> None:
+def _check_format(batch: Any, first_row: int) -> None:
+    if not load_pyarrow().types.is_integer(batch.column("format").type):
+        raise ReportError(f"format must be integers, got {batch.column('format').type}")
+    _check_label(batch, "format", FORMAT, first_row)
+
+
+def _check_label(batch: Any, name: str, expected: str | int, first_row: int) -> None:
     """Check that a text column has the same label in every row."""
     for label in batch.column(name).unique().to_pylist():
         if label != expected:

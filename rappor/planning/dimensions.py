@@ -133,7 +133,7 @@ def _choose_bits(
     while True:
         params = with_bits(k)
         ideal = rare_variance(params) / n_reports
-        lone = error_without_collisions(params, n_reports, question.frequencies)
+        lone = error_without_collisions(params, n_reports, question)
         if lone**2 <= (1 + NEGLIGIBLE) * ideal:
             return k, False
         if k == most:
@@ -146,7 +146,7 @@ def _choose_cohorts(
 ) -> int:
     """Return m: what collisions add at the most cohorts tells what they add at fewer."""
     params = with_cohorts(_MOST_COHORTS)
-    lone = error_without_collisions(params, n_reports, question.frequencies)
+    lone = error_without_collisions(params, n_reports, question)
     added = (predict(params, n_reports, question).rare_error / lone) ** 2 - 1
     wanted = added * _MOST_COHORTS / NEGLIGIBLE
     enough = n_reports / _REPORTS_A_COHORT

@@ -12,11 +12,12 @@ from rappor.errors import MetricError
 from rappor.planning.detection_limit import rare_variance
 from rappor.planning.noise import Budget, choose_noise, choose_published, optimum, shortest
 from rappor.planning.power import Prediction, Question, predict
+from rappor.privacy.small_cohorts import Filling, fill
 from rappor.protocol import loss
 from rappor.protocol.params import Params
 from rappor.protocol.wire import METRIC_NAME
 from rappor.registry.budget import reserve
-from rappor.registry.metric import Metric
+from rappor.registry.metric import MIN_COHORT, Metric
 
 REMEDIES: Final = {
     "coins": "the coins' noise, which only more reports or a larger loss lower",
@@ -86,6 +87,11 @@ class Plan:
         """Name the largest part of the error."""
         return max(self.prediction.parts, key=lambda name: self.prediction.parts[name])
 
+    @property
+    def filling(self) -> Filling:
+        """How the reports fill the cohorts with as many as a collector shows."""
+        return fill(self.params.m, MIN_COHORT, self.reports)
+
     def to_toml(
         self,
         name: str,
@@ -153,6 +159,7 @@ class Plan:
             "confidence": question.confidence,
             "share": prediction.share,
             "found": prediction.found,
+            "filled_cohorts": self.filling.share,
             "std_error": prediction.error,
             "rare_std_error": prediction.rare_error,
             "interval_width": prediction.width,

@@ -7,9 +7,10 @@ sets n = m k d of them, d being the density, and its error is
 
     error^2 = 1 / (n (1 - d) (1 - s / (m k)) E[1 / (v + tau^2)])
 
-- v = mu (1 - mu) m / (N (q*-p*)^2) is the variance of one bit, coins and sampling of the devices
-  together, at its mean level mu = p* + (q*-p*) theta; theta is the string's own share plus
-  those of others that fall on the bit, and the mean is over all layouts (`bit_levels`);
+- v = (mu (1 - mu) + (R - 1) (mu - p) (q - mu)) m / (N (q*-p*)^2) is the variance of one bit, coins
+  and sampling of the devices together, at its mean level mu = p* + (q*-p*) theta; theta is the
+  string's own share plus those of others that fall on the bit, and the mean is over all layouts
+  (`bit_levels`); R is the number of reports a device (`rappor.decoding.debias`);
 - tau^2 = d (1-d) (sum of squares of the shares that the selection does not explain) is the
   collisions' variance, which reports do not lower;
 - 1 - d is what the free background takes, and s the number of selected strings, each of which
@@ -68,7 +69,8 @@ class Question:
 
     `frequencies` are those of the strings. `level` is the error rate of detection under
     `correction` ("bh", "adaptive" or "bonferroni"), `power` the probability with which a string
-    is to be detected, `confidence` that of the intervals.
+    is to be detected, `confidence` that of the intervals. `reports_per_device` is how often each
+    device will report: N reports come from N / reports_per_device devices.
     """
 
     frequencies: Frequencies
@@ -76,9 +78,11 @@ class Question:
     level: float = 0.05
     power: float = 0.8
     confidence: float = 0.95
+    reports_per_device: float = 1.0
 
     def __post_init__(self) -> None:
         """Raise ParamsError unless every field is in its range."""
+        check_number("reports_per_device", self.reports_per_device, "[1, 1000000]")
         for name in ("level", "power", "confidence"):
             check_number(name, getattr(self, name), "(0, 1)")
         check_choice("correction", self.correction, CORRECTIONS)
@@ -115,7 +119,12 @@ class Prediction:
 def predict(params: Params, n_reports: int, question: Question) -> Prediction:
     """Predict detection and errors of the decoder; see the theory above."""
     frequencies = question.frequencies
-    collection = _Collection(params=params, n_reports=n_reports, frequencies=frequencies)
+    collection = _Collection(
+        params=params,
+        n_reports=n_reports,
+        frequencies=frequencies,
+        repeated=question.reports_per_device,
+    )
     errors, selected = collection.settle()
     z = frequencies.shares / np.interp(frequencies.shares, _SHARES, errors)
     threshold, more = _thresholds(z, question)
@@ -142,9 +151,14 @@ def predict(params: Params, n_reports: int, question: Question) -> Prediction:
     )
 
 
-def error_without_collisions(params: Params, n_reports: int, frequencies: Frequencies) -> float:
+def error_without_collisions(params: Params, n_reports: int, question: Question) -> float:
     """Return the standard error of an absent candidate in an infinite number of cohorts."""
-    collection = _Collection(params=params, n_reports=n_reports, frequencies=frequencies)
+    collection = _Collection(
+        params=params,
+        n_reports=n_reports,
+        frequencies=question.frequencies,
+        repeated=question.reports_per_device,
+    )
     return float(collection.errors(np.zeros(1), _Selected(tau2=0.0, number=0.0))[0])
 
 
@@ -166,6 +180,7 @@ class _Collection:
     params: Params
     n_reports: int
     frequencies: Frequencies
+    repeated: float
 
     def settle(self) -> tuple[NDArray[np.float64], _Selected]:
         """Return the errors at the shares `_SHARES`, and the selection that they settle at."""
@@ -213,11 +228,13 @@ class _Collection:
         params = self.params
         gap = params.q_star - params.p_star
         mean = params.p_star + gap * level
-        return np.asarray(mean * (1 - mean) * params.m / self.n_reports / gap**2)
+        one = mean * (1 - mean) + (self.repeated - 1) * (mean - params.p) * (params.q - mean)
+        return np.asarray(one * params.m / self.n_reports / gap**2)
 
     def spread(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return what h bits of one string share: its devices' uneven spread over cohorts."""
-        return np.asarray((1 - 1 / self.params.h) * own * (1 - own) / self.n_reports)
+        devices = self.n_reports / self.repeated
+        return np.asarray((1 - 1 / self.params.h) * own * (1 - own) / devices)
 
     def collisions(self, probabilities: NDArray[np.float64], tau2: float) -> float:
         """Return tau^2 if the selection explains strings with these probabilities, (c,)."""
@@ -239,7 +256,8 @@ class _Collection:
         noise = float(1 / information[0]) - unexplained
         # Coins and sampling make one variance; sampling has its part at the mean level.
         level = own + (1 - own) * params.density
-        sampled = level * (1 - level) * params.m / self.n_reports / self.noise(level)
+        devices = self.n_reports / self.repeated
+        sampled = level * (1 - level) * params.m / devices / self.noise(level)
         sampling = noise * float(sampled[0])
         variance = float(self.errors(own, selected)[0]) ** 2
         spread = float(self.spread(own)[0])

@@ -7,6 +7,7 @@ import math
 from typing import Final
 
 from rappor.privacy.linkability import link
+from rappor.privacy.small_cohorts import fill_cohorts
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
@@ -23,7 +24,8 @@ def describe(metric: Metric, *, today: datetime.date | None = None) -> str:
     lines = [
         f"{metric.name}: {metric.description}",
         f"Collected by {metric.owner} {_until(metric, today)}.",
-        f"What is noted: {encoding_of(metric.params).described}{_pace(metric.interval)}.",
+        f"What is noted: {encoding_of(metric.params).described}{_pace(metric.interval)}"
+        f"{_sample(metric)}.",
         _one_report(metric.params),
         _all_reports(metric),
         promise(metric),
@@ -43,19 +45,26 @@ def _pace(interval: str) -> str:
     return f"; at most once in each {interval}" if interval != "none" else "; at every event"
 
 
+def _sample(metric: Metric) -> str:
+    if metric.sample == 1:
+        return ""
+    anew = "once for good" if metric.epoch == "life" else f"anew in each {metric.epoch}"
+    return f"; by {100 * metric.sample:.3g} % of the devices, which each device decides {anew}"
+
+
 def _one_report(params: Params) -> str:
     epsilon = epsilon_1(params)
     if math.isinf(epsilon):
-        return "WARNING: one report can reveal the value with certainty (epsilon infinite)."
-    return f"One report (epsilon {epsilon:.2f}): {observer_belief(epsilon)}."
+        return "WARNING: one report can reveal the value with certainty."
+    return f"One report: {observer_belief(epsilon)}."
 
 
 def _all_reports(metric: Metric) -> str:
     epsilon = epsilon_inf(metric.params)
     if math.isinf(epsilon):
-        return "WARNING: many reports can reveal the value with certainty (epsilon infinite)."
+        return "WARNING: many reports can reveal the value with certainty."
     span = f" in one {metric.epoch}" if metric.epoch != "life" else ""
-    return f"All reports of one value{span} (epsilon {epsilon:.2f}): {observer_belief(epsilon)}."
+    return f"All reports of one value{span}: {observer_belief(epsilon)}."
 
 
 def observer_belief(epsilon: float) -> str:
@@ -98,16 +107,32 @@ def promise(metric: Metric) -> str:
 def _linking(metric: Metric) -> str:
     """Say in numbers what links the reports of one device."""
     linked = link(metric.params, reports=(_LINKED_REPORTS,))
-    found = linked.recognised[0].probability
+    found = f"{100 * linked.recognised[0].probability:.0f} %"
+    cohorts = metric.params.m
+    if cohorts == 1 and found == "0 %":
+        return "Little but address and time links the reports of a device."
     span = "all its reports" if metric.epoch == "life" else f"its reports of one {metric.epoch}"
+    cohort = f"its cohort (one of {cohorts:,}) and " if cohorts > 1 else ""
     return (
-        f"What links {span}: the cohort ({linked.cohort_bits:.3g} bits) and the kept noise. "
-        f"By two sets of {_LINKED_REPORTS} reports a device is found among {linked.devices:,} with "
-        f"{100 * found:.0f} % probability. Beyond that, only address and time link reports."
+        f"What links {span}: {cohort}its kept noise. By two sets of {_LINKED_REPORTS} reports a "
+        f"device is found among {linked.devices:,} with {found} probability. Beyond that, only "
+        "address and time link reports."
     )
 
 
 def _keeping(metric: Metric) -> str:
     kept = "each noisy report" if metric.keep_reports else "sums by day and cohort"
-    least = f", shown from {metric.min_reports} reports on" if metric.min_reports else ""
-    return f"What the collector keeps: {kept}{least}."
+    return f"What the collector keeps: {kept}. {_showing(metric)}"
+
+
+def _showing(metric: Metric) -> str:
+    """Say which sums are shown, and how many wait where m is large for the reports."""
+    if not metric.min_reports:
+        return "It shows every sum as it comes, even that of one report."
+    whose = " of a cohort" if metric.params.m > 1 else ""
+    text = (
+        f"It shows sums of whole days and at least {metric.min_cohort:,} reports{whose}, from "
+        f"{metric.min_reports:,} reports on."
+    )
+    filling = fill_cohorts(metric)
+    return f"{text} {filling.told}; the others wait." if filling.m_is_too_large else text

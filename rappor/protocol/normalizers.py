@@ -12,9 +12,14 @@ import ipaddress
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from rappor.errors import MissingExtraError, ParamsError, ReportError
+from rappor.ranges import shown
+
+LONGEST: Final = 8192
+"""Bytes of UTF-8 that a normalizer takes: composing marks takes time that grows with the square."""
 
 _SCHEME: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?", re.ASCII)
 _AUTHORITY_END: Final = re.compile(r"[/?#\\]")
@@ -22,22 +27,47 @@ _PORT: Final = re.compile(r":[0-9]{1,5}\Z", re.ASCII)
 _HOST: Final = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*", re.ASCII)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Normalizer:
+    """What a normalizer does, and what others have to know of it.
+
+    `rewrite` makes equal spellings one value. `respell` spells a text of lower-case letters and
+    dots in another way that `rewrite` undoes, or returns it as it is; an audit asks for both.
+    `stable` is True if no update of Unicode's or other tables can change what `rewrite` returns.
+    """
+
+    rewrite: Callable[[str], str]
+    respell: Callable[[str], str]
+    stable: bool
+
+
 def normalize(name: str, text: object) -> str:
     """Return the text as the normalizer `name` writes it; normalising again changes nothing.
+
+    A text of more than LONGEST bytes in UTF-8, before or after, fits nowhere: like a text without
+    a host it becomes the empty text, under every normalizer but none.
 
     Raises ReportError for what is no text or holds a lone surrogate, and for no other text.
     """
     if name not in NORMALIZERS:
-        raise ParamsError(f"normalize must be one of {', '.join(NORMALIZERS)}, got {name!r}")
+        raise ParamsError(f"normalize must be one of {', '.join(NORMALIZERS)}, got {shown(name)}")
     if not isinstance(text, str):
         raise ReportError(f"a value must be a text, got {type(text).__name__}")
+    if name == "none":
+        _size(text)
+        return text
+    normal = NORMALIZERS[name].rewrite(text) if _size(text) <= LONGEST else ""
+    return normal if _size(normal) <= LONGEST else ""
+
+
+def _size(text: str) -> int:
+    """Return the bytes of a text; ReportError for a lone surrogate."""
     try:
-        text.encode()
+        return len(text.encode())
     except UnicodeEncodeError:
         raise ReportError(
             f"a value must be valid Unicode, got {len(text)} characters with a lone surrogate"
         ) from None
-    return NORMALIZERS[name](text)
 
 
 def _keep(text: str) -> str:
@@ -65,6 +95,10 @@ def _host(text: str) -> str:
     except UnicodeError:  # an empty, over-long or prohibited label
         return ""
     return ascii_host if _HOST.fullmatch(ascii_host) else ""
+
+
+def _shout(host: str) -> str:
+    return f"https://{host.upper()}:443/x"
 
 
 def _authority(text: str) -> str:
@@ -100,11 +134,14 @@ def _public_suffixes() -> Any:
     return PublicSuffixList()
 
 
-NORMALIZERS: Final[Mapping[str, Callable[[str], str]]] = {
-    "none": _keep,
-    "nfc": _nfc,
-    "casefold": _casefold,
-    "strip": str.strip,
-    "host": _host,
-    "domain": _domain,
+NORMALIZERS: Final[Mapping[str, Normalizer]] = {
+    "none": Normalizer(rewrite=_keep, respell=_keep, stable=True),
+    "nfc": Normalizer(
+        rewrite=_nfc, respell=functools.partial(unicodedata.normalize, "NFD"), stable=False
+    ),
+    "casefold": Normalizer(rewrite=_casefold, respell=str.upper, stable=False),
+    "strip": Normalizer(rewrite=str.strip, respell=" {} ".format, stable=True),
+    "host": Normalizer(rewrite=_host, respell=_shout, stable=False),
+    "domain": Normalizer(rewrite=_domain, respell="https://www.{}/".format, stable=False),
 }
+"""The one list of normalizers."""

@@ -22,7 +22,7 @@ from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.encodings.bloom import LAYOUT
 from rappor.protocol.normalizers import NORMALIZERS
 from rappor.protocol.parts import check_part
-from rappor.ranges import check_choice, check_integer, check_number
+from rappor.ranges import check_choice, check_integer, check_number, shown
 
 ONE: Final = 1 << 32
 """The threshold of probability one."""
@@ -196,7 +196,7 @@ class Params:
         Insecure sets are admitted: whoever wrote this one had to say so then.
         """
         try:
-            document = json.loads(text)
+            document = json.loads(text, object_pairs_hook=_distinct_keys)
             written = _canonical(document)
             if not isinstance(document, dict) or document.pop("v", None) != 1:
                 raise ParamsError("parameters must be a JSON object of version 1")
@@ -224,9 +224,16 @@ def _canonical(document: dict[str, Any]) -> str:
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
+def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
+        raise ParamsError("parameters must be a JSON object in which no key stands twice")
+    return entries
+
+
 def _check_layout(layout: object) -> None:
     if not isinstance(layout, str) or not layout:
-        raise ParamsError(f"layout must be a non-empty name, got {layout!r}")
+        raise ParamsError(f"layout must be a non-empty name, got {shown(layout)}")
     if any(0xD800 <= ord(c) < 0xE000 for c in layout):
         raise ParamsError("layout must be valid Unicode, got a lone surrogate")
 

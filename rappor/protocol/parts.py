@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rappor.errors import ParamsError
-from rappor.ranges import check_number
+from rappor.ranges import check_number, shown
 
 WHOLE: Final = "whole"
 _PREFIX: Final = re.compile(r"prefix:([1-9][0-9]{0,2})")
@@ -84,6 +84,6 @@ def _prefix_length(name: object) -> int:
     found = _PREFIX.fullmatch(name) if isinstance(name, str) else None
     if found is None or int(found[1]) > _LONGEST:
         raise ParamsError(
-            f"a part must be prefix:N with N in [1, {_LONGEST}] or {WHOLE}, got {name!r}"
+            f"a part must be prefix:N with N in [1, {_LONGEST}] or {WHOLE}, got {shown(name)}"
         )
     return int(found[1])

@@ -12,7 +12,7 @@ import hmac
 import os
 import struct
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 from rappor.errors import ParamsError
 from rappor.protocol.params import Params
@@ -29,15 +29,43 @@ def system_coins(n: int) -> Sequence[int]:
     return _coins_from(os.urandom(4 * n))
 
 
-def expand(secret: bytes, info: bytes, n: int) -> bytes:
+class Secret:
+    """A device's secret that shows nothing of itself: not printed, compared, or in a traceback.
+
+    Every function here takes it in place of the bytes. What it holds is a hash that has taken
+    them in, so no local variable shows them.
+    """
+
+    __slots__ = ("_keyed",)
+
+    def __init__(self, secret: bytes) -> None:
+        """Take in the bytes of a secret."""
+        if not isinstance(secret, bytes) or len(secret) != SECRET_BYTES:
+            raise ParamsError(f"secret must be exactly {SECRET_BYTES} bytes")
+        self._keyed = hmac.new(secret, digestmod="sha256")
+
+    def __repr__(self) -> str:
+        return "Secret(...)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a secret is not copied")
+
+    def digest(self, message: bytes) -> bytes:
+        """Return the HMAC-SHA256 of a message under the secret."""
+        keyed = self._keyed.copy()
+        keyed.update(message)
+        return keyed.digest()
+
+
+def expand(secret: bytes | Secret, info: bytes, n: int) -> bytes:
     """Return n bytes of HKDF-Expand-SHA256 (RFC 5869 section 2.3) with the secret as PRK."""
-    if not isinstance(secret, bytes) or len(secret) != SECRET_BYTES:
-        raise ParamsError(f"secret must be exactly {SECRET_BYTES} bytes")
+    if not isinstance(secret, Secret):
+        secret = Secret(secret)
     if not 0 <= n <= 255 * _HASH_BYTES:
         raise ParamsError(f"n must be an integer in [0, {255 * _HASH_BYTES}], got {n!r}")
     block = output = b""
     for counter in range(1, -(-n // _HASH_BYTES) + 1):
-        block = hmac.digest(secret, block + info + bytes([counter]), "sha256")
+        block = secret.digest(block + info + bytes([counter]))
         output += block
     return output[:n]
 
@@ -51,27 +79,35 @@ def scope(metric_name: str, epoch: str, params: Params) -> bytes:
     return f"{metric_name}\0{epoch}\0{params.permanent_fingerprint}".encode()
 
 
-def cohort(secret: bytes, metric_name: str, epoch: str, params: Params) -> int:
+def cohort(secret: bytes | Secret, metric_name: str, epoch: str, params: Params) -> int:
     """Return the device's cohort in a scope; it links neither metrics nor epochs."""
     info = b"rappor/1/cohort\0" + scope(metric_name, epoch, params)
     (u,) = _coins_from(expand(secret, info, 4))
     return u * params.m >> 32
 
 
-def part_coin(secret: bytes, metric_name: str, epoch: str, base: Params) -> int:
+def part_coin(secret: bytes | Secret, metric_name: str, epoch: str, base: Params) -> int:
     """Return the coin that chooses the device's part; `base` are the parameters without one."""
     (u,) = _coins_from(expand(secret, b"rappor/1/part\0" + scope(metric_name, epoch, base), 4))
     return u
 
 
-def permanent(secret: bytes, metric_name: str, epoch: str, params: Params, bits: bytes) -> bytes:
+def sample_coin(secret: bytes | Secret, metric_name: str, epoch: str, base: Params) -> int:
+    """Return the coin that decides whether the device takes part; `base` is without a part."""
+    (u,) = _coins_from(expand(secret, b"rappor/1/sample\0" + scope(metric_name, epoch, base), 4))
+    return u
+
+
+def permanent(
+    secret: bytes | Secret, metric_name: str, epoch: str, params: Params, bits: bytes
+) -> bytes:
     """Return the permanent response to packed true bits, always the same for the same input."""
     coins = permanent_coins(secret, metric_name, epoch, params, bits)
     return permanent_response(bits, params, lambda n: coins[:n])
 
 
 def permanent_coins(
-    secret: bytes, metric_name: str, epoch: str, params: Params, bits: bytes
+    secret: bytes | Secret, metric_name: str, epoch: str, params: Params, bits: bytes
 ) -> Sequence[int]:
     """Return the k coins that decide the permanent response to packed true bits."""
     info = b"rappor/1/permanent\0" + scope(metric_name, epoch, params) + b"\0" + bits

@@ -73,6 +73,15 @@ def parse_upload(data: bytes, lookup: Lookup) -> tuple[str, list[Report | Report
     doubled (at any level), missing or unknown, another version, a malformed id, or an empty
     or missing list of reports.
     """
+    upload_id, entries = open_upload(data)
+    return upload_id, [_report_or_error(entry, lookup) for entry in entries]
+
+
+def open_upload(data: bytes) -> tuple[str, list[Any]]:
+    """Read an upload's id, and its entries as they stand, none of which is judged yet.
+
+    Raises ReportError as `parse_upload` does.
+    """
     document = _load(data)
     _check_keys("an upload", document, _UPLOAD_KEYS)
     if type(document["v"]) is not int or document["v"] != 1:
@@ -81,7 +90,7 @@ def parse_upload(data: bytes, lookup: Lookup) -> tuple[str, list[Report | Report
         raise ReportError(f"id must be {_ID_BYTES} bytes in base64url")
     if not isinstance(document["reports"], list) or not document["reports"]:
         raise ReportError("reports must be a list of at least one report")
-    return document["id"], [_report_or_error(entry, lookup) for entry in document["reports"]]
+    return document["id"], document["reports"]
 
 
 def encode_base64url(data: bytes) -> str:
@@ -135,12 +144,13 @@ def _check_keys(what: str, document: object, keys: tuple[str, ...]) -> None:
 
 def _report_or_error(entry: object, lookup: Lookup) -> Report | ReportError:
     try:
-        return _parse_report(entry, lookup)
+        return parse_report(entry, lookup)
     except ReportError as error:
-        return error
+        return error.with_traceback(None)  # it would hold the entry, and every frame
 
 
-def _parse_report(entry: Any, lookup: Lookup) -> Report:
+def parse_report(entry: Any, lookup: Lookup) -> Report:
+    """Read one entry of an upload; ReportError, with its code, for what is no report."""
     _check_keys("a report", entry, _REPORT_KEYS)
     metric, fingerprint, cohort = entry["metric"], entry["params"], entry["cohort"]
     if not isinstance(metric, str) or not METRIC_NAME.fullmatch(metric):

@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from rappor.errors import MetricError, ParamsError
-from rappor.protocol.params import Params
+from rappor.protocol.encodings import encoder
+from rappor.protocol.normalizers import NORMALIZERS
+from rappor.protocol.params import Params, threshold
 from rappor.protocol.parts import Part, check_parts
 from rappor.protocol.wire import METRIC_NAME
+from rappor.ranges import shown
 from rappor.registry.toml_file import fault
 
 _EPOCHS: Final[Mapping[str, tuple[str, str]]] = {
@@ -22,10 +25,12 @@ _EPOCHS: Final[Mapping[str, tuple[str, str]]] = {
     "month": ("a month as 2026-11", r"[0-9]{4}-(0[1-9]|1[0-2])"),
 }
 EPOCHS: Final = tuple(_EPOCHS)
+MIN_COHORT: Final = 10
+"""Reports of a cohort below which a collector shows no sum of it, unless a metric says so."""
 INTERVALS: Final = ("none", "hour", "day", "week")
 
-_STABLE_NORMALIZERS: Final = ("none", "strip")
-"""Normalizers without tables that an update could change."""
+_LARGEST: Final = 2**53 - 1
+"""The largest integer that every reader of JSON and every database takes exactly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +40,13 @@ class Metric:
     `expires` is the last day of collection. `epoch` is how long one permanent response lasts:
     "life", "year", "quarter" or "month". `interval` is the time in which a device reports at most
     once: "hour", "day" or "week", or "none" for a report of every event. `patterns` is how many
-    values one scope answers for. `parts` divide a string metric's devices. `candidates` is a path
-    relative to the registry's file. The collector shows nothing below `min_reports`.
+    values one scope answers for. `parts` divide a string metric's devices. `sample` is the share
+    of devices that take part in an epoch, each by its own secret. `candidates` is a path
+    relative to the registry's file. The collector shows nothing below `min_reports`, and no sum
+    of fewer than `min_cohort` reports of a cohort; without a `min_reports` it shows everything.
 
-    Raises MetricError, one sentence, for whatever is not as it should be.
+    Raises MetricError, one sentence, for whatever is not as it should be, and MissingExtraError
+    where the normalizer needs what is not installed: a metric that exists can be recorded.
     """
 
     name: str
@@ -50,15 +58,17 @@ class Metric:
     interval: str = "day"
     patterns: int = 1
     parts: tuple[Part, ...] = ()
+    sample: float = 1.0
     candidates: str | None = None
     min_reports: int = 100
+    min_cohort: int = MIN_COHORT
     keep_reports: bool = False
 
     def __post_init__(self) -> None:
         """Check every field once."""
         if not isinstance(self.name, str) or not METRIC_NAME.fullmatch(self.name):
             raise MetricError(
-                f"a metric's name must match {METRIC_NAME.pattern}, got {self.name!r}"
+                f"a metric's name must match {METRIC_NAME.pattern}, got {shown(self.name)}"
             )
         if not isinstance(self.params, Params):
             raise fault(self.name, "params", "Params", self.params)
@@ -70,9 +80,12 @@ class Metric:
         self._check_choice("interval", self.interval, INTERVALS)
         self._check_patterns()
         self._check_parts()
+        self._check_sample()
+        self._check_values()
         if self.candidates is not None:
             self._check_text("candidates", self.candidates)
         self._check_whole("min_reports", self.min_reports, 0)
+        self._check_whole("min_cohort", self.min_cohort, 1)
         if not isinstance(self.keep_reports, bool):
             raise fault(self.name, "keep_reports", "true or false", self.keep_reports)
 
@@ -125,15 +138,31 @@ class Metric:
     def _check_whole(self, key: str, value: object, least: int) -> None:
         if type(value) is not int or value < least:
             raise fault(self.name, key, f"an integer of at least {least}", value)
+        if value > _LARGEST:
+            raise fault(self.name, key, f"an integer of at most {_LARGEST}", value)
 
     def _check_patterns(self) -> None:
         self._check_whole("patterns", self.patterns, 1)
-        if self.patterns > 1 and self.params.normalize not in _STABLE_NORMALIZERS:
+        if self.patterns > 1 and not NORMALIZERS[self.params.normalize].stable:
             raise MetricError(
                 f"metric {self.name!r}: patterns must be 1 with normalize = "
                 f"{self.params.normalize!r}, got {self.patterns}: an update of the normalizer's "
                 "tables would move some values and leave others"
             )
+
+    def _check_sample(self) -> None:
+        """Refuse a share that no device, or none that can be told, falls into."""
+        share = self.sample
+        is_number = isinstance(share, int | float) and not isinstance(share, bool)
+        if not is_number or not 0 < share <= 1 or threshold(share) == 0:
+            raise fault(self.name, "sample", "a share of devices in (0, 1]", share)
+
+    def _check_values(self) -> None:
+        """Refuse parameters under which recording would fail."""
+        try:
+            encoder(self.params)
+        except ParamsError as error:
+            raise MetricError(f"metric {self.name!r}: {error}") from None
 
     def _check_parts(self) -> None:
         if not self.parts:

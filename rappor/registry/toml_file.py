@@ -14,8 +14,10 @@ epoch = "quarter"               # or year, month; life: one permanent response f
 interval = "day"                # or hour, week: one report in each; none: one for every event
 patterns = 1                    # values that one epoch answers for
 parts = [{name = "prefix:3", share = 0.2}, {name = "whole"}]
+sample = 0.1                    # of the devices, chosen anew in each epoch
 candidates = "pages.txt"        # beside this file
 min_reports = 100
+min_cohort = 10
 keep_reports = false
 insecure = false
 """
@@ -24,6 +26,7 @@ from __future__ import annotations
 
 import datetime
 import difflib
+import json
 import math
 import re
 import tomllib
@@ -35,6 +38,7 @@ from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.encodings.buckets import edge_text
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part
+from rappor.ranges import shown
 
 _Entry = Mapping[str, Any]
 
@@ -46,8 +50,10 @@ _REQUIRED: Final = ("description", "owner", "expires", "encoding", "epoch")
 _OPTIONAL: Final = (
     "interval",
     "patterns",
+    "sample",
     "candidates",
     "min_reports",
+    "min_cohort",
     "keep_reports",
 )
 KEYS: Final = (
@@ -91,7 +97,7 @@ def read_budget(document: _Entry, path: str) -> float | None:
         raise MetricError(f"{path}: budget must be a table with the one key total")
     total = budget["total"]
     if not isinstance(total, int | float) or isinstance(total, bool) or not total > 0:
-        raise MetricError(f"{path}: total must be a number above 0, in nats, got {total!r}")
+        raise MetricError(f"{path}: total must be a number above 0, in nats, got {shown(total)}")
     if isinstance(total, int) and total.bit_length() > _INTEGER_BITS:
         raise MetricError(f"{path}: total must be below 2^{_INTEGER_BITS} nats if it is an integer")
     return float(total)
@@ -105,13 +111,13 @@ def check_known(name: str, known: Collection[str], what: str, *, place: str = ""
     if name not in known:
         close = " or ".join(map(repr, difflib.get_close_matches(name, known)))
         hint = f"did you mean {close}?" if close else f"expected one of {', '.join(known)}"
-        raise MetricError(f"{place}unknown {what} {name!r}; {hint}")
+        raise MetricError(f"{place}unknown {what} {shown(name)}; {hint}")
 
 
 def fault(name: str, key: str, constraint: str, got: object) -> MetricError:
     """Return the error that says what is wrong with one key of one metric."""
-    shown = "nothing" if got is None else repr(got)
-    return MetricError(f"metric {name!r}: {key} must be {constraint}, got {shown}")
+    value = "nothing" if got is None else shown(got)
+    return MetricError(f"metric {shown(name)}: {key} must be {constraint}, got {value}")
 
 
 def read_toml(text: str, path: str) -> dict[str, Any]:
@@ -132,12 +138,14 @@ def read_toml(text: str, path: str) -> dict[str, Any]:
 
 def _read_entry(name: str, entry: object) -> dict[str, Any]:
     if not isinstance(entry, dict):
-        raise MetricError(f"metric {name!r} must be a table [metrics.NAME], got {entry!r}")
+        raise MetricError(
+            f"metric {shown(name)} must be a table [metrics.NAME], got {shown(entry)}"
+        )
     _check_keys(name, entry)
     try:
         params = _read_params(name, entry)
     except ParamsError as error:
-        raise MetricError(f"metric {name!r}: {error}") from None
+        raise MetricError(f"metric {shown(name)}: {error}") from None
     fields = {
         "name": name,
         "params": params,
@@ -153,13 +161,13 @@ def _check_keys(name: str, entry: _Entry) -> None:
     for key, value in entry.items():
         if isinstance(value, dict) and key not in KEYS:
             raise MetricError(
-                f"metric {name!r}: {key} must not be a table; a name with a dot is quoted, "
-                f'as in [metrics."{name}.{key}"]'
+                f"metric {shown(name)}: {key} must not be a table; a name with a dot is quoted, "
+                f"as in [metrics.{json.dumps(f'{name}.{key}')}]"
             )
-        check_known(key, KEYS, "key", place=f"metric {name!r}: ")
+        check_known(key, KEYS, "key", place=f"metric {shown(name)}: ")
     for key in _REQUIRED:
         if key not in entry:
-            raise MetricError(f"metric {name!r}: {key} must be given{_ADVICE.get(key, '')}")
+            raise MetricError(f"metric {shown(name)}: {key} must be given{_ADVICE.get(key, '')}")
 
 
 def _read_parts(name: str, entries: object) -> tuple[Part, ...]:
@@ -171,7 +179,7 @@ def _read_parts(name: str, entries: object) -> tuple[Part, ...]:
         try:
             parts.append(Part(table["name"], table.get("share")))
         except ParamsError as error:
-            raise MetricError(f"metric {name!r}: {error}") from None
+            raise MetricError(f"metric {shown(name)}: {error}") from None
     return tuple(parts)
 
 
@@ -206,13 +214,13 @@ def _read_letters(name: str, entry: _Entry, categories: tuple[str, ...]) -> dict
         profile = Params.profile(entry["profile"])
         for key in _LETTERS if encoding.hashed else ("f", "p", "q"):
             if key in letters:
-                raise MetricError(f"metric {name!r}: {key} must be absent beside a profile")
+                raise MetricError(f"metric {shown(name)}: {key} must be absent beside a profile")
             letters[key] = getattr(profile, key)
     if (k := encoding.implied_bits(categories)) is not None:
         letters.setdefault("k", k)  # Params compares an explicit k with what the categories need
     for key in ("k", "f", "p", "q"):
         if key not in letters:
-            raise MetricError(f"metric {name!r}: {key} must be given, or a profile instead")
+            raise MetricError(f"metric {shown(name)}: {key} must be given, or a profile instead")
     return letters
 
 
@@ -222,7 +230,7 @@ def _read_categories(name: str, entry: _Entry) -> tuple[str, ...]:
     for key in ("categories", "edges"):
         if key != own and key in entry:
             raise MetricError(
-                f"metric {name!r}: {key} must be absent for encoding {entry['encoding']}"
+                f"metric {shown(name)}: {key} must be absent for encoding {entry['encoding']}"
             )
     if own is None:
         return ()

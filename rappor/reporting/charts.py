@@ -23,13 +23,19 @@ except ImportError:
     raise MissingExtraError("charts") from None
 
 Row: TypeAlias = Mapping[str, Any]
-Chart: TypeAlias = alt.LayerChart | alt.HConcatChart
+Chart: TypeAlias = alt.LayerChart | alt.ConcatChart
 
 SUFFIXES: Final = (".svg", ".png", ".html")
 """What `save` can write."""
 
 _WIDTH, _HEIGHT = 330, 240
-"""Pixels: three charts side by side fit on a screen of 1,280."""
+"""Pixels of one chart, without its axes."""
+
+_PLACE: Final = 400
+"""Pixels of a window that one chart takes: three stand side by side from 1,200 on."""
+
+_SAME_PLACE: Final = 0.005
+"""Relative distance below which two lines cannot be told apart in a chart of this height."""
 
 _COLORS: Final = ["#b5530a", "#7a7a7a", "#0b5fa5", "#2f8a3b", "#8a4fa3", "#c79a00", "#c2306a"]
 """Seven hues that differ on white paper; dashes distinguish the lines without colour."""
@@ -51,12 +57,19 @@ _PAGE: Final = """<!DOCTYPE html>
 <head><meta charset="utf-8"><title>{title}</title></head>
 <body><div id="chart"></div>
 <script>{library}</script>
-<script>vegaEmbed("#chart", {spec}, {{"actions": {{"export": true, "source": false,
+<script>const spec = {spec};
+const fitting = Math.max(1, Math.floor(window.innerWidth / {place}));
+spec.config.legend.columns = Math.min(spec.config.legend.columns, fitting);
+if (spec.columns) spec.columns = Math.min(spec.columns, fitting);
+vegaEmbed("#chart", spec, {{"actions": {{"export": true, "source": false,
 "compiled": false, "editor": false}}}});</script>
 </body>
 </html>
 """
-"""An HTML chart; its menu offers nothing that would leave for another site."""
+"""An HTML chart, with as many columns as the window has place for.
+
+Its menu offers nothing that would leave for another site.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,39 +125,64 @@ def line_chart(
 
     With a field `part` a series has a line for each of its values, in one colour. `points`
     have the same fields and are drawn as dots over the lines: measured values over computed
-    ones. Rows without a place on an axis (infinite, or not positive on a logarithmic one) are
-    left out.
+    ones. A series of dots alone has a dot in the legend. Rows without a place on an axis
+    (infinite, or not positive on a logarithmic one) are left out, and of
+    several rows at one place of a line all but the first.
     """
-    lines = [dict(row) for row in rows if x.has_place_for(row) and y.has_place_for(row)]
+    drawable = [dict(row) for row in rows if x.has_place_for(row) and y.has_place_for(row)]
+    lines = _first_at_each_place(drawable, series, part, x.field)
     dots = [dict(row) for row in points if x.has_place_for(row) and y.has_place_for(row)]
-    names = list(dict.fromkeys(str(row[series]) for row in [*lines, *dots]))
-    named: dict[str, Any] = {
-        "type": "nominal",
-        "legend": alt.Legend(
-            title=legend or None,
-            orient="bottom",
-            direction="vertical",
-            symbolType="stroke",
-            symbolSize=500,
-            symbolStrokeWidth=2,
-        ),
-    }
-    channels = (
+    lined = list(dict.fromkeys(str(row[series]) for row in lines))
+    names = list(dict.fromkeys([*lined, *(str(row[series]) for row in dots)]))
+    dotted = [name for name in names if name not in lined]
+    stroke = _legend(lined, legend, symbolType="stroke", symbolSize=500, symbolStrokeWidth=2)
+    dot = _legend(dotted, "", symbolType="circle", symbolSize=45) if dotted else None
+    colors = alt.Scale(domain=names, range=_COLORS)
+    dashes = alt.Scale(domain=names, range=_DASHES)
+    places = (
         x.channel(alt.X, [*lines, *dots]),
         y.channel(alt.Y, [*lines, *dots]),
         *([alt.Detail(part, type="nominal")] if part else []),
-        alt.Color(series, scale=alt.Scale(domain=names, range=_COLORS), **named),
     )
-    dashes = alt.StrokeDash(series, scale=alt.Scale(domain=names, range=_DASHES), **named)
-    drawn = alt.Chart(alt.InlineData(values=lines)).mark_line().encode(*channels, dashes)
+    drawn = alt.Chart(alt.InlineData(values=lines)).mark_line()
     measured = alt.Chart(alt.InlineData(values=dots)).mark_point(filled=True, size=45, opacity=1)
-    marks = [drawn, measured.encode(*channels)]
-    return alt.LayerChart(layer=marks, width=_WIDTH, height=_HEIGHT, title=title)
+    marks = [
+        drawn.encode(
+            *places,
+            alt.Color(series, type="nominal", scale=colors, legend=stroke),
+            alt.StrokeDash(series, type="nominal", scale=dashes, legend=stroke),
+        ),
+        measured.encode(*places, alt.Color(series, type="nominal", scale=colors, legend=dot)),
+    ]
+    chart = alt.LayerChart(layer=marks, width=_WIDTH, height=_HEIGHT, title=title)
+    return chart.resolve_legend(color="independent", strokeDash="independent") if dotted else chart
 
 
-def side_by_side(*charts: alt.LayerChart) -> alt.HConcatChart:
-    """Put charts in a row; those with the same series share a legend."""
-    return alt.hconcat(*charts)
+def shared_labels(rows: Iterable[Row], *, value: str, series: str) -> dict[str, str]:
+    """Return a label for each series; series whose lines lie over each other share one.
+
+    They do where their values, in the order of the rows, differ by half a per cent at most.
+    """
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        values.setdefault(str(row[series]), []).append(row[value])
+    groups: list[list[str]] = []
+    for name, line in values.items():
+        for group in groups:
+            if _same_place(values[group[0]], line):
+                group.append(name)
+                break
+        else:
+            groups.append([name])
+    return {name: "; ".join(group) for group in groups for name in group}
+
+
+def side_by_side(*charts: alt.LayerChart) -> alt.ConcatChart:
+    """Put charts in a row; those with the same series share a legend.
+
+    In an HTML file a narrow window has fewer in a row, and the others below.
+    """
+    return alt.concat(*charts, columns=len(charts))
 
 
 def save(chart: Chart, path: str | os.PathLike[str]) -> None:
@@ -172,10 +210,31 @@ def check_suffix(path: str | os.PathLike[str]) -> str:
     return suffix
 
 
+def _first_at_each_place(rows: Iterable[Row], *place: str) -> list[Row]:
+    first: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        first.setdefault(tuple(row.get(field) for field in place), row)
+    return list(first.values())
+
+
+def _same_place(one: Sequence[float], other: Sequence[float]) -> bool:
+    return len(one) == len(other) and all(
+        math.isclose(a, b, rel_tol=_SAME_PLACE) for a, b in zip(one, other, strict=True)
+    )
+
+
+def _legend(names: Sequence[str], title: str, **symbols: Any) -> alt.Legend:
+    """Return the legend below a chart for these series."""
+    return alt.Legend(
+        title=title or None, orient="bottom", direction="vertical", values=list(names), **symbols
+    )
+
+
 def _page(chart: Any, title: str) -> str:
     version = ".".join(alt.SCHEMA_VERSION.split(".")[:2])
     return _PAGE.format(
         title=html.escape(title),
+        place=_PLACE,
         library=vl_convert.javascript_bundle(_SNIPPET, vl_version=version),
         spec=json.dumps(chart.to_dict()).replace("<", "\\u003c"),  # no text can end the script
     )
@@ -205,6 +264,7 @@ def _styled(chart: Chart) -> Any:  # altair's own return type is lost on the way
             titleFontWeight="normal",
             labelLimit=400,
             titleLimit=400,
+            columns=chart.columns if isinstance(chart, alt.ConcatChart) else 1,
         )
         .configure_title(fontSize=13, fontWeight="normal", anchor="start")
     )

@@ -80,21 +80,15 @@ def simulate(
     ReportError
         The encoding cannot encode a value of the population.
     """
-    _check_order(population, params)
     n_reports = read_count("n_reports", n_reports, 0, MOST_DEVICES)
-    truth = _true_bits(population, params)
+    people = People(population, params)
     rng = Keystream(seed).generator()
-    devices = _multinomial(rng, n_reports, population.weights)
-    reports = np.zeros(params.m, dtype=np.int64)
-    true_ones = np.zeros((params.m, params.k), dtype=np.int64)
-    for start in range(0, len(devices), _VALUES_AT_ONCE):
-        block = slice(start, start + _VALUES_AT_ONCE)
-        spread = rng.multinomial(devices[block], np.full(params.m, 1 / params.m))
-        reports += spread.sum(axis=0)
-        truth.add_ones(true_ones, block, spread)
+    devices, reports, true_ones = people.draw(rng, n_reports)
     ones = rng.binomial(true_ones, params.q_star)
     ones += rng.binomial(reports[:, None] - true_ones, params.p_star)
-    return Simulation(counts=Counts(params, ones, reports, metric), devices=devices)
+    return Simulation(
+        counts=Counts(params, ones, reports, metric, squares=n_reports), devices=devices
+    )
 
 
 def simulate_counts(
@@ -107,6 +101,42 @@ def simulate_counts(
 ) -> Counts:
     """Draw the counts of one report from each of `n_reports` devices; see `simulate`."""
     return simulate(population, params, n_reports=n_reports, seed=seed, metric=metric).counts
+
+
+class People:
+    """Devices with values of a population, spread over the cohorts of a parameter set.
+
+    Raises ParamsError and ReportError as `simulate` does.
+    """
+
+    def __init__(self, population: Population, params: Params) -> None:
+        """Hash or encode every value once."""
+        _check_order(population, params)
+        self._weights = population.weights
+        self._params = params
+        self._truth = _true_bits(population, params)
+
+    def draw(
+        self, rng: np.random.Generator, n_devices: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Draw the values and cohorts of n devices.
+
+        Returns
+        -------
+        devices : (n_values,) int64, those that have each value.
+        cohorts : (m,) int64, those in each cohort.
+        true_ones : (m, k) int64, those whose value sets each bit.
+        """
+        m = self._params.m
+        devices = _multinomial(rng, n_devices, self._weights)
+        cohorts = np.zeros(m, dtype=np.int64)
+        true_ones = np.zeros((m, self._params.k), dtype=np.int64)
+        for start in range(0, len(devices), _VALUES_AT_ONCE):
+            block = slice(start, start + _VALUES_AT_ONCE)
+            spread = rng.multinomial(devices[block], np.full(m, 1 / m))
+            cohorts += spread.sum(axis=0)
+            self._truth.add_ones(true_ones, block, spread)
+        return devices, cohorts, true_ones
 
 
 def simulate_reports(

@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
-import hmac
+import functools
 import logging
+import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
 
-from rappor.errors import RapporError
-from rappor.files import read_text
-from rappor.registry.metric import Metric
-from rappor.registry.registry import Registry
 from rappor_server import logs
 from rappor_server.activity import TICK_SECONDS, Activity
-from rappor_server.analysis.request import CandidatesFile
-from rappor_server.analysis.worker import Analyst
-from rappor_server.errors import StoreError
+from rappor_server.analysis.jobs import Jobs
+from rappor_server.analysis.worker import Limits, Pool
+from rappor_server.errors import SchemaError, StoreError
+from rappor_server.health import Health, write_probe
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
+from rappor_server.inputs import Inputs
 from rappor_server.prometheus import Metrics
-from rappor_server.request_limits import RateLimit
+from rappor_server.request_limits import Budget, RateLimit
 from rappor_server.settings import Settings
 from rappor_server.storage.group_commit import Result, Writer
 from rappor_server.storage.store import Store
+from rappor_server.upload_keys import UploadKeys
 
 Answer = asyncio.Future[bytes]
+
+_T = TypeVar("_T")
+_FIRST_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 5.0
+_PROBE_SECONDS: Final = 2.0
+_LOOK_UPS: Final = 2
+_MOST_WAITING: Final = 8
+"""Questions that wait for a process of their kind, before others are turned away."""
 
 
 def utc_today() -> datetime.date:
@@ -38,21 +48,36 @@ class Collector:
     """Everything that the endpoints share; it is created inside the event loop that it serves."""
 
     def __init__(
-        self, settings: Settings, *, today: Callable[[], datetime.date] = utc_today
+        self,
+        settings: Settings,
+        *,
+        inputs: Inputs | None = None,
+        today: Callable[[], datetime.date] = utc_today,
     ) -> None:
-        """Open the registry and the database, and start the writer."""
+        """Open the database and start the writer; without inputs, read the files first."""
         self.settings = settings
         self.today = today
-        self.accepted_params = load_accepted_params(settings, today=today())
         self.suspicious = Suspicious(settings.suspicious)
         self.rate = RateLimit(settings.rate)
-        self.analyst = Analyst(seconds=settings.decode_seconds)
-        self._key = settings.upload_key()
+        self.bodies = Budget(settings.max_bodies)
+        self.health = Health()
+        self.readers = _pool(settings, "rappor-reader", settings.readers)
+        self.jobs = Jobs(
+            _pool(settings, "rappor-decoder", settings.decoders, module="rappor.decoding.decoder"),
+            per_owner=settings.jobs_per_token,
+        )
+        self._look_ups = ThreadPoolExecutor(_LOOK_UPS, thread_name_prefix="rappor-look-up")
+        self._probe = ThreadPoolExecutor(1, thread_name_prefix="rappor-probe")
         self._loop = asyncio.get_running_loop()
         self._fresh: list[tuple[Submission, Answer]] = []
         self._waiting: dict[Answer, float] = {}
-        self.store = Store.open(settings.database)
         self.metrics = Metrics(lambda: len(self._writer))
+        self.accepted_params: AcceptedParams
+        self._keys: UploadKeys | None
+        self.adopt(inputs or Inputs.read(settings, today=today()))
+        self.store = wait_for_database(
+            lambda: Store.open(settings.database), seconds=settings.database_seconds
+        )
         self._activity = Activity()
         self._writer: Writer[Answer] = Writer(
             self.store,
@@ -64,31 +89,50 @@ class Collector:
         self._tasks = [
             self._loop.create_task(self._give_up_late()),
             self._loop.create_task(self._tell_activity()),
+            self._loop.create_task(self._watch_database()),
         ]
 
     def close(self) -> None:
-        """Commit the uploads that wait, then close every part."""
-        for task in self._tasks:
-            task.cancel()
+        """Commit the uploads that wait, then close every part; not from the event loop's thread."""
+        self._loop.call_soon_threadsafe(self._stop_tasks)
         self._writer.close()
         self._activity.tell()
-        self.analyst.close()
+        for threads in (self._look_ups, self._probe):
+            threads.shutdown(wait=True, cancel_futures=True)
+        self.readers.close()
         self.store.close()
 
-    def reload(self) -> None:
-        """Read the registry again; if it is wrong, the old one stays in force."""
-        try:
-            self.accepted_params = load_accepted_params(self.settings, today=self.today())
-        except RapporError as error:
-            logs.event("registry refused", level=logging.ERROR, reason=str(error))
-        else:
-            logs.event("registry reloaded", metrics=len(self.accepted_params.registry))
+    def _stop_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self.jobs.close()
 
-    def may_send(self, authorization: str) -> bool:
-        """Tell whether a request carries the key for sending, or none is needed."""
-        if self._key is None:
-            return True
-        return hmac.compare_digest(authorization.encode(), f"Bearer {self._key}".encode())
+    def adopt(self, inputs: Inputs) -> None:
+        """Let inputs be in force from now on; if they are wrong, those before stay."""
+        known = inputs.accepted_params(self.settings, today=self.today())
+        self._keys = inputs.upload_keys(self.settings)
+        self.accepted_params = known
+        self.metrics.show_registry(known.digest)
+        logs.event("registry in force", metrics=len(known.registry), fingerprint=known.digest)
+
+    @property
+    def answers_jobs_directly(self) -> bool:
+        """Whether a job's address would lead to another process, which does not know it."""
+        return self.settings.workers > 1 and not self.settings.admin
+
+    async def look_up(self, ask: Callable[..., _T], *arguments: Any, **more: Any) -> _T:
+        """Ask the database something quick, in a thread for such questions only."""
+        asked = functools.partial(ask, *arguments, **more)
+        return await self._loop.run_in_executor(self._look_ups, asked)
+
+    def sender(self, authorization: str) -> str | None:
+        """Return the name of the key for sending that a request carries, None if it may not send.
+
+        The name is empty where no key is needed.
+        """
+        if self._keys is None:
+            return ""
+        return self._keys.find(authorization, today=self.today())
 
     def read(self, body: bytes) -> Submission:
         """Read an upload; ReportError for bytes that are none."""
@@ -129,7 +173,29 @@ class Collector:
             await asyncio.sleep(self.settings.commit_seconds / 10)
             now = self._loop.time()
             late = [answer for answer, until in self._waiting.items() if until < now]
-            self._resolve([(answer, _too_late(self.settings.commit_seconds)) for answer in late])
+            if late:
+                error = _too_late(self.settings.commit_seconds)
+                self.health.failed(str(error))
+                self._resolve([(answer, error) for answer in late])
+
+    async def _watch_database(self) -> None:
+        """Ask the database every other second whether it is there; if it fails, try to write."""
+        while True:
+            await asyncio.sleep(_PROBE_SECONDS)
+            with contextlib.suppress(RuntimeError):  # the threads have ended
+                await self._loop.run_in_executor(self._probe, self._look_at_database)
+
+    def _look_at_database(self) -> None:
+        try:
+            if self.health.is_failing():
+                write_probe(self.store.engine, self.today())
+                self.health.worked()
+            else:
+                self.store.ping()
+                self.health.answered()
+        except StoreError as error:
+            self.health.failed(str(error))
+        self.metrics.show_health(is_ready=self.health.trouble() is None)
 
     async def _tell_activity(self) -> None:
         """Write what has arrived to the log, once a minute."""
@@ -139,6 +205,7 @@ class Collector:
 
     def _observe(self, seconds: float, submissions: Sequence[Submission]) -> None:
         """Count a group commit, from the writer's thread."""
+        self.health.worked()
         self.metrics.observe_group(seconds, submissions)
         self._activity.count(submissions)
 
@@ -148,15 +215,11 @@ class Collector:
         self._activity.count_refused()
         self.metrics.refusals.labels(reason).inc()
 
-    def candidates_file(self, metric: Metric) -> CandidatesFile | None:
-        """Return the file of candidates that a metric names, None if it names none."""
-        if metric.candidates is None:
-            return None
-        path = Path(self.settings.registry).parent / metric.candidates
-        return CandidatesFile(metric=metric.name, name=metric.candidates, path=path)
-
     def _deliver(self, results: Sequence[tuple[Answer, Result]]) -> None:
         """Wake the requests of a group, from the writer's thread."""
+        failures = [result for _, result in results if type(result) is StoreError]
+        if failures:
+            self.health.failed(str(failures[0]))
         self._loop.call_soon_threadsafe(self._resolve, results)
 
     def _resolve(self, results: Sequence[tuple[Answer, Result]]) -> None:
@@ -174,9 +237,33 @@ def _too_late(seconds: float) -> StoreError:
     return StoreError(f"the database did not commit within {seconds:g} seconds: retry")
 
 
-def load_accepted_params(settings: Settings, *, today: datetime.date) -> AcceptedParams:
-    """Read the registry and the older ones; what has expired before this year costs nothing."""
-    text = read_text(settings.registry)
-    current = Registry.loads(text, path=settings.registry, today=today)
-    older = [Registry.load(path, today=today) for path in settings.older]
-    return AcceptedParams(current, older, text=text)
+def _pool(settings: Settings, name: str, size: int, *, module: str | None = None) -> Pool:
+    limits = Limits(seconds=settings.decode_seconds, n_bytes=settings.decode_bytes)
+    return Pool(
+        name,
+        database=settings.database,
+        size=size,
+        limits=limits,
+        most_waiting=_MOST_WAITING,
+        module=module,
+    )
+
+
+def wait_for_database(ask: Callable[[], _T], *, seconds: float) -> _T:
+    """Return what the database answers; wait for one that is not up yet, and say so.
+
+    Raises StoreError when the time is over, SchemaError at once.
+    """
+    until = time.monotonic() + seconds
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            return ask()
+        except SchemaError:
+            raise
+        except StoreError as error:
+            if time.monotonic() + pause > until:
+                raise
+            logs.event("waiting for the database", level=logging.WARNING, reason=str(error))
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)

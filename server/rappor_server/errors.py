@@ -1,9 +1,11 @@
 """What the collector raises beyond the errors of `rappor`.
 
 RapporError
+|-- LimitError         there is as much of something as there may be
 |-- StoreError         the database cannot answer; .retryable
 |   |-- ConflictError  an upload id that was used before came with another body
 |   `-- SchemaError    the database is older or newer than this program
+|-- NotFoundError      there is nothing of the name that was given
 `-- ConfigError        a setting is not what it must be
 """
 
@@ -35,6 +37,14 @@ class SchemaError(StoreError):
     def __init__(self, reason: str) -> None:
         """Keep the reason; a retry does not help."""
         super().__init__(reason, retryable=False)
+
+
+class LimitError(RapporError):
+    """There is as much of something as there may be."""
+
+
+class NotFoundError(RapporError):
+    """There is nothing of the name that was given."""
 
 
 class ConfigError(RapporError):

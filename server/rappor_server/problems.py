@@ -21,7 +21,7 @@ from rappor.errors import (
     RapporError,
     ReportError,
 )
-from rappor_server.errors import ConflictError, StoreError
+from rappor_server.errors import ConflictError, LimitError, NotFoundError, StoreError
 
 RETRY_SECONDS: Final = 5
 _MEDIA_TYPE: Final = "application/problem+json"
@@ -49,8 +49,10 @@ class _Document(msgspec.Struct, frozen=True):
 _STATUS: Final[tuple[tuple[type[RapporError], HTTPStatus], ...]] = (
     (ReportError, HTTPStatus.BAD_REQUEST),
     (ConflictError, HTTPStatus.CONFLICT),
+    (LimitError, HTTPStatus.CONFLICT),
     (StoreError, HTTPStatus.SERVICE_UNAVAILABLE),
     (MetricError, HTTPStatus.NOT_FOUND),
+    (NotFoundError, HTTPStatus.NOT_FOUND),
     (ParamsError, HTTPStatus.UNPROCESSABLE_ENTITY),
     (DecodeError, HTTPStatus.UNPROCESSABLE_ENTITY),
     (FileError, HTTPStatus.UNPROCESSABLE_ENTITY),

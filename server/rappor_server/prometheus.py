@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +21,8 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    ProcessCollector,
+    disable_created_metrics,
     generate_latest,
     multiprocess,
 )
@@ -26,7 +30,16 @@ from prometheus_client import (
 from rappor_server.ingest.validate import Submission
 
 _OK: Final = 200
+_STATUSES: Final = (_OK, 400, 401, 408, 409, 413, 415, 429, 503)
+_REASONS: Final = (
+    *("malformed", "unknown-metric", "unknown-params", "cohort", "length", "padding"),
+    *("popcount", "expired", "stopped", "too-many", "no-key"),
+)
 _SHARED: Final = "PROMETHEUS_MULTIPROC_DIR"
+
+
+# The time of a first report is nobody's business.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 @contextlib.contextmanager
@@ -64,12 +77,56 @@ class Metrics:
             buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5),
             registry=self._registry,
         )
+        self._last_commit = Gauge(
+            "rappor_last_commit_timestamp_seconds",
+            "When the last group was committed, in seconds since 1970",
+            registry=self._registry,
+            multiprocess_mode="max",
+        )
         self.commit_uploads = Histogram(
             "rappor_commit_uploads",
             "Uploads in a group commit",
             buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
             registry=self._registry,
         )
+        self.request_seconds = Histogram(
+            "rappor_http_request_seconds",
+            "Seconds from the head of a request to the end of its answer",
+            ["route", "status"],
+            buckets=(0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5, 20),
+            registry=self._registry,
+        )
+        self.key_uploads = Counter(
+            "rappor_key_uploads",
+            "Uploads by the key that they carried",
+            ["key"],
+            registry=self._registry,
+        )
+        self._registry_info = Gauge(
+            "rappor_registry_info",
+            "Processes in which a registry is in force, by its fingerprint",
+            ["fingerprint"],
+            registry=self._registry,
+            multiprocess_mode="livesum",
+        )
+        self._build_info = Gauge(
+            "rappor_build_info",
+            "The version of the collector",
+            ["version"],
+            registry=self._registry,
+            multiprocess_mode="max",
+        )
+        self._build_info.labels(version("rappor")).set(1)
+        self._ready = Gauge(
+            "rappor_ready",
+            "1 while the last commit or probe of the database succeeded",
+            registry=self._registry,
+            multiprocess_mode="livemin",
+        )
+        self._ready.set(1)
+        ProcessCollector(registry=self._registry)
+        self._show_zeros()
+        self._fingerprint = ""
         self._queue_length = queue_length
         self._queue = Gauge(
             "rappor_queue_uploads",
@@ -78,9 +135,32 @@ class Metrics:
             multiprocess_mode="livesum",
         )
 
+    def _show_zeros(self) -> None:
+        """Show labels before anything has come, so that the first one makes a rate."""
+        for status in _STATUSES:
+            self.uploads.labels(status)
+        for reason in _REASONS:
+            self.refusals.labels(reason)
+
+    def show_health(self, *, is_ready: bool) -> None:
+        """Tell whether uploads can be stored."""
+        self._ready.set(int(is_ready))
+
+    def show_registry(self, fingerprint: str) -> None:
+        """Tell which registry is in force in this process."""
+        if self._fingerprint:
+            self._registry_info.labels(self._fingerprint).set(0)
+        self._registry_info.labels(fingerprint).set(1)
+        self._fingerprint = fingerprint
+
+    def observe_request(self, route: str, status: int, seconds: float) -> None:
+        """Count an answer by its route and the class of its status."""
+        self.request_seconds.labels(route, f"{status // 100}xx").observe(seconds)
+
     def observe_group(self, seconds: float, submissions: Sequence[Submission]) -> None:
         """Count a group commit and all uploads in it."""
         self.commit_seconds.observe(seconds)
+        self._last_commit.set(time.time())
         self.commit_uploads.observe(len(submissions))
         self._queue.set(self._queue_length())
         self.uploads.labels(_OK).inc(len(submissions))
@@ -101,6 +181,7 @@ class Metrics:
             return generate_latest(self._registry)
         _forget_dead(Path(os.environ[_SHARED]))
         everyone = CollectorRegistry()
+        ProcessCollector(registry=everyone)  # of the worker that answers
         multiprocess.MultiProcessCollector(everyone)  # type: ignore[no-untyped-call]
         return generate_latest(everyone)
 

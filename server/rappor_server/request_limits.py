@@ -1,30 +1,75 @@
-"""Bounds on the cost of a request: the size and time of its body, and how often a source sends."""
+"""Bounds on the cost of requests: size and time of a body, all bodies, uploads of a source."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import os
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
 
-from rappor_server.problems import Problem
+from rappor_server.problems import RETRY_SECONDS, Problem
 
+MAX_RATIO: Final = 10
+"""How many times its size a body may unpack to."""
 _MINUTE: Final = 60.0
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
-async def read_body(request: Request, *, max_body: int, seconds: float) -> bytes:
-    """Read a body of at most `max_body` bytes within some seconds.
+class Budget:
+    """The bytes that all bodies under way may hold together; for one thread."""
 
-    Raises Problem: 413 as soon as the body is too long, whatever its Content-Length, and 408 when
-    it takes too long.
+    def __init__(self, n_bytes: int) -> None:
+        """Allow a number of bytes."""
+        self._left = n_bytes
+
+    @contextlib.contextmanager
+    def share(self) -> Iterator[Share]:
+        """Hold a share of the budget, empty at first, while the block runs."""
+        share = Share(self)
+        try:
+            yield share
+        finally:
+            self._left += share.n_bytes
+
+    def take(self, n_bytes: int) -> None:
+        """Take bytes; the problem 503 if there are not as many left."""
+        if n_bytes > self._left:
+            raise Problem(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "the collector reads as many bodies as it has memory for",
+                retry_after=RETRY_SECONDS,
+                headers={"Connection": "close"},
+            )
+        self._left -= n_bytes
+
+
+class Share:
+    """What one request holds of a budget."""
+
+    def __init__(self, budget: Budget) -> None:
+        """Hold nothing yet."""
+        self.n_bytes = 0
+        self._budget = budget
+
+    def grow(self, n_bytes: int) -> None:
+        """Hold more bytes; the problem 503 if the budget has not as many left."""
+        self._budget.take(n_bytes)
+        self.n_bytes += n_bytes
+
+
+async def read_body(request: Request, share: Share, *, max_body: int, seconds: float) -> bytes:
+    """Read a body of at most `max_body` bytes within some seconds, in a share of the budget.
+
+    Raises Problem: 413 as soon as the body is too long, whatever its Content-Length, 408 when it
+    takes too long, and 503 when all bodies together have grown too large.
     """
     declared = request.headers.get("content-length", "0")
     if not declared.isdecimal() or int(declared[:20]) > max_body:
@@ -33,6 +78,7 @@ async def read_body(request: Request, *, max_body: int, seconds: float) -> bytes
     try:
         async with asyncio.timeout(seconds):
             async for chunk in request.stream():
+                share.grow(len(chunk))
                 body += chunk
                 if len(body) > max_body:
                     raise _too_large(max_body)
@@ -47,11 +93,11 @@ async def read_body(request: Request, *, max_body: int, seconds: float) -> bytes
     return bytes(body)
 
 
-def decompress(body: bytes, encoding: str, *, max_bytes: int) -> bytes:
-    """Undo the content encoding, never unpacking more than `max_bytes`.
+def decompress(body: bytes, encoding: str, share: Share, *, max_bytes: int) -> bytes:
+    """Undo the content encoding, never unpacking more than `max_bytes`, nor the tenfold.
 
-    Raises Problem: 413 beyond that, 400 for a body that is not exactly one gzip stream, and 415
-    for another encoding.
+    Raises Problem: 413 beyond either, 400 for a body that is not exactly one gzip stream, 415 for
+    another encoding, and 503 as `read_body` does.
     """
     if encoding in ("", "identity"):
         return body
@@ -61,13 +107,20 @@ def decompress(body: bytes, encoding: str, *, max_bytes: int) -> bytes:
             "Content-Encoding must be gzip or absent",
             headers={"Accept-Encoding": "gzip"},
         )
+    bound = min(max_bytes, MAX_RATIO * len(body))
+    share.grow(bound)
     machine = zlib.decompressobj(_GZIP)
     try:
-        data = machine.decompress(body, max_bytes + 1)
+        data = machine.decompress(body, bound + 1)
     except zlib.error:
         raise Problem(HTTPStatus.BAD_REQUEST, "the body must be gzip, as it says") from None
-    if len(data) > max_bytes:
-        raise _too_large(max_bytes)
+    if len(data) > bound:
+        if bound == max_bytes:
+            raise _too_large(max_bytes)
+        raise Problem(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"a body must unpack to at most {MAX_RATIO} times its size; send it as it is",
+        )
     if not machine.eof or machine.unused_data:
         raise Problem(HTTPStatus.BAD_REQUEST, "the body must be one whole gzip stream")
     return data

@@ -1,5 +1,7 @@
 """Settings: flags, then environment (RAPPOR_SERVER_...), then a TOML file, then defaults.
 
+All commands read the same ones, so that one file serves the collector, its timers and operators.
+
 Secrets come from files or from the environment, never from a flag: the key for sending is in the
 file that `upload_key_file` names, and a database's address with a password belongs in
 RAPPOR_SERVER_DATABASE.
@@ -12,6 +14,7 @@ import difflib
 import json
 import math
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +26,9 @@ from rappor_server.ingest.validate import Suspicious
 from rappor_server.storage.database import parse_url, sqlite_url
 
 _PREFIX: Final = "RAPPOR_SERVER_"
+_NO_SETTINGS: Final = ("settings", "config")
+"""What the environment hands from process to process, and the file of settings."""
+_ADDRESS: Final = re.compile(r"(?:[^\s:]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,15 +38,22 @@ class Settings:
     registry : the registry's file.
     older : earlier registries whose parameters are still accepted from clients that lag behind.
     database : sqlite:///FILE or postgresql://...; an SQLite file beside the registry by default.
+    database_seconds : how long a start waits for a database that does not answer yet.
     host, port, workers : where the collector listens, and in how many processes.
-    upload_key_file : a file with the key that uploads must carry; without it everyone may send.
+    admin : HOST:PORT of an address for operators and analysts; then host and port only receive.
+    upload_key_file : a file with the keys of which uploads must carry one; without it everyone may
+        send.
+    stop_file : a TOML file of metrics that devices stop reporting, and their last days.
     max_body, max_decompressed, max_reports : limits of one upload: bytes sent, bytes, reports.
+    max_bodies : bytes of all bodies under way, beyond which others are turned away.
     body_seconds : how long the head of a request, and then its body, may take to arrive.
     rate : uploads a minute from one source; 0 is no limit.
     origins : web origins whose pages may send; * is all of them.
     suspicious : refuse, quarantine or accept reports whose popcount no honest device shows.
     report_days : how many days raw reports are kept, where a metric keeps them.
-    decode_seconds : how long an estimate may take.
+    readers, decoders : processes for reading counts, and for estimates.
+    decode_seconds, decode_bytes : how long an answer may take, and how much memory.
+    jobs_per_token : estimates that one token may have under way.
     max_candidates : how many candidates one request for estimates may list.
     commit_seconds : how long an upload waits for its commit before it is told to retry.
     max_queue : how many uploads may wait for their commit before others are turned away.
@@ -51,19 +64,27 @@ class Settings:
     registry: str
     older: tuple[str, ...] = ()
     database: str = ""
+    database_seconds: float = 60.0
     host: str = "127.0.0.1"
     port: int = 8080
     workers: int = 1
+    admin: str = ""
     upload_key_file: str = ""
+    stop_file: str = ""
     max_body: int = 1_000_000
     max_decompressed: int = 4_000_000
     max_reports: int = 1000
+    max_bodies: int = 128_000_000
     body_seconds: float = 15.0
     rate: int = 0
     origins: tuple[str, ...] = ()
     suspicious: str = "refuse"
     report_days: int = 90
+    readers: int = 1
+    decoders: int = 2
     decode_seconds: float = 60.0
+    decode_bytes: int = 4_000_000_000
+    jobs_per_token: int = 1
     max_candidates: int = 1_000_000
     commit_seconds: float = 15.0
     max_queue: int = 10_000
@@ -92,9 +113,11 @@ class Settings:
             document[name] = tuple(document[name])
         return cls(**document)
 
-    def upload_key(self) -> str | None:
-        """Return the key that uploads must carry, None if there is none."""
-        return read_text(self.upload_key_file).strip() if self.upload_key_file else None
+    @property
+    def admin_address(self) -> tuple[str, int]:
+        """The host and the port of the operators' address."""
+        host, _, port = self.admin.rpartition(":")
+        return host.strip("[]"), int(port)
 
 
 def _check_numbers(settings: Settings) -> None:
@@ -103,13 +126,18 @@ def _check_numbers(settings: Settings) -> None:
         "max_body",
         "max_decompressed",
         "max_reports",
+        "max_bodies",
         "max_queue",
         "max_candidates",
+        "readers",
+        "decoders",
+        "decode_bytes",
+        "jobs_per_token",
         "report_days",
     ):
         if getattr(settings, name) < 1:
             raise ConfigError(f"{name} must be at least 1, got {getattr(settings, name)}")
-    for name in ("body_seconds", "commit_seconds", "decode_seconds"):
+    for name in ("body_seconds", "commit_seconds", "decode_seconds", "database_seconds"):
         if not 0 < getattr(settings, name) < math.inf:
             raise ConfigError(f"{name} must be above 0 seconds, got {getattr(settings, name)}")
     if settings.rate < 0 or not 0 <= settings.port < 1 << 16:
@@ -122,6 +150,10 @@ def _check_combinations(settings: Settings) -> None:
         raise ConfigError(
             f"suspicious must be one of {', '.join(choices)}, got {settings.suspicious!r}"
         )
+    if settings.admin and not _ADDRESS.fullmatch(settings.admin):
+        raise ConfigError(f"admin must be HOST:PORT, got {settings.admin!r}")
+    if settings.admin and settings.port and settings.admin_address[1] == settings.port:
+        raise ConfigError(f"admin must be on another port than devices use, got {settings.port}")
     if bool(settings.tls_certificate) != bool(settings.tls_key):
         raise ConfigError("tls_certificate and tls_key must be given together")
     if settings.workers > 1 and settings.database.startswith("sqlite"):
@@ -157,7 +189,10 @@ def load(
             f"put the address in {_PREFIX}DATABASE"
         )
     if "registry" not in chosen | given:
-        raise ConfigError(f"registry must be given, as --registry FILE or in {_PREFIX}REGISTRY")
+        raise ConfigError(
+            f"registry must be given, as --registry FILE, in {_PREFIX}REGISTRY or in the file of "
+            "settings"
+        )
     return Settings(**chosen | given)
 
 
@@ -165,7 +200,7 @@ def _from_environment(environment: Mapping[str, str], kinds: Mapping[str, Any]) 
     chosen = {}
     for key, text in environment.items():
         name = key.removeprefix(_PREFIX).lower()
-        if not key.startswith(_PREFIX) or name == "settings":
+        if not key.startswith(_PREFIX) or name in _NO_SETTINGS:
             continue
         if name not in kinds:
             raise _no_setting(key, name, kinds)

@@ -23,7 +23,10 @@ def clock() -> FixedClock:
 
 @pytest.fixture
 def open_client(tmp_path: Path, clock: FixedClock) -> Iterator[Opener]:
-    """Open clients on one folder, consented and uncapped unless told; close them at the end."""
+    """Open clients on one folder; close them at the end.
+
+    Unless told, they have consent, no caps and no background sender.
+    """
     opened = []
 
     def opener(*metrics: Metric, folder: str = "device", **chosen: Any) -> Client:
@@ -32,6 +35,7 @@ def open_client(tmp_path: Path, clock: FixedClock) -> Iterator[Opener]:
             "clock": clock,
             "caps": UNCAPPED,
             "max_delay": 3600.0,
+            "background": False,
         } | chosen
         client = Client.open(
             tmp_path / folder,

@@ -148,12 +148,16 @@ def numbers_of(body: bytes) -> list[int]:
 
 
 def spooled(folder: Path, accepted: dict[str, bytes]) -> list[int]:
-    """Return the numbers that wait, but for those of a pending upload that was accepted."""
+    """Return the numbers that wait, but for those of pending uploads that were accepted."""
     contents = peek(folder)
     waiting = [int.from_bytes(report.bits, "little") for report in contents.waiting]
-    if contents.pending is not None and contents.pending.id in accepted:
-        return waiting[len(numbers_of(contents.pending.body)) :]
-    return waiting
+    known = {
+        number
+        for upload in contents.pending
+        if upload.id in accepted
+        for number in numbers_of(upload.body)
+    }
+    return [number for number in waiting if number not in known]
 
 
 def crash(folder: Path, kills: int) -> None:
@@ -175,6 +179,7 @@ def crash(folder: Path, kills: int) -> None:
             collector=url,
             consent=True,
             caps=UNCAPPED,
+            background=False,
             clock=lambda: fast_clock(started) + 3600,  # past every claim and backoff
             coins=constant_coins(0),
         ) as client:

@@ -18,8 +18,10 @@ from typing import Any
 
 import pytest
 from devices import Opener, metric_of
-from rappor_client import UploadError
+from rappor_client import FlushReason, UploadError
+from rappor_client.address import parse_collector, parse_proxy
 from rappor_client.http_transport import HttpTransport
+from rappor_client.testing import FixedClock, constant_coins, peek
 from sockets import certificate, serving
 
 from rappor import Params
@@ -130,15 +132,18 @@ def test_client_sends_each_report_on_a_connection_of_its_own(
 
 
 def test_gzip_where_it_pays(collector: Collector) -> None:
-    """Long uploads are compressed, short ones are not."""
+    """Long uploads are compressed; short ones are not, nor what no collector would unpack."""
     transport = HttpTransport(collector.url)
-    long = json.dumps(["report"] * 500).encode()
-    for body in (b"{}", long):
+    long = json.dumps([f"report {i}" for i in range(500)]).encode()
+    same = json.dumps(["report"] * 500).encode()
+    for body in (b"{}", long, same):
         transport.send(body, timeout=5)
     transport.close()
-    (_, _, plain, short_body), (_, _, packed, long_body) = collector.requests
+    (_, _, plain, short_body), (_, _, packed, long_body), repeated = collector.requests
     assert "Content-Encoding" not in plain
     assert short_body == b"{}"
+    assert "Content-Encoding" not in repeated[2]
+    assert repeated[3] == same
     assert packed["Content-Encoding"] == "gzip"
     assert gzip.decompress(long_body) == long
 
@@ -213,13 +218,177 @@ def test_client_delivers_over_http(collector: Collector, open_client: Opener) ->
     assert json.loads(collector.requests[0][3])["reports"][0]["metric"] == "page"
 
 
+# Addresses
+
+
 @pytest.mark.parametrize(
-    "url", ["http://example.org", "ftp://example.org", "example.org", "https://", ""]
+    ("url", "host", "port", "path"),
+    [
+        ("https://example.org", "example.org", 443, ""),
+        ("https://example.org:8443/telemetry/", "example.org", 8443, "/telemetry"),
+        ("https://[2001:db8::5]", "2001:db8::5", 443, ""),
+        ("https://[2001:db8::5]:99", "2001:db8::5", 99, ""),
+        ("http://[::1]:8080", "::1", 8080, ""),
+        ("http://localhost", "localhost", 80, ""),
+        ("HTTPS://Example.ORG", "example.org", 443, ""),
+    ],
 )
-def test_collector_must_be_reached_privately(url: str) -> None:
-    """Plain HTTP is for this very machine."""
-    with pytest.raises(ParamsError, match="collector must be an https address"):
-        HttpTransport(url)
+def test_right_addresses_are_read(url: str, host: str, port: int, path: str) -> None:
+    """IPv6 in brackets, ports, paths; names in small letters."""
+    address = parse_collector(url)
+    assert (address.host, address.port, address.path) == (host, port, path)
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("http://example.org", "collector must be an https address .*, got http"),
+        ("ftp://example.org", "collector must be an https address .*, got ftp"),
+        ("example.org", "collector must be an https address .*, got no scheme"),
+        ("https://", "collector must be an https address"),
+        ("", "collector must be an https address"),
+        ("https://me:secret@example.org", "collector must hold no user name"),
+        ("https://example.org/?key=1", "collector must be an address without"),
+        ("https://example.org/?", "collector must be an address without"),
+        ("https://example.org#top", "collector must be an address without"),
+        ("https://example.org:99999", "collector must have a port in"),
+        ("https://example.org:0", "collector must have a port in"),
+        ("https://example.org:abc", "collector must have a port in"),
+        ("https://example.org:", "collector must have a port in"),
+        ("https://example.org\r\nX: y", "without spaces"),
+        (" https://example.org", "without spaces"),
+        ("https://b\u00fccher.example", "punycode"),
+        ("https://2001:db8::5", "collector must have a"),
+        ("https://[2001:db8::5", "IPv6 in brackets"),
+        ("https://[fe80::1%25eth0]", "IPv6 in brackets"),
+        ("https://[example.org]", "IPv6 in brackets"),
+    ],
+)
+def test_wrong_addresses_are_refused_at_opening(url: str, told: str, open_client: Opener) -> None:
+    """By one sentence, which shows no password."""
+    with pytest.raises(ParamsError, match=told) as caught:
+        open_client(collector=url)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["", "two words", "line\n", "k\u00e9y"])
+def test_key_that_no_header_can_hold_is_refused(key: str, open_client: Opener) -> None:
+    """At opening, by one sentence that does not show it."""
+    with pytest.raises(ParamsError, match="key must be printable ASCII without spaces"):
+        open_client(collector="https://example.org", key=key)
+
+
+@pytest.mark.parametrize(
+    ("text", "authority"),
+    [
+        ("proxy", "proxy:80"),
+        ("http://proxy", "proxy:80"),
+        ("proxy:3128", "proxy:3128"),
+        ("http://[::1]:3128/", "[::1]:3128"),
+        ("http://me:pass@[::1]", "[::1]:80"),
+    ],
+)
+def test_proxies_are_read(text: str, authority: str) -> None:
+    """With or without a scheme; a proxy without a port has http's."""
+    assert parse_proxy(text).authority == authority
+
+
+@pytest.mark.parametrize("text", ["https://proxy", "socks5://proxy:1080", "http://proxy:abc"])
+def test_proxies_of_other_kinds_are_refused(text: str) -> None:
+    """They are not spoken to in plain text."""
+    with pytest.raises(ParamsError, match="the system's proxy must"):
+        parse_proxy(text)
+
+
+# Servers that never end
+
+
+class Endless(socketserver.ThreadingTCPServer):
+    """Says one thing, and then another again and again, until the test is over."""
+
+    daemon_threads = True
+
+    def __init__(self, once: bytes, again: bytes) -> None:
+        super().__init__(("127.0.0.1", 0), EndlessHandler)
+        self.once, self.again = once, again
+        self.is_over = threading.Event()
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class EndlessHandler(socketserver.BaseRequestHandler):
+    """One connection."""
+
+    server: Endless
+
+    def handle(self) -> None:
+        """Never let a read wait for long, and never end."""
+        with contextlib.suppress(OSError):
+            self.request.sendall(self.server.once)
+            while not self.server.is_over.wait(0.01):
+                self.request.sendall(self.server.again)
+
+
+ENDLESS = {
+    "hang": (b"", b""),
+    "head": (b"HTTP/1.1 200 OK\r\nX-Long: ", b"x"),
+    "interim": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "body": (b"HTTP/1.1 200 OK\r\nContent-Length: 900000\r\n\r\n", b"x"),
+    "chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_flush_ends_with_its_time_whatever_the_server_does(kind: str, open_client: Opener) -> None:
+    """The server goes on until flush() has returned: it returns, or this test never ends."""
+    server = Endless(*ENDLESS[kind])
+    with serving(server):
+        client = open_client(collector=server.url)
+        client.record("page", "x")
+        flushed = client.flush(timeout=0.2)
+        server.is_over.set()
+    assert flushed.reason is FlushReason.UNREACHABLE
+    assert flushed.detail == "the collector was not reached: TimeoutError"
+    assert client.waiting() == 1
+
+
+def test_time_that_was_the_callers_own_earns_no_waiting(
+    open_client: Opener, tmp_path: Path
+) -> None:
+    """The collector did not fail within the time that a background upload has."""
+    server = Endless(b"", b"")
+    with serving(server):
+        client = open_client(collector=server.url, coins=constant_coins(2**32 - 1))
+        client.record("page", "x")
+        assert not client.flush(timeout=0.05)
+        server.is_over.set()
+    (pending,) = peek(tmp_path / "device").pending
+    assert pending.attempts == 1
+    assert pending.retry_at <= FixedClock("2026-11-18T12:00:00")()
+
+
+def test_closing_severs_the_exchange_under_way() -> None:
+    """A request that would never end ends when another thread closes the transport."""
+    server = Endless(b"", b"")
+    met: list[UploadError] = []
+    with serving(server):
+        transport = HttpTransport(server.url)
+
+        def ask() -> None:
+            with pytest.raises(UploadError) as caught:
+                transport.send(b"{}", timeout=1e6)
+            met.append(caught.value)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        while thread.is_alive():
+            transport.close()
+            thread.join(0.01)
+        server.is_over.set()
+    assert len(met) == 1
 
 
 # TLS and proxies

@@ -6,6 +6,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rappor_client.store import Store
 
 from rappor import Registry
 from rappor.errors import ParamsError
+from rappor.protocol.randomizer import expand
 
 WHOLE = 58
 
@@ -179,9 +181,9 @@ def test_nothing_shows_the_secret(open_client: Opener, tmp_path: Path) -> None:
     """Neither the client's representation nor the identity's."""
     client = open_client()
     secret = secret_of(tmp_path / "device")
-    identity = Identity(tmp_path / "device", Store(tmp_path / "device"), "error")
-    assert identity.secret() == secret
-    for shown in (repr(client), str(vars(client)), repr(identity)):
+    identity = Identity(tmp_path / "device", Store(tmp_path / "device"), "error", time.time)
+    assert expand(identity.secret(), b"", 32) == expand(secret, b"", 32)
+    for shown in (repr(client), str(vars(client)), repr(identity), repr(identity.secret())):
         assert secret.hex() not in shown
         assert repr(secret) not in shown
     assert isinstance(client.registry, Registry)

@@ -87,7 +87,7 @@ def test_total_is_over_all_metrics(open_client: Opener) -> None:
     metrics = (metric_of("one"), metric_of("two", patterns=2), metric_of("three"))
     client = open_client(*metrics, caps=Caps(total=9.0))  # 4, 8 and 4
     assert client.record("one", "x") is Outcome.RECORDED
-    assert [client.record("two", value) for value in "xxy"] == [Outcome.OVER_BUDGET] * 3
+    assert [client.record("two", value) for value in "xxy"] == [Outcome.SILENT] * 3
     assert client.record("three", "x") is Outcome.RECORDED
     assert set(client.spent().metrics) == {"one", "three"}
     assert client.spent().nats <= 9.0
@@ -104,7 +104,7 @@ def test_parameters_that_promise_nothing_cost_everything(open_client: Opener) ->
     """An infinite loss passes no finite cap."""
     open_noise = Params(k=1, encoding="boolean", f=0.0, p=0.0, q=1.0, insecure=True)
     metric = metric_of("sound", open_noise)
-    assert open_client(metric, caps=Caps(total=1e9)).record("sound", True) is Outcome.OVER_BUDGET
+    assert open_client(metric, caps=Caps(total=1e9)).record("sound", True) is Outcome.SILENT
     uncapped = open_client(metric)
     assert uncapped.record("sound", True) is Outcome.RECORDED
     assert uncapped.record("sound", True) is Outcome.RECORDED

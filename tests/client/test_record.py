@@ -144,7 +144,7 @@ def test_expired_metric_is_not_recorded(open_client: Opener, clock: FixedClock) 
 
 def test_outcomes_are_true_where_a_report_is_safe() -> None:
     """`if client.record(...)` tells whether a report waits or is held."""
-    safe = [Outcome.RECORDED, Outcome.HELD, Outcome.EARLIER_VALUE]
+    safe = [Outcome.RECORDED, Outcome.HELD, Outcome.REPEATED]
     assert [outcome for outcome in Outcome if outcome] == safe
 
 
@@ -218,7 +218,7 @@ def test_fork_shares_no_handle_no_thread_and_no_randomness(
 ) -> None:
     """Parent and child go on recording; their instantaneous coins differ, their secret does not."""
     transport = MemoryTransport()
-    client = open_client(metric_of(params=BALANCED), transport=transport, max_delay=3600.0)
+    client = open_client(metric_of(params=BALANCED), transport=transport, background=True)
     client.record("page", "x")
     folder = tmp_path / "device"
     assert len(senders()) == 1
@@ -349,16 +349,53 @@ def test_clock_set_back_enters_no_interval_twice(open_client: Opener, clock: Fix
     assert client.flush()
     assert len(transport.reports) == 1
     clock.advance(days=-1)
-    assert client.record("page", "b") is Outcome.INTERVAL_OVER
-    clock.advance(days=10)
+    assert client.record("page", "b") is Outcome.CLOSED
+    clock.advance(days=3)
     assert client.record("page", "c") is Outcome.HELD
-    clock.advance(days=-9)
-    assert client.record("page", "d") is Outcome.HELD  # into the held interval of the 28th
+    clock.advance(days=-1)
+    assert client.record("page", "d") is Outcome.HELD  # into the held interval of the 20th
     assert client.flush()
     assert len(transport.reports) == 1
-    clock.advance(days=10)
+    clock.advance(days=2)
     assert client.flush()
     assert len(transport.reports) == 2
+
+
+def test_clock_that_was_years_ahead_holds_nothing_back(
+    open_client: Opener, clock: FixedClock
+) -> None:
+    """The report of an interval that is years away goes at once, and the true interval begins."""
+    transport = MemoryTransport()
+    client = held_client(open_client, "day", transport=transport)
+    clock.advance(days=1000)
+    assert client.record("page", "a") is Outcome.HELD
+    clock.advance(days=-1000)
+    assert client.record("page", "a") is Outcome.HELD
+    assert client.flush()
+    assert len(transport.reports) == 1
+    clock.advance(days=1)
+    assert client.record("page", "a") is Outcome.HELD
+    assert client.flush()
+    assert len(transport.reports) == 2
+
+
+def test_jumping_clock_brings_no_more_reports_than_an_epoch_is_paid_for(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """Back and forth between years, a quarter of weeks never has more than its 14 reports."""
+    client = open_client(metric_of(interval="week", epoch="quarter"))
+    outcomes = []
+    for _ in range(20):
+        clock.advance(days=-3650)
+        client.record("page", "a")
+        clock.advance(days=3650)
+        outcomes.append(client.record("page", "a"))
+    assert outcomes[0] is Outcome.HELD
+    assert outcomes[-1] is Outcome.CLOSED
+    reports = Counter[str]()
+    for pattern in peek(tmp_path / "device").patterns:
+        reports[pattern.epoch] += pattern.n_reports
+    assert max(reports.values()) == 14
 
 
 # Epochs
@@ -376,7 +413,7 @@ def clear_report(
     return transport.reports[-1].bits
 
 
-EARLIER = Outcome.EARLIER_VALUE
+EARLIER = Outcome.REPEATED
 
 
 def test_first_value_of_an_epoch_answers_for_it(
@@ -399,10 +436,9 @@ def test_first_value_of_an_epoch_answers_for_it(
     for epoch, value, bits in (("2026-Q4", "a", first), ("2027-Q1", "c", second)):
         truth = encoder(clear).encode(value, cohort(secret, "page", epoch, clear))
         assert permanent(secret, "page", epoch, clear, truth) == bits
-    clock.set("2026-12-01T00:00:00")
-    # never back into an earlier epoch
-    assert clear_report(client, transport, "a", EARLIER) == second
-    clock.set("2026-01-01T00:00:00")
+    clock.set("2026-12-01T00:00:00")  # back: the answer of that epoch is found again
+    assert clear_report(client, transport, "c", EARLIER) == first
+    clock.set("2027-01-02T00:00:00")  # right again: it goes on where it was
     assert clear_report(client, transport, "a", EARLIER) == second
 
 
@@ -430,10 +466,10 @@ def test_outcome_says_that_an_earlier_value_answers(open_client: Opener, tmp_pat
     outcomes = [client.record(name, value) for name in ("page", "slow") for value in "aba"]
     assert outcomes == [
         Outcome.RECORDED,
-        Outcome.EARLIER_VALUE,
+        Outcome.REPEATED,
         Outcome.RECORDED,
         Outcome.HELD,
-        Outcome.EARLIER_VALUE,
+        Outcome.REPEATED,
         Outcome.HELD,
     ]
     contents = peek(tmp_path / "device")
@@ -445,14 +481,14 @@ def test_outcome_says_that_an_earlier_value_answers(open_client: Opener, tmp_pat
 def test_silent_metric_is_silent_for_every_value(open_client: Opener) -> None:
     """Without room nothing is reported, whichever value it is and however often it comes."""
     client = open_client(metric_of(epoch="month"), caps=Caps(total=2.0001))
-    assert [client.record("page", value) for value in "aab"] == [Outcome.OVER_BUDGET] * 3
+    assert [client.record("page", value) for value in "aab"] == [Outcome.SILENT] * 3
     assert client.spent() == NOTHING_SPENT
 
 
 def test_refused_value_latches_nothing(open_client: Opener, tmp_path: Path) -> None:
     """A silent metric leaves no trace of the epoch."""
     client = open_client(metric_of(epoch="month"), caps=Caps(total=1.0))
-    assert client.record("page", "a") is Outcome.OVER_BUDGET
+    assert client.record("page", "a") is Outcome.SILENT
     assert peek(tmp_path / "device").latched == {}
 
 
@@ -563,8 +599,33 @@ def test_opting_out_at_opening(open_client: Opener) -> None:
     client = open_client(metric_of("one"), metric_of("two"), opted_out={"one"})
     assert client.record("one", "x") is Outcome.OPTED_OUT
     assert client.record("two", "x") is Outcome.RECORDED
-    with pytest.raises(MetricError):
-        open_client(opted_out={"three"})
+
+
+def test_opt_out_of_a_metric_that_is_gone_is_kept(open_client: Opener) -> None:
+    """An update that removes a metric breaks no program whose user had refused it."""
+    client = open_client(metric_of("old"))
+    client.record("old", "x")
+    client.close()
+    client = open_client(metric_of("new"), opted_out={"old"})
+    assert client.record("new", "x") is Outcome.RECORDED
+    assert client.counters() == {"opted_out": 1, "recorded": 2}
+    client.close()
+    client = open_client(metric_of("old"), metric_of("new"), opted_out={"old"})
+    assert client.record("old", "x") is Outcome.OPTED_OUT
+
+
+def test_opting_out_of_one_metric_never_drops_another_ones_report(open_client: Opener) -> None:
+    """Also while one of them is on its way; confirmed is kept."""
+    transport = MemoryTransport([None])
+    client = open_client(metric_of("one"), metric_of("two"), transport=transport)
+    client.record("two", "x")
+    client.record("one", "x")
+    assert not client.flush(timeout=0.0)  # the upload of "two" is pending now
+    client.opt_out("one")
+    assert client.waiting() == 1
+    assert client.flush()
+    assert [report.metric for report in transport.reports] == ["two"]
+    assert client.counters() == {"accepted": 1, "opted_out": 1, "recorded": 2}
 
 
 # Surroundings

@@ -12,7 +12,7 @@ from rappor_client.testing import FixedClock
 
 from rappor import Metric, Params
 
-SILENT = Outcome.OVER_BUDGET
+SILENT = Outcome.SILENT
 
 
 def test_metric_without_room_is_named_once_and_silent(

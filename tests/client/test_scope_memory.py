@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from rappor.protocol.randomizer import cohort, permanent
 CLEAR = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)
 """Reports that show the permanent response itself, of values that do not collide."""
 NOISY = dataclasses.replace(CLEAR, p=0.25, q=0.75)
-RECORDED, EARLIER = Outcome.RECORDED, Outcome.EARLIER_VALUE
+RECORDED, EARLIER = Outcome.RECORDED, Outcome.REPEATED
 
 
 def bits_of(
@@ -76,19 +77,32 @@ def test_next_epoch_opens_anew(open_client: Opener, clock: FixedClock, tmp_path:
     assert shown == [response(tmp_path / "device", "2027-Q1", "c")] * 2
 
 
-def test_clock_set_back_admits_no_value_into_the_later_epoch(
+def test_clock_set_back_finds_the_epoch_again(
     open_client: Opener, clock: FixedClock, tmp_path: Path
 ) -> None:
-    """The last response is repeated, in its own cohort, and its scope stays open for the future."""
-    metric = metric_of(params=CLEAR, epoch="quarter", patterns=2)
-    clock.set("2027-01-01T00:00:00")
-    bits_of(open_client, metric, "a")
-    clock.set("2026-12-31T00:00:00")
+    """Each epoch keeps to its own answers, however often the clock jumps between them."""
+    metric = metric_of(params=CLEAR, epoch="quarter", expires=datetime.date(2099, 1, 1))
     folder = tmp_path / "device"
-    assert bits_of(open_client, metric, "b") == [response(folder, "2027-Q1", "a")]
-    clock.set("2027-01-02T00:00:00")
-    assert bits_of(open_client, metric, "b") == [response(folder, "2027-Q1", "b")]
-    assert {pattern.epoch for pattern in peek(folder).patterns} == {"2027-Q1"}
+    answers = {"2027-Q1": "a", "2026-Q4": "b", "2036-Q4": "c"}
+    days = {"2027-Q1": "2027-01-01", "2026-Q4": "2026-12-31", "2036-Q4": "2036-12-31"}
+    for values in (answers.values(), "xyz", "cab"):
+        for epoch, value in zip(answers, values, strict=True):
+            clock.set(f"{days[epoch]}T00:00:00")
+            assert bits_of(open_client, metric, value) == [response(folder, epoch, answers[epoch])]
+    assert len(peek(folder).patterns) == 3
+
+
+def test_clock_that_was_wrong_freezes_no_epoch(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """After a boot ten years ahead, the true epochs answer for their own values."""
+    metric = metric_of(params=CLEAR, epoch="month", expires=datetime.date(2099, 1, 1))
+    clock.set("2036-11-18T00:00:00")
+    bits_of(open_client, metric, ["wrong"])
+    for day, epoch in (("2026-11-18", "2026-11"), ("2026-12-01", "2026-12")):
+        clock.set(f"{day}T00:00:00")
+        shown = bits_of(open_client, metric, [epoch])
+        assert shown == [response(tmp_path / "device", epoch, epoch)]
 
 
 def test_metric_for_life_follows_a_change_of_p_and_q(open_client: Opener) -> None:

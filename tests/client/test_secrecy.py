@@ -6,6 +6,7 @@ import base64
 import hashlib
 import logging
 import sqlite3
+import time
 import traceback
 from pathlib import Path
 
@@ -87,7 +88,7 @@ def lead_through_everything(open_client: Opener, clock: FixedClock, folder: Path
         clock.advance(days=40)
         said += [repr(client.flush())]
         said += [repr(client), str(client.spent()), repr(client.spent()), repr(client.counters())]
-        identity = Identity(folder, Store(folder), "error")
+        identity = Identity(folder, Store(folder), "error", time.time)
         secret = identity.secret()
         said += [repr(client.log()), repr(identity), repr(peek(folder))]
         prepared = prepare(secret, METRICS[0], VALUES[0], epoch="", coins=system_coins)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import rappor_client.testing
 from devices import Opener, metric_of
-from rappor_client import Answer, Client, FlushReason, UploadError
+from places import ROOT
+from rappor_client import Answer, FlushReason, UploadError
 from rappor_client.testing import (
     FixedClock,
     FixedCoins,
@@ -60,9 +65,9 @@ def test_peek_shows_what_a_folder_holds(
     contents = peek(tmp_path / "device")
     assert contents.has_secret
     assert [report.metric for report in contents.waiting] == ["page", "page"]
-    assert contents.pending is not None
-    assert contents.pending.body == transport.bodies[1]
-    assert contents.pending.retry_at == pytest.approx(clock() + 5)
+    (pending,) = contents.pending
+    assert pending.body == transport.bodies[1]
+    assert pending.retry_at == pytest.approx(clock() + 5)
     assert [(held.metric, held.n_events) for held in contents.held] == [("slow", 1)]
     assert contents.held[0].ends == FixedClock("2026-11-19")()
     assert contents.latched == {"page": "2026-11", "slow": ""}
@@ -97,8 +102,84 @@ def test_example_of_the_module_runs(tmp_path: Path) -> None:
     given = {
         "folder": folder,
         "registry": registry,
-        "Client": Client,
         **vars(rappor_client.testing),
     }
     exec(program, given)  # noqa: S102 - our own docstring
     assert [upload.reports[0].status for upload in peek(folder).sent] == ["accepted"]
+
+
+SUITE = """
+from rappor import Registry
+
+TOML = '''
+[budget]
+total = inf
+[metrics.theme]
+description = "a"
+owner = "b"
+expires = 2099-12-31
+encoding = "bloom"
+profile = "balanced"
+epoch = "quarter"
+interval = "none"
+'''
+
+
+def test_recording(rappor_device):
+    client = rappor_device.open(Registry.loads(TOML))
+    assert client.record("theme", "dark")
+    assert len(rappor_device.contents.waiting) == 1
+    assert client.flush().sent == 1
+    assert [report.metric for report in rappor_device.transport.reports] == ["theme"]
+
+
+def test_next_run(rappor_device):
+    assert rappor_device.contents.waiting == ()
+    rappor_device.open(Registry.loads(TOML)).record("theme", "dark")
+    rappor_device.clock.advance(days=1)
+    assert rappor_device.open(Registry.loads(TOML)).flush()
+"""
+LOADED = """
+import sys
+import pytest
+assert "rappor_client.pytest_plugin" in sys.modules
+loaded = {"rappor_client.client", "rappor.protocol", "mmh3", "sqlite3"} & set(sys.modules)
+assert not loaded, loaded
+
+def test_nothing(): pass
+"""
+
+
+def run_suite(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """Run the tests of a host program, with this package's plugin, in a process of its own."""
+    (folder / "test_host.py").write_text(text)
+    words = ["-q", "-p", "rappor_client.pytest_plugin", "-p", "no:cacheprovider", "test_host.py"]
+    paths = os.pathsep.join(filter(None, sys.path))
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": paths, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+    )
+
+
+def test_fixture_lends_a_device(tmp_path: Path) -> None:
+    """A host's tests record, look and send; each test has a device of its own."""
+    ended = run_suite(tmp_path, SUITE)
+    assert ended.returncode == 0, ended.stdout
+    assert "2 passed" in ended.stdout
+
+
+def test_plugin_loads_nothing_until_its_fixture_is_used(tmp_path: Path) -> None:
+    """Neither the device nor the method nor SQLite: pytest loads it in every run."""
+    ended = run_suite(tmp_path, LOADED)
+    assert ended.returncode == 0, ended.stdout
+
+
+def test_fixture_is_registered() -> None:
+    """Under the group that pytest reads, by the name of its module."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    registered = project["entry-points"]["pytest11"]
+    assert registered == {"rappor_device": "rappor_client.pytest_plugin"}

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import Opener, database, full_disk, metric_of, refusing_disk
+from devices import Opener, full_disk, metric_of, refusing_disk
 from rappor_client import Answer, FlushReason, Outcome, SpoolLimits, UploadError
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins, peek
 
@@ -39,8 +37,7 @@ def put_by(open_client: Opener, *values: str) -> None:
 
 def retry_at(folder: Path) -> float:
     """Return when the background sender tries the pending upload again."""
-    pending = peek(folder).pending
-    assert pending is not None
+    (pending,) = peek(folder).pending
     return pending.retry_at
 
 
@@ -323,93 +320,124 @@ def test_two_clients_do_not_send_an_upload_at_once(open_client: Opener, clock: F
     assert clock.now > 0
 
 
-# The background sender
+# One upload that fails, a process that dies, a clock that is wrong
 
 
-def wait_until(condition: Any, seconds: float = 20.0) -> None:
-    """Poll a condition; fail if it does not come true."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.005)
+class Poisoned(MemoryTransport):
+    """Answers 500 to the first upload that it meets, each time."""
+
+    def send(self, body: bytes, *, timeout: float) -> Answer:
+        """Refuse the first, accept all others."""
+        if body == (self.bodies or [body])[0]:
+            self.bodies.append(body)
+            return Answer(status=500)
+        return super().send(body, timeout=timeout)
 
 
-def senders() -> list[threading.Thread]:
-    """Return the sender threads that are alive."""
-    return [thread for thread in threading.enumerate() if thread.name == "rappor-sender"]
-
-
-def test_no_thread_until_something_is_recorded(open_client: Opener) -> None:
-    """Opening, looking and refusing start none; closing ends it."""
-    before = len(senders())
-    client = open_client(transport=MemoryTransport(), opted_out={"page"})
-    client.record("page", "x")
-    client.flush()
-    client.spent()
-    assert len(senders()) == before
-    client.close()
-    client = open_client(transport=MemoryTransport())
-    client.record("page", "x")
-    assert len(senders()) == before + 1
-    client.record("page", "x")
-    assert len(senders()) == before + 1
-    client.close()
-    assert len(senders()) == before
-
-
-def test_background_sender_delivers(open_client: Opener) -> None:
-    """Everything, one upload after the other, without flush()."""
-    transport = MemoryTransport([None, Answer(status=500)])
-    client = open_client(transport=transport, max_delay=0.0, coins=EARLY)
+def test_upload_that_always_fails_does_not_block_the_others(
+    open_client: Opener, clock: FixedClock
+) -> None:
+    """However long it waits itself, all others go in the same flush; it stays."""
+    transport = Poisoned()
+    client = open_client(transport=transport, coins=LATE)
     for _ in range(5):
         client.record("page", "x")
-    wait_until(lambda: client.waiting() == 0)
+    assert not client.flush(timeout=0.5)
+    assert len(transport.reports) == 4
+    assert client.waiting() == 1
+    clock.advance(hours=1)
     client.record("page", "x")
-    wait_until(lambda: client.waiting() == 0)
-    assert len(transport.reports) == 6
+    assert not client.flush(timeout=0.5)
+    assert len(transport.reports) == 5
+    assert client.waiting() == 1
+    assert transport.bodies.count(transport.bodies[0]) == 2
 
 
-def test_background_sender_waits_a_random_time_first(open_client: Opener) -> None:
-    """With the largest coin and an hour of delay nothing leaves; with the smallest all does."""
-    late = MemoryTransport()
-    client = open_client(transport=late, max_delay=3600.0, coins=LATE, folder="late")
-    client.record("page", "x")
-    early = MemoryTransport()
-    other = open_client(transport=early, max_delay=3600.0, coins=EARLY, folder="early")
-    other.record("page", "x")
-    wait_until(lambda: other.waiting() == 0)
-    assert late.bodies == []
+def test_collector_that_always_fails_is_asked_less_and_less(
+    open_client: Opener, clock: FixedClock
+) -> None:
+    """With a thousand reports waiting, a day of its failures is tens of requests, not thousands."""
+    transport = MemoryTransport([Answer(status=500)] * 10_000)
+    client = open_client(transport=transport, coins=LATE)
+    for _ in range(100):
+        client.record("page", "x")
+    sending = client._sending()
+    assert sending is not None
+    end = clock() + DAY
+    while (due := sending.uploader.step().due) is not None and due < end:
+        clock.now = max(due, clock())
+    assert 24 <= len(transport.bodies) < 100
+    assert client.waiting() == 100
+    transport.script.clear()
+    clock.advance(hours=2)
+    assert client.flush()
+    assert len(transport.reports) == 100
 
 
-def test_each_upload_waits_a_random_time_of_its_own(open_client: Opener) -> None:
-    """The first delay is none, the second the longest: the second report does not follow."""
-    delays = iter([0])
-
-    def coins(n: int) -> list[int]:
-        return [next(delays, 2**32 - 1)] if n == 1 else [2**31] * n
-
-    put_by(open_client, "x", "x")
+def test_process_that_died_while_sending_holds_nobody_up_for_long(
+    open_client: Opener, clock: FixedClock
+) -> None:
+    """Two seconds after its claim the next process sends the same upload."""
+    dying = open_client(transport=MemoryTransport())
+    dying.record("page", "x")
+    sending = dying._sending()
+    assert sending is not None
+    sending.uploader._claim((), is_urgent=True)  # and then it is no more
     transport = MemoryTransport()
-    client = open_client(metric_of(patterns=8), transport=transport, coins=coins)
+    client = open_client(transport=transport)
+    assert client.flush(timeout=0.0).reason is FlushReason.BUSY
+    clock.advance(seconds=2)
+    assert client.flush(timeout=0.0).reason is FlushReason.SENT
+
+
+def test_claim_of_a_clock_that_was_ahead_is_no_claim(
+    open_client: Opener, clock: FixedClock
+) -> None:
+    """A process that died in another year blocks nothing."""
+    clock.advance(days=1000)
+    dying = open_client(transport=MemoryTransport())
+    dying.record("page", "x")
+    sending = dying._sending()
+    assert sending is not None
+    sending.uploader._claim((), is_urgent=True)
+    clock.advance(days=-1000)
+    assert open_client(transport=MemoryTransport()).flush(timeout=0.0)
+
+
+@pytest.mark.parametrize("wrong", ["1970-01-01T00:00:07", "2029-11-18T12:00:00"])
+def test_first_attempt_at_a_wrong_time_drops_nothing(
+    wrong: str, open_client: Opener, clock: FixedClock
+) -> None:
+    """The week before an upload is given up begins anew once the clock is right."""
+    right = clock()
+    clock.set(wrong)
+    transport = MemoryTransport([None, None])
+    client = open_client(transport=transport, coins=EARLY)
     client.record("page", "x")
-    wait_until(lambda: client.waiting() == 2)
-    time.sleep(0.2)
-    assert len(transport.bodies) == 1
+    assert not client.flush(timeout=0.0)
+    clock.now = right
+    assert not client.flush(timeout=0.0)
+    clock.advance(days=6)
+    assert client.flush(timeout=0.0)
+    assert client.counters() == {"accepted": 1, "recorded": 1}
 
 
-def test_background_sender_releases_held_reports(open_client: Opener, clock: FixedClock) -> None:
-    """When the interval is over, without another event."""
+def test_random_wait_of_a_clock_that_was_ahead_is_cut_to_a_week(
+    open_client: Opener, clock: FixedClock
+) -> None:
+    """An interval's report that was to leave in another year leaves by then."""
     transport = MemoryTransport()
-    client = open_client(
-        metric_of("held", interval="day"), metric_of(), transport=transport, max_delay=0.0
-    )
-    client.record("held", "x")
+    client = open_client(metric_of(interval="week"), transport=transport, coins=LATE)
+    clock.advance(days=1000)
     client.record("page", "x")
-    wait_until(lambda: len(transport.reports) == 1)
-    clock.advance(days=1)
-    client.record("page", "x")  # wakes the sender: the clock of this test does not tick
-    wait_until(lambda: len(transport.reports) == 3)
-    assert {report.metric for report in transport.reports} == {"held", "page"}
+    clock.advance(days=7)
+    client.record("page", "x")  # its week is over: it is to leave in the next one
+    clock.advance(days=-1007)
+    sending = client._sending()
+    assert sending is not None
+    assert not sending.uploader.step().is_attempt
+    clock.advance(days=7)
+    assert sending.uploader.step().is_attempt
 
 
 # Disks that fail
@@ -430,8 +458,8 @@ def test_failing_disk_does_not_reach_the_host(
         outcomes = [client.record("page", f"telltale {i}") for i in range(400)]
     assert outcomes[-1] is Outcome.FAILED
     failed = outcomes.count(Outcome.FAILED)
-    assert client.counters()["storage_failures"] == failed
-    assert "telemetry could not be stored" in caplog.text
+    assert client.counters()["failures"] == failed
+    assert "telemetry failed in" in caplog.text
     assert "telltale" not in caplog.text
     client.close()
     assert client.record("page", "first") is Outcome.RECORDED
@@ -445,21 +473,9 @@ def test_folder_that_cannot_be_made_does_not_reach_the_host(
     (tmp_path / "device").write_text("in the way")
     client = open_client(transport=MemoryTransport())
     assert client.record("page", "x") is Outcome.FAILED
-    assert client.counters() == {"storage_failures": 2}
-    assert caplog.text.count("telemetry could not be stored") == 2
+    assert client.counters() == {"failures": 2}
+    assert caplog.text.count("telemetry failed in") == 2
     assert client.flush(timeout=0.0).reason is FlushReason.FAILED
-
-
-def test_database_of_another_version_is_left_alone(
-    open_client: Opener, tmp_path: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Nothing is recorded into it and nothing in it is changed."""
-    open_client().close()
-    with database(tmp_path / "device") as db:
-        db.execute("PRAGMA user_version = 99")
-    client = open_client()
-    assert client.record("page", "x") is Outcome.FAILED
-    assert "DatabaseError" in caplog.text
 
 
 def test_upload_error_carries_what_happened() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from functools import partial
@@ -12,7 +13,10 @@ import make_vectors
 import pytest
 from devices import UNCAPPED, metric_of
 from places import VECTORS
-from rappor_client import Client, Outcome
+from rappor_client import Client, Outcome, budget_copy
+from rappor_client.budget_copy import BudgetCopy
+from rappor_client.identity import mark_of
+from rappor_client.store import in_memory
 from rappor_client.testing import FixedClock, MemoryTransport
 from registries import registry_of
 
@@ -22,10 +26,16 @@ ROWS = json.loads((VECTORS / "response.json").read_text())
 
 
 def write_identity(folder: Path, secret: bytes) -> None:
-    """Write the file as its format says: a line, the secret, 8 bytes of SHA-256 over both."""
+    """Write the file as its format says: a line, the secret, 8 bytes of SHA-256 over both.
+
+    Beside it goes the budget of a device that has spent nothing yet.
+    """
     head = b"rappor identity 1\n" + secret
     folder.mkdir(mode=0o700)
     (folder / "identity").write_bytes(head + hashlib.sha256(head).digest()[:8])
+    with contextlib.closing(in_memory()) as db:
+        budget_copy.write_mark(db, mark_of(secret))
+        BudgetCopy(folder).write(budget_copy.dump(db))
 
 
 def calendar_of(epoch: str) -> tuple[str, str]:

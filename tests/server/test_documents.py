@@ -99,11 +99,14 @@ def test_the_map_shows_every_room() -> None:
         assert anchor in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}
 
 
-@pytest.mark.parametrize("file", ["Dockerfile", "rappor-server.service"])
+@pytest.mark.parametrize(
+    "file",
+    ["Dockerfile", "rappor-server.service", "rappor-prune.service", "rappor-backup.service"],
+)
 def test_command_lines_are_those_of_the_program(file: str) -> None:
     """Every `rappor-server COMMAND ...` line names a command and its options."""
-    text = (FOLDER / file).read_text(encoding="utf-8").replace('", "', " ")
-    lines = re.findall(r"^(?:CMD \[\"|ExecStart=\S*/)rappor-server (.*?)\"?\]?$", text, re.M)
+    text = (FOLDER / "packaging" / file).read_text(encoding="utf-8").replace('", "', " ")
+    lines = re.findall(r"^(?:CMD \[\"|ExecStart=.*/)rappor-server (.*?)[\"']*\]?$", text, re.M)
     assert lines
     for line in lines:
         words = shlex.split(line)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
+from hostile_uploads import seeded
 from rappor_server.problems import Problem
-from rappor_server.request_limits import RateLimit
+from rappor_server.request_limits import Budget, RateLimit, decompress
 
 
 def test_rate_keeps_no_address() -> None:
@@ -46,3 +49,34 @@ def is_within(limit: RateLimit, address: str) -> bool:
     except Problem:
         return False
     return True
+
+
+def test_a_share_of_the_budget_is_given_back_whole() -> None:
+    """What is held together is bounded, and what ends, by an error too, makes room for others."""
+    budget = Budget(100)
+    with budget.share() as first:
+        first.grow(60)
+        with budget.share() as second:
+            second.grow(40)
+            with pytest.raises(Problem) as caught:
+                second.grow(1)
+        assert caught.value.status == 503
+        assert caught.value.retry_after is not None
+        first.grow(40)
+    with budget.share() as third:
+        third.grow(100)
+
+
+@pytest.mark.parametrize(("n_bytes", "status"), [(0, None), (500, None), (100_000, 413)])
+def test_unpacking_stops_at_ten_times_the_size(n_bytes: int, status: int | None) -> None:
+    """What repeats itself more is refused before it is unpacked further."""
+    data = seeded(0).randbytes(200) + bytes(n_bytes)
+    packed = gzip.compress(data)
+    with Budget(10_000_000).share() as share:
+        if status is None:
+            assert decompress(packed, "gzip", share, max_bytes=1_000_000) == data
+            return
+        with pytest.raises(Problem) as caught:
+            decompress(packed, "gzip", share, max_bytes=1_000_000)
+    assert caught.value.status == status
+    assert share.n_bytes <= 10 * len(packed)

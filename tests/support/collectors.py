@@ -20,7 +20,9 @@ import httpx
 from rappor_server.analysis import releases
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
+from rappor_server.storage import day_tables
 from rappor_server.storage.store import Store
+from sqlalchemy import select
 
 from rappor import Metric, Params, Registry
 from rappor.protocol.wire import Report, Upload
@@ -60,7 +62,7 @@ keep_reports = true
 min_reports = 0
 
 [metrics.small]
-description = "Released from five reports on"
+description = "Released from five reports on, two of a cohort"
 owner = "a@example.org"
 expires = 2100-01-01
 epoch = "life"
@@ -72,6 +74,7 @@ f = 0.5
 p = 0.25
 q = 0.75
 min_reports = 5
+min_cohort = 2
 
 [metrics.old]
 description = "Over"
@@ -125,7 +128,7 @@ def submission_of(body: bytes, *, today: datetime.date = TODAY) -> Submission:
 def released(store: Store, name: str = "page") -> releases.Release:
     """Return all counts of a metric, whatever its minimum."""
     metric = Registry.loads(REGISTRY.replace("min_reports = 5", "min_reports = 0"))[name]
-    return releases.release(store, metric, datetime.date.min, datetime.date.max)
+    return releases.release(store, metric, datetime.date.min, datetime.date.max, today=TODAY)
 
 
 def total(store: Store, name: str = "page") -> int:
@@ -133,9 +136,23 @@ def total(store: Store, name: str = "page") -> int:
     return released(store, name).n_reports
 
 
+def rows_of(store: Store, kind: str) -> list[dict[str, Any]]:
+    """Return the rows of all tables that hold a day of uploads or of kept reports each."""
+    with store.engine.connect() as db:
+        return [
+            dict(row) | {"day": day}
+            for day in day_tables.days_of(db, kind)
+            for row in db.execute(select(day_tables.table_of(kind, day))).mappings()
+        ]
+
+
 def commit(store: Store, *bodies: bytes, today: datetime.date = TODAY) -> list[Any]:
     """Store uploads as one group."""
     return store.commit([submission_of(body) for body in bodies], {}, today=today)
+
+
+PATIENT = {"Prefer": "wait=120"}
+"""Asks for an answer that is there when the request ends, however slow the machine is."""
 
 
 @dataclass
@@ -146,11 +163,18 @@ class Running:
     port: int
     folder: Path
     log: Path
+    admin: int = 0
+    """The port of operators, 0 where they have none of their own."""
 
     @property
     def url(self) -> str:
         """The address that it listens on."""
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def admin_url(self) -> str:
+        """The address of operators."""
+        return f"http://127.0.0.1:{self.admin or self.port}"
 
     def post(self, body: bytes, **headers: str) -> httpx.Response:
         """Send an upload to it."""
@@ -220,9 +244,16 @@ def free_port() -> int:
 
 
 def start(
-    folder: Path, database: str, *flags: str, port: int = 0, registry: str = REGISTRY
+    folder: Path,
+    database: str,
+    *flags: str,
+    port: int = 0,
+    admin: int = 0,
+    registry: str = REGISTRY,
 ) -> Running:
     """Start a collector and wait until it is ready."""
+    if admin:
+        flags = ("--admin", f"127.0.0.1:{admin}", *flags)
     path = folder / "metrics.toml"
     if not path.exists():
         path.write_text(registry)
@@ -236,7 +267,7 @@ def start(
             stderr=output,
             start_new_session=True,
         )
-    running = Running(process, port, folder, log)
+    running = Running(process, port, folder, log, admin)
     wait_until_ready(running)
     return running
 
@@ -247,7 +278,7 @@ def wait_until_ready(running: Running) -> None:
     while time.monotonic() < end:
         assert running.process.poll() is None, running.log.read_text()
         with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{running.url}/readyz", timeout=5).status_code == 200:
+            if httpx.get(f"{running.admin_url}/readyz", timeout=5).status_code == 200:
                 return
         time.sleep(0.05)
     raise AssertionError(running.log.read_text())

@@ -88,6 +88,30 @@ def cohorts() -> list[dict[str, Any]]:
     return rows
 
 
+def samples() -> list[dict[str, Any]]:
+    """Return whether many secrets take part in samples of several shares."""
+    rows = []
+    base = bloom_document((128, 1, 128), NOISES[2])
+    scope_of = reference.permanent_fingerprint(base)
+    for number in range(24):
+        secret = hashlib.sha256(bytes([number])).digest()
+        epoch = EPOCHS[number % len(EPOCHS)]
+        scope = reference.scope(METRIC, epoch, scope_of)
+        shares = (1e-9, 0.1, 0.5, 0.9, 1.0)
+        rows.append(
+            {
+                "secret": secret.hex(),
+                "metric": METRIC,
+                "epoch": epoch,
+                "params": base,
+                "samples": [
+                    [share, reference.takes_part(secret, scope, share)] for share in shares
+                ],
+            }
+        )
+    return rows
+
+
 def parts() -> list[dict[str, Any]]:
     """Return the part of many secrets, and the fingerprints and bits of each part."""
     rows = []
@@ -253,6 +277,40 @@ def encodings() -> list[dict[str, Any]]:
     ]
 
 
+def long_values() -> list[dict[str, Any]]:
+    """Return the bits of long texts, a unit repeated; what no normalizer takes is empty."""
+    texts = [
+        ("none", "a", 8193, True),
+        ("strip", "a", 8192, True),
+        ("strip", "a", 8193, False),
+        ("nfc", "\u00e9", 4096, True),
+        ("nfc", "\u00e9", 4097, False),
+        ("nfc", "e\u0301", 2730, True),
+        ("nfc", "e\u0301", 2731, False),
+        ("casefold", "\u00df", 4096, True),
+        ("casefold", "\u0149", 4096, False),
+        ("host", "http://a.org/", 631, False),
+        ("domain", "http://a.org/", 631, False),
+    ]
+    normal = {"e\u0301": "\u00e9", "\u00df": "ss"}
+    return [
+        {
+            "normalize": normalize,
+            "unit": unit,
+            "times": times,
+            "fits": fits,
+            "k": 128,
+            "h": 1,
+            "m": 128,
+            "cohort": 5,
+            "bits": reference.pack(
+                reference.bloom(normal.get(unit, unit) * times if fits else "", 5, 128, 1)
+            ).hex(),
+        }
+        for normalize, unit, times, fits in texts
+    ]
+
+
 def bad_reports() -> dict[str, Any]:
     """Return reports that are refused while the upload stands, for one parameter set of k = 12."""
     document = bloom_document((12, 1, 4), NOISES[0])
@@ -359,7 +417,9 @@ def render() -> dict[str, str]:
         "hashing": hashing(),
         "cohort": cohorts(),
         "part": parts(),
+        "sample": samples(),
         "encoding": encodings(),
+        "long_value": long_values(),
         "response": responses(),
         "fingerprint": fingerprints(),
         "upload": uploads(),

@@ -99,6 +99,19 @@ def sometimes_unsent(probability: float) -> Callable[[bytes, Params], bytes]:
     return instantly
 
 
+def devices_unsent(probability: float, metric: Metric) -> Respond:
+    """Start an encoder that leaves the fresh noise out in this share of the devices."""
+    respond = start(metric)
+
+    def sometimes(secret: bytes, name: str, value: str) -> Response:
+        response = respond(secret, name, value)
+        bare = int.from_bytes(secret[-4:], "little") < probability * ONE
+        report = response.permanent if bare and response.permanent else response.report
+        return Response(response.cohort, report, response.permanent)
+
+    return sometimes
+
+
 def far_bits_share(memoised: bytes, params: Params) -> bytes:
     """Let bits 0 and 5 share their fresh coin."""
     coins = list(system_coins(params.k))

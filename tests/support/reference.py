@@ -92,6 +92,12 @@ def cohort(secret: bytes, scope: bytes, m: int) -> int:
     return (u * m) >> 32
 
 
+def takes_part(secret: bytes, scope: bytes, sample: float) -> bool:
+    """Tell whether the device is in a sample; the scope is that of the metric without any part."""
+    (u,) = integers(expand(secret, b"rappor/1/sample\x00" + scope, 4))
+    return u < threshold(sample)
+
+
 def part(secret: bytes, scope: bytes, parts: list[tuple[str, float | None]]) -> str:
     """Return the device's part; the scope is that of the metric without any part."""
     (u,) = integers(expand(secret, b"rappor/1/part\x00" + scope, 4))

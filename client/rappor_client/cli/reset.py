@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from rappor.errors import FileError
-from rappor_client import ledger
 from rappor_client.cli.parser import Namespace, ProgramParser
-from rappor_client.identity import Identity
-from rappor_client.store import Store, failing_as_file_error
+from rappor_client.contents import holds_telemetry, read_contents
+from rappor_client.periods import day_of
+from rappor_client.store import Store
+from rappor_client.withdrawal import erase
 
 
 def add_to(program: ProgramParser) -> None:
@@ -33,18 +35,16 @@ def add_to(program: ProgramParser) -> None:
 
 
 def run(chosen: Namespace) -> bool:
-    """Erase a folder, after a question unless told not to ask."""
-    store = Store(chosen.folder)
-    if not store.exists():
+    """Erase a folder, after a question unless told not to ask; say what was verified."""
+    if not holds_telemetry(chosen.folder):
         raise FileError(chosen.folder, "there is no telemetry in it")
     if not (chosen.yes or _is_confirmed(chosen.folder)):
         return False
-    with failing_as_file_error(chosen.folder):
-        Identity(chosen.folder, store, "error").erase()
-        with store.reading() as db:
-            nats = ledger.total(db)
-    print(f"Erased. One number stays: epsilon = {nats:.2f} has been spent.")  # noqa: T201 - output
-    return True
+    withdrawal = erase(chosen.folder, Store(chosen.folder), year=day_of(time.time()).year)
+    nats = read_contents(chosen.folder).spent.nats
+    told = "Erased." if withdrawal else str(withdrawal)
+    print(told, f"One number stays: epsilon = {nats:.2f} has been spent.")  # noqa: T201 - output
+    return bool(withdrawal)
 
 
 def _is_confirmed(folder: Path) -> bool:

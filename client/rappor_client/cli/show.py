@@ -12,12 +12,12 @@ from typing import Any, Self
 
 from rappor.errors import FileError
 from rappor.protocol.loss import epsilon_1, epsilon_inf
+from rappor.protocol.noise_steps import STEPS
 from rappor.protocol.params import Params
 from rappor_client.cli.parser import Namespace, ProgramParser
-from rappor_client.contents import read_contents
+from rappor_client.contents import holds_telemetry, read_contents
 from rappor_client.ledger import Spent, counted
 from rappor_client.spool import Sent, SentReport
-from rappor_client.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +91,7 @@ class DeviceRecord:
     spent: Spent
     waiting: int
     held: int
+    noise_step: int
     counters: Mapping[str, int]
 
     def __str__(self) -> str:
@@ -101,6 +102,7 @@ class DeviceRecord:
             str(self.spent),
             f"{counted(self.waiting, 'report')} waiting to be sent, "
             f"{counted(self.held, 'report')} held until the interval ends.",
+            f"The collector has asked for {_told(self.noise_step)}.",
             f"Counters: {counters or 'none'}",
         ]
         return "\n".join(lines)
@@ -139,7 +141,7 @@ def run(chosen: Namespace) -> bool:
 
 def device_record(folder: Path) -> DeviceRecord:
     """Return the record of a folder; FileError if there is no telemetry in it."""
-    if not Store(folder).exists():
+    if not holds_telemetry(folder):
         raise FileError(folder, "there is no telemetry in it")
     contents = read_contents(folder)
     return DeviceRecord(
@@ -147,8 +149,17 @@ def device_record(folder: Path) -> DeviceRecord:
         spent=contents.spent,
         waiting=len(contents.waiting),
         held=len(contents.held),
+        noise_step=contents.noise_step,
         counters=contents.counters,
     )
+
+
+def _told(step: int) -> str:
+    """Say a step of noise in words."""
+    if not step:
+        return "no more noise than the program ships with"
+    p, q = STEPS[step - 1]
+    return f"more noise: step {step} of {len(STEPS)}, p = {p:g} and q = {q:g}"
 
 
 def _plain(value: Any) -> Any:

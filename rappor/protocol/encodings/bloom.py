@@ -13,6 +13,7 @@ from rappor.protocol.encodings.encoding import Encoding, normalised_by
 from rappor.protocol.encodings.shape import Shape
 from rappor.protocol.normalizers import normalize
 from rappor.protocol.parts import cut
+from rappor.ranges import shown
 
 LAYOUT: Final = "rappor-1"
 """The hash layout of protocol version 1; any other one enters the fingerprint."""
@@ -34,9 +35,10 @@ class Bloom(Encoding):
         """Return None: k is free."""
 
     def check_values(self) -> None:
-        """Refuse parameters whose bits lie elsewhere."""
+        """Refuse parameters whose bits lie elsewhere, or whose normalizer is not installed."""
         if self.params.layout != LAYOUT:
-            raise ParamsError(f"layout must be {LAYOUT} to encode, got {self.params.layout!r}")
+            raise ParamsError(f"layout must be {LAYOUT} to encode, got {shown(self.params.layout)}")
+        normalize(self.params.normalize, "")
 
     def parse_value(self, text: str) -> str:
         """Return the text itself."""
@@ -47,6 +49,10 @@ class Bloom(Encoding):
         self.check_values()
         text = cut(self.params.part, normalize(self.params.normalize, value))
         return _hashed(text.encode(), cohort, self.params)
+
+    def fits(self, value: object) -> bool:
+        """Tell whether normalising leaves something of a text; without it any text fits."""
+        return self.params.normalize == "none" or normalize(self.params.normalize, value) != ""
 
     @property
     def true_bits(self) -> range:

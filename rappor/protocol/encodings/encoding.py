@@ -19,6 +19,7 @@ from typing import ClassVar
 from rappor.errors import ParamsError, ReportError
 from rappor.protocol.encodings.shape import Shape
 from rappor.protocol.normalizers import normalize
+from rappor.ranges import shown
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,14 @@ class Encoding(ABC):
             packed |= 1 << i
         return packed.to_bytes(self.params.n_bytes, "little")
 
+    def checked(self, value: object) -> object:
+        """Return a value, or an equal one that can be read twice; ReportError for a wrong kind.
+
+        It needs no cohort, so a device can check a value before it touches its secret.
+        """
+        tuple(self.bits(value, 0))
+        return value
+
     def fits(self, value: object) -> bool:  # noqa: ARG002  (any string does)
         """Tell whether a value of the right kind is one that the encoding can tell."""
         return True
@@ -164,7 +173,7 @@ class NamedEncoding(Encoding):
         return len(categories)
 
     def check_values(self) -> None:
-        """Refuse categories that normalising makes equal."""
+        """Refuse categories that normalising makes equal or empty."""
         _ = self._bits
 
     def bits_of(self, names: Iterable[object]) -> list[int]:
@@ -177,10 +186,16 @@ class NamedEncoding(Encoding):
         bits: dict[str, int] = {}
         normalizer = self.params.normalize
         for i, category in enumerate(self.params.categories):
-            if bits.setdefault(normalize(normalizer, category), i) != i:
+            text = normalize(normalizer, category)
+            if not text:
+                raise ParamsError(
+                    f"categories must be non-empty after normalising by {normalizer}, "
+                    f"got {shown(category)}"
+                )
+            if bits.setdefault(text, i) != i:
                 raise ParamsError(
                     f"categories must be distinct after normalising by {normalizer}, "
-                    f"got {category!r} again"
+                    f"got {shown(category)} again"
                 )
         return bits
 
@@ -200,12 +215,14 @@ def check_names(kind: type[Encoding], params: Shape, least: int) -> None:
         _check_name(name, noun)
     if len(set(names)) != len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise ParamsError(f"{noun} must be distinct, got {twice!r} twice")
+        raise ParamsError(f"{noun} must be distinct, got {shown(twice)} twice")
 
 
 def _check_name(name: str, noun: str) -> None:
     if not name or any(ord(c) < 32 or 127 <= ord(c) < 160 for c in name):
-        raise ParamsError(f"{noun} must be non-empty and free of control characters, got {name!r}")
+        raise ParamsError(
+            f"{noun} must be non-empty and free of control characters, got {shown(name)}"
+        )
     if any(0xD800 <= ord(c) < 0xE000 for c in name):
         raise ParamsError(f"{noun} must be valid Unicode, got a lone surrogate")
 

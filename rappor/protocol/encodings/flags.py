@@ -22,6 +22,12 @@ class Flags(NamedEncoding):
         """Return the bits of the named flags, given in any order; names of none set none."""
         return self.bits_of(_names(value))
 
+    def checked(self, value: object) -> tuple[object, ...]:
+        """Return the names of an iterable, which may be readable only once."""
+        names = tuple(_names(value))
+        self.bits_of(names)
+        return names
+
     def fits(self, value: object) -> bool:
         """Tell whether all names are flags."""
         names = list(_names(value))

@@ -9,11 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import func, select
+from sqlalchemy import Connection, select
 
 from rappor.protocol.params import Params
 from rappor_server.storage import schema
 from rappor_server.storage.database import failing_as_store_error
+from rappor_server.storage.day_tables import KEPT, days_of, table_of
 from rappor_server.storage.store import Store
 
 _BATCH: Final = 1 << 16
@@ -42,31 +43,29 @@ def export(
 def _parts(
     store: Store, metric: str, first: datetime.date, last: datetime.date
 ) -> list[tuple[datetime.date, Params]]:
-    columns = schema.kept.c
-    query = (
-        select(columns.day, schema.params.c.document)
-        .join(schema.params, schema.params.c.fingerprint == columns.params)
-        .where(columns.metric == metric, columns.day >= first, columns.day <= last)
-        .distinct()
-        .order_by(columns.day, schema.params.c.document)
-    )
     with failing_as_store_error(), store.engine.connect() as db:
-        return [(day, Params.from_json(document)) for day, document in db.execute(query)]
+        days = [day for day in reversed(days_of(db, KEPT)) if first <= day <= last]
+        return [(day, params) for day in days for params in _sets(db, metric, day)]
+
+
+def _sets(db: Connection, metric: str, day: datetime.date) -> list[Params]:
+    """Return the parameter sets under which reports of a day were kept."""
+    kept = table_of(KEPT, day)
+    used = select(kept.c.params).where(kept.c.metric == metric)
+    columns = schema.params.c
+    query = select(columns.document).where(columns.fingerprint.in_(used)).order_by(columns.document)
+    return [Params.from_json(document) for document in db.execute(query).scalars()]
 
 
 def _batches(
     store: Store, metric: str, day: datetime.date, params: Params
 ) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.integer[Any]]]]:
     """Yield packed reports, (n, n_bytes) uint8, and cohorts, (n,) int32, in random order."""
-    columns = schema.kept.c
+    kept = table_of(KEPT, day)
     query = (
-        select(columns.cohort, columns.bits)
-        .where(
-            columns.metric == metric,
-            columns.day == day,
-            columns.params == params.fingerprint,
-        )
-        .order_by(func.random())
+        select(kept.c.cohort, kept.c.bits)
+        .where(kept.c.metric == metric, kept.c.params == params.fingerprint)
+        .order_by(kept.c.key)
     )
     with failing_as_store_error(), store.engine.connect() as db:
         result = db.execution_options(yield_per=_BATCH).execute(query)

@@ -1,52 +1,41 @@
-"""What analysts may read: counts of whole days, never of fewer reports than a metric's minimum.
+"""What analysts may read: sums of whole blocks, never of fewer reports than a metric's minima.
 
-Under a minimum the released counts of a day advance in steps: what was released stays the answer
-until as many reports again have come. So neither a small day, nor the difference between two
-ranges, nor the difference between two answers for one day shows fewer reports than the minimum.
+A block is some whole days of one cohort that hold at least `min_cohort` reports. Blocks never
+change, and every range is a sum of whole blocks. So two ranges, or one range at two times, never
+differ by a report, and a sum of one, which is a report, is never shown. A metric without a minimum
+shows whatever has come.
 """
 
 from __future__ import annotations
 
 import datetime
-import functools
-import itertools
-import operator
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import ColumnElement, Connection, Subquery, and_, func, or_, select, union_all
 
 from rappor.counts.counts import Counts
-from rappor.errors import ReportError
+from rappor.errors import DecodeError, ReportError
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor_server.errors import StoreError
 from rappor_server.storage import schema
-from rappor_server.storage.bulk import BulkInsert
-from rappor_server.storage.database import failing_as_store_error, writing
+from rappor_server.storage.blocks import close_blocks
+from rappor_server.storage.database import failing_as_store_error
 from rappor_server.storage.store import Store
-from rappor_server.storage.tallies import SUM, Tally
+from rappor_server.storage.tallies import Tally
 
-_RELEASES: Final = BulkInsert(schema.release, returning="metric")
-
-_Key = tuple[datetime.date, str]
-"""A day and a fingerprint."""
-
-
-@dataclass(frozen=True, slots=True)
-class DayCounts:
-    """The counts of one day under one parameter set."""
-
-    day: datetime.date
-    counts: Counts
+_EARLIER_HASH: Final = "murmur3"
+"""The layout of strings that were counted before SHA-256 decided which of them are alike."""
 
 
 @dataclass(frozen=True, slots=True)
 class DayReports:
-    """How many reports of one day are released, under all parameter sets."""
+    """How many reports are released of the blocks that end on a day, under all parameter sets."""
 
     day: datetime.date
     reports: int
@@ -56,7 +45,8 @@ class DayReports:
 class Release:
     """What is released of a metric on the days from `first` to `last`, both included.
 
-    `collections` has one Counts for each parameter set; `withheld` are days below the minimum.
+    `collections` has one Counts for each parameter set; `withheld` are days with reports that
+    wait: for the end of the day, for their block to hold enough, or for a minimum in all.
     """
 
     metric: str
@@ -72,126 +62,190 @@ class Release:
         return sum(counts.n_reports for counts in self.collections)
 
 
-def release(store: Store, metric: Metric, first: datetime.date, last: datetime.date) -> Release:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CohortReports:
+    """How many reports of each cohort, (m,) int64, are released under one parameter set."""
+
+    fingerprint: str
+    reports: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """A release without its sums of bits: cheap, however much there is."""
+
+    days: tuple[DayReports, ...]
+    withheld: tuple[datetime.date, ...]
+    cohorts: tuple[CohortReports, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """A metric's days from first to last, both included."""
+
+    metric: Metric
+    first: datetime.date
+    last: datetime.date
+
+    def shown(self) -> Subquery:
+        """Return what may be shown: closed blocks; without a minimum everything there is."""
+        columns = schema.block.c
+        blocks = select(
+            columns.params, columns.cohort, columns.last.label("day"), columns.reports, columns.ones
+        ).where(
+            columns.metric == self.metric.name,
+            columns.first >= self.first,
+            columns.last <= self.last,
+        )
+        if self.metric.min_reports:
+            return blocks.where(columns.closed).subquery("shown")
+        counters = select(*schema.tally.c["params", "cohort", "day", "reports", "ones"])
+        return union_all(blocks, counters.where(self._counted())).subquery("shown")
+
+    def waiting(self, db: Connection) -> set[datetime.date]:
+        """Return the days of reports that are in no block yet, or in one beyond the range."""
+        if not self.metric.min_reports:
+            return set()
+        columns = schema.block.c
+        beyond = or_(~columns.closed, columns.first < self.first, columns.last > self.last)
+        blocks = select(columns.first, columns.last).where(
+            columns.metric == self.metric.name,
+            columns.first <= self.last,
+            columns.last >= self.first,
+            beyond,
+        )
+        days = {day for row in db.execute(blocks.distinct()) for day in row}
+        days |= set(
+            db.execute(select(schema.tally.c.day).where(self._counted()).distinct()).scalars()
+        )
+        return {day for day in days if self.first <= day <= self.last}
+
+    def _counted(self) -> ColumnElement[bool]:
+        columns = schema.tally.c
+        return and_(
+            columns.metric == self.metric.name,
+            columns.day >= self.first,
+            columns.day <= self.last,
+            ~columns.quarantine,
+        )
+
+
+def release(
+    store: Store,
+    metric: Metric,
+    first: datetime.date,
+    last: datetime.date,
+    *,
+    today: datetime.date,
+) -> Release:
     """Return what may be read of a metric on the days from first to last, both included."""
+    close_days(store, metric, today)
+    asked = _Range(metric, first, last)
     with failing_as_store_error(), store.engine.connect() as db:
-        current = _current(db, metric.name, first, last)
-        before = _released(db, metric.name, first, last) if metric.min_reports else {}
-    if metric.min_reports:
-        current = [_advance(store, metric, each, before) for each in current]
-    enough = [each for each in current if each.counts.n_reports >= max(metric.min_reports, 1)]
-    days = sorted({each.day for each in enough})
+        sums, days = _add_rows(db, asked)
+        waiting = asked.waiting(db)
+    enough = {key for key in sums if sums[key].n_reports >= max(metric.min_reports, 1)}
     return Release(
         metric=metric.name,
         first=first,
         last=last,
-        collections=_sum_by_params(enough),
-        days=tuple(DayReports(day, _n_reports_on(day, enough)) for day in days),
-        withheld=tuple(sorted({each.day for each in current} - set(days))),
+        collections=tuple(sums[key] for key in sorted(enough)),
+        days=_by_day(days, enough),
+        withheld=_withheld(days, enough, waiting),
     )
 
 
-def _n_reports_on(day: datetime.date, found: Iterable[DayCounts]) -> int:
-    return sum(each.counts.n_reports for each in found if each.day == day)
-
-
-def _sum_by_params(found: Iterable[DayCounts]) -> tuple[Counts, ...]:
-    """Add the days of each parameter set, in the order of their fingerprints."""
-    sets: dict[str, list[Counts]] = {}
-    for each in found:
-        sets.setdefault(each.counts.params.fingerprint, []).append(each.counts)
-    return tuple(functools.reduce(operator.add, sets[key]) for key in sorted(sets))
-
-
-def _current(
-    db: Connection, metric: str, first: datetime.date, last: datetime.date
-) -> list[DayCounts]:
-    """Return all counts of the days, the shards added, reports in quarantine left out."""
-    columns = schema.tally.c
-    query = (
-        select(columns.day, schema.params.c.document, columns.cohort, columns.reports, columns.ones)
-        .join(schema.params, schema.params.c.fingerprint == columns.params)
-        .where(
-            columns.metric == metric,
-            columns.day >= first,
-            columns.day <= last,
-            ~columns.quarantine,
+def overview(store: Store, metric: Metric, *, today: datetime.date) -> Overview:
+    """Return how many reports of a metric may be read, by day and by cohort."""
+    close_days(store, metric, today)
+    asked = _Range(metric, datetime.date.min, datetime.date.max)
+    shown = asked.shown()
+    by_day = select(shown.c.params, shown.c.day, func.sum(shown.c.reports))
+    by_cohort = select(shown.c.params, shown.c.cohort, func.sum(shown.c.reports))
+    with failing_as_store_error(), store.engine.connect() as db:
+        days = Counter(
+            {
+                (key, day): int(n)
+                for key, day, n in db.execute(by_day.group_by(shown.c.params, shown.c.day))
+            }
         )
-        .order_by(columns.day, columns.params)
+        sets = _sets(db, {key for key, _ in days})
+        cohorts = {key: np.zeros(params.m, dtype=np.int64) for key, params in sets.items()}
+        for key, cohort, n in db.execute(by_cohort.group_by(shown.c.params, shown.c.cohort)):
+            cohorts[key][cohort] = int(n)
+        waiting = asked.waiting(db)
+    enough = {key for key in cohorts if cohorts[key].sum() >= max(metric.min_reports, 1)}
+    return Overview(
+        days=_by_day(days, enough),
+        withheld=_withheld(days, enough, waiting),
+        cohorts=tuple(
+            CohortReports(fingerprint=key, reports=cohorts[key]) for key in sorted(enough)
+        ),
     )
-    groups = itertools.groupby(db.execute(query), key=operator.itemgetter(0, 1))
-    return [
-        DayCounts(day, _add_rows(rows, Params.from_json(document), metric))
-        for (day, document), rows in groups
-    ]
 
 
-def _add_rows(rows: Iterable[Row[*tuple[Any, ...]]], params: Params, metric: str) -> Counts:
-    """Add the rows of one day and parameter set, each of one cohort and shard."""
-    ones = np.zeros((params.m, params.k), dtype=np.int64)
-    reports = np.zeros(params.m, dtype=np.int64)
-    for _, _, cohort, number, data in rows:
-        tally = Tally.from_bytes(number, bytes(data))
-        ones[cohort] += tally.ones
-        reports[cohort] += tally.reports
-    return _stored_counts(params, ones, reports, metric)
+def check_decodable(found: Release) -> None:
+    """Raise DecodeError for counts of strings that an earlier hash made: candidates differ."""
+    for counts in found.collections:
+        if counts.params.layout == _EARLIER_HASH:
+            raise DecodeError(
+                f"the counts under {counts.params.fingerprint} come from an earlier hash of "
+                "strings, which candidates cannot be compared with: choose days after them"
+            )
 
 
-def _released(
-    db: Connection, metric: str, first: datetime.date, last: datetime.date
-) -> dict[_Key, Row[Any]]:
-    """Return what was released of the days so far."""
-    columns = schema.release.c
-    query = select(schema.release).where(
-        columns.metric == metric, columns.day >= first, columns.day <= last
-    )
-    return {(row.day, row.params): row for row in db.execute(query)}
+def close_days(store: Store, metric: Metric, today: datetime.date) -> None:
+    """Close the blocks of all days that have ended, where a metric has a minimum."""
+    if metric.min_reports:
+        close_blocks(store.engine, metric.name, min_cohort=metric.min_cohort, today=today)
 
 
-def _advance(
-    store: Store, metric: Metric, current: DayCounts, before: Mapping[_Key, Row[Any]]
-) -> DayCounts:
-    """Return what is released of a day, one step further if enough reports have come."""
-    row = before.get((current.day, current.counts.params.fingerprint))
-    if current.counts.n_reports - (row.total if row else 0) >= metric.min_reports:
-        return _step(store, current, row)
-    return _read(row, current) if row else current  # below the minimum: withheld
+_Days = Counter[tuple[str, datetime.date]]
+"""(fingerprint, day) -> reports."""
 
 
-def _step(store: Store, current: DayCounts, row: Row[Any] | None) -> DayCounts:
-    """Release a day's counts, unless another reader has taken this step: then return theirs.
+def _by_day(days: _Days, enough: Set[str]) -> tuple[DayReports, ...]:
+    totals: Counter[datetime.date] = Counter()
+    for (key, day), n in days.items():
+        if key in enough:
+            totals[day] += n
+    return tuple(DayReports(day, totals[day]) for day in sorted(totals))
 
-    Two readers at once may have seen different counts. Only one of them may be answered, or
-    their difference would be fewer reports than the minimum. The transaction begins with its
-    write, so it waits for others instead of failing because of them.
-    """
-    columns = schema.release.c
-    counts = current.counts
-    key = (counts.metric, counts.params.fingerprint, current.day)
-    here = [columns.metric == key[0], columns.params == key[1], columns.day == key[2]]
-    values = {
-        "total": counts.n_reports,
-        "reports": counts.reports.astype(SUM).tobytes(),
-        "ones": counts.ones.astype(SUM).tobytes(),
+
+def _withheld(
+    days: _Days, enough: Set[str], waiting: Set[datetime.date]
+) -> tuple[datetime.date, ...]:
+    return tuple(sorted(waiting | {day for key, day in days if key not in enough}))
+
+
+def _add_rows(db: Connection, asked: _Range) -> tuple[dict[str, Counts], _Days]:
+    """Add what may be shown, by parameter set, and its reports by day."""
+    shown = asked.shown()
+    days: _Days = Counter()
+    reports: dict[str, NDArray[np.int64]] = {}
+    ones: dict[str, NDArray[np.int64]] = {}
+    sets: dict[str, Params] = {}
+    for key, cohort, day, number, data in db.execute(select(shown)):
+        if key not in sets:
+            sets |= _sets(db, {key})
+            reports[key] = np.zeros(sets[key].m, dtype=np.int64)
+            ones[key] = np.zeros((sets[key].m, sets[key].k), dtype=np.int64)
+        days[key, day] += number
+        reports[key][cohort] += number
+        ones[key][cohort] += Tally.from_bytes(number, bytes(data)).ones
+    counts = {
+        key: _stored_counts(sets[key], ones[key], reports[key], asked.metric.name) for key in sets
     }
-    with writing(store.engine) as db:
-        if row is None:
-            won = bool(_RELEASES.run(db, [(*key, *values.values())]))
-        else:
-            same = columns.total == row.total
-            update = schema.release.update().where(*here, same).values(values)
-            won = bool(db.execute(update).rowcount)
-        if won:
-            return current
-        return _read(db.execute(select(schema.release).where(*here)).one(), current)
+    return counts, days
 
 
-def _read(row: Row[Any], current: DayCounts) -> DayCounts:
-    """Return the counts that a row of releases holds."""
-    params = current.counts.params
-    ones = np.frombuffer(bytes(row.ones), dtype=SUM).reshape(params.m, params.k)
-    reports = np.frombuffer(bytes(row.reports), dtype=SUM)
-    return DayCounts(row.day, _stored_counts(params, ones, reports, current.counts.metric))
+def _sets(db: Connection, fingerprints: Set[str]) -> dict[str, Params]:
+    """Return parameter sets by their fingerprints."""
+    columns = schema.params.c
+    query = select(columns.fingerprint, columns.document).where(
+        columns.fingerprint.in_(fingerprints)
+    )
+    return {key: Params.from_json(document) for key, document in db.execute(query)}
 
 
 def _stored_counts(

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from sqlalchemy import func, select
 
-from rappor.counts.counts import Counts
+from rappor_server.analysis.releases import CohortReports
 from rappor_server.storage import schema
 from rappor_server.storage.database import failing_as_store_error
 from rappor_server.storage.store import Store
@@ -62,10 +62,10 @@ def n_quarantined(store: Store, metric: str) -> int:
         return int(db.execute(query).scalar_one())
 
 
-def overfull_cohorts(counts: Counts) -> list[OverfullCohort]:
+def overfull_cohorts(cohorts: CohortReports) -> list[OverfullCohort]:
     """Return the cohorts above a bound that honest devices keep, by Hoeffding's inequality."""
-    n, m = counts.n_reports, counts.params.m
+    reports = cohorts.reports
+    n, m = int(reports.sum()), len(reports)
     margin = np.sqrt(n * np.log(m / _FALSE_ALARM) / 2)
-    over = np.flatnonzero(counts.reports > n / m + margin)  # none where m = 1
-    fingerprint = counts.params.fingerprint
-    return [OverfullCohort(fingerprint, int(j), int(counts.reports[j])) for j in over]
+    over = np.flatnonzero(reports > n / m + margin)  # none where m = 1
+    return [OverfullCohort(cohorts.fingerprint, int(j), int(reports[j])) for j in over]

@@ -1,92 +1,177 @@
-"""The heavy work of analysis, in a process of its own with a time limit.
+"""Reading, in processes of their own with limits of time and memory.
 
-The process stays between requests, and is killed when one takes too long, so that no request,
-however large, stops the collector. It ends with its parent.
+A process stays between tasks and is killed when one takes too long, or is not wanted any more.
+So no question, however large, takes threads, memory or time from receiving. Processes end with
+their parent.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import importlib
+import logging
 import multiprocessing
-import threading
-from collections import OrderedDict
+import signal
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
-from rappor.errors import DecodeError, FileError, MissingExtraError, RapporError
-from rappor.protocol.encodings import encoding_of
-from rappor_server.analysis.request import (
-    ARROW,
-    CandidatesFile,
-    CountsRequest,
-    EstimateRequest,
-)
+from rappor.errors import DecodeError, MissingExtraError, RapporError
+from rappor_server import logs
 from rappor_server.errors import StoreError
+from rappor_server.storage.store import Store
 
-if TYPE_CHECKING:
-    from rappor.candidates.candidates import Candidates
+Tell = Callable[[str], None]
+"""Called with the name of each step that a task begins."""
 
-Request = CountsRequest | EstimateRequest
-
-_CACHED_BYTES: Final = 64_000_000
-_WAITING: Final = 8
 _START_SECONDS: Final = 60.0
+_GRACE_SECONDS: Final = 5.0
+"""How much later than its parent a process ends itself."""
 
 
-class Analyst:
-    """Answers one request at a time; the latest answers are cached by what they depend on.
+class Task(Protocol):
+    """A question that a process answers; it can be pickled, and so can the answer."""
 
-    Requests wait in threads of their own, because the threads of the event loop are for quick work.
-    """
+    def run(self, store: Store, tell: Tell) -> Any:
+        """Answer the question."""
 
-    def __init__(self, *, seconds: float) -> None:
-        """Limit the time of each request, in seconds; the process starts with the first one."""
-        self._seconds = seconds
-        self._lock = threading.Lock()
-        self._threads = ThreadPoolExecutor(_WAITING, thread_name_prefix="rappor-analyst")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one task may cost: seconds, and bytes of memory beyond what the process starts with."""
+
+    seconds: float
+    n_bytes: int
+
+    def exceeded(self) -> DecodeError:
+        """Return the error of a task that has ended its process, or was ended with it."""
+        return DecodeError(
+            f"an answer must take at most {self.seconds:g} seconds and "
+            f"{self.n_bytes / 1e6:,.0f} MB of memory; ask for less"
+        )
+
+
+class Pool:
+    """Processes that answer one task each; further tasks wait, up to a number of them."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        database: str,
+        size: int,
+        limits: Limits,
+        most_waiting: int,
+        module: str | None = None,
+    ) -> None:
+        """Start no process yet; each loads the module before the clock of its first task runs."""
+        self._threads = ThreadPoolExecutor(size, thread_name_prefix=name)
+        self._most_waiting = most_waiting
         self._n_waiting = 0
-        self._process: SpawnProcess | None = None
-        self._connection: Connection[Any, Any] | None = None
-        self._cache: OrderedDict[bytes, bytes] = OrderedDict()
-        self._cached_bytes = 0
+        self._workers = [_Worker(name, database, limits, module) for _ in range(size)]
+        self._free: asyncio.LifoQueue[_Worker] = asyncio.LifoQueue()
+        for worker in self._workers:
+            self._free.put_nowait(worker)
 
-    async def answer(self, request: Request) -> bytes:
-        """Return the rendered answer.
+    async def run(self, task: Task, tell: Tell = lambda _: None) -> Any:
+        """Return a task's answer; whoever stops waiting ends it, and its place is free at once.
 
-        Raises a retryable StoreError when too many requests wait, DecodeError when the answer
-        takes too long, and otherwise what the analysis raises.
+        Raises a retryable StoreError when too many tasks wait, DecodeError for one that exceeds a
+        limit, and otherwise what the task raises.
         """
-        digest = await asyncio.to_thread(request.digest)
-        if (cached := self._cache.get(digest)) is not None:
-            return cached
-        if self._n_waiting >= _WAITING:
-            raise StoreError("too many requests wait for the analysis")
+        if self._free.empty() and self._n_waiting >= self._most_waiting:
+            raise StoreError("too many requests wait for their answers")
         self._n_waiting += 1
         try:
-            loop = asyncio.get_running_loop()
-            answer = await loop.run_in_executor(self._threads, self._ask, request)
+            worker = await self._free.get()
         finally:
             self._n_waiting -= 1
-        self._remember(digest, answer)
-        return answer
+        loop = asyncio.get_running_loop()
 
-    def _remember(self, digest: bytes, answer: bytes) -> None:
-        """Cache an answer, and as many of the latest others as there is room for."""
-        if digest in self._cache or len(answer) > _CACHED_BYTES:
-            return
-        self._cache[digest] = answer
-        self._cached_bytes += len(answer)
-        while self._cached_bytes > _CACHED_BYTES:
-            _, oldest = self._cache.popitem(last=False)
-            self._cached_bytes -= len(oldest)
+        def tell_loop(step: str) -> None:
+            loop.call_soon_threadsafe(tell, step)
+
+        answer = loop.run_in_executor(self._threads, worker.run, task, tell_loop)
+        answer.add_done_callback(lambda done: self._release(worker, done))
+        try:
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            worker.kill()
+            raise
+
+    def _release(self, worker: _Worker, done: asyncio.Future[Any]) -> None:
+        done.cancelled() or done.exception()  # looked at, so that nobody reports it as lost
+        self._free.put_nowait(worker)
 
     def close(self) -> None:
-        """End the process, and with it every request that waits for it."""
+        """End the processes, and with them every task."""
+        for worker in self._workers:
+            worker.kill()
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class _Worker:
+    """One place for a process: `run` is for one thread at a time, `kill` for any."""
+
+    def __init__(self, name: str, database: str, limits: Limits, module: str | None) -> None:
+        self._setup = (name, database, limits, module)
+        self._limits = limits
+        self._process: SpawnProcess | None = None
+        self._connection: Connection[Any, Any] | None = None
+        self._is_killed = False
+
+    def run(self, task: Task, tell: Tell) -> Any:
+        """Answer a task in the process, which is started if there is none."""
+        if self._is_killed:  # it may look alive for a moment
+            self._end()
+            self._is_killed = False
+        try:
+            return self._exchange(task, tell)
+        except (EOFError, OSError):
+            self._end()
+            raise self._limits.exceeded() from None
+
+    def kill(self) -> None:
+        """End the process and what it does; the next task starts another."""
+        self._is_killed = True
+        if (process := self._process) is not None:
+            process.kill()
+
+    def _exchange(self, task: Task, tell: Tell) -> Any:
+        connection = self._ready()
+        connection.send(task)
+        while connection.poll(self._limits.seconds):
+            kind, content = connection.recv()
+            if kind == "step":
+                tell(content)
+            elif kind == "error":
+                raise content
+            else:
+                return content
         self._end()
+        raise self._limits.exceeded()
+
+    def _ready(self) -> Connection[Any, Any]:
+        """Return the connection to a process that is alive and has imported what it needs."""
+        if self._connection is not None and self._process is not None:
+            if self._process.is_alive() and not self._connection.poll():
+                return self._connection
+            self._end()
+        context = multiprocessing.get_context("spawn")
+        self._connection, other = context.Pipe()
+        self._process = context.Process(target=_serve, args=(other, *self._setup), daemon=True)
+        self._process.start()
+        other.close()
+        if not self._connection.poll(_START_SECONDS):
+            self._end()
+            raise StoreError("the analysis does not start")
+        self._connection.recv()
+        return self._connection
 
     def _end(self) -> None:
         if self._process is not None:
@@ -96,143 +181,55 @@ class Analyst:
             self._connection.close()
         self._process = self._connection = None
 
-    def _ask(self, request: Request) -> bytes:
-        with self._lock:
-            try:
-                return self._exchange(request)
-            except (EOFError, OSError):
-                self._end()
-                raise DecodeError("the analysis has failed; try fewer candidates") from None
 
-    def _exchange(self, request: Request) -> bytes:
-        connection = self._ready()
-        connection.send(request)
-        if not connection.poll(self._seconds):
-            self._end()
-            raise DecodeError(f"an answer must take at most {self._seconds:g} seconds")
-        result = connection.recv()
-        if isinstance(result, Exception):
-            raise result
-        return bytes(result)
-
-    def _is_running(self) -> bool:
-        """Tell whether the process waits for a request; one that has ended closed its side."""
-        return (
-            self._process is not None
-            and self._connection is not None
-            and self._process.is_alive()
-            and not self._connection.poll()
-        )
-
-    def _ready(self) -> Connection[Any, Any]:
-        """Return the connection to a process that is alive and has imported what it needs."""
-        if not self._is_running():
-            self._end()
-            context = multiprocessing.get_context("spawn")
-            self._connection, other = context.Pipe()
-            self._process = context.Process(target=_serve, args=(other,), daemon=True)
-            self._process.start()
-            other.close()
-            if not self._connection.poll(_START_SECONDS):
-                self._end()
-                raise StoreError("the analysis does not start")
-            self._connection.recv()
-        assert self._connection is not None
-        return self._connection
-
-
-def _serve(connection: Connection[Any, Any]) -> None:
-    """Answer requests until the parent process is gone."""
-    import rappor.decoding.decoder  # noqa: F401, PLC0415 - loaded before the clock runs
-
+def _serve(
+    connection: Connection[Any, Any], name: str, database: str, limits: Limits, module: str | None
+) -> None:
+    """Answer tasks until the parent process is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's business
+    logs.configure()
+    logging.captureWarnings(True)  # noqa: FBT003
+    _take_name(name)
+    if module is not None:
+        importlib.import_module(module)
+    _limit_memory(limits.n_bytes)
     connection.send("ready")
+    store: Store | None = None
     while True:
         try:
-            request = connection.recv()
+            task: Task = connection.recv()
         except EOFError:
             return
-        connection.send(_answer_or_error(request))
+        signal.setitimer(signal.ITIMER_REAL, limits.seconds + _GRACE_SECONDS)  # kills by itself
+        try:
+            store = store or Store.open(database)
+            answer = ("answer", task.run(store, lambda step: connection.send(("step", step))))
+        except MissingExtraError as error:
+            answer = ("error", DecodeError(str(error)))
+        except RapporError as error:
+            answer = ("error", error)
+        except MemoryError:
+            answer = ("error", limits.exceeded())
+        except Exception as error:  # noqa: BLE001 - a bug must not end the process
+            logs.event("analysis failed", level=logging.ERROR, kind=type(error).__name__)
+            answer = ("error", DecodeError(f"the analysis has failed: {type(error).__name__}"))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        connection.send(answer)
 
 
-def _answer_or_error(request: Request) -> bytes | Exception:
+def _take_name(name: str) -> None:
+    """Let lists of processes show what this one is for, where the system can."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(name[:15], encoding="ascii")
+
+
+def _limit_memory(n_bytes: int) -> None:
+    """Let the process take this much more address space than it has; Linux only."""
     try:
-        return _answer(request)
-    except MissingExtraError as error:
-        return DecodeError(str(error))
-    except RapporError as error:
-        return error
-    except Exception as error:  # noqa: BLE001 - a bug must not end the process
-        return DecodeError(f"the analysis has failed: {type(error).__name__}")
+        import resource  # noqa: PLC0415 - not on every system
 
-
-def _answer(request: Request) -> bytes:
-    if isinstance(request, CountsRequest):
-        return _render_counts(request)
-    return _render_estimates(request)
-
-
-def _render_estimates(request: EstimateRequest) -> bytes:
-    from rappor.decoding.decoder import decode  # noqa: PLC0415
-
-    estimates = decode(
-        list(request.release.collections),
-        _candidates(request),
-        level=request.level,
-        correction=request.correction,
-        confidence=request.confidence,
-        distribution=request.distribution,
-    )
-    only = not request.everything
-    match request.media_type:
-        case "text/csv":
-            return estimates.to_csv(detected_only=only).encode()
-        case "application/json":
-            return estimates.to_json(detected_only=only).encode()
-        case _:
-            table = estimates.to_arrow()
-            return _stream(table.filter(table["detected"]) if only else table)
-
-
-def _candidates(request: EstimateRequest) -> Candidates | None:
-    from rappor.candidates.candidates import Candidates  # noqa: PLC0415
-
-    params = request.release.collections[0].params
-    candidates = request.candidates
-    if not encoding_of(params).hashed:
-        return None
-    if not isinstance(candidates, CandidatesFile):
-        return Candidates.from_list(candidates or (), normalize=params.normalize)
-    try:
-        return Candidates.from_file(candidates.path, normalize=params.normalize)
-    except FileError as error:
-        place = "" if error.line is None else f"line {error.line}: "
-        raise candidates.unreadable(place + error.reason) from None
-
-
-def _render_counts(request: CountsRequest) -> bytes:
-    """Write the counts of one parameter set as `Counts` reads them."""
-    import tempfile  # noqa: PLC0415
-
-    collections = request.release.collections
-    if len(collections) != 1:
-        raise DecodeError(
-            f"counts in this format must be of one parameter set, got {len(collections)}: "
-            "name it with params=FINGERPRINT"
-        )
-    if request.media_type == ARROW:
-        return _stream(collections[0].to_arrow())
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "counts.csv"
-        collections[0].to_csv(path)
-        return path.read_bytes()
-
-
-def _stream(table: Any) -> bytes:
-    """Write a pyarrow.Table as an Arrow stream."""
-    from rappor.counts.tables import load_pyarrow  # noqa: PLC0415
-
-    pa = load_pyarrow()
-    sink = pa.BufferOutputStream()
-    with load_pyarrow("pyarrow.ipc").new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    except (ImportError, OSError):
+        return
+    most = pages * resource.getpagesize() + n_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))

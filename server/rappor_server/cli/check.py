@@ -22,18 +22,32 @@ from rappor_server.cli.options import today
 @click.option(
     "--against", type=click.Path(), metavar="TOML", help="The registry as it was before the edit."
 )
-def check(registry: str, against: str | None) -> int:
+@click.option(
+    "--reports",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The reports that will be read together, such as a day's; it warns where they are too few "
+    "for the cohorts. By default each metric's min_reports.",
+)
+def check(registry: str, against: str | None, reports: int | None) -> int:
     """Check a REGISTRY, the files that it names, and an edit of it.
 
     It warns of weak parameters, of metrics that expire within 30 days, and of candidates files
-    that cannot be read. It says what each metric reserves of a device's budget, and what an edit
-    costs a device. The exit code is 1 if an edit must not be served.
+    that cannot be read. It says what each metric reserves of a device's budget, which metrics have
+    more cohorts than reports can fill, and what an edit costs a device. The exit code is 1 if an
+    edit must not be served.
     """
-    from rappor_server.ingest.registry_check import check_edit, check_registry, explain_budget
+    from rappor_server.ingest.registry_check import (
+        check_edit,
+        check_registry,
+        explain_budget,
+        explain_cohorts,
+    )
 
     new = Registry.load(registry, today=today())
     findings = check_registry(new, folder=Path(registry).parent, today=today())
     findings += explain_budget(new)
+    findings += explain_cohorts(new, reports=reports)
     if against is not None:
         findings += check_edit(Registry.load(against, today=today()), new)
     for finding in findings:

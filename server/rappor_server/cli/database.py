@@ -11,6 +11,7 @@ import click
 from rappor.registry.registry import Registry
 from rappor_server.cli.help import Command
 from rappor_server.cli.options import (
+    check_database,
     database_options,
     open_store,
     read_settings,
@@ -32,7 +33,7 @@ def migrate(**options: Any) -> None:
 
     backup = migrate_database(read_settings(options).database)
     if backup is not None:
-        click.echo(f"the database as it was: {backup}")
+        click.echo(f"the database as it was: {backup}; delete it once this version works")
     click.echo("the database has the schema of this version")
 
 
@@ -42,11 +43,17 @@ def migrate(**options: Any) -> None:
 def backup(path: Path, **options: Any) -> None:
     """Copy the whole database into one FILE while collectors run.
 
-    The copy is an SQLite file, whatever the database is. The FILE must not exist yet.
+    The copy is an SQLite file, whatever the database is. The FILE must not exist yet. In a folder
+    it is named by the day (UTC), such as counts-2026-11-30.bak.
     """
     from rappor_server.storage.backup import backup as back_up
 
-    back_up(read_settings(options).database, path)
+    if path.is_dir():
+        path /= f"counts-{today()}.bak"
+
+    settings = read_settings(options)
+    check_database(settings)
+    back_up(settings.database, path)
     click.echo(f"written: {path}")
 
 
@@ -78,8 +85,10 @@ def restore(path: Path, **options: Any) -> None:
 def prune(**options: Any) -> None:
     """Delete upload ids after 14 days, and raw reports after theirs.
 
-    It also adds up the counters of days that are over. Run it once a day.
+    It also adds up the counters of days that are over, and closes their blocks. Run it once a
+    day.
     """
+    from rappor_server.analysis.releases import close_days
     from rappor_server.storage.retention import prune as prune_database
 
     settings = read_settings(options)
@@ -89,6 +98,11 @@ def prune(**options: Any) -> None:
         f"deleted {pruned.ids} upload ids and {pruned.reports} raw reports, "
         f"folded {pruned.counters} counters"
     )
+    # Last, so that a registry that cannot be read stops nothing else.
+    registry = Registry.load(settings.registry, today=today())
+    with open_store(settings) as store:
+        for metric in registry.values():
+            close_days(store, metric, today())
 
 
 @click.command(

@@ -6,11 +6,13 @@ import contextlib
 import dataclasses
 import datetime
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from rappor_server import settings
+from rappor_server.errors import ConfigError
 from rappor_server.ingest.validate import Suspicious
 from rappor_server.settings import Settings
 
@@ -38,15 +40,31 @@ _FLAGS: Final[Mapping[str, _Flag]] = {
         "The database, sqlite:///FILE or postgresql://HOST/NAME; by default an SQLite file "
         "beside the registry.",
     ),
+    "database_seconds": _Flag(
+        "SECONDS", "How long a start waits for a database that does not answer yet.", float
+    ),
     "host": _Flag("ADDRESS", "The address to listen on."),
     "port": _Flag("NUMBER", "The port to listen on; 0 lets the system choose one.", int),
     "workers": _Flag("PROCESSES", "The number of processes; more than one needs PostgreSQL.", int),
+    "admin": _Flag(
+        "HOST:PORT",
+        "An address for operators and analysts; the other one then only receives.",
+    ),
     "upload_key_file": _Flag(
-        "FILE", "A file with the key that uploads must carry; without it everyone may send.", _PATH
+        "FILE",
+        "A file of keys, NAME KEY LAST-DAY a line, of which uploads must carry one; without it "
+        "everyone may send.",
+        _PATH,
+    ),
+    "stop_file": _Flag(
+        "TOML", "A file of metrics that devices stop reporting, with their last days.", _PATH
     ),
     "max_body": _Flag("BYTES", "The largest upload as it is sent.", int),
     "max_decompressed": _Flag("BYTES", "The largest upload after decompression.", int),
     "max_reports": _Flag("REPORTS", "The most reports in one upload.", int),
+    "max_bodies": _Flag(
+        "BYTES", "The most bytes of all bodies under way before others get 503.", int
+    ),
     "body_seconds": _Flag(
         "SECONDS", "How long the head of a request, and then its body, may take to arrive.", float
     ),
@@ -64,7 +82,11 @@ _FLAGS: Final[Mapping[str, _Flag]] = {
     "report_days": _Flag(
         "DAYS", "How long raw reports are kept, where a metric says keep_reports.", int
     ),
-    "decode_seconds": _Flag("SECONDS", "How long one estimate may take.", float),
+    "readers": _Flag("PROCESSES", "Processes that read counts for analysts.", int),
+    "decoders": _Flag("PROCESSES", "Processes that make estimates.", int),
+    "decode_seconds": _Flag("SECONDS", "How long one answer to an analyst may take.", float),
+    "decode_bytes": _Flag("BYTES", "How much memory one answer to an analyst may take.", int),
+    "jobs_per_token": _Flag("JOBS", "Estimates that one token may have under way.", int),
     "max_candidates": _Flag(
         "CANDIDATES", "The most candidates that one request for estimates may list.", int
     ),
@@ -86,7 +108,9 @@ config_option = click.option(
     "file",
     type=click.Path(),
     metavar="TOML",
-    help="A file of settings; flags and RAPPOR_SERVER_... variables come before it.",
+    envvar="RAPPOR_SERVER_CONFIG",
+    help="A file of settings, also named by RAPPOR_SERVER_CONFIG; flags and other "
+    "RAPPOR_SERVER_... variables come before it.",
 )
 
 
@@ -133,15 +157,30 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
 
 
 def open_store(chosen: Settings) -> contextlib.closing[Store]:
-    """Open the store for a command, with the tables of a new database, and close it after."""
-    from rappor_server.storage.database import is_empty, migrate, open_engine
+    """Open the store for a command, and close it after; ConfigError where there is none yet."""
     from rappor_server.storage.store import Store
 
-    engine = open_engine(chosen.database)
-    if is_empty(engine):
-        migrate(chosen.database)
-    engine.dispose()
+    check_database(chosen)
     return contextlib.closing(Store.open(chosen.database))
+
+
+def check_database(chosen: Settings) -> None:
+    """Raise ConfigError unless the database is there: a wrong address must not make a new one."""
+    from rappor_server.storage.database import is_empty, open_engine, parse_url
+
+    url = parse_url(chosen.database)
+    is_there = url.drivername != "sqlite" or Path(str(url.database)).exists()
+    if is_there:
+        engine = open_engine(chosen.database)
+        try:
+            is_there = not is_empty(engine)
+        finally:
+            engine.dispose()
+    if not is_there:
+        raise ConfigError(
+            f"database must be that of a collector, got {url.render_as_string()}, which holds "
+            "nothing: rappor-server serve or migrate makes its tables"
+        )
 
 
 def today() -> datetime.date:

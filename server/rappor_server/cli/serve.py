@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import os
 from typing import Any, Final
 
 import click
 
 from rappor_server.cli.help import Command
 from rappor_server.cli.options import read_settings, setting_options, today
+from rappor_server.inputs import Inputs
 from rappor_server.settings import Settings
 
 _FLAGS: Final = [field.name for field in dataclasses.fields(Settings) if field.name != "registry"]
@@ -23,62 +22,48 @@ _FLAGS: Final = [field.name for field in dataclasses.fields(Settings) if field.n
         "rappor-server serve metrics.toml --port 8181 --rate 60",
     ),
 )
-@click.argument("registry", type=click.Path())
+@click.argument("registry", type=click.Path(), required=False)
 @setting_options(*_FLAGS)
-def serve(**options: Any) -> None:
+def serve(**options: Any) -> int:
     """Serve the metrics of a REGISTRY until a signal ends it.
 
-    Without options it listens on http://127.0.0.1:8080 and keeps an SQLite file beside the
-    registry. SIGHUP makes it read the registry again. SIGTERM makes it commit the uploads that
-    wait, and end.
+    The file of settings may name the registry too. Without options it listens on
+    http://127.0.0.1:8080 and keeps an SQLite file beside the registry. SIGHUP makes it read the
+    registry, the keys, the stops and the certificate again. SIGTERM makes it commit the uploads
+    that wait, and end.
     """
+    from rappor_server import logs
+
     settings = read_settings(options)
+    inputs = Inputs.read(settings, today=today())
+    logs.configure()
     prepare(settings)
-    run(settings)
+    return run(settings, inputs)
 
 
 def prepare(settings: Settings) -> None:
-    """Check everything before the collector listens; create the tables of a new database."""
-    from rappor_server.collector import load_accepted_params
+    """Wait for the database, and create the tables of a new one."""
+    from rappor_server.collector import wait_for_database
     from rappor_server.storage.database import check_schema, is_empty, migrate, open_engine
 
-    load_accepted_params(settings, today=today())
-    settings.upload_key()
     engine = open_engine(settings.database)
     try:
-        if is_empty(engine):
+        if wait_for_database(lambda: is_empty(engine), seconds=settings.database_seconds):
             migrate(settings.database)
         check_schema(engine)
     finally:
         engine.dispose()
 
 
-def run(settings: Settings) -> None:
+def run(settings: Settings, inputs: Inputs) -> int:
     """Listen until a signal says to end; requests that have begun are answered first."""
-    import uvicorn
-
-    from rappor_server import logs
-    from rappor_server.http.slow_clients import ENVIRONMENT, PunctualProtocol
     from rappor_server.prometheus import shared_by_workers
+    from rappor_server.serving import Server, listening
+    from rappor_server.supervisor import Supervisor
 
-    logs.configure()
-    os.environ[ENVIRONMENT] = settings.to_json()
-    with shared_by_workers() if settings.workers > 1 else contextlib.nullcontext():
-        uvicorn.run(
-            "rappor_server.http.app:from_environment",
-            factory=True,
-            http=PunctualProtocol,
-            host=settings.host,
-            port=settings.port,
-            workers=settings.workers,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            proxy_headers=True,
-            forwarded_allow_ips=settings.proxies,
-            timeout_keep_alive=30,
-            timeout_graceful_shutdown=20,
-            ssl_certfile=settings.tls_certificate or None,
-            ssl_keyfile=settings.tls_key or None,
-        )
+    with listening(settings) as sockets:
+        if settings.workers > 1:
+            with shared_by_workers():
+                return Supervisor(settings, inputs, sockets).run()
+        Server(settings, inputs, sockets, None).run()
+        return 0

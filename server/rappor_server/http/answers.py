@@ -6,6 +6,7 @@ import datetime
 
 import msgspec
 
+from rappor_server.analysis.freezes import Frozen
 from rappor_server.analysis.releases import DayReports
 from rappor_server.analysis.warning_signs import OverfullCohort, Refusals
 
@@ -19,6 +20,7 @@ class MetricAnswer(msgspec.Struct, frozen=True, kw_only=True):
     expires: datetime.date
     fingerprints: tuple[str, ...]
     min_reports: int
+    min_cohort: int
     days: tuple[DayReports, ...]
     withheld: tuple[datetime.date, ...]
     quarantine: int
@@ -37,6 +39,24 @@ class FreezeAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     reports: int
+
+
+class FreezesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of GET /v1/metrics/NAME/freezes."""
+
+    freezes: list[Frozen]
+
+
+class AnalysisAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of GET /v1/analyses/ID; `detail` says why an analysis has failed."""
+
+    id: str
+    metric: str
+    state: str
+    step: str
+    seconds: float
+    result: str
+    detail: str
 
 
 class RootAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import os
-import signal
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from rappor.errors import RapporError
 from rappor_server import logs, problems
 from rappor_server.collector import Collector
 from rappor_server.http import operations, queries, uploads
-from rappor_server.http.slow_clients import ENVIRONMENT
+from rappor_server.http.envelope import DevicesCors, Doors, Envelope
 from rappor_server.settings import Settings
 
 _METRIC: Final = "/v1/metrics/{name}"
@@ -31,6 +29,11 @@ ROUTES: Final = (
     Route(f"{_METRIC}/counts", queries.counts, methods=["GET"]),
     Route(f"{_METRIC}/estimates", queries.estimates, methods=["POST"]),
     Route(f"{_METRIC}/freezes", queries.freezes, methods=["POST"]),
+    Route(f"{_METRIC}/freezes", queries.list_freezes, methods=["GET"]),
+    Route(f"{_METRIC}/freezes/{{id}}", queries.delete_freeze, methods=["DELETE"]),
+    Route("/v1/analyses/{id}", queries.analysis, methods=["GET"]),
+    Route("/v1/analyses/{id}", queries.cancel_analysis, methods=["DELETE"]),
+    Route("/v1/analyses/{id}/result", queries.analysis_result, methods=["GET"]),
     Route("/", operations.root, methods=["GET"]),
     Route("/healthz", operations.healthz, methods=["GET"]),
     Route("/readyz", operations.readyz, methods=["GET"]),
@@ -38,17 +41,37 @@ ROUTES: Final = (
     Route("/openapi.json", operations.openapi, methods=["GET"]),
 )
 
+_OF_DEVICES: Final = ("/v1/reports", "/v1/registry")
+
+
+class _Application(Starlette):
+    """An application whose answers all carry the same envelope, those to bugs too."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Put the envelope around everything."""
+        routes = {route.endpoint: route.path for route in ROUTES}
+        return Envelope(super().build_middleware_stack(), state=self.state, routes=routes)
+
+
+_PUBLIC: Final = ("/", "/healthz", "/openapi.json", *_OF_DEVICES)
+"""What is answered at the public address where operators have one of their own."""
+
 
 def create(
-    settings: Settings, *, open_collector: Callable[[Settings], Collector] = Collector
+    settings: Settings,
+    *,
+    open_collector: Callable[[Settings], Collector] = Collector,
+    admin_port: int | None = None,
 ) -> Starlette:
-    """Return an application that opens its collector when it starts and closes it when it ends."""
+    """Return an application that opens its collector when it starts and closes it when it ends.
+
+    With `admin_port`, only who comes through that port reaches more than devices need.
+    """
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         collector = open_collector(settings)
         app.state.collector = collector
-        _reload_on_hangup(collector)
         _spare_collections()
         logs.event("collector started", metrics=len(collector.accepted_params.registry))
         try:
@@ -57,10 +80,10 @@ def create(
             await asyncio.to_thread(collector.close)
             logs.event("collector stopped")
 
-    app = Starlette(
+    app = _Application(
         routes=ROUTES,
         lifespan=lifespan,
-        middleware=_middleware(settings),
+        middleware=_middleware(settings, admin_port),
         exception_handlers={
             problems.Problem: problems.on_problem,
             RapporError: problems.on_rappor_error,
@@ -72,25 +95,13 @@ def create(
     return app
 
 
-def from_environment() -> Starlette:
-    """Return the application of a worker process."""
-    logs.configure()
-    return create(Settings.from_json(os.environ[ENVIRONMENT]))
-
-
-def _middleware(settings: Settings) -> list[Middleware]:
-    if not settings.origins:
-        return []
-    return [
-        Middleware(
-            CORSMiddleware,
-            allow_origins=list(settings.origins),
-            allow_methods=["POST", "GET"],
-            allow_headers=["Authorization", "Content-Type", "Content-Encoding"],
-            expose_headers=["Retry-After"],
-            max_age=86_400,
-        )
-    ]
+def _middleware(settings: Settings, admin_port: int | None) -> list[Middleware]:
+    chosen = []
+    if settings.admin:
+        chosen.append(Middleware(Doors, public=_PUBLIC, admin_port=admin_port))
+    if settings.origins:
+        chosen.append(Middleware(DevicesCors, paths=_OF_DEVICES, origins=settings.origins))
+    return chosen
 
 
 def _spare_collections() -> None:
@@ -101,10 +112,3 @@ def _spare_collections() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-def _reload_on_hangup(collector: Collector) -> None:
-    """Read the registry again on SIGHUP, if there is such a signal and this is the main thread."""
-    if hasattr(signal, "SIGHUP"):
-        with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, collector.reload)

@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-import datetime
 import difflib
+import re
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
-from msgspec import Meta
 from starlette.requests import Request
 
-from rappor_server.analysis.request import ARROW, CSV, JSON
+from rappor_server.analysis.tasks import ARROW, CSV, JSON, TEXT, EstimateBody, decode_body
 from rappor_server.problems import Problem
-from rappor_server.request_limits import read_body
+from rappor_server.request_limits import Share, read_body
 
 _MAX_BODY: Final = 64_000_000
 _BODY_SECONDS: Final = 60.0
+_WAIT: Final = re.compile(r"(?:^|[,;\s])wait=([0-9]{1,4})(?:$|[,;\s])")
 
-_Share = Annotated[float, Meta(gt=0, lt=1)]
 _Record = TypeVar("_Record", bound=msgspec.Struct)
-
-
-class EstimateBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """The body of POST /v1/metrics/NAME/estimates."""
-
-    candidates: list[str] | None = None
-    first: str | None = msgspec.field(default=None, name="from")
-    last: str | None = msgspec.field(default=None, name="to")
-    freeze: str | None = None
-    level: _Share = 0.05
-    correction: Literal["bh", "adaptive", "bonferroni"] = "bh"
-    confidence: _Share = 0.95
-    distribution: bool = False
-    everything: bool = msgspec.field(default=False, name="all")
 
 
 class CountsQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -53,26 +38,27 @@ class FreezeBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
     last: str = msgspec.field(name="to")
 
 
-async def read_estimate_body(request: Request) -> EstimateBody:
-    """Read a JSON object, or a list of candidates as text with a query beside it."""
-    body = await read_body(request, max_body=_MAX_BODY, seconds=_BODY_SECONDS)
+async def read_estimate_body(request: Request, share: Share) -> tuple[bytes, EstimateBody | None]:
+    """Read the bytes of a JSON object, or of a list of candidates with a query beside it.
+
+    They are not decoded here: a list may be long.
+    """
+    body = await read_body(request, share, max_body=_MAX_BODY, seconds=_BODY_SECONDS)
     media_type = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
     if media_type == JSON:
         if request.query_params:
             raise unfit("the query must be empty beside a JSON body: write from and to in the body")
-        return _decode(body, EstimateBody)
-    if media_type != "text/plain":
-        raise Problem(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type must be {JSON} or text/plain"
-        )
-    asked = _read_query(request.query_params, EstimateBody, without={"candidates"})
-    return msgspec.structs.replace(asked, candidates=_lines(body))
+        return body, None
+    if media_type != TEXT:
+        raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type must be {JSON} or {TEXT}")
+    return body, _read_query(request.query_params, EstimateBody, without={"candidates"})
 
 
-async def read_freeze_body(request: Request) -> FreezeBody:
+async def read_freeze_body(request: Request, share: Share) -> FreezeBody:
     """Read the days of a range to be frozen."""
-    body = await read_body(request, max_body=10_000, seconds=_BODY_SECONDS)
-    return _decode(body, FreezeBody)
+    body = await read_body(request, share, max_body=10_000, seconds=_BODY_SECONDS)
+    found: FreezeBody = decode_body(body, FreezeBody)
+    return found
 
 
 def read_counts_query(request: Request) -> CountsQuery:
@@ -80,16 +66,10 @@ def read_counts_query(request: Request) -> CountsQuery:
     return _read_query(request.query_params, CountsQuery)
 
 
-def read_day(name: str, text: str | None, default: datetime.date) -> datetime.date:
-    """Read a day as 2026-11-30; the default where there is no text."""
-    if text is None:
-        return default
-    try:
-        if len(text) == len("2026-11-30"):
-            return datetime.date.fromisoformat(text)
-    except ValueError:
-        pass
-    raise unfit(f"{name} must be a day as 2026-11-30")
+def read_wait(request: Request, default: float) -> float:
+    """Return for how many seconds a request would rather wait (RFC 7240) than come back."""
+    wanted = _WAIT.search(request.headers.get("prefer", ""))
+    return float(wanted[1]) if wanted else default
 
 
 def read_media_type(request: Request) -> str:
@@ -111,16 +91,6 @@ def unfit(detail: str) -> Problem:
     return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
 
 
-def _decode(body: bytes, kind: type[_Record]) -> _Record:
-    """Read a JSON body; 400 if it is no JSON, 422 if it is not of this kind."""
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.ValidationError as error:
-        raise unfit(f"the body must fit its description: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Problem(HTTPStatus.BAD_REQUEST, "the body must be JSON") from None
-
-
 def _read_query(
     query: Mapping[str, str], kind: type[_Record], *, without: Collection[str] = ()
 ) -> _Record:
@@ -133,19 +103,10 @@ def _read_query(
     listed = f"allowed: {', '.join(allowed)}"
     for name in query:
         if name not in allowed:
-            close = difflib.get_close_matches(name, allowed, n=1)
+            close = difflib.get_close_matches(name[:40], allowed, n=1)
             hint = f"did you mean {close[0]}? " if close else ""
             raise unfit(f"unknown query parameter {name[:40]!r}; {hint}{listed}")
     try:
         return msgspec.convert(dict(query), kind, strict=False)
     except msgspec.ValidationError as error:
         raise unfit(f"malformed query parameter: {error}; {listed}") from None
-
-
-def _lines(body: bytes) -> list[str]:
-    """Return the lines of a text that are not blank."""
-    try:
-        lines = [line.rstrip("\r") for line in body.decode("utf-8-sig").split("\n")]
-    except UnicodeDecodeError:
-        raise unfit("a list of candidates must be UTF-8") from None
-    return [line for line in lines if line.strip()]

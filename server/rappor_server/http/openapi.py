@@ -52,11 +52,12 @@ _PROBLEMS: Final = {
     404: "There is no such metric, parameter set or frozen range.",
     406: "The media type is unknown, or needs an extra that is not installed.",
     408: "The body took too long to arrive.",
-    409: "The id was used for an upload with another body.",
+    409: "The id was used for an upload with another body, or there are too many frozen ranges.",
     413: "The body is too large.",
     415: "The body is of another media type or encoding.",
     422: "The request does not fit the metric, or has no answer.",
-    429: "This source sends too many uploads; Retry-After says when to retry.",
+    429: "This source sends too many uploads, or this token has an analysis under way; Retry-After "
+    "says when to retry.",
     503: "The database does not answer; Retry-After says when to retry.",
 }
 _DAY: Final = {"type": "string", "format": "date"}
@@ -66,12 +67,12 @@ _TEXT: Final = {"type": "string"}
 _FINGERPRINT: Final = {"type": "string", "pattern": "^[0-9a-f]{16}$"}
 _DAYS: Final = {
     "type": "array",
-    "description": "Released reports by day (UTC), under all parameter sets.",
+    "description": "Released reports by the last day (UTC) of their blocks.",
     "items": _object(["day", "reports"], {"day": _DAY, "reports": _COUNT}, closed=True),
 }
 _WITHHELD: Final = {
     "type": "array",
-    "description": "Days (UTC) with fewer reports than the metric's minimum.",
+    "description": "Days (UTC) with reports that wait: for the day's end, or for others.",
     "items": _DAY,
 }
 _NAME: Final = {
@@ -79,6 +80,24 @@ _NAME: Final = {
     "in": "path",
     "required": True,
     "schema": {"type": "string", "pattern": "^[a-z][a-z0-9_.-]{0,63}$"},
+}
+_FREEZE: Final = {
+    "name": "id",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
+}
+_JOB: Final = {
+    "name": "id",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+}
+_PREFER: Final = {
+    "name": "Prefer",
+    "in": "header",
+    "description": "wait=SECONDS: how long to wait for the answer before it becomes a job.",
+    "schema": {"type": "string", "examples": ["wait=60"]},
 }
 _RANGE: Final = [_query("from", _DAY), _query("to", _DAY), _query("freeze", _TEXT)]
 _TABLES: Final = {
@@ -122,7 +141,12 @@ _SCHEMAS: Final[dict[str, Any]] = {
                     {"status": {"enum": ["accepted", "refused"]}, "reason": _TEXT},
                     closed=True,
                 ),
-            }
+            },
+            "stop": {
+                "type": "object",
+                "description": "Metrics that devices stop reporting, up to and with a day (UTC).",
+                "additionalProperties": _DAY,
+            },
         },
         closed=True,
     ),
@@ -134,6 +158,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
             "expires",
             "fingerprints",
             "min_reports",
+            "min_cohort",
             "days",
             "withheld",
             "quarantine",
@@ -150,6 +175,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
                 "items": _FINGERPRINT,
             },
             "min_reports": _COUNT,
+            "min_cohort": _COUNT,
             "days": _DAYS,
             "withheld": _WITHHELD,
             "quarantine": {**_COUNT, "description": "Suspicious reports that no answer includes."},
@@ -221,7 +247,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
         closed=True,
     ),
     "Estimates": _object(
-        ["estimates", "reports", "unallocated", "diagnostics"],
+        ["estimates", "reports", "unallocated", "unallocated_std_error", "assumed", "diagnostics"],
         {
             "estimates": {
                 "type": "array",
@@ -240,12 +266,41 @@ _SCHEMAS: Final[dict[str, Any]] = {
             },
             "reports": _COUNT,
             "unallocated": _NUMBER,
+            "unallocated_std_error": _NUMBER,
+            "assumed": _TEXT,
             "diagnostics": {"type": "object"},
+        },
+        closed=True,
+    ),
+    "Analysis": _object(
+        ["id", "metric", "state", "step", "seconds", "result", "detail"],
+        {
+            "id": _TEXT,
+            "metric": _TEXT,
+            "state": {"enum": ["waiting", "running", "done", "failed"]},
+            "step": {**_TEXT, "description": "What is being done, while it runs."},
+            "seconds": {"type": "number", "minimum": 0},
+            "result": {**_TEXT, "description": "The path of the result."},
+            "detail": {**_TEXT, "description": "Why it has failed."},
         },
         closed=True,
     ),
     "FreezeRequest": _object(["from", "to"], {"from": _DAY, "to": _DAY}, closed=True),
     "Frozen": _object(["id", "reports"], {"id": _TEXT, "reports": _COUNT}, closed=True),
+    "Freezes": _object(
+        ["freezes"],
+        {
+            "freezes": {
+                "type": "array",
+                "items": _object(
+                    ["id", "first", "last", "created"],
+                    {"id": _TEXT, "first": _DAY, "last": _DAY, "created": _DAY},
+                    closed=True,
+                ),
+            }
+        },
+        closed=True,
+    ),
     "Root": _object(
         ["service", "description", "registry"],
         {"service": _TEXT, "description": _TEXT, "registry": _TEXT},
@@ -272,7 +327,10 @@ _PATHS: Final[dict[str, Any]] = {
         "get": {
             "operationId": "registry",
             "summary": "Read what is collected, as TOML.",
-            "responses": {"200": _answer("The registry.", _content(_TEXT, "application/toml"))},
+            "responses": {
+                "200": _answer("The registry; ETag names it.", _content(_TEXT, "application/toml")),
+                "304": {"description": "It is the one that If-None-Match names."},
+            },
         }
     },
     "/v1/metrics": {
@@ -303,11 +361,47 @@ _PATHS: Final[dict[str, Any]] = {
             "operationId": "estimates",
             "summary": "Estimate how many devices hold each candidate.",
             "security": _TOKEN,
-            "parameters": [_NAME],
-            "requestBody": {"required": True, "content": _content(_ref("EstimateRequest"))},
+            "parameters": [_NAME, _PREFER],
+            "requestBody": {
+                "required": True,
+                "content": _content(_ref("EstimateRequest")) | _content(_TEXT, "text/plain"),
+            },
             "responses": {
                 "200": _answer("The estimates.", _content(_ref("Estimates")) | _TABLES),
-                **_problems(400, 401, 403, 404, 406, 408, 413, 415, 422),
+                "202": _answer("A job; Location is its address.", _content(_ref("Analysis"))),
+                **_problems(400, 401, 403, 404, 406, 408, 413, 415, 422, 429),
+            },
+        }
+    },
+    "/v1/analyses/{id}": {
+        "get": {
+            "operationId": "analysis",
+            "summary": "Read how far a job is.",
+            "security": _TOKEN,
+            "parameters": [_JOB],
+            "responses": {
+                "200": _answer("How far it is.", _content(_ref("Analysis"))),
+                **_problems(401, 404),
+            },
+        },
+        "delete": {
+            "operationId": "cancel",
+            "summary": "End a job, and forget its result.",
+            "security": _TOKEN,
+            "parameters": [_JOB],
+            "responses": {"204": {"description": "It is gone."}, **_problems(401, 404)},
+        },
+    },
+    "/v1/analyses/{id}/result": {
+        "get": {
+            "operationId": "result",
+            "summary": "Read the estimates of a job, in the form that was asked for.",
+            "security": _TOKEN,
+            "parameters": [_JOB],
+            "responses": {
+                "200": _answer("The estimates.", _content(_ref("Estimates")) | _TABLES),
+                "202": _answer("It still runs.", _content(_ref("Analysis"))),
+                **_problems(401, 404, 422),
             },
         }
     },
@@ -320,7 +414,29 @@ _PATHS: Final[dict[str, Any]] = {
             "requestBody": {"required": True, "content": _content(_ref("FreezeRequest"))},
             "responses": {
                 "201": _answer("The name of the frozen range.", _content(_ref("Frozen"))),
-                **_problems(400, 401, 403, 404, 408, 413, 422),
+                **_problems(400, 401, 403, 404, 408, 409, 413, 422),
+            },
+        },
+        "get": {
+            "operationId": "freezes",
+            "summary": "List the frozen ranges.",
+            "security": _TOKEN,
+            "parameters": [_NAME],
+            "responses": {
+                "200": _answer("Their names and days.", _content(_ref("Freezes"))),
+                **_problems(401, 403, 404),
+            },
+        },
+    },
+    "/v1/metrics/{name}/freezes/{id}": {
+        "delete": {
+            "operationId": "forget",
+            "summary": "Delete a frozen range.",
+            "security": _TOKEN,
+            "parameters": [_NAME, _FREEZE],
+            "responses": {
+                "204": {"description": "It is gone."},
+                **_problems(401, 403, 404),
             },
         }
     },

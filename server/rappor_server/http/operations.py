@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from rappor_server.collector import Collector
 from rappor_server.http.answers import RootAnswer
 from rappor_server.http.openapi import DESCRIPTION
+from rappor_server.problems import RETRY_SECONDS, Problem
 
 _JSON: Final = "application/json"
 _ROOT: Final = RootAnswer(
@@ -30,9 +31,13 @@ async def healthz(_: Request) -> Response:
 
 
 async def readyz(request: Request) -> Response:
-    """GET /readyz: the database answers too; otherwise the problem 503."""
+    """GET /readyz: the last commit succeeded, and the database answers; otherwise 503.
+
+    This asks nobody: it tells what commits and probes have found.
+    """
     collector: Collector = request.app.state.collector
-    await asyncio.to_thread(collector.store.ping)
+    if (trouble := collector.health.trouble()) is not None:
+        raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, trouble, retry_after=RETRY_SECONDS)
     return PlainTextResponse("ready\n")
 
 

@@ -1,109 +1,184 @@
-"""The analysts' endpoints: metrics, counts, estimates, frozen ranges; each needs a token."""
+"""The analysts' endpoints: metrics, counts, estimates, frozen ranges; each needs a token.
+
+Every answer is made in another process. Who hangs up before it is there frees that process.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import datetime
-from collections.abc import Sequence
+import contextlib
+import re
+from collections.abc import Awaitable
 from http import HTTPStatus
+from pathlib import Path
+from typing import Final, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
 from rappor_server.analysis import freezes as frozen_ranges
-from rappor_server.analysis import releases, warning_signs
-from rappor_server.analysis.release_json import write_release
-from rappor_server.analysis.releases import Release
-from rappor_server.analysis.request import JSON, CandidatesFile, CountsRequest, EstimateRequest
+from rappor_server.analysis.jobs import Job
+from rappor_server.analysis.tasks import (
+    JSON,
+    CandidatesFile,
+    CountsTask,
+    EstimatesTask,
+    FreezeTask,
+    MetricOverview,
+    OverviewTask,
+    Range,
+)
 from rappor_server.collector import Collector
-from rappor_server.http.answers import FreezeAnswer, MetricAnswer, MetricsAnswer
+from rappor_server.http.answers import (
+    AnalysisAnswer,
+    FreezeAnswer,
+    FreezesAnswer,
+    MetricAnswer,
+    MetricsAnswer,
+)
 from rappor_server.http.bodies import (
-    EstimateBody,
     read_counts_query,
-    read_day,
     read_estimate_body,
     read_freeze_body,
     read_media_type,
-    unfit,
+    read_wait,
 )
 from rappor_server.problems import Problem
 from rappor_server.storage import tokens
-from rappor_server.storage.store import Store
 from rappor_server.storage.tokens import Token
+
+_T = TypeVar("_T")
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+"""Whatever else was sent never reaches the database."""
+_WAIT_SECONDS: Final = 1.0
+"""How long a request for estimates waits for a quick answer unless it says otherwise."""
+_WAIT_FOR_ANY: Final = 10
+"""Times the longest answer: as long as those may take that are before this one."""
+_ASK_AGAIN: Final = {"Retry-After": "1"}
 
 
 async def metrics(request: Request) -> Response:
     """GET /v1/metrics: what may be read, how many reports there are, and what was refused."""
     collector: Collector = request.app.state.collector
     token = await _token(request, collector)
-    answer = await asyncio.to_thread(_describe, collector, token)
+    registry = collector.accepted_params.registry
+    readable = tuple(metric for metric in registry.values() if token.allows(metric.name))
+    task = OverviewTask(metrics=readable, today=collector.today())
+    overviews, refusals = await _while_connected(request, collector.readers.run(task))
+    answer = MetricsAnswer(
+        metrics=[_describe(metric, overviews[metric.name]) for metric in readable],
+        refusals=[each for each in refusals if not each.metric or token.allows(each.metric)],
+    )
     return Response(msgspec.json.encode(answer), media_type=JSON)
 
 
 async def counts(request: Request) -> Response:
     """GET /v1/metrics/NAME/counts: the released sums of a range of days."""
-    collector, metric = await _metric(request)
+    collector, metric, _ = await _metric(request)
     query = read_counts_query(request)
     media_type = read_media_type(request)
-    release = await _release(collector, metric, query.first, query.last, query.freeze)
-    if query.params is not None:
-        release = _only(release, query.params)
-    if media_type == JSON:
-        return Response(write_release(release), media_type=JSON)
-    answer = await collector.analyst.answer(CountsRequest(release=release, media_type=media_type))
+    task = CountsTask(
+        metric=metric,
+        range=Range(
+            first=query.first, last=query.last, freeze=query.freeze, today=collector.today()
+        ),
+        params=query.params,
+        media_type=media_type,
+    )
+    answer = await _while_connected(request, collector.readers.run(task))
     return Response(answer, media_type=media_type)
 
 
 async def estimates(request: Request) -> Response:
-    """POST /v1/metrics/NAME/estimates: how many devices hold each candidate."""
-    collector, metric = await _metric(request)
+    """POST /v1/metrics/NAME/estimates: how many devices hold each candidate.
+
+    An answer that takes longer than the request waits is a job: 202 names its address.
+    """
+    collector, metric, token = await _metric(request)
     media_type = read_media_type(request)
-    asked = await read_estimate_body(request)
-    if len(asked.candidates or ()) > collector.settings.max_candidates:
-        raise unfit(f"candidates must be at most {collector.settings.max_candidates:,}")
-    release = await _release(collector, metric, asked.first, asked.last, asked.freeze)
-    candidates = _candidates(collector, metric, asked)
-    if not release.collections:
-        raise unfit(_no_results(metric))
-    answer = await collector.analyst.answer(
-        EstimateRequest(
-            release=release,
+    with contextlib.ExitStack() as held:
+        share = held.enter_context(collector.bodies.share())
+        body, beside = await read_estimate_body(request, share)
+        task = EstimatesTask(
+            metric=metric,
+            today=collector.today(),
+            body=body,
+            beside=beside,
             media_type=media_type,
-            candidates=candidates,
-            level=asked.level,
-            correction=asked.correction,
-            confidence=asked.confidence,
-            distribution=asked.distribution,
-            everything=asked.everything,
+            file=_candidates_file(collector, metric),
+            max_candidates=collector.settings.max_candidates,
         )
-    )
-    return Response(answer, media_type=media_type)
+        job = _start(collector, task, token, held)
+    wait = read_wait(request, _WAIT_SECONDS)
+    if collector.answers_jobs_directly:
+        wait = _WAIT_FOR_ANY * collector.settings.decode_seconds
+    await _while_connected(request, collector.jobs.wait(job, wait))
+    if job.ended is None:
+        status = HTTPStatus.ACCEPTED.value
+        headers = _ASK_AGAIN | {"Location": _address(job), "Preference-Applied": f"wait={wait:g}"}
+        return Response(_told(collector, job), status, headers, JSON)
+    collector.jobs.cancel(job)
+    return _result(job)
+
+
+async def analysis(request: Request) -> Response:
+    """GET /v1/analyses/ID: how far a job is."""
+    collector, job = await _job(request)
+    return Response(_told(collector, job), media_type=JSON)
+
+
+async def analysis_result(request: Request) -> Response:
+    """GET /v1/analyses/ID/result: what a job came to; how far it is while it runs."""
+    collector, job = await _job(request)
+    if job.ended is None:
+        return Response(_told(collector, job), HTTPStatus.ACCEPTED.value, _ASK_AGAIN, JSON)
+    return _result(job)
+
+
+async def cancel_analysis(request: Request) -> Response:
+    """DELETE /v1/analyses/ID: end a job, and forget its result."""
+    collector, job = await _job(request)
+    collector.jobs.cancel(job)
+    return Response(status_code=HTTPStatus.NO_CONTENT.value)
 
 
 async def freezes(request: Request) -> Response:
     """POST /v1/metrics/NAME/freezes: keep what is released of a range under a name."""
-    collector, metric = await _metric(request)
-    asked = await read_freeze_body(request)
-    release = await _release(collector, metric, asked.first, asked.last, None)
-    name = await asyncio.to_thread(
-        frozen_ranges.freeze, collector.store, release, today=collector.today()
+    collector, metric, _ = await _metric(request)
+    with collector.bodies.share() as share:
+        asked = await read_freeze_body(request, share)
+    days = Range(first=asked.first, last=asked.last, freeze=None, today=collector.today())
+    name, n_reports = await _while_connected(
+        request, collector.readers.run(FreezeTask(metric=metric, range=days))
     )
-    answer = FreezeAnswer(id=name, reports=release.n_reports)
-    return Response(
-        msgspec.json.encode(answer), status_code=HTTPStatus.CREATED.value, media_type=JSON
-    )
+    answer = FreezeAnswer(id=name, reports=n_reports)
+    return Response(msgspec.json.encode(answer), HTTPStatus.CREATED.value, media_type=JSON)
+
+
+async def list_freezes(request: Request) -> Response:
+    """GET /v1/metrics/NAME/freezes: the names of frozen ranges, and their days."""
+    collector, metric, _ = await _metric(request)
+    found = await collector.look_up(frozen_ranges.list_all, collector.store, metric.name)
+    return Response(msgspec.json.encode(FreezesAnswer(freezes=found)), media_type=JSON)
+
+
+async def delete_freeze(request: Request) -> Response:
+    """DELETE /v1/metrics/NAME/freezes/ID: forget a frozen range."""
+    collector, metric, _ = await _metric(request)
+    name = request.path_params["id"]
+    if not await collector.look_up(frozen_ranges.delete, collector.store, metric.name, name):
+        raise Problem(HTTPStatus.NOT_FOUND, "the path must name a frozen range of this metric")
+    return Response(status_code=HTTPStatus.NO_CONTENT.value)
 
 
 async def _token(request: Request, collector: Collector) -> Token:
     """Return the token of a request, or raise the problem 401."""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     token = None
-    if scheme.lower() == "bearer" and given:
-        token = await asyncio.to_thread(
+    if scheme.lower() == "bearer" and _TOKEN.fullmatch(given.strip()):
+        token = await collector.look_up(
             tokens.verify, collector.store, given.strip(), today=collector.today()
         )
     if token is None:
@@ -115,35 +190,73 @@ async def _token(request: Request, collector: Collector) -> Token:
     return token
 
 
-async def _metric(request: Request) -> tuple[Collector, Metric]:
+async def _metric(request: Request) -> tuple[Collector, Metric, Token]:
     """Return the metric of a request's path, if its token may read it."""
     collector: Collector = request.app.state.collector
     token = await _token(request, collector)
     name = request.path_params["name"]
     if not token.allows(name):
         raise Problem(HTTPStatus.FORBIDDEN, "the token does not allow this metric")
-    return collector, collector.accepted_params.registry.metric(name)
+    return collector, collector.accepted_params.registry.metric(name), token
 
 
-def _describe(collector: Collector, token: Token) -> MetricsAnswer:
-    registry = collector.accepted_params.registry
-    return MetricsAnswer(
-        metrics=[
-            _describe_metric(collector.store, metric)
-            for metric in registry.values()
-            if token.allows(metric.name)
-        ],
-        refusals=[
-            each
-            for each in warning_signs.refusals(collector.store)
-            if not each.metric or token.allows(each.metric)
-        ],
+async def _job(request: Request) -> tuple[Collector, Job]:
+    """Return the job of a request's path, if its token has started it."""
+    collector: Collector = request.app.state.collector
+    token = await _token(request, collector)
+    job = collector.jobs.find(request.path_params["id"], token.id)
+    if job is None:
+        raise Problem(HTTPStatus.NOT_FOUND, "the path must name an analysis that is still kept")
+    return collector, job
+
+
+def _start(
+    collector: Collector, task: EstimatesTask, token: Token, held: contextlib.ExitStack
+) -> Job:
+    """Start a job, which gives back what is held when it ends.
+
+    The problem is 429 if its token has as many as it may.
+    """
+    if not collector.jobs.may_start(token.id):
+        most = collector.settings.jobs_per_token
+        raise Problem(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            f"a token must have at most {most} analyses at a time: wait for one, or cancel it",
+            retry_after=_WAIT_SECONDS,
+        )
+    return collector.jobs.start(
+        task,
+        owner=token.id,
+        metric=task.metric.name,
+        media_type=task.media_type,
+        on_end=held.pop_all().close,
     )
 
 
-def _describe_metric(store: Store, metric: Metric) -> MetricAnswer:
-    release = releases.release(store, metric, datetime.date.min, datetime.date.max)
-    overfull = map(warning_signs.overfull_cohorts, release.collections)
+async def _while_connected(request: Request, answer: Awaitable[_T]) -> _T:
+    """Await an answer; cancel it when the asker hangs up."""
+    task = asyncio.ensure_future(answer)
+    gone = asyncio.create_task(_hang_up(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task.cancel()
+            raise Problem(HTTPStatus.BAD_REQUEST, "the asker has gone")
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await gone
+
+
+async def _hang_up(request: Request) -> None:
+    """Wait until the other side has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _describe(metric: Metric, seen: MetricOverview) -> MetricAnswer:
     return MetricAnswer(
         name=metric.name,
         description=metric.description,
@@ -151,60 +264,41 @@ def _describe_metric(store: Store, metric: Metric) -> MetricAnswer:
         expires=metric.expires,
         fingerprints=tuple(metric.accepted),
         min_reports=metric.min_reports,
-        days=release.days,
-        withheld=release.withheld,
-        quarantine=warning_signs.n_quarantined(store, metric.name),
-        overfull_cohorts=tuple(cohort for found in overfull for cohort in found),
+        min_cohort=metric.min_cohort,
+        days=seen.days,
+        withheld=seen.withheld,
+        quarantine=seen.quarantine,
+        overfull_cohorts=seen.overfull_cohorts,
     )
 
 
-async def _release(
-    collector: Collector,
-    metric: Metric,
-    first: str | None,
-    last: str | None,
-    freeze: str | None,
-) -> Release:
-    """Return a frozen range, or what is released of a range of days."""
-    if freeze is None:
-        days = read_day("from", first, datetime.date.min), read_day("to", last, datetime.date.max)
-        if days[0] > days[1]:
-            raise unfit("from must be a day no later than to")
-        return await asyncio.to_thread(releases.release, collector.store, metric, *days)
-    if first is not None or last is not None:
-        raise unfit("from and to must be absent beside freeze")
-    found = await asyncio.to_thread(frozen_ranges.frozen, collector.store, metric.name, freeze)
-    if found is None:
-        raise Problem(HTTPStatus.NOT_FOUND, "freeze must name a frozen range of this metric")
-    return found
-
-
-def _only(release: Release, fingerprint: str) -> Release:
-    """Return a release with the counts of one parameter set; its days stay those of all sets."""
-    chosen = tuple(c for c in release.collections if c.params.fingerprint == fingerprint)
-    if not chosen:
-        raise Problem(HTTPStatus.NOT_FOUND, "params must be a fingerprint with reports")
-    return dataclasses.replace(release, collections=chosen)
-
-
-def _no_results(metric: Metric) -> str:
-    """Say why a range has no results, without telling how many reports there are."""
-    if metric.min_reports:
-        reason = f"fewer reports than its min_reports of {metric.min_reports:,} on each day"
-    else:
-        reason = "no reports"
-    return f"No results for these dates: {metric.name} has {reason}."
-
-
-def _candidates(
-    collector: Collector, metric: Metric, asked: EstimateBody
-) -> Sequence[str] | CandidatesFile | None:
-    if not encoding_of(metric.params).hashed:
-        if asked.candidates is not None:
-            raise unfit(f"candidates must be absent for encoding {metric.params.encoding}")
+def _candidates_file(collector: Collector, metric: Metric) -> CandidatesFile | None:
+    """Return the file of candidates that a metric names, None if it names none."""
+    if metric.candidates is None:
         return None
-    if asked.candidates is not None:
-        return asked.candidates
-    if (file := collector.candidates_file(metric)) is None:
-        raise unfit(f"candidates must be given: {metric.name} names no file of them")
-    return file
+    path = Path(collector.settings.registry).parent / metric.candidates
+    return CandidatesFile(metric=metric.name, name=metric.candidates, path=path)
+
+
+def _address(job: Job) -> str:
+    return f"/v1/analyses/{job.id}"
+
+
+def _told(collector: Collector, job: Job) -> bytes:
+    """Write how far a job is."""
+    answer = AnalysisAnswer(
+        id=job.id,
+        metric=job.metric,
+        state=job.state,
+        step=job.step if job.ended is None else "",
+        seconds=round(collector.jobs.seconds(job), 3),
+        result=f"{_address(job)}/result",
+        detail=str(job.error or ""),
+    )
+    return msgspec.json.encode(answer)
+
+
+def _result(job: Job) -> Response:
+    if job.error is not None:
+        raise job.error.with_traceback(None)
+    return Response(job.result, media_type=job.media_type)

@@ -12,7 +12,7 @@ from rappor.errors import RapporError, ReportError
 from rappor_server.collector import Collector
 from rappor_server.ingest.validate import Submission
 from rappor_server.problems import Problem, problem_of, render
-from rappor_server.request_limits import decompress, read_body
+from rappor_server.request_limits import Share, decompress, read_body
 
 _JSON: Final = "application/json"
 
@@ -21,11 +21,13 @@ async def upload(request: Request) -> Response:
     """POST /v1/reports: answer once the upload is on the disk."""
     collector: Collector = request.app.state.collector
     try:
-        submission = await _receive(request, collector)
-        answer = await collector.store_upload(submission)
+        with collector.bodies.share() as share:
+            submission = await receive(request, collector, share)
+            answer = await collector.store_upload(submission)
     except (Problem, RapporError) as error:
         return _refuse(collector, error)
-    return Response(answer, media_type=_JSON)
+    stops = collector.accepted_params.stops
+    return Response(stops.attach(answer, today=collector.today()), media_type=_JSON)
 
 
 def _refuse(collector: Collector, error: Problem | RapporError) -> Response:
@@ -40,23 +42,36 @@ def _refuse(collector: Collector, error: Problem | RapporError) -> Response:
 
 
 async def registry(request: Request) -> Response:
-    """GET /v1/registry: the text of the registry, which clients compare with their own."""
+    """GET /v1/registry: the text of the registry; 304 to who names the one in force."""
     collector: Collector = request.app.state.collector
-    return Response(collector.accepted_params.text, media_type="application/toml")
+    known = collector.accepted_params
+    headers = {"ETag": f'"{known.digest}"', "Cache-Control": "no-cache"}
+    if _names(request.headers.get("if-none-match", ""), known.digest):
+        return Response(status_code=HTTPStatus.NOT_MODIFIED.value, headers=headers)
+    return Response(known.text, media_type="application/toml", headers=headers)
 
 
-async def _receive(request: Request, collector: Collector) -> Submission:
+def _names(if_none_match: str, digest: str) -> bool:
+    """Tell whether a condition names a digest, as a weak tag too, which proxies make."""
+    tags = (tag.strip().removeprefix("W/") for tag in if_none_match.split(","))
+    return any(tag in ("*", f'"{digest}"') for tag in tags)
+
+
+async def receive(request: Request, collector: Collector, share: Share) -> Submission:
     """Read an upload within all limits; count it if it is refused whole."""
-    if not collector.may_send(request.headers.get("authorization", "")):
+    sender = collector.sender(request.headers.get("authorization", ""))
+    if sender is None:
         collector.refuse("no-key")
         raise Problem(
             HTTPStatus.UNAUTHORIZED,
             "sending needs the key of this collector",
             headers={"WWW-Authenticate": "Bearer"},
         )
+    if sender:
+        collector.metrics.key_uploads.labels(sender).inc()
     try:
         collector.rate.check(request.client.host if request.client else "")
-        return collector.read(await _body(request, collector))
+        return collector.read(await _body(request, collector, share))
     except ReportError as error:
         collector.refuse(error.code)
         raise
@@ -65,11 +80,13 @@ async def _receive(request: Request, collector: Collector) -> Submission:
         raise
 
 
-async def _body(request: Request, collector: Collector) -> bytes:
+async def _body(request: Request, collector: Collector, share: Share) -> bytes:
     settings = collector.settings
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != _JSON:
         raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type must be {_JSON}")
-    body = await read_body(request, max_body=settings.max_body, seconds=settings.body_seconds)
+    body = await read_body(
+        request, share, max_body=settings.max_body, seconds=settings.body_seconds
+    )
     encoding = request.headers.get("content-encoding", "").strip().lower()
-    return decompress(body, encoding, max_bytes=settings.max_decompressed)
+    return decompress(body, encoding, share, max_bytes=settings.max_decompressed)

@@ -2,33 +2,78 @@
 
 from __future__ import annotations
 
+import datetime
+import functools
 from collections.abc import Sequence
 
+from rappor.counts.popcounts import popcount_range
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
+from rappor_server.stops import Stops
+
+
+class Accepted:
+    """One parameter set under which a metric is accepted; what each report needs is at hand.
+
+    `last_day` is the last day of collection, which is stopped up to `stopped_until`. The bits of a
+    report are `n_bytes` bytes, as a number below `end`; its cohort is below `m`.
+    """
+
+    def __init__(
+        self,
+        metric: Metric,
+        params: Params,
+        last_day: datetime.date,
+        stopped_until: datetime.date | None = None,
+    ) -> None:
+        """Accept reports of a metric under these parameters."""
+        self.metric, self.params, self.last_day = metric, params, last_day
+        self.stopped_until = stopped_until
+        self.name, self.keep = metric.name, metric.keep_reports
+        self.fingerprint = params.fingerprint
+        self.m, self.n_bytes, self.end = params.m, params.n_bytes, 1 << params.k
+
+    @functools.cached_property
+    def ones(self) -> tuple[int, int]:
+        """The fewest and the most ones that honest devices send."""
+        return popcount_range(self.params)
 
 
 class AcceptedParams:
     """The parameter sets under which each metric of the current registry is accepted.
 
-    A metric with parts has a set for each of them. `registry` is the current registry and `text`
-    the file that it was read from.
+    A metric with parts has a set for each of them. `registry` is the current registry, `text` the
+    file that it was read from and `digest` a name of that text. `find((name, fingerprint))` returns
+    what a report names, None if it is not accepted.
     """
 
     def __init__(
-        self, current: Registry, older: Sequence[Registry] = (), *, text: str = ""
+        self,
+        current: Registry,
+        older: Sequence[Registry] = (),
+        *,
+        text: str = "",
+        digest: str = "",
+        stops: Stops | None = None,
     ) -> None:
         """Index the current registry, and older ones for clients that lag behind it."""
         self.registry = current
         self.text = text
-        self._accepted: dict[tuple[str, str], tuple[Metric, Params]] = {}
+        self.digest = digest
+        self.stops = stops or Stops()
+        accepted: dict[tuple[str, str], Accepted] = {}
         for registry in (*reversed(older), current):
             for name, metric in registry.items():
                 if name in current:  # reports of a metric that was removed are refused
+                    last_day = min(metric.expires, current[name].expires)
                     for fingerprint, params in metric.accepted.items():
-                        self._accepted[name, fingerprint] = metric, params
+                        accepted[name, fingerprint] = Accepted(
+                            metric, params, last_day, self.stops.get(name)
+                        )
+        self.find = accepted.get
 
-    def find(self, name: str, fingerprint: str) -> tuple[Metric, Params] | None:
-        """Return the metric and the parameters that a report names, None if not accepted."""
-        return self._accepted.get((name, fingerprint))
+    def lookup(self, name: str, fingerprint: str) -> Params | None:
+        """Return the parameters that a report names, for the protocol's strict reader."""
+        found = self.find((name, fingerprint))
+        return None if found is None else found.params

@@ -13,6 +13,7 @@ from rappor.candidates.candidates import Candidates
 from rappor.errors import FileError, MissingExtraError
 from rappor.planning.changed_params import decode_together
 from rappor.privacy.changing_params import change_cost
+from rappor.privacy.small_cohorts import fill_cohorts
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.registry.metric import Metric
@@ -62,6 +63,19 @@ def explain_budget(registry: Registry) -> list[Finding]:
     ]
 
 
+def explain_cohorts(registry: Registry, *, reports: int | None) -> list[Finding]:
+    """Say which metrics show single reports, and whose m is too large for the reports.
+
+    `reports` are those that are read together, such as a day's; each metric's `min_reports`
+    unless given.
+    """
+    return [
+        Finding(level, f"{metric.name}: {text}")
+        for metric in registry.values()
+        for level, text in _explain_cohorts(metric, reports)
+    ]
+
+
 def check_edit(old: Registry, new: Registry) -> list[Finding]:
     """Return what an edit changes: what is refused, and the consequences of what is allowed."""
     findings = []
@@ -77,6 +91,18 @@ def check_edit(old: Registry, new: Registry) -> list[Finding]:
         else:
             findings.extend(_compare(metric, new[name]))
     return findings
+
+
+def _explain_cohorts(
+    metric: Metric, reports: int | None
+) -> Iterator[tuple[Literal["warning", "note"], str]]:
+    if not metric.min_reports:
+        yield "warning", "min_reports is 0, so every report shows as it comes: for trials only"
+        return
+    filling = fill_cohorts(metric, reports)
+    if filling.m_is_too_large:
+        level: Literal["warning", "note"] = "note" if reports is None else "warning"
+        yield level, f"m is too large for {filling.reports:,} reports: {filling.told}"
 
 
 def _check(metric: Metric, today: datetime.date) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection, Engine, insert, select, text
+from sqlalchemy import Connection, Engine, Table, insert, select, text
 
 from rappor_server.errors import StoreError
 from rappor_server.storage import schema
@@ -24,6 +24,7 @@ from rappor_server.storage.database import (
     sqlite_url,
     writing,
 )
+from rappor_server.storage.day_tables import KEPT, UPLOAD, days_of, table_of
 
 _ROWS: Final = 1000
 
@@ -73,12 +74,23 @@ def _copy_tables(source: Engine, target: str) -> None:
             if source.dialect.name == "postgresql":
                 old.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
             for table in schema.metadata.sorted_tables:
-                result = old.execution_options(yield_per=_ROWS).execute(select(table))
-                for rows in result.mappings().partitions():
-                    new.execute(insert(table), [dict(row) for row in rows])
+                _copy_rows(old, new, table)
+            for kind in (UPLOAD, KEPT):
+                for day in days_of(old, kind):
+                    table = table_of(kind, day)
+                    table.create(new)
+                    _copy_rows(old, new, table)
             _continue_shards(new)
     finally:
         engine.dispose()
+
+
+def _copy_rows(old: Connection, new: Connection, table: Table) -> None:
+    """Copy the rows of a table in the order of its key, which says nothing of their arrival."""
+    query = select(table).order_by(*table.primary_key.columns)
+    result = old.execution_options(yield_per=_ROWS).execute(query)
+    for rows in result.mappings().partitions():
+        new.execute(insert(table), [dict(row) for row in rows])
 
 
 def _continue_shards(db: Connection) -> None:

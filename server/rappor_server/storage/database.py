@@ -20,6 +20,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from rappor.errors import MissingExtraError
 from rappor_server.errors import ConfigError, SchemaError, StoreError
 
 _WAIT_SECONDS: Final = 5.0
@@ -28,6 +29,8 @@ _GONE_SECONDS: Final = 10.0
 """After how long a connection to a silent PostgreSQL counts as broken."""
 _MORE_CONNECTIONS: Final = 40
 """More than the threads that may read at once, so that the writer never waits for a reader."""
+_PREPARED_STATEMENTS: Final = 512
+"""Of a connection to SQLite: those of a group commit, for any number of rows."""
 _MAINTENANCE: Final = 0x524150504F52
 """The advisory lock on PostgreSQL of whoever changes the schema or folds counters."""
 _PRAGMAS: Final = (
@@ -42,6 +45,9 @@ _SETTINGS: Final = (
     "SELECT set_config('synchronous_commit', 'on', false)"
     " WHERE current_setting('synchronous_commit') = 'off'",
 )
+_ERASED_ROWS: Final = 2000
+_ERASE_SECONDS: Final = 0.02
+"""Between two steps: a writer of SQLite that waits looks again only every now and then."""
 _WRITES: Final = "rappor_writes"
 
 
@@ -68,7 +74,9 @@ def open_engine(text: str) -> Engine:
     url = parse_url(text)
     if url.drivername == "sqlite":
         engine = create_engine(
-            url, max_overflow=_MORE_CONNECTIONS, connect_args={"timeout": _WAIT_SECONDS}
+            url,
+            max_overflow=_MORE_CONNECTIONS,
+            connect_args={"timeout": _WAIT_SECONDS, "cached_statements": _PREPARED_STATEMENTS},
         )
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
@@ -81,9 +89,7 @@ def open_engine(text: str) -> Engine:
             connect_args={"connect_timeout": 5, "tcp_user_timeout": int(_GONE_SECONDS * 1000)},
         )
     except ModuleNotFoundError:
-        raise ConfigError(
-            "PostgreSQL needs the extra 'postgres'; install it with: pip install 'rappor[postgres]'"
-        ) from None
+        raise MissingExtraError("postgres") from None
     event.listen(engine, "connect", _prepare_postgresql)
     return engine
 
@@ -164,23 +170,41 @@ def migrate(text: str) -> Path | None:
             config = _config()
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+        erase_traces(engine)
         return backup
     finally:
         engine.dispose()
 
 
-def erase_traces(engine: Engine) -> None:
-    """Empty SQLite's write-ahead log, which still holds deleted rows; the file overwrites them.
+def erase_traces(engine: Engine, *, wait: float = _WAIT_SECONDS) -> bool:
+    """Empty SQLite's write-ahead log, which holds deleted rows and every group of its own.
 
-    While a reader is active, the log is emptied the next time.
+    The file overwrites what it deletes. Returns whether the log is empty: not while a reader, or
+    for `wait` seconds a writer, is active.
     """
-    if engine.dialect.name == "sqlite":
-        path = str(engine.url.database)
-        with (
-            failing_as_store_error(),
-            contextlib.closing(sqlite3.connect(path, timeout=_WAIT_SECONDS)) as db,
-        ):
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    if engine.dialect.name != "sqlite":
+        return True
+    path = str(engine.url.database)
+    with failing_as_store_error(), contextlib.closing(sqlite3.connect(path, timeout=wait)) as db:
+        (is_busy, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not is_busy
+
+
+def overwrite_table(engine: Engine, name: str, *, key: str) -> None:
+    """Delete an SQLite table that nobody uses, a few rows in each transaction.
+
+    The transactions need not be on the disk when they end, so collectors wait for milliseconds.
+    """
+    some = f"SELECT {key} FROM {name} ORDER BY {key} LIMIT {_ERASED_ROWS}"  # noqa: S608
+    with (
+        failing_as_store_error(),
+        contextlib.closing(sqlite3.connect(str(engine.url.database), isolation_level=None)) as db,
+    ):
+        for pragma in (*_PRAGMAS, "synchronous = NORMAL"):
+            db.execute(f"PRAGMA {pragma}").close()
+        while db.execute(f"DELETE FROM {name} WHERE {key} IN ({some})").rowcount:  # noqa: S608
+            time.sleep(_ERASE_SECONDS)
+        db.execute(f"DROP TABLE {name}")
 
 
 def copy_sqlite(source: Path, target: Path) -> None:

@@ -6,8 +6,10 @@ results on. No upload is answered before it is on the disk.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
+import math
 import threading
 import time
 from collections import Counter, deque
@@ -25,6 +27,8 @@ Day = Callable[[], datetime.date]
 """() -> today (UTC)."""
 
 _IDLE_SECONDS: Final = 1.0
+_TRACE_SECONDS: Final = 20.0
+"""How long the database's log may hold what was committed: less than a minute, also by retries."""
 
 
 class Writer(Generic[Ticket]):
@@ -44,8 +48,12 @@ class Writer(Generic[Ticket]):
         max_batch: int = 256,
         linger: float = 0.0,
         max_queue: int = 10_000,
+        trace_seconds: float = _TRACE_SECONDS,
     ) -> None:
-        """Start the thread; a group waits `linger` seconds for others to join it."""
+        """Start the thread; a group waits `linger` seconds for others to join it.
+
+        `trace_seconds` after a commit the database's log is emptied.
+        """
         self._store = store
         self._deliver = deliver
         self._today = today
@@ -53,10 +61,12 @@ class Writer(Generic[Ticket]):
         self._max_batch = max_batch
         self._linger = linger
         self._max_queue = max_queue
+        self._trace_seconds = trace_seconds
         self._queue: deque[tuple[Submission, Ticket]] = deque()
         self._refusals: Counter[tuple[str, str]] = Counter()
         self._wake = threading.Condition()
         self._is_closed = False
+        self._erase_at = math.inf
         self._thread = threading.Thread(target=self._run, name="rappor-writer")
         self._thread.start()
 
@@ -94,6 +104,17 @@ class Writer(Generic[Ticket]):
                 self._commit(group, refusals)
             elif self._is_closed:
                 return
+            self._erase_traces()
+
+    def _erase_traces(self) -> None:
+        """Empty the database's log some seconds after a commit; again in a second if it is read."""
+        if (now := time.monotonic()) < self._erase_at:
+            return
+        with contextlib.suppress(StoreError):
+            if self._store.erase_traces():
+                self._erase_at = math.inf
+                return
+        self._erase_at = now + _IDLE_SECONDS
 
     def _take(self) -> tuple[list[tuple[Submission, Ticket]], Refusals]:
         """Wait for uploads, wait a moment longer for others, and take a group."""
@@ -115,6 +136,7 @@ class Writer(Generic[Ticket]):
             self._wake.wait(left)
 
     def _commit(self, group: list[tuple[Submission, Ticket]], refusals: Refusals) -> None:
+        self._erase_at = min(self._erase_at, time.monotonic() + self._trace_seconds)
         start = time.perf_counter()
         submissions = [submission for submission, _ in group]
         results: Sequence[Result]

@@ -10,28 +10,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Delete,
-    Engine,
-    Result,
-    delete,
-    literal_column,
-    select,
-)
+from sqlalchemy import Connection, Engine, Result, delete, select
 
 from rappor_server.storage import schema
 from rappor_server.storage.bulk import BulkInsert
 from rappor_server.storage.database import erase_traces, failing_as_store_error, wait_alone, writing
+from rappor_server.storage.day_tables import KEPT, UPLOAD, forget, shuffle_days
 from rappor_server.storage.store import Store
 from rappor_server.storage.tallies import Tally
 
 ID_DAYS: Final = 14
 """How long upload ids are kept; a device gives up an upload after 7 days."""
 _FOLDED: Final = 0
-_CHUNK: Final = 10_000
-_ROW: Final = {"sqlite": "rowid", "postgresql": "ctid"}
 _KEYS: Final = ("metric", "params", "day", "quarantine", "cohort")
 _TALLIES: Final = BulkInsert(schema.tally, keys=(*_KEYS, "shard"))
 
@@ -47,36 +37,13 @@ class Pruned:
 
 def prune(store: Store, *, today: datetime.date, report_days: int) -> Pruned:
     """Delete ids after 14 days and raw reports after `report_days`; fold shards of past days."""
-    ids = sum(_delete_ids(store.engine, today - datetime.timedelta(days=ID_DAYS)))
-    reports = sum(_delete_reports(store.engine, today - datetime.timedelta(days=report_days)))
+    ids = forget(store.engine, UPLOAD, before=today - datetime.timedelta(days=ID_DAYS))
+    reports = forget(store.engine, KEPT, before=today - datetime.timedelta(days=report_days))
+    shuffle_days(store.engine, before=today)
     # A collector may still be writing yesterday's last group.
     counters = sum(_fold_all(store.engine, before=today - datetime.timedelta(days=1)))
     erase_traces(store.engine)
     return Pruned(ids=ids, reports=reports, counters=counters)
-
-
-def _delete_ids(engine: Engine, oldest: datetime.date) -> Iterator[int]:
-    """Delete ids by their first byte, which is random; yield how many go each time."""
-    columns = schema.upload.c
-    old = delete(schema.upload).where(columns.day < oldest)
-    for byte in range(256):
-        part = old.where(columns.id >= bytes([byte]))
-        if byte < 255:
-            part = part.where(columns.id < bytes([byte + 1]))
-        yield _run(engine, part)
-
-
-def _delete_reports(engine: Engine, oldest: datetime.date) -> Iterator[int]:
-    """Delete raw reports in chunks until none is left; yield how many go each time."""
-    row: ColumnElement[Any] = literal_column(_ROW[engine.dialect.name])
-    old = select(row).select_from(schema.kept).where(schema.kept.c.day < oldest).limit(_CHUNK)
-    while n := _run(engine, delete(schema.kept).where(row.in_(old))):
-        yield n
-
-
-def _run(engine: Engine, statement: Delete) -> int:
-    with writing(engine) as db:
-        return db.execute(statement).rowcount
 
 
 def _fold_all(engine: Engine, *, before: datetime.date) -> Iterator[int]:

@@ -1,7 +1,8 @@
-"""The tables: counts, the ids of uploads, and what analysts need; nothing about a device.
+"""The tables: counts, hashes of upload ids, and what analysts need; nothing about a device.
 
 Receive times are days. Counters are one row for each (metric, parameters, day, cohort) and
 shard. A shard belongs to one run of one collector, so no two collectors write the same row.
+Uploads and kept reports lie in tables of one day each (`day_tables`), which are dropped whole.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     Date,
+    Index,
     Integer,
     LargeBinary,
     MetaData,
@@ -31,15 +33,13 @@ shard: Final = Table(
     comment="One row for each day of a collector's run; it alone writes its shard's counters",
 )
 
-upload: Final = Table(
-    "upload",
+day_table: Final = Table(
+    "day_table",
     metadata,
-    Column("id", LargeBinary(16), primary_key=True, comment="Random id chosen by the sender"),
-    Column("digest", LargeBinary(32), nullable=False, comment="SHA-256 of the body"),
-    Column("answer", LargeBinary, nullable=False, comment="JSON answer, repeated to a retry"),
-    Column("day", Date, nullable=False, comment="Day (UTC) of receipt"),
-    comment="Ids of accepted uploads, kept for 14 days so that a retry is not counted twice",
-    sqlite_with_rowid=False,
+    Column("kind", String(8), primary_key=True, comment="What it holds: upload or kept"),
+    Column("day", Date, primary_key=True, comment="Day (UTC) of receipt"),
+    Column("shuffled", Boolean, nullable=False, comment="True once its rows are in random order"),
+    comment="The tables KIND_YYYYMMDD, one for each day on which something was received",
 )
 
 params: Final = Table(
@@ -75,17 +75,6 @@ refusal: Final = Table(
     comment="How much was refused and why",
 )
 
-kept: Final = Table(
-    "kept",
-    metadata,
-    Column("metric", String(64), nullable=False, index=True, comment="Name of the metric"),
-    Column("params", String(16), nullable=False, comment="Fingerprint of the parameters"),
-    Column("day", Date, nullable=False, index=True, comment="Day (UTC) of receipt"),
-    Column("cohort", Integer, nullable=False, comment="Cohort, from 0"),
-    Column("bits", LargeBinary, nullable=False, comment="The noisy bits, packed"),
-    comment="Raw reports of metrics that keep them, without their uploads",
-)
-
 token: Final = Table(
     "token",
     metadata,
@@ -98,16 +87,30 @@ token: Final = Table(
     comment="Analysts' tokens, as hashes",
 )
 
-release: Final = Table(
-    "release",
+_COUNTED: Final = ("metric", "closed", "params", "last", "cohort", "first", "reports")
+"""Columns of a block without its sums, for those who only count reports."""
+
+block: Final = Table(
+    "block",
     metadata,
     Column("metric", String(64), primary_key=True, comment="Name of the metric"),
     Column("params", String(16), primary_key=True, comment="Fingerprint of the parameters"),
-    Column("day", Date, primary_key=True, comment="Day (UTC) of receipt"),
-    Column("total", BigInteger, nullable=False, comment="Number of reports released"),
-    Column("reports", LargeBinary, nullable=False, comment="m little-endian 64-bit numbers"),
-    Column("ones", LargeBinary, nullable=False, comment="m times k little-endian 64-bit sums"),
-    comment="What was last released of a day, where a metric has a minimum of reports",
+    Column("cohort", Integer, primary_key=True, autoincrement=False, comment="Cohort, from 0"),
+    Column("last", Date, primary_key=True, comment="Last day (UTC) of the block"),
+    Column("first", Date, nullable=False, comment="First day (UTC) of the block"),
+    Column("closed", Boolean, nullable=False, comment="True once it holds enough to be released"),
+    Column("reports", BigInteger, nullable=False, comment="Number of reports"),
+    Column("ones", LargeBinary, nullable=False, comment="k little-endian 64-bit sums of bits"),
+    Index("ix_block_reports", *_COUNTED),
+    comment="Sums of consecutive whole days of a cohort; a closed one never changes",
+)
+
+blocked: Final = Table(
+    "blocked",
+    metadata,
+    Column("metric", String(64), primary_key=True, comment="Name of the metric"),
+    Column("through", Date, nullable=False, comment="Last day (UTC) whose counts are in blocks"),
+    comment="How far the counts of each metric have been moved into blocks",
 )
 
 freeze: Final = Table(
@@ -121,3 +124,34 @@ freeze: Final = Table(
     Column("contents", LargeBinary, nullable=False, comment="The released counts, as JSON"),
     comment="Released counts of a range, kept so that a published figure can be reproduced",
 )
+
+
+def upload_table(name: str) -> Table:
+    """Return the table of one day's uploads.
+
+    The key is random, so the order of the rows says nothing.
+    """
+    return Table(
+        name,
+        MetaData(),
+        Column("id", LargeBinary(32), primary_key=True, comment="Hash of the upload's id"),
+        Column("mac", LargeBinary(32), nullable=False, comment="MAC of the body under the id"),
+        Column("answer", LargeBinary, nullable=False, comment="JSON answer, repeated to a retry"),
+        comment="Uploads of a day, so that a retry is not counted twice; dropped after 14 days",
+        sqlite_with_rowid=False,
+    )
+
+
+def kept_table(name: str) -> Table:
+    """Return the table of one day's kept reports; the key is random."""
+    return Table(
+        name,
+        MetaData(),
+        Column("key", LargeBinary(16), primary_key=True, comment="Random bytes"),
+        Column("metric", String(64), nullable=False, comment="Name of the metric"),
+        Column("params", String(16), nullable=False, comment="Fingerprint of the parameters"),
+        Column("cohort", Integer, nullable=False, comment="Cohort, from 0"),
+        Column("bits", LargeBinary, nullable=False, comment="The noisy bits, packed"),
+        comment="Raw reports of metrics that keep them, without their uploads and in no order",
+        sqlite_with_rowid=False,
+    )

@@ -3,41 +3,53 @@
 Every run of a collector writes a shard of its own each day, one row for each counter, and
 remembers what it has written. It never reads a counter to add to it, and no two collectors ever
 touch the same row. It continues in a new shard after any failure, because the collector then
-cannot tell what the database has kept, and when its counters were folded meanwhile, which happens
-only to a collector whose clock lags.
+cannot tell what the database has kept, and when its counters were moved meanwhile, which happens
+only to a collector whose clock lags. A new shard takes over the counters of those that have ended,
+cell by cell, so that a restart does not leave single reports in rows of their own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
+import secrets
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Connection, Engine, func, select
 
 from rappor_server.errors import ConflictError, StoreError
 from rappor_server.ingest.validate import AcceptedReport, Submission
-from rappor_server.storage import schema
-from rappor_server.storage.bulk import BulkInsert, BulkUpdate
+from rappor_server.storage import day_tables, schema
+from rappor_server.storage.bulk import BulkDelete, BulkInsert, BulkSelect, BulkUpdate
 from rappor_server.storage.database import (
     check_schema,
+    erase_traces,
     failing_as_store_error,
     open_engine,
     open_to_write,
 )
 from rappor_server.storage.tallies import Cell, Tally, sum_reports
 
-_UPLOADS: Final = BulkInsert(schema.upload, returning="id")
 _PARAMS: Final = BulkInsert(schema.params)
 _TALLIES: Final = BulkInsert(schema.tally, returning="cohort")
 _OLD_TALLIES: Final = BulkUpdate(
     schema.tally, keys=("metric", "params", "day", "quarantine", "cohort", "shard")
 )
+_TAKEN_OVER: Final = BulkDelete(
+    schema.tally,
+    keys=("metric", "params", "day", "quarantine", "cohort", "shard"),
+    returning=("metric", "params", "quarantine", "cohort", "reports", "ones"),
+)
 _REFUSALS: Final = BulkInsert(schema.refusal, keys=("day", "metric", "reason", "shard"))
-_KEPT: Final = BulkInsert(schema.kept)
+_KEY_BYTES: Final = 16
+_ANY_BODY: Final = b""
+"""The MAC of uploads that were stored when bodies had plain hashes: a retry is not compared."""
+_ALIVE: Final = 0x52415053
+"""On PostgreSQL the class of the advisory locks, one for each shard whose collector lives."""
 
 Refusals = Mapping[tuple[str, str], int]
 """(metric, reason) -> number."""
@@ -49,10 +61,11 @@ class _TryAgainError(StoreError):
 
 @dataclass
 class _Shard:
-    """What this run has written of a day."""
+    """What this run has written of a day; `ended` are shards of it whose runs have ended."""
 
     id: int
     day: datetime.date
+    ended: tuple[int, ...]
     tallies: dict[Cell, Tally] = field(default_factory=dict)
     refusals: Counter[tuple[str, str]] = field(default_factory=Counter)
 
@@ -66,6 +79,7 @@ class Store:
         self._shard: _Shard | None = None
         self._own: Connection | None = None
         self._named_params: set[str] = set()
+        self._kept_day: datetime.date | None = None
 
     @classmethod
     def open(cls, url: str) -> Self:
@@ -87,6 +101,10 @@ class Store:
         """Raise StoreError unless the database answers a query."""
         with failing_as_store_error(), self.engine.connect() as db:
             db.execute(select(1))
+
+    def erase_traces(self) -> bool:
+        """Empty the log of what was committed; False if somebody reads, or StoreError."""
+        return erase_traces(self.engine, wait=0)
 
     def commit(
         self,
@@ -112,10 +130,13 @@ class Store:
     ) -> list[bytes | ConflictError]:
         shard = self._shard
         self._shard = None  # until all is well
+        if shard is None or shard.day != today:
+            day_tables.open_day(self.engine, today)
         with self._writing() as db:
+            days = day_tables.days_to_write(db)
             if shard is None or shard.day != today:
                 shard = _new_shard(db, today)
-            fresh, results = self._admit(db, submissions, today)
+            fresh, results = self._admit(db, submissions, days)
             tallies = self._count(db, shard, fresh)
             refused = self._refuse(db, shard, fresh, refusals)
         shard.tallies |= tallies
@@ -144,46 +165,50 @@ class Store:
             raise
 
     def _drop(self) -> None:
+        """Close the writer's own connection; its locks end with it, so it is not used again."""
         if self._own is not None:
             with contextlib.suppress(StoreError), failing_as_store_error():
+                self._own.invalidate()
                 self._own.close()
         self._own = None
+        self._kept_day = None
 
     def _admit(
-        self, db: Connection, submissions: Sequence[Submission], today: datetime.date
+        self, db: Connection, submissions: Sequence[Submission], days: Sequence[datetime.date]
     ) -> tuple[list[Submission], list[bytes | ConflictError]]:
-        """Insert the new ids; return their submissions, and the answer of every submission."""
+        """Insert the ids into the newest table; return the new ones, and all answers.
+
+        An id of an earlier day is copied to the newest table, so that it lives on with its
+        retries.
+        """
         first: dict[bytes, Submission] = {}
         for submission in submissions:
             first.setdefault(submission.id, submission)
-        inserted = self._insert_ids(db, first, today)
-        stored = self._stored(db, first.keys() - inserted)
-        stored |= {key: (first[key].digest, first[key].answer) for key in inserted}
+        stored = _stored(db, days[1:], first.keys())
+        inserted = self._insert_ids(db, days[0], first, stored)
+        fresh = [first[key] for key in inserted - stored.keys()]
+        stored |= _stored(db, days[:1], first.keys() - inserted - stored.keys())
+        stored |= {each.id: (each.mac, each.answer) for each in fresh}
         results: list[bytes | ConflictError] = []
         for submission in submissions:
-            digest, answer = stored[submission.id]
-            results.append(answer if digest == submission.digest else ConflictError())
-        return [first[key] for key in inserted], results
+            mac, answer = stored[submission.id]
+            is_same = mac in (submission.mac, _ANY_BODY)
+            results.append(answer if is_same else ConflictError())
+        return fresh, results
 
     def _insert_ids(
-        self, db: Connection, first: Mapping[bytes, Submission], today: datetime.date
+        self,
+        db: Connection,
+        day: datetime.date,
+        first: Mapping[bytes, Submission],
+        stored: Mapping[bytes, tuple[bytes, bytes]],
     ) -> set[bytes]:
         """Insert ids and return the new ones; wait for ids that another collector is writing."""
         rows = [
-            (key, first[key].digest, first[key].answer, today)
+            (key, *(stored.get(key) or (first[key].mac, first[key].answer)))
             for key in sorted(first)  # in one order everywhere: no deadlock
         ]
-        return {bytes(key) for key in _UPLOADS.run(db, rows)}
-
-    def _stored(self, db: Connection, ids: set[bytes]) -> dict[bytes, tuple[bytes, bytes]]:
-        """Return digest and answer of ids that were stored before."""
-        if not ids:
-            return {}
-        columns = schema.upload.c
-        rows = db.execute(
-            select(columns.id, columns.digest, columns.answer).where(columns.id.in_(ids))
-        )
-        return {bytes(key): (bytes(digest), bytes(answer)) for key, digest, answer in rows}
+        return {bytes(key) for key in _uploads(day).run(db, rows)}
 
     def _count(
         self, db: Connection, shard: _Shard, fresh: Sequence[Submission]
@@ -191,6 +216,8 @@ class Store:
         """Write the new totals of all counters that the submissions add to, and return them."""
         accepted = [report for submission in fresh for report in submission.accepted]
         added = sum_reports(accepted)
+        for cell, tally in _take_over(db, shard, added.keys() - shard.tallies.keys()):
+            added[cell] += tally
         totals = {
             cell: shard.tallies[cell] + tally if cell in shard.tallies else tally
             for cell, tally in added.items()
@@ -204,7 +231,7 @@ class Store:
             rows.append((*key, tally.reports, tally.to_bytes()))
         written = _OLD_TALLIES.run(db, old) + len(_TALLIES.run(db, new))
         if written != len(totals):
-            raise _TryAgainError("the counters of this day were folded")
+            raise _TryAgainError("the counters of this day were moved")
         self._keep(db, shard.day, accepted)
         return totals
 
@@ -218,13 +245,20 @@ class Store:
         _PARAMS.run(db, rows)
 
     def _keep(self, db: Connection, day: datetime.date, accepted: Sequence[AcceptedReport]) -> None:
-        """Store the noisy reports of metrics that keep them."""
+        """Store the noisy reports of metrics that keep them, in the order of random keys."""
+        keys = sorted(secrets.token_bytes(_KEY_BYTES) for report in accepted if report.keep)
+        if not keys:
+            return
+        reports = [report for report in accepted if report.keep]
+        secrets.SystemRandom().shuffle(reports)
+        if day != self._kept_day:
+            day_tables.add(db, day_tables.KEPT, day)
+            self._kept_day = day
         rows = [
-            (report.metric, report.fingerprint, day, report.cohort, report.bits)
-            for report in accepted
-            if report.keep
+            (key, report.metric, report.fingerprint, report.cohort, report.bits)
+            for key, report in zip(keys, reports, strict=True)
         ]
-        _KEPT.run(db, rows)
+        BulkInsert(day_tables.table_of(day_tables.KEPT, day)).run(db, rows)
 
     def _refuse(
         self,
@@ -250,4 +284,60 @@ class Store:
 def _new_shard(db: Connection, today: datetime.date) -> _Shard:
     row = db.execute(schema.shard.insert().values(day=today)).inserted_primary_key
     assert row is not None
-    return _Shard(int(row[0]), today)
+    own = int(row[0])
+    return _Shard(own, today, _ended_shards(db, own, today))
+
+
+def _ended_shards(db: Connection, own: int, today: datetime.date) -> tuple[int, ...]:
+    """Return the shards of a day whose runs have ended, and show that the own one has not.
+
+    On PostgreSQL each run holds a lock for as long as its connection lasts. SQLite has one
+    collector, so all others have ended.
+    """
+    columns = schema.tally.c
+    query = select(columns.shard).where(columns.day == today, columns.shard != own).distinct()
+    shards = tuple(db.execute(query).scalars())
+    if db.dialect.name != "postgresql":
+        return shards
+    db.execute(select(func.pg_advisory_unlock_all()))
+    db.execute(select(func.pg_advisory_lock(_ALIVE, own)))
+    return tuple(
+        shard
+        for shard in shards
+        if db.execute(select(func.pg_try_advisory_xact_lock(_ALIVE, shard))).scalar_one()
+    )
+
+
+def _take_over(db: Connection, shard: _Shard, cells: Set[Cell]) -> Iterator[tuple[Cell, Tally]]:
+    """Delete the counters that ended shards have of cells, and yield them."""
+    rows = [
+        (cell.metric, cell.fingerprint, shard.day, cell.quarantine, cell.cohort, ended)
+        for ended in shard.ended
+        for cell in cells
+    ]
+    for *key, reports, ones in _TAKEN_OVER.run(db, rows):
+        metric, fingerprint, quarantine, cohort = key
+        yield (
+            Cell(metric, fingerprint, bool(quarantine), cohort),
+            Tally.from_bytes(reports, bytes(ones)),
+        )
+
+
+@functools.cache
+def _uploads(day: datetime.date) -> BulkInsert:
+    return BulkInsert(day_tables.table_of(day_tables.UPLOAD, day), returning="id")
+
+
+def _stored(
+    db: Connection, days: Sequence[datetime.date], ids: Set[bytes]
+) -> dict[bytes, tuple[bytes, bytes]]:
+    """Return MAC and answer of the ids that are in the tables of these days, by one statement."""
+    if not ids or not days:
+        return {}
+    found = _lookup(tuple(days)).run(db, sorted(ids))
+    return {bytes(key): (bytes(mac), bytes(answer)) for key, mac, answer in found}
+
+
+@functools.lru_cache(maxsize=64)
+def _lookup(days: tuple[datetime.date, ...]) -> BulkSelect:
+    return BulkSelect([day_tables.table_of(day_tables.UPLOAD, day) for day in days], key="id")

@@ -18,6 +18,7 @@ import pytest
 from audits import ENCODINGS, SMALL, checks_of, faults_of, metric, run_audit
 from planted_faults import (
     bare_canary,
+    devices_unsent,
     f_off,
     far_bits_share,
     keyed_by_spelling,
@@ -68,7 +69,8 @@ def test_shipped_encoder_passes(audited: Metric) -> None:
         assert claim is not None
         assert 0 < bound <= claim, name
     seen = [check.verdict for check in result.checks]
-    assert seen.count("not seen") <= (3 if audited.params.k > 1 else 6)
+    k = audited.params.k  # with few bits a device without noise is nothing unusual
+    assert seen.count("not seen") <= (3 if k > 3 else 5 if k > 1 else 8)
 
 
 def test_values_that_share_their_bits_in_a_cohort_may_share_their_noise() -> None:
@@ -128,14 +130,16 @@ def test_full_audit_reaches_the_claims(h: int) -> None:
 
 
 @pytest.mark.acceptance
-def test_bound_never_exceeds_the_claim() -> None:
-    """A hundred audits, three bounds each, both h: no bound is above what is claimed.
+@pytest.mark.parametrize("h", [1, 2])
+@pytest.mark.parametrize("_part", range(5))
+def test_bound_never_exceeds_the_claim(h: int, _part: int) -> None:
+    """A hundred audits in ten parts, three bounds each, both h: no bound is above what is claimed.
 
     One is above it with probability 1e-5 at most, summed exactly for the worst rule; the level,
     1e-4, is each frequency's, and both have to be at their limits. All three hundred: 3e-3.
     """
-    for number in range(100):
-        audited = metric(k=8, h=1 + number % 2)
+    for number in range(10):
+        audited = metric(k=8, h=h)
         result = audit(shipped(audited), audited, trials=20_000)
         for name in ("epsilon_1", "epsilon_2", "epsilon_inf"):
             check = checks_of(result)[name]
@@ -226,6 +230,31 @@ def test_rare_faults_are_found_by_a_share_of_the_trials() -> None:
     bare = Function(partial(start, SMALL, permanently=sometimes_bare(0.01)))
     result = run_audit(bare, SMALL, trials=3000, n_reports=1)
     assert faults_of(result) >= {"permanent: equal to the true bits"}
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (partial(start, permanently=sometimes_bare(1 / 16)), "permanent: no device without noise"),
+        (partial(devices_unsent, 1 / 16), "report: no device without fresh noise"),
+    ],
+)
+def test_devices_without_noise_are_found_with_few_bits(
+    make: Callable[[Metric], Respond], found: str
+) -> None:
+    """500 devices answer 8 values in 8 bits: 31 are bare, 2 are enough, expected 5e-6."""
+    audited = metric(k=8)
+    result = run_audit(Function(partial(make, audited)), audited)
+    assert found in faults_of(result)
+
+
+@pytest.mark.acceptance
+def test_a_device_in_300_without_noise_is_found_by_default() -> None:
+    """12,500 devices: some 42 have no permanent noise, 3 are enough; 8 bits each."""
+    audited = metric(k=8)
+    bare = Function(partial(start, audited, permanently=sometimes_bare(1 / 300)))
+    result = run_audit(bare, audited, trials=100_000)
+    assert "permanent: no device without noise" in faults_of(result)
 
 
 @pytest.mark.acceptance

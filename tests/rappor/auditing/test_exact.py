@@ -20,6 +20,11 @@ from rappor.protocol.randomizer import expand, instantaneous_response, permanent
 Subject = Callable[[Question], Answer]
 
 
+def told(value: str, part: str) -> str:
+    """Return what a part tells of a string."""
+    return value[: int(part.split(":")[1])] if part.startswith("prefix") else value
+
+
 def second_implementation(question: Question) -> Answer:
     """Answer by the reference, of which only the true bits of other encodings are borrowed."""
     secret, metric, epoch, value, params, coins = question
@@ -29,7 +34,7 @@ def second_implementation(question: Question) -> Answer:
     encoding = encoder(params)
     bits = reference.unpack(encoding.encode(encoding.parse_value(value), cohort), params.k)
     if params.encoding == "bloom" and params.normalize == "none":
-        bits = reference.bloom(value, cohort, params.k, params.h)
+        bits = reference.bloom(told(value, params.part), cohort, params.k, params.h)
     memoised = reference.permanent(secret, named, params.t_f, bits)
     report = reference.instantaneous_response(memoised, params.t_p, params.t_q, list(coins))
     return Answer(cohort, *map(reference.pack, (bits, memoised, report)))
@@ -69,7 +74,7 @@ def planted(
         encoding = encoder(params)
         bits = encoding.encode(encoding.parse_value(value), cohort)
         if params.encoding == "bloom" and params.normalize == "none":
-            digest = hashlib.sha256(value.encode()).digest()[:16]
+            digest = hashlib.sha256(told(value, params.part).encode()).digest()[:16]
             seeds = range(cohort * params.h + seed, (cohort + 1) * params.h + seed)
             places = {mmh3.hash(digest, each, signed=False) * params.k >> 32 for each in seeds}
             bits = sum(1 << i for i in places).to_bytes(params.n_bytes, "little")

@@ -50,6 +50,16 @@ def test_aggregate_refuses_to_mix_parts(shell: Shell) -> None:
     assert not out.exists()
 
 
+def test_aggregate_of_counts_names_the_command_for_them(shell: Shell, counts: str) -> None:
+    """A counts file is not refused line by line, and nothing is written."""
+    (shell.place / "uploads.jsonl").write_bytes(b"\n".join(uploads(shell.place, 2)))
+    out = shell.place / "sums.counts"
+    code, printed, err = shell.metric("aggregate", "uploads.jsonl", counts, "--out", str(out))
+    assert (code, printed) == (2, "")
+    assert err == f"rappor: {counts}: it holds counts already: rappor decode reads it\n"
+    assert not out.exists()
+
+
 def test_aggregate_of_nothing_writes_nothing(shell: Shell) -> None:
     """No acceptable report is no answer: exit code 1 and no file."""
     (shell.place / "junk.jsonl").write_bytes(b"\x00\xff\n")

@@ -9,7 +9,9 @@ import pytest
 
 from rappor import Params
 from rappor.auditing import shift
+from rappor.auditing.forger import Forgery, Moved
 from rappor.cli.app import run
+from rappor.cli.attack_charts import draw_moved
 
 LETTERS = ["-k", "32", "-f", "0.5", "-p", "0.25", "-q", "0.75", "--cohorts", "4", "--seed", "1"]
 
@@ -27,6 +29,47 @@ def test_longitudinal_prints_and_draws(tmp_path: Path, capfd: pytest.CaptureFixt
     assert [document[world][-1]["n"] for world in ("memoised", "redrawn")] == [1000, 1000]
     assert document["cohort_bits"] == 2
     assert chart.read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        (("-k", "8"), "% of the values: the others share their bits."),
+        (("--profile", "balanced", "--candidates", "2"), "would name all values."),
+    ],
+)
+def test_longitudinal_says_which_values_have_bits_of_their_own(
+    shape: tuple[str, ...], said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Where no values share their bits, nothing is said of others."""
+    letters = () if "--profile" in shape else tuple(LETTERS[2:8])
+    words = ("attack", "longitudinal", "--devices", "10", "--seed", "1")
+    assert run([*words, *shape, *letters]) == 0
+    assert said in " ".join(capfd.readouterr().out.split())
+
+
+def test_one_share_is_drawn_on_the_whole_formula(tmp_path: Path) -> None:
+    """The line has a length, and the legend tells it from the dots of the decoder."""
+    path = tmp_path / "moved.svg"
+    forgeries: tuple[Forgery, ...] = ("all ones", "matched")
+    rows = [
+        Moved(
+            share=0.01,
+            forgery=forgery,
+            checked=True,
+            counted=1.0,
+            formula=3200.0,
+            bits=3200.0,
+            decoded=3170.0,
+            std_error=30.0,
+        )
+        for forgery in forgeries
+    ]
+    draw_moved(tuple(rows), str(path))
+    text = path.read_text(encoding="utf-8")
+    assert text.count('aria-roledescription="line mark"') == 1
+    assert "0.01%" in text
+    assert text.count(">formula<") == 1
 
 
 def test_poisoning_prints_and_draws(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

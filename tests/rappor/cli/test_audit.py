@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from rappor.cli.app import run
 
@@ -28,6 +29,7 @@ p = 0.25
 q = {q}
 """
 
+ENCODER = [sys.executable, "-m", "rappor.auditing.shipped_encoder"]
 RAPPOR = [sys.executable, "-c", "from rappor.cli import main; main()"]
 LETTERS = ["-k", "8", "--cohorts", "1", "-f", "0.5", "-p", "0.25", "-q", "0.75"]
 
@@ -68,7 +70,7 @@ def test_shipped_encoder_passes(capfd: pytest.CaptureFixture[str]) -> None:
 def test_a_command_passes_as_it_stands(registry: str, capfd: pytest.CaptureFixture[str]) -> None:
     """What `rappor encode` prints is audited whole, several reports of a device apart."""
     words = ["--registry", registry, "--metric", "page", "--command", encode("page", registry)]
-    words += ["--secret-option=--secret-hex", "--second-command", encode("page2", registry)]
+    words += ["--secret-file-option=--secret-file", "--second-command", encode("page2", registry)]
     assert run(["audit", *words, "--trials", "2000"]) == 0
     out = capfd.readouterr().out
     unseen = [line.split("  ")[0] for line in out.splitlines() if "not seen" in line]
@@ -91,6 +93,46 @@ def test_a_faulty_command_ends_with_1(registry: str, capfd: pytest.CaptureFixtur
     assert captured.err.strip().endswith("checks found a fault")
 
 
+def test_named_values_are_asked_about(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Two values of a file beside the pairs and the random ones; empty lines are none."""
+    (tmp_path / "values.txt").write_bytes("canary\r\n\nfür\n".encode())
+    asked = {}
+    for words in ([], ["--values", str(tmp_path / "values.txt")]):
+        assert run(["audit", *LETTERS, "--trials", "1000", "--json", *words]) == 0
+        sentence = json.loads(capfd.readouterr().out)["not_examined"][0]
+        asked[bool(words)] = int(sentence.split()[1])
+    assert asked[True] == asked[False] + 2
+
+
+def test_a_command_is_compared_with_the_protocol(capfd: pytest.CaptureFixture[str]) -> None:
+    """Bit by bit; the record says what was left open."""
+    words = ["audit", *LETTERS, "--command", shlex.join(ENCODER), "--exact", "--trials", "60"]
+    assert run([*words, "--json"]) == 0
+    document = json.loads(capfd.readouterr().out)
+    assert [check["name"] for check in document["checks"]] == ["protocol: exact"]
+    assert document["trials"] == 60
+    assert any("Coins" in sentence for sentence in document["not_examined"])
+
+
+def test_a_command_that_answers_questions_is_audited_from_outside(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """One process answers for many devices, with coins of its own."""
+    words = ["audit", *LETTERS, "--command", shlex.join(ENCODER), "--questions"]
+    assert run([*words, "--trials", "1000"]) == 0
+    assert "permanent: same after 64 reports" in capfd.readouterr().out
+
+
+def test_a_client_is_audited_over_days(registry: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """A metric for life; without a registry a device does not know its epochs."""
+    client = shlex.join([sys.executable, str(ROOT / "tests" / "support" / "audited_child.py")])
+    words = ["--registry", registry, "--metric", "page", "--client", client, "--trials", "20"]
+    assert run(["audit", *words]) == 0
+    assert "client: one cohort in an epoch" in capfd.readouterr().out
+    assert run(["audit", *LETTERS, "--client", client]) == 2
+    assert "--client needs --registry and --metric" in " ".join(capfd.readouterr().err.split())
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -105,6 +147,19 @@ def test_a_faulty_command_ends_with_1(registry: str, capfd: pytest.CaptureFixtur
         ([*LETTERS, "--command", "/no/such"], "the command must start, got: /no/such"),
         ([*LETTERS, "--command", "x", "--timing"], "--timing must be left out with --command"),
         ([*LETTERS, "--secret-option", "x"], "go with --command"),
+        ([*LETTERS, "--secret-file-option", "x"], "go with --command"),
+        ([*LETTERS, "--exact"], "go with --command"),
+        ([*LETTERS, "--command", "x", "--client", "y"], "give --client or --command, not both"),
+        ([*LETTERS, "--client", "x", "--values", "y"], "--values must be left out with"),
+        ([*LETTERS, "--values", "/no/such"], "/no/such: No such file"),
+        (
+            [*LETTERS, "--command", "x", "--exact", "--secret-option", "y"],
+            "a question names secret and metric",
+        ),
+        (
+            [*LETTERS, "--command", "x", "--secret-option", "x", "--secret-file-option", "x"],
+            "give --secret-option or --secret-file-option, not both",
+        ),
         (["-f", "nan", "-p", "0.25", "-q", "0.75"], "f must be a number in [0, 1), got nan"),
     ],
 )

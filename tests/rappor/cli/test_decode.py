@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import termios
 
 import pytest
 from shell import Shell
@@ -15,7 +23,8 @@ def test_decode_contract(shell: Shell, counts: str) -> None:
     code, out, _ = shell.metric("decode", counts, "--candidates", "engines.txt", "--json", "--all")
     assert code == 0
     answer = json.loads(out)
-    assert list(answer) == ["estimates", "reports", "unallocated", "diagnostics"]
+    keys = ["estimates", "reports", "unallocated", "unallocated_std_error", "assumed"]
+    assert list(answer) == [*keys, "diagnostics"]
     assert answer["reports"] == 50_000
     rows = answer["estimates"]
     plain = ["candidate", "count", "std_error", "proportion", "ci_low", "ci_high"]
@@ -37,6 +46,52 @@ def test_decode_lists_the_detected_unless_asked_for_all(shell: Shell, counts: st
     assert "bing" not in out
     assert "2 of 3 candidates detected in 50,000 reports" in out
     assert (shell.place / "rows.csv").read_text().count("\n") == 3
+
+
+def test_decode_shows_what_forgers_could_do(shell: Shell, counts: str) -> None:
+    """The numbers of the JSON stand in the table, which 80 columns hold; the words explain them."""
+    words = ("decode", counts, "--candidates", "engines.txt", "--all")
+    rows = json.loads(shell.metric(*words, "--json")[1])["estimates"]
+    _, out, _ = shell.metric(*words, "--forged")
+    lines = out.splitlines()
+    title = "candidate devices std error share forged make forged hide"
+    assert lines[0].split() == title.split()
+    for line, row in zip(lines[1:4], rows, strict=True):
+        assert len(line) <= 80
+        numbers = [f"{row[key]:,}" for key in ("forged_to_make", "forged_to_hide") if key in row]
+        assert line.split()[-len(numbers) :] == numbers or not numbers
+    assert "this many forged reports more would hide the row" in " ".join(out.split())
+    assert "interval" not in lines[0]
+
+
+def test_a_terminal_of_80_columns_cuts_names_and_no_number(shell: Shell, counts: str) -> None:
+    """Long candidates leave room for the numbers of the JSON."""
+    name = "https://www.example.org/a-rather-long-address-of-a-page"
+    (shell.place / "long.txt").write_text(f"duckduckgo\nqwant\n{name}\n")
+    words = ("decode", counts, "--candidates", shell.path("long.txt"), "--all")
+    rows = json.loads(shell(*words, "--json")[1])["estimates"]
+    lines = on_terminal([*words, "--forged"], columns=80).splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith("candidate"))
+    assert any("\u2026" in line for line in lines[start : start + 4])
+    for line, row in zip(lines[start + 1 : start + 4], rows, strict=True):
+        assert f"  {row['count']:,.0f}  " in line
+        assert f"{100 * row['proportion']:.3f} %" in line
+        assert len(line) <= 80
+
+
+def on_terminal(words: list[str], *, columns: int) -> str:
+    """Return what a command prints on a terminal of that many columns."""
+    leader, follower = os.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    run = [sys.executable, "-c", "from rappor.cli import main; main()", *words]
+    with subprocess.Popen(run, stdin=follower, stdout=follower, stderr=subprocess.DEVNULL):
+        os.close(follower)
+        shown = b""
+        with contextlib.suppress(OSError):  # the other side has been closed
+            while piece := os.read(leader, 1 << 16):
+                shown += piece
+    os.close(leader)
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r", "", shown.decode())
 
 
 def test_decode_takes_level_correction_confidence_and_distribution(

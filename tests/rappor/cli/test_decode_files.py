@@ -35,7 +35,12 @@ def test_decode_needs_no_registry(shell: Shell, counts: str) -> None:
     assert with_registry[0] == 0
     code, _, err = shell("decode", counts)
     assert code == 2
-    assert "give --candidates" in err
+    assert "give --candidates, a file of strings, one a line, or --registry" in " ".join(
+        err.split()
+    )
+    code, _, err = shell("decode", counts, "--registry", "metrics.toml")
+    assert code == 2
+    assert "give --candidates, a file of strings, one a line: the metric names none" in err
 
 
 def test_decode_finds_the_metric_that_the_files_name(shell: Shell, counts: str) -> None:
@@ -57,7 +62,7 @@ def test_decode_finds_the_metric_that_the_files_name(shell: Shell, counts: str) 
 def test_decode_reads_what_a_collector_answers(shell: Shell, counts: str) -> None:
     """The JSON of its counts decodes as the counts themselves; an empty answer is none."""
     (shell.place / "counts.json").write_text(as_answered(Counts.load(counts)))
-    words = ("--candidates", "engines.txt", "--json")
+    words = ("--candidates", "engines.txt", "--reports-per-device", "1", "--json")
     assert shell("decode", "counts.json", *words) == shell("decode", counts, *words)
     (shell.place / "counts.json").write_text('{"metric": "engine", "collections": []}')
     for more in ((), ("--registry", "metrics.toml", "--metric", "engine")):

@@ -25,6 +25,46 @@ def test_demo_on_own_values(shell: Shell) -> None:
         ]
 
 
+def test_demo_draws_values_by_weights(shell: Shell) -> None:
+    """A table of weights is a population of as many devices as --reports says."""
+    words = ("demo", "--values", "population.csv", "--seed", "1", "--reports", "20000", "--json")
+    code, out, _ = shell(*words)
+    assert code == 0
+    document = json.loads(out)
+    assert document["reports"] == 20_000
+    truth = {row["candidate"]: row["truth"] for row in document["estimates"]}
+    assert sum(truth.values()) == 20_000
+    assert truth["duckduckgo"] > truth["qwant"] > truth["other"]
+
+
+def test_demo_takes_any_line_for_a_value(shell: Shell) -> None:
+    """A first line that a reader of tables would refuse is a value like others."""
+    (shell.place / "own.txt").write_text("x" * 200_000 + "\n" + 'a\0"\n' * 200)
+    code, out, _ = shell("demo", "--values", "own.txt", "--seed", "1", "--json")
+    assert code == 0
+    assert json.loads(out)["reports"] == 201
+
+
+def test_demo_reads_odd_characters_of_a_table(shell: Shell) -> None:
+    """A separator that only some programs end a line at is part of a value."""
+    content = 'value,count\n"cat\u2028,\n",30000\ndog\u2028,20000\n'
+    (shell.place / "own.csv").write_text(content)
+    code, out, _ = shell("demo", "--values", "own.csv", "--seed", "1", "--json")
+    assert code == 0
+    assert [row["truth"] for row in json.loads(out)["estimates"]] == [30_000, 20_000]
+
+
+def test_demo_of_few_reports_warns(shell: Shell) -> None:
+    """Below a hundred reports the errors are not those that are written."""
+    words = ("demo", "--values", "population.csv", "--seed", "1", "--reports")
+    code, _, err = shell(*words, "50")
+    assert code == 0
+    assert err == (
+        "warning: intervals and detections of strings are not reliable below 100 reports, got 50\n"
+    )
+    assert shell(*words, "100")[2] == ""
+
+
 def test_demo_says_how_many_are_false() -> None:
     """A detected candidate that fewer devices hold than one standard error is counted as false."""
     estimates = decode(
@@ -59,11 +99,20 @@ def test_demo_ends_with_what_an_observer_can_believe(shell: Shell) -> None:
     code, out, _ = shell("demo", "--values", "own.txt", "--seed", "1")
     assert code == 0
     text = " ".join(out.split())
-    assert "Here 0 of 2 (0 %) are false" in text
+    assert "Each of 50,000 devices holds one of 2 values" in text
+    assert "0 of 2 are false (a false one is held by fewer devices" in text
     assert text.endswith(
         "An observer who gives even odds that a device holds some value can be at most 88.1 % sure "
         "after this report, and at most 98.3 % sure after any number of reports."
     )
+
+
+def test_demo_of_counted_devices_takes_no_reports(shell: Shell) -> None:
+    """Each value of a list reports once: there is nothing to choose."""
+    (shell.place / "own.txt").write_text("cat\ndog\n")
+    code, out, err = shell("demo", "--values", "own.txt", "--reports", "5")
+    assert (code, out) == (2, "")
+    assert "--reports must be left out where --values counts the devices" in " ".join(err.split())
 
 
 @pytest.mark.parametrize(
@@ -73,10 +122,15 @@ def test_demo_ends_with_what_an_observer_can_believe(shell: Shell) -> None:
         (b"\xff\xfe\x00", 2),
         (b"value,count\ncat,1.5\n", 2),
         (b"value,count\ncat,nan\n", 2),
+        (b"name,devices\ncat,3\n", 2),
+        (b"cat,3\ndog,2\n", 2),
+        (b"value,count\ncat,99999999\ndog,2\n", 2),
+        (b"value,count\ncat,1e300\n", 2),
+        (b"x" * 200_000 + b",", 2),
     ],
 )
 def test_demo_refuses_bad_values(shell: Shell, content: bytes, code: int) -> None:
-    """Empty, binary and fractional data get one sentence."""
+    """Empty, binary and fractional data, and another table, get one sentence."""
     (shell.place / "own").write_bytes(content)
     got, out, err = shell("demo", "--values", "own")
     assert (got, out) == (code, "")

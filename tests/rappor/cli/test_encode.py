@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -43,6 +45,21 @@ def test_encode_reads_a_secret_file(shell: Shell) -> None:
     code, _, err = shell(*words)
     assert code == 2
     assert "SSS" not in err
+
+
+def test_a_secret_on_the_command_line_warns_once(shell: Shell) -> None:
+    """However many values there are; a secret in a file does not."""
+    (shell.place / "secret").write_bytes(bytes.fromhex(SECRET))
+    encode_all = [sys.executable, "-c", "from rappor.cli import main; main()", "encode", "engine"]
+    encode_all += ["-", "--registry", "metrics.toml"]
+    for source, warnings in (("--secret-hex", 1), ("--secret-file", 0)):
+        run = [*encode_all, source, SECRET if warnings else "secret"]
+        done = subprocess.run(
+            run, input="a\nb\n", capture_output=True, text=True, check=True, cwd=shell.place
+        )
+        assert len(done.stdout.splitlines()) == 2
+        assert done.stderr.count("--secret-hex shows the secret") == warnings
+        assert SECRET not in done.stderr
 
 
 def test_encode_takes_flags_and_epochs(shell: Shell) -> None:

@@ -191,17 +191,27 @@ def test_people_read_every_section(ask: Callable[..., Answer]) -> None:
     assert max(map(len, out.splitlines())) <= 100
 
 
+def test_a_chart_that_cannot_be_saved_leaves_no_text(
+    ask: Callable[..., Answer], tmp_path: Path
+) -> None:
+    """The file is written first: whoever reads the text has the chart too."""
+    (tmp_path / "taken.svg").mkdir()
+    code, out, err = ask("--profile", "strict", "--chart", "taken.svg")
+    assert (code, out) == (2, "")
+    assert "taken.svg" in err
+
+
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".html"])
 def test_chart_is_drawn(suffix: str, ask: Callable[..., Answer], tmp_path: Path) -> None:
-    """Posterior against prior, for 1 report, 10, and any number."""
+    """Posterior against prior, for 1 report, 10, and any number; strict has two in one place."""
     path = tmp_path / f"belief{suffix}"
     code, _, _ = ask("--profile", "strict", "--chart", str(path))
     assert code == 0
     assert path.stat().st_size > 5_000
     if suffix == ".svg":
         text = path.read_text(encoding="utf-8")
-        assert text.count('aria-roledescription="line mark"') == 6
-        assert "any number: epsilon = 2" in text
+        assert text.count('aria-roledescription="line mark"') == 4
+        assert "10 reports: epsilon = 2; any number: epsilon = 2" in text
 
 
 @pytest.mark.parametrize(
@@ -220,6 +230,8 @@ def test_chart_is_drawn(suffix: str, ask: Callable[..., Answer], tmp_path: Path)
         (("--profile", "strict", "--group", "-1"), "--group"),
         (("--profile", "strict", "--changed", "r.toml"), "--changed needs --registry"),
         (("--profile", "strict", "--chart", "a.pdf"), "chart must end in .svg, .png, .html"),
+        (("--profile", "strict", "--chart", "nowhere/a.svg"), "there is no folder nowhere"),
+        (("life", "--registry", "r.toml", "--changed", "nope.toml"), "nope.toml"),
         (("--profile", "strict", "--counts", "none.counts"), "none.counts"),
         (("--profile", "strict", "-f", ".3"), "give only one of: a metric of a registry"),
         (("--profile", "strict", "-k", "8"), "give only one of: a metric of a registry"),

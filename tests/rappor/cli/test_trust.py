@@ -38,11 +38,12 @@ def test_command_prints_what_the_models_say(capfd: pytest.CaptureFixture[str]) -
 
 
 def test_command_draws(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Three panels, six lines each, with dots of trials."""
+    """Three panels with five lines each, one of them for two models, and dots of trials."""
     path = tmp_path / "trust.svg"
     assert trust("--devices", "1000", "--chart", str(path), "--runs", "2") == 0
     text = path.read_text(encoding="utf-8")
-    assert text.count('aria-roledescription="line mark"') == 18
+    assert text.count('aria-roledescription="line mark"') == 15
+    assert "symmetric randomized response; RAPPOR" in text
     assert text.count('aria-roledescription="point"') > 60
     capfd.readouterr()
 

@@ -10,6 +10,7 @@ from rappor.decoding.capacity import simplex_fit
 from rappor.decoding.debias import debias
 from rappor.decoding.decoder import decode
 from rappor.decoding.design import Design
+from rappor.decoding.devices import merge
 from rappor.decoding.fit import Fit, fit_rows
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
@@ -50,7 +51,8 @@ def test_few_strings_among_many_rows_are_selected() -> None:
 
 def full_fit(seed: int) -> Fit:
     population = Population(names(seed), WEIGHTS)
-    target = debias([simulate_counts(population, SMALL, n_reports=10**6, seed=seed)])
+    counts = simulate_counts(population, SMALL, n_reports=10**6, seed=seed)
+    target = debias(*merge([counts]))
     design = Design(Candidates.from_list(names(seed)), [SMALL])
     return fit_rows(target, design.columns(np.arange(300)))
 

@@ -30,13 +30,13 @@ def test_one_hot_is_the_inverse_of_its_noise() -> None:
     assert estimates.proportion.tolist() == pytest.approx([0.1, 0.5, -0.02])
     errors = [error_at(mean, 10_000) for mean in (0.4, 0.5, 0.375)]
     assert estimates.std_error.tolist() == pytest.approx(errors)
-    null = error_at(0.375, 10_000)
-    expected = [stats.norm.sf(share / null) for share in (0.1, 0.5, -0.02)]
+    expected = [stats.binom.sf(ones - 1, 10_000, 0.375) for ones in (4000, 5000, 3700)]
     assert estimates.p_value.tolist() == pytest.approx(expected)
     assert estimates.detected.tolist() == [True, True, False]
     assert estimates.unallocated == pytest.approx(0.4)
-    assert estimates.ci_low[1] == pytest.approx(0.5 - 1.959964 * errors[1])
-    assert estimates.ci_high[1] == pytest.approx(0.5 + 1.959964 * errors[1])
+    exact = stats.binomtest(5000, 10_000).proportion_ci(0.95, method="exact")
+    assert estimates.ci_low[1] == pytest.approx((exact.low - 0.375) / 0.25)
+    assert estimates.ci_high[1] == pytest.approx((exact.high - 0.375) / 0.25)
 
 
 def test_one_hot_shares_leave_a_rest_where_the_estimates_do() -> None:

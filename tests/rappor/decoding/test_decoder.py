@@ -146,7 +146,7 @@ def test_an_iterator_a_list_and_candidates_ask_the_same() -> None:
         assert decode(counts, given_as).to_json() == expected.to_json()
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.permutations(CANDIDATES), st.integers(0, 2**32))
 def test_the_order_of_candidates_does_not_matter(order: list[str], seed: int) -> None:
     """Estimates, errors and p-values agree to rounding, detections exactly."""

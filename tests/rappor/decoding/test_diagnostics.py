@@ -13,11 +13,13 @@ from decodings import (
     cells_of,
     counted,
 )
+from scipy import stats
 
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
-from rappor.decoding.diagnostics import FIT_FALSE_ALARM, warnings
+from rappor.decoding.diagnostics import FIT_FALSE_ALARM, UNEXPLAINED_FALSE_ALARM, warnings
 from rappor.protocol.params import Params
+from rappor.simulation import simulate_repeated
 from rappor.simulation.collection import simulate_counts
 
 
@@ -27,6 +29,72 @@ def test_an_honest_collection_raises_no_alarm() -> None:
     assert found["odd_popcounts"] == []
     assert found["cohorts"][0]["p_value"] > FALSE_ALARM
     assert found["goodness_of_fit"]["p_value"] > FALSE_ALARM
+
+
+@pytest.mark.parametrize(
+    ("n", "n_runs"),
+    [
+        pytest.param(30, 8),
+        pytest.param(300, 8),
+        *(pytest.param(n, 100, marks=pytest.mark.acceptance) for n in (30, 300, 3000)),
+    ],
+)
+def test_small_honest_collections_raise_no_alarm(n: int, n_runs: int) -> None:
+    """From 30 reports on a good fit is called bad at its rate, and no bit is unexplained."""
+    params = Params(k=64, m=32, f=0.035972, p=0.008993, q=0.508993)
+    bad, uneven, listed, warned = 0, 0, 0, 0
+    for seed in range(n_runs):
+        counts = simulate_counts(POPULATION, params, n_reports=n, seed=seed)
+        estimates = decode(counts, CANDIDATES)
+        found = estimates.diagnostics
+        bad += found["goodness_of_fit"]["p_value"] <= 0.05
+        uneven += found["cohorts"][0]["p_value"] <= 0.05
+        listed += bool(found["unexplained_bits"])
+        warned += len(estimates.warnings)
+    assert max(bad, uneven) <= stats.binom.isf(FALSE_ALARM, n_runs, 0.05)
+    assert listed <= stats.binom.isf(FALSE_ALARM, n_runs, UNEXPLAINED_FALSE_ALARM)
+    assert warned == 0
+
+
+def test_one_cohort_is_said_to_tell_little() -> None:
+    """An absent string has one of k patterns: no p-value is below 1/k, and the table says so."""
+    params = Params(k=64, m=1, f=0.25, p=0.1, q=0.6)
+    estimates = decode(simulate_counts(POPULATION, params, n_reports=N, seed=1), CANDIDATES)
+    assert estimates.diagnostics["least_p_value"] == pytest.approx(1 / 64)
+    assert estimates.p_value.min() >= (1 - 1e-9) / 64
+    assert any("one of 64 patterns" in sentence for sentence in estimates.warnings)
+
+
+def test_devices_reports_and_cohorts_are_told_apart() -> None:
+    """Each way to halve the detectable share has its number, or none where it cannot."""
+
+    def limits(params: Params, each: int) -> list[int | None]:
+        counts = simulate_repeated(POPULATION, params, devices={each: 20_000}, seed=1).counts
+        found = decode(counts, CANDIDATES).diagnostics
+        ways = ("reports", "reports_per_device", "cohorts")
+        return [found[f"half_detectable_with_{way}"] for way in ways]
+
+    permanent = Params(k=64, m=32, f=0.5, p=0.25, q=0.75)
+    devices, reports, cohorts = limits(permanent, 30)
+    assert devices is not None
+    assert 4 * 600_000 * 0.99 <= devices <= 4 * 600_000 * 1.5
+    assert (reports, cohorts) == (None, None)  # the permanent noise of 20,000 devices is left
+    fresh = Params(k=64, m=32, f=0.0, p=0.25, q=0.75)
+    _, reports, _ = limits(fresh, 1)
+    assert reports is not None
+    assert reports >= 4
+
+
+def test_repeated_reports_do_not_look_forged() -> None:
+    """A few devices with many reports each: sizes of cohorts and popcounts are theirs."""
+    params = Params(k=64, m=32, f=0.238406, p=0.059601, q=0.559601)
+    for seed in range(5):
+        counts = simulate_repeated(POPULATION, params, devices={300: 300}, seed=seed).counts
+        found = decode(counts, CANDIDATES).diagnostics
+        assert found["odd_popcounts"] == []
+        assert found["cohorts"][0]["p_value"] > FALSE_ALARM
+        others = decode(counts, CANDIDATES, reports_per_device=1).diagnostics
+        assert others["cohorts"][0]["p_value"] < FALSE_ALARM
 
 
 def test_a_forged_cohort_has_odd_popcounts() -> None:

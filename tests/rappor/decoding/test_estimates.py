@@ -68,9 +68,10 @@ def test_detected_rows_can_be_had_alone(estimates: Estimates) -> None:
 
 
 def test_json_reads_back(estimates: Estimates) -> None:
-    """One strict object of four keys that is the dictionary."""
+    """One strict object of six keys that is the dictionary."""
     document = json.loads(estimates.to_json(), parse_constant=pytest.fail)
-    assert list(document) == ["estimates", "reports", "unallocated", "diagnostics"]
+    keys = ["estimates", "reports", "unallocated", "unallocated_std_error", "assumed"]
+    assert list(document) == [*keys, "diagnostics"]
     assert document == estimates.to_dict()
     assert document["reports"] == N
 
@@ -108,17 +109,21 @@ def test_people_read_a_summary(estimates: Estimates) -> None:
     lines = str(estimates).splitlines()
     n_found = int(estimates.detected.sum())
     assert estimates.warnings == ()
-    assert len(lines) == n_found + 2
+    assert len(lines) == n_found + 3
+    assert lines[0].endswith("adjusted 95 % interval")
     assert lines[1].startswith("true 0 ")
-    assert lines[-1].startswith(f"{n_found} of 32 candidates detected in 1,000,000 reports")
+    assert lines[-2].startswith(f"{n_found} of 32 candidates detected in 1,000,000 reports")
+    assert lines[-1] == estimates.assumed
     assert repr(estimates) == f"Estimates({n_found} detected of 32 candidates, 1000000 reports)"
 
 
 def test_a_summary_without_a_rest_says_nothing_of_it() -> None:
     """Flags sum to anything, so nothing is left unallocated."""
     params = Params(k=2, encoding="flags", categories=("a", "b"), f=0.5, p=0.25, q=0.75)
-    text = str(decode(Counts(params, [[6000, 4000]], [10_000])))
-    assert text.endswith("candidates detected in 10,000 reports")
+    estimates = decode(Counts(params, [[6000, 4000]], [10_000]))
+    summary, assumed = str(estimates).splitlines()[-2:]
+    assert summary.endswith("candidates detected in 10,000 reports")
+    assert assumed == estimates.assumed
 
 
 def test_pandas_is_named_where_it_is_missing() -> None:

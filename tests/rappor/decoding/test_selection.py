@@ -14,6 +14,7 @@ from rappor import Candidates, Params, Population, simulate_counts
 from rappor.decoding.debias import debias
 from rappor.decoding.decoder import decode
 from rappor.decoding.design import Design
+from rappor.decoding.devices import merge
 from rappor.decoding.fit import Fit, fit_rows
 from rappor.decoding.selection import LASSO_PENALTY, lasso
 from rappor.decoding.sparse_products import weighted_products
@@ -29,7 +30,7 @@ def first_fit(seed: int, sharper: float) -> tuple[Design, Fit]:
     counts = simulate_counts(population, PARAMS, n_reports=10_000_000, seed=seed)
     design = Design(Candidates.from_list(names), [PARAMS])
     none = design.columns(np.array([], dtype=np.int64))
-    fit = fit_rows(debias([counts]), none, taper=False)
+    fit = fit_rows(debias(*merge([counts])), none, taper=False)
     return design, replace(fit, weight=fit.weight * sharper, inverse=fit.inverse / sharper)
 
 

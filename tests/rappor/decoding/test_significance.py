@@ -15,6 +15,7 @@ from scipy import sparse, stats
 from rappor.counts.counts import Counts
 from rappor.decoding.debias import Target, debias
 from rappor.decoding.decoder import decode
+from rappor.decoding.devices import merge
 from rappor.decoding.fit import Fit, fit_rows
 from rappor.decoding.significance import null_tail, threshold
 from rappor.protocol.params import Params
@@ -23,7 +24,7 @@ from rappor.simulation.population import Population
 
 
 def fitted(*collections: Counts) -> tuple[Target, Fit]:
-    target = debias(collections)
+    target = debias(*merge(collections))
     nothing = sparse.csc_array((len(target), 0))
     return target, fit_rows(target, nothing, taper=False)
 
@@ -37,15 +38,22 @@ def random_counts(params: Params, seed: int, *, heavy: int = 0) -> Counts:
     return Counts(params, ones, reports)
 
 
-def enumerate_scores(target: Target, fit: Fit) -> NDArray[np.float64]:
-    """Return the standardised score of a string for every way its hashes can fall."""
+def enumerate_scores(target: Target, fit: Fit, *, standardised: bool = True) -> NDArray[np.float64]:
+    """Return the score of a string for every way its hashes can fall.
+
+    It is divided by its standard deviation, or by the root of the string's information.
+    """
     weighted = fit.weight * fit.residual
     tables: list[NDArray[np.float64]] = []
     for group, counts in enumerate(target.counts):
         table = weighted[target.group == group].reshape(counts.params.m, counts.params.k)
         tables.extend(row - row.mean() for row in table for _ in range(counts.params.h))
     sums = np.array([sum(choice) for choice in itertools.product(*tables)])
-    return np.asarray(sums / sums.std())
+    if standardised:
+        return np.asarray(sums / sums.std())
+    params = target.counts[0].params
+    own = params.h * fit.weight[:: params.k].sum()  # the background gives a cohort one weight
+    return np.asarray(sums / np.sqrt(own - own**2 / fit.weight.sum()))
 
 
 def log_error(target: Target, fit: Fit, *, smallest: float) -> float:
@@ -57,7 +65,7 @@ def log_error(target: Target, fit: Fit, *, smallest: float) -> float:
     values, times = np.unique(scores.round(9), return_counts=True)
     tail = (times[::-1].cumsum()[::-1] - times / 2) / len(scores)
     compared = (values > 0.5) & (tail > smallest)
-    found = null_tail(target, fit).p_values(values[compared])
+    found = null_tail(target, fit, most_values=0).p_values(values[compared])
     return float(np.abs(np.log(found / tail[compared])).max())
 
 
@@ -84,7 +92,7 @@ def test_a_skewed_tail_is_heavier_than_the_normal_one() -> None:
     scores = enumerate_scores(target, fit)
     level = np.sort(scores)[-len(scores) // 200]
     share = float((scores >= level).mean())
-    found = float(null_tail(target, fit).p_values(np.array([level]))[0])
+    found = float(null_tail(target, fit, most_values=0).p_values(np.array([level]))[0])
     assert found > share / 2
     assert share > 2 * 0.0013499  # the normal tail at 3
     assert level > 2.9
@@ -94,10 +102,29 @@ def test_p_values_fall_as_scores_rise() -> None:
     """Also beyond the last tabulated tilt, and always within [0, 1]."""
     params = Params(k=16, h=1, m=4, f=0.5, p=0.25, q=0.75)
     target, fit = fitted(random_counts(params, 4))
-    p_values = null_tail(target, fit).p_values(np.linspace(-30, 60, 2000))
+    p_values = null_tail(target, fit, most_values=0).p_values(np.linspace(-30, 60, 2000))
     assert p_values[0] == 1
     assert (np.diff(p_values) <= 0).all()
     assert 0 < p_values[-1] < 1e-9
+
+
+@pytest.mark.parametrize("heavy", [0, 20_000])
+@pytest.mark.parametrize(
+    ("k", "h", "m"), [(64, 1, 1), (64, 1, 2), (8, 1, 5), (6, 2, 3), (4, 1, 8)], ids=str
+)
+def test_few_cohorts_have_the_tail_of_enumeration(k: int, h: int, m: int, heavy: int) -> None:
+    """A p-value is at least the share of the ways to hash that score as much, and hardly more."""
+    params = Params(k=k, h=h, m=m, f=0.5, p=0.25, q=0.75)
+    target, fit = fitted(random_counts(params, 5, heavy=heavy))
+    scores = np.sort(enumerate_scores(target, fit, standardised=False))
+    found = null_tail(target, fit).p_values(scores)
+    n = len(scores)
+    tail = (n - np.searchsorted(scores, scores - 1e-9)) / n
+    below = (n - np.searchsorted(scores, scores - 0.05)) / n
+    assert (found >= tail * (1 - 1e-9)).all()
+    assert (found <= below * (1 + 1e-9)).all()
+    assert found.min() == pytest.approx(tail.min())
+    assert found.min() >= (1 - 1e-9) / n
 
 
 def test_no_residuals_are_no_error() -> None:

@@ -69,8 +69,9 @@ def test_the_layout_is_the_documented_one(tmp_path: Path) -> None:
     packed, cohorts = reports(3, 5)
     table = pq.read_table(written(tmp_path, (packed, cohorts)))
     text = pa.dictionary(pa.int32(), pa.string())
-    assert table.schema.names == ["metric", "params", "day", "cohort", "bits"]
-    assert table.schema.types == [text, text, pa.date32(), pa.int32(), pa.binary(2)]
+    assert table.schema.names == ["format", "metric", "params", "day", "cohort", "bits"]
+    assert table.schema.types == [pa.int8(), text, text, pa.date32(), pa.int32(), pa.binary(2)]
+    assert table.column("format").to_pylist() == [2] * 3
     assert table.column("metric").to_pylist() == ["page"] * 3
     assert table.column("params").to_pylist() == [PARAMS.fingerprint] * 3
     assert table.column("day").to_pylist() == [DAY] * 3
@@ -84,6 +85,7 @@ def batch_of(**changes: Any) -> Any:
         "bits": pa.array([b"\x01\x00", b"\x03\x08", b"\x00\x00"], pa.binary(2)),
         "cohort": pa.array([0, 3, 3], pa.int64()),
         "extra": pa.array([1, 2, 3]),
+        "format": pa.array([2, 2, 2]),
         "metric": pa.array(["page"] * 3),
         "params": pa.array([PARAMS.fingerprint] * 3),
     } | changes
@@ -121,6 +123,10 @@ def test_a_slice_of_a_batch_is_counted() -> None:
         ({"metric": pa.array(["page", "site", "page"])}, "metric must be 'page' .* got 'site' in"),
         ({"metric": pa.array(["page", None, "page"])}, "metric must be 'page' .* got None"),
         ({"params": pa.array([OTHER.fingerprint] * 3)}, "params must be .* in rows 10 to 12"),
+        ({"format": None}, "it has no column format, which must be 2 in every row"),
+        ({"format": pa.array([2, 1, 2])}, "format must be 2 in every row, got 1 in rows 10 to 12"),
+        ({"format": pa.array([2, None, 2])}, "format must be 2 in every row, got None"),
+        ({"format": pa.array(["2"] * 3)}, "format must be integers, got string"),
         ({"params": None}, "column params must be there once"),
         ({"bits": None}, "column bits must be there once"),
         ({"cohort": pa.array([0.0, 3.0, 3.0])}, "cohort must be integers without nulls"),
@@ -160,8 +166,22 @@ def test_a_wrong_file_is_refused_with_its_path(tmp_path: Path) -> None:
 def test_a_column_that_is_missing_is_named(tmp_path: Path) -> None:
     """The columns are checked before any row is read."""
     path = tmp_path / "reports.parquet"
-    pq.write_table(pa.table({"metric": ["page"], "cohort": [1]}), path)
+    pq.write_table(pa.table({"format": [2], "metric": ["page"], "cohort": [1]}), path)
     with pytest.raises(FileError, match="column params must be there once, got columns"):
+        aggregated(path)
+
+
+def test_a_file_of_before_the_change_of_hash_is_refused(tmp_path: Path) -> None:
+    """Its fingerprint is the same, its bits mean other strings; rows of both are told too."""
+    path = written(tmp_path, reports(3, 7))
+    new = pq.read_table(path)
+    old = new.drop_columns(["format"])
+    pq.write_table(old, path)
+    with pytest.raises(FileError, match=r"reports.parquet: it has no column format") as caught:
+        aggregated(path)
+    assert "\n" not in str(caught.value)
+    pq.write_table(pa.concat_tables([new, old], promote_options="default"), path)
+    with pytest.raises(FileError, match="format must be 2 in every row, got None in rows 0 to 5"):
         aggregated(path)
 
 

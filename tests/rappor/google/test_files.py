@@ -276,7 +276,8 @@ def test_command_line_decodes_and_converts(
     words += ["--candidates", str(GOOGLE / "candidates.txt"), "--json"]
     assert run(["decode", counts, *words]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert list(answer) == ["estimates", "reports", "unallocated", "diagnostics"]
+    keys = ["estimates", "reports", "unallocated", "unallocated_std_error", "assumed"]
+    assert list(answer) == [*keys, "diagnostics"]
     assert answer["reports"] == 1_000_000
     assert run(["decode", counts, "--format", "google"]) == 2
     ours, back = str(tmp_path / "ours.counts"), str(tmp_path / "back.csv")

@@ -157,7 +157,7 @@ def test_found_in_the_data_of_the_paper(
         assert planned.prediction.found == pytest.approx(found, abs=1)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.integers(100, 10**9),
     st.integers(1, 5000),
@@ -388,6 +388,8 @@ def test_command_prints_the_plan_for_people(
     code, out, _ = command(capsys, "--profile", "strict", "--reports", "3", *words)
     assert code == 0
     assert "no share" in out
+    assert "m is too large" in out
+    assert "3 reports fill 0 % of 128 cohorts with 10 each" in out
 
 
 @pytest.mark.parametrize(

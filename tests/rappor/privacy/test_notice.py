@@ -34,30 +34,32 @@ FOUND = link(PAPER, reports=(2,)).recognised[0].probability
 
 
 def test_a_description_for_life() -> None:
-    """The whole text for the paper's own parameters: 1.07 and 4.39 nats, rounded up."""
+    """The whole text for the paper's own parameters, of 1.07 and 4.39 nats."""
     assert describe(make(PAPER)).splitlines() == [
         "page: Home pages",
         "Collected by browser team until 2026-11-30, that day included.",
         "What is noted: a text (normalised by 'host'), hashed onto 2 of 128 bits in one of 16 "
         "cohorts; at every event.",
-        "One report (epsilon 1.07): an observer who gives even odds to a value ends between "
-        "25.4 % and 74.6 % sure of it.",
-        "All reports of one value (epsilon 4.39): an observer who gives even odds to a value ends "
-        "between 1.2 % and 98.8 % sure of it.",
+        "One report: an observer who gives even odds to a value ends between 25.4 % and 74.6 % "
+        "sure of it.",
+        "All reports of one value: an observer who gives even odds to a value ends between 1.2 % "
+        "and 98.8 % sure of it.",
         "Promise: in its whole life a device reports the first value that it had, whatever "
         "happens later. The loss holds for any two histories of values, as long as when and how "
         "often a device reports does not depend on its values.",
-        "What links all its reports: the cohort (4 bits) and the kept noise. By two sets of "
+        "What links all its reports: its cohort (one of 16) and its kept noise. By two sets of "
         f"2 reports a device is found among 1,000,000 with {100 * FOUND:.0f} % probability. Beyond "
         "that, only address and time link reports.",
-        "What the collector keeps: sums by day and cohort, shown from 100 reports on.",
+        "What the collector keeps: sums by day and cohort. It shows sums of whole days and at "
+        "least 10 reports of a cohort, from 100 reports on. 100 reports fill 10 % of 16 cohorts "
+        "with 10 each; about 225 fill nine in ten; the others wait.",
     ]
 
 
 def test_epochs_are_named_in_the_promise() -> None:
     """The loss is told for one epoch."""
     text = describe(make(PAPER, epoch="quarter"))
-    assert "All reports of one value in one quarter (epsilon 4.39)" in text
+    assert "All reports of one value in one quarter: an observer" in text
     assert "Promise: in each quarter a device reports the first value that it had" in text
     assert "whole life" not in text
 
@@ -109,16 +111,34 @@ def test_no_bound_is_a_warning() -> None:
 def test_a_weak_bound_is_not_shown_as_a_percentage() -> None:
     """Rounded it would read as 100 %."""
     text = describe(make(Params.profile("accurate")))
-    assert (
-        "(epsilon 8.00): an observer who gives even odds to a value can come near certainty" in text
-    )
+    assert "an observer who gives even odds to a value can come near certainty" in text
     assert "100 %" not in text
+
+
+def test_links_that_cannot_be_seen_are_not_told() -> None:
+    """One cohort and a device that is never found: numbers would say nothing."""
+    few = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+    assert (
+        "Little but address and time links the reports of a device."
+        in describe(make(few)).splitlines()
+    )
+    names = tuple(map(str, range(300)))
+    many = Params(k=300, encoding="flags", categories=names, f=0.5, p=0.25, q=0.75)
+    text = describe(make(many, epoch="month"))
+    assert "What links its reports of one month: its kept noise. By two sets" in text
 
 
 def test_what_the_collector_keeps() -> None:
     """Whole reports and the least number that is shown."""
     text = describe(make(PAPER, keep_reports=True, min_reports=500))
-    assert "What the collector keeps: each noisy report, shown from 500 reports on." in text
+    assert (
+        "What the collector keeps: each noisy report. It shows sums of whole days and at least 10 "
+        "reports of a cohort, from 500 reports on."
+    ) in text
+    assert "fill" not in text
+    assert "It shows every sum as it comes" in describe(make(PAPER, min_reports=0))
+    boolean = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+    assert "and at least 10 reports, from 100 reports on." in describe(make(boolean))
 
 
 @pytest.mark.parametrize(

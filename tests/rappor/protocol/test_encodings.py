@@ -161,6 +161,8 @@ def test_a_bucket_holds_its_lower_edge(value: float, bucket: int) -> None:
         (FLAGS, ["a", "z", "c"], [0, 2]),
         (FLAGS, ["z"], []),
         (BUCKETS, math.nan, []),
+        (named("onehot", "a", "b", normalize="strip"), "b" * 8193, []),
+        (named("flags", "a", "b", normalize="nfc"), ["a", "b" * 8193], [0]),
     ],
 )
 def test_what_fits_nowhere_is_reported_without_a_bit(
@@ -181,11 +183,21 @@ def test_what_fits_nowhere_is_reported_without_a_bit(
         (BUCKETS, 10**400),
         (BOOLEAN, False),
         (BLOOM, ""),
+        (BLOOM, "x" * 100_000),
     ],
 )
 def test_a_value_of_the_encoding_fits(params: Params, value: object) -> None:
     """Any string fits a Bloom filter, the empty one too."""
     assert encoder(params).fits(value)
+
+
+@pytest.mark.parametrize("value", ["about:blank", "", "http://a.org/" + "x" * 8180])
+def test_a_text_without_a_host_is_hashed_as_the_empty_one(value: str) -> None:
+    """It is reported like any other and does not fit."""
+    params = Params(k=128, h=2, m=64, normalize="host", **NOISE)
+    assert ones(params, value) == ones(BLOOM, "")
+    assert not encoder(params).fits(value)
+    assert encoder(params).fits("http://a.org/")
 
 
 TRUTH = "thetruthabc"

@@ -9,11 +9,11 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rappor.errors import MissingExtraError, ParamsError, ReportError
-from rappor.protocol.normalizers import NORMALIZERS, normalize
+from rappor.protocol.normalizers import LONGEST, NORMALIZERS, normalize
 
 URL_PARTS = st.lists(
     st.sampled_from([*"/\\:@[]%.。aBßéÉ\u0301-_?# \uff0f", "http:", "//", "::1", "xn--"])
@@ -24,6 +24,9 @@ TEXTS = st.text() | URL_PARTS
 
 @pytest.mark.parametrize("name", NORMALIZERS)
 @given(text=TEXTS)
+@example(text="\u0149" * (LONGEST // 2))
+@example(text="\U0001d160" * (LONGEST // 4))
+@example(text="a" * LONGEST)
 def test_normalising_again_changes_nothing(name: str, text: str) -> None:
     """Any text is taken, and what comes out is already normal."""
     once = normalize(name, text)
@@ -171,3 +174,12 @@ def test_an_unknown_normalizer_is_refused() -> None:
     allowed = ", ".join(NORMALIZERS)
     with pytest.raises(ParamsError, match=f"normalize must be one of {allowed}, got 'upper'"):
         normalize("upper", "a")
+
+
+@pytest.mark.parametrize("name", NORMALIZERS)
+def test_each_knows_another_spelling_that_it_undoes(name: str) -> None:
+    """An audit asks for both spellings; only `none` has a single one."""
+    for text in ("caf\u00e9.com", "audit.com"):
+        respelled = NORMALIZERS[name].respell(text)
+        assert normalize(name, respelled) == normalize(name, text)
+    assert (NORMALIZERS[name].respell("caf\u00e9.com") == "caf\u00e9.com") == (name == "none")

@@ -254,6 +254,8 @@ TEXT = make().to_json()
         TEXT.replace('"f":1073741824', '"f":' + "9" * 5000),
         TEXT.replace('"f":1073741824', '"f":NaN'),
         TEXT.replace('"v":1', '"v":1,"x":1'),
+        TEXT.replace('"v":1', '"v":1,"v":1'),
+        TEXT.replace('"k":8', '"k":8,"k":8'),
         TEXT.replace('"v":1', '"insecure":true,"v":1'),
         named("flags", "a", "b").to_json().replace('["a","b"]', '"ab"'),
     ],

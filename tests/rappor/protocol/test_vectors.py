@@ -15,8 +15,15 @@ from places import VECTORS
 from rappor import Params, Report, ReportError, Upload, encoder, parse_upload
 from rappor.candidates.hashing import bloom_cells, digest_strings
 from rappor.protocol.encodings import parse_value
+from rappor.protocol.params import threshold
 from rappor.protocol.parts import Part, choose_part
-from rappor.protocol.randomizer import cohort, instantaneous_response, part_coin, permanent
+from rappor.protocol.randomizer import (
+    cohort,
+    instantaneous_response,
+    part_coin,
+    permanent,
+    sample_coin,
+)
 
 FOLDER = VECTORS
 
@@ -81,6 +88,16 @@ def test_bloom_bits_in_bulk() -> None:
         assert (own >= 0).sum() == len(expected)
 
 
+def test_long_values() -> None:
+    """A text beyond the limit, before or after normalising, is hashed as the empty one."""
+    for row in load("long_value"):
+        shape = {key: row[key] for key in ("k", "h", "m", "normalize")}
+        params = Params(**shape, f=0.5, p=0.25, q=0.75)
+        value = row["unit"] * row["times"]
+        assert encoder(params).encode(value, row["cohort"]).hex() == row["bits"]
+        assert encoder(params).fits(value) == row["fits"]
+
+
 def test_cohorts() -> None:
     """Every secret falls into the stated cohort of every scope."""
     for row in load("cohort"):
@@ -104,6 +121,18 @@ def test_parts() -> None:
         assert encoder(own).encode(row["value"], here).hex() == row["bits"]
         seen.add(name)
     assert seen == {"prefix:2", "prefix:5", "whole"}
+
+
+def test_samples() -> None:
+    """Every secret is in the samples that the vectors say, and in no other."""
+    seen = set()
+    for row in load("sample"):
+        base, secret = params_of_document(row["params"]), bytes.fromhex(row["secret"])
+        u = sample_coin(secret, row["metric"], row["epoch"], base)
+        for share, is_in in row["samples"]:
+            assert (u < threshold(share)) is is_in
+            seen.add((share, is_in))
+    assert {(0.1, True), (0.1, False), (0.9, True), (0.9, False), (1.0, True)} <= seen
 
 
 def test_permanent_responses_and_reports() -> None:

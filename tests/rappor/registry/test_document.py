@@ -44,8 +44,10 @@ def test_defaults_are_those_of_a_metric() -> None:
     for key in ("interval", "patterns"):
         (told,) = re.findall(rf"^\| `{key}` \|.*\| (.*) \|$", DOCUMENT, re.MULTILINE)
         assert told.strip("`") == str(defaults[key])
-    assert defaults["min_reports"] == 100
-    assert "| `min_reports` | nothing is released below | 100 |" in DOCUMENT
+    assert (defaults["min_reports"], defaults["min_cohort"]) == (100, 10)
+    for key in ("min_reports", "min_cohort"):
+        (told,) = re.findall(rf"^\| `{key}` \|.*\| (\d+) \|$", DOCUMENT, re.MULTILINE)
+        assert int(told) == defaults[key]
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,8 @@ def test_an_entry_of_explicit_letters() -> None:
     metric = one(BLOOM)
     assert metric == make()
     assert (metric.epoch, metric.interval, metric.patterns) == ("life", "day", 1)
-    assert (metric.candidates, metric.min_reports) == (None, 100)
-    assert (metric.keep_reports, metric.parts) == (False, ())
+    assert (metric.candidates, metric.min_reports, metric.min_cohort) == (None, 100, 10)
+    assert (metric.keep_reports, metric.parts, metric.sample) == (False, (), 1.0)
     assert metric.fingerprint == PARAMS.fingerprint
 
 
@@ -56,8 +56,8 @@ def test_an_entry_with_everything() -> None:
     """The optional keys."""
     body = BLOOM.replace("2026-11-30", '"2026-11-30"').replace('"life"', '"quarter"') + (
         'interval = "week"\nnormalize = "strip"\ncandidates = "pages.txt"\npatterns = 3\n'
-        "min_reports = 1000\nkeep_reports = true\ninsecure = true\n"
-        'parts = [{name = "prefix:2", share = 0.5}, {name = "whole"}]\n'
+        "min_reports = 1000\nmin_cohort = 20\nkeep_reports = true\ninsecure = true\n"
+        'parts = [{name = "prefix:2", share = 0.5}, {name = "whole"}]\nsample = 0.1\n'
     )
     assert one(body.replace("f = 0.5", "f = 0").replace("p = 0.25", "p = 0")) == make(
         params=Params(k=8, h=2, m=4, f=0, p=0, q=0.75, normalize="strip", insecure=True),
@@ -65,8 +65,10 @@ def test_an_entry_with_everything() -> None:
         interval="week",
         patterns=3,
         parts=(Part("prefix:2", 0.5), Part("whole")),
+        sample=0.1,
         candidates="pages.txt",
         min_reports=1000,
+        min_cohort=20,
         keep_reports=True,
     )
 
@@ -197,7 +199,13 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
         (BLOOM + "min_reports = -1", "min_reports must be an integer of at least 0, got -1"),
         (BLOOM + "min_reports = true", "min_reports must be an integer of at least 0, got True"),
         (BLOOM + "min_reports = 1.5", "min_reports must be an integer of at least 0, got 1.5"),
+        (BLOOM + "min_cohort = 0", "min_cohort must be an integer of at least 1, got 0"),
         (BLOOM + "keep_reports = 1", "keep_reports must be true or false, got 1"),
+        (BLOOM + "sample = 0", r"sample must be a share of devices in \(0, 1\], got 0"),
+        (BLOOM + "sample = 1.5", r"sample must be a share of devices in \(0, 1\], got 1.5"),
+        (BLOOM + "sample = true", r"sample must be a share of devices in \(0, 1\], got True"),
+        (BLOOM + "sample = nan", r"sample must be a share of devices in \(0, 1\], got nan"),
+        (BLOOM + "sample = 1e-10", r"sample must be a share of devices in \(0, 1\], got 1e-10"),
         (BLOOM + 'epoc = "year"', "unknown key 'epoc'; did you mean 'epoch'"),
         (BLOOM + "zzz = 1", "unknown key 'zzz'; expected one of description, owner, "),
     ],

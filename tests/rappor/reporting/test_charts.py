@@ -17,7 +17,7 @@ import pytest
 from altair import LayerChart
 
 from rappor.errors import ParamsError
-from rappor.reporting.charts import SUFFIXES, Axis, line_chart, save, side_by_side
+from rappor.reporting.charts import SUFFIXES, Axis, line_chart, save, shared_labels, side_by_side
 
 ROWS = [
     {"n": 10.0**i, "sd": 10 ** (i / 2) * c, "who": who}
@@ -70,6 +70,33 @@ def test_a_picture_says_what_its_axes_and_lines_are(tmp_path: Path) -> None:
     assert lines(tmp_path / "a.svg") == 2
 
 
+def test_lines_in_one_place_share_a_label() -> None:
+    """Half a per cent apart is one line with both names; more is two."""
+    names = {"near": 1.004, "one": 1.0, "far": 1.01}
+    rows: list[dict[str, Any]] = [
+        {"n": n, "sd": n * c, "who": who} for n in (1.0, 9.0) for who, c in names.items()
+    ]
+    labels = shared_labels(rows, value="sd", series="who")
+    assert labels == {"near": "near; one", "one": "near; one", "far": "far"}
+    assert shared_labels([], value="sd", series="who") == {}
+    chart = line_chart([row | {"who": labels[row["who"]]} for row in rows], x=N, y=SD, series="who")
+    assert [(row["who"], row["sd"]) for row in drawn(chart)[0]] == [
+        ("near; one", 1.004),
+        ("far", 1.01),
+        ("near; one", 9 * 1.004),
+        ("far", 9 * 1.01),
+    ]
+
+
+def test_a_series_of_dots_is_a_dot_in_the_legend(tmp_path: Path) -> None:
+    """Every series is named once: lines by a stroke, dots alone by a circle."""
+    measured = [row | {"who": "measured"} for row in ROWS[:3]]
+    save(line_chart(ROWS, x=N, y=SD, series="who", points=measured), tmp_path / "a.svg")
+    shown = texts(tmp_path / "a.svg")
+    assert [shown.count(name) for name in ("local", "central", "measured")] == [1, 1, 1]
+    assert lines(tmp_path / "a.svg") == 2
+
+
 def test_what_an_axis_cannot_show_is_left_out(tmp_path: Path) -> None:
     """Infinity, nothing, and zero on a logarithmic axis are no points; the others stay."""
     bad = [{"n": n, "sd": 1.0, "who": "x"} for n in (math.inf, math.nan, None, 0.0, -1.0)]
@@ -108,7 +135,7 @@ def test_a_page_is_whole_in_itself(tmp_path: Path) -> None:
     tags.feed(page)
     assert [name for name, _ in tags.found].count("script") == 2
     assert not [tag for tag in tags.found if {"src", "href"} & set(tag[1])]
-    start = page.index('vegaEmbed("#chart", ') + len('vegaEmbed("#chart", ')
+    start = page.index("const spec = ") + len("const spec = ")
     spec, _ = json.JSONDecoder().raw_decode(page, start)
     assert spec["title"] == HOSTILE
 
@@ -135,6 +162,31 @@ def test_the_scripts_of_a_page_run(tmp_path: Path) -> None:
         check=True,
     )
     assert answer.stdout.split() == ["#chart", "2"]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+@pytest.mark.parametrize(("width", "columns"), [(1200, 3), (1199, 2), (800, 2), (799, 1), (9, 1)])
+def test_a_narrow_window_has_fewer_charts_in_a_row(
+    width: int, columns: int, tmp_path: Path
+) -> None:
+    """The charts and the legend have as many columns as there is place for."""
+    path = tmp_path / "a.html"
+    chart = line_chart(ROWS, x=N, y=SD, series="who")
+    save(side_by_side(chart, chart, chart), path)
+    script = path.read_text(encoding="utf-8").split("<script>")[2].split("</script>")[0]
+    program = (
+        f"const window = {{innerWidth: {width}}};\n"
+        f"(vegaEmbed => {{ {script} }})((where, spec) => "
+        "console.log(spec.columns, spec.config.legend.columns))"
+    )
+    (tmp_path / "page.js").write_text(program, encoding="utf-8")
+    answer = subprocess.run(
+        ["node", str(tmp_path / "page.js")],  # noqa: S607  # whichever the reader has
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert answer.stdout.split() == [str(columns)] * 2
 
 
 @pytest.mark.parametrize("name", ["a", "a.pdf", "svg", ".svg"])

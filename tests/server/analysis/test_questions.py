@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 
 import httpx
 import pyarrow as pa
 import pytest
-from collectors import Running, make_token, report_of, serving, upload_of
+from collectors import PATIENT, TODAY, Running, report_of, serving, upload_of
+from rappor_server.storage import tokens
+from rappor_server.storage.store import Store
 
 ARROW = "application/vnd.apache.arrow.stream"
-N_WAITING, N_ASKED = 8, 12
+N_WAITING, N_ASKED = 8, 13
+IMPATIENT = {"Prefer": "wait=0"}
 
 
 class Asker:
@@ -23,7 +28,7 @@ class Asker:
 
     def __init__(self, running: Running, token: str) -> None:
         self.running = running
-        self._headers = {"Authorization": f"Bearer {token}"}
+        self.headers = {"Authorization": f"Bearer {token}"}
 
     def ask(self, body: object = None, *, query: str = "", **headers: str) -> httpx.Response:
         """Ask for estimates; without a body, by a list of candidates as text."""
@@ -32,31 +37,58 @@ class Asker:
         return httpx.post(
             f"{self.running.url}/v1/metrics/page/estimates{query}",
             content=text,
-            headers=self._headers | {"Content-Type": kind} | headers,
-            timeout=120,
+            headers=self.headers | PATIENT | {"Content-Type": kind} | headers,
+            timeout=150,
         )
+
+    def get(self, path: str) -> httpx.Response:
+        """Read a path."""
+        return httpx.get(f"{self.running.url}{path}", headers=self.headers, timeout=60)
+
+    def delete(self, path: str) -> httpx.Response:
+        """Delete what is at a path."""
+        return httpx.delete(f"{self.running.url}{path}", headers=self.headers, timeout=60)
+
+
+def asker_of(running: Running) -> Asker:
+    """Return an analyst with a token of its own."""
+    store = Store.open(f"sqlite:///{running.folder}/counts.sqlite3")
+    try:
+        return Asker(running, tokens.create(store, metrics=None, expires=None, today=TODAY))
+    finally:
+        store.close()
 
 
 @pytest.fixture(scope="module")
 def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
-    """An analyst of a collector with two hundred reports."""
+    """An analyst of a collector with two hundred reports, and with one decoder."""
     folder = tmp_path_factory.mktemp("questions")
-    database = f"sqlite:///{folder}/counts.sqlite3"
-    with serving(folder, database, "--suspicious", "accept") as running:
+    flags = ("--suspicious", "accept", "--decoders", "1", "--jobs-per-token", "2")
+    with serving(folder, f"sqlite:///{folder}/counts.sqlite3", *flags) as running:
         reports = [report_of(cohort=i % 4, bits=i * 77) for i in range(200)]
         assert running.post(upload_of(*reports)).status_code == 200
-        yield Asker(running, make_token(folder, database))
+        yield asker_of(running)
+
+
+def processes_of(running: Running, name: str) -> list[int]:
+    """Return the processes of a name that a collector has started; dead ones do not count."""
+    command = ["ps", "-o", "pid=,stat=,comm=", "--ppid", str(running.process.pid)]
+    lines = subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
+    rows = [line.split() for line in lines]
+    return [int(row[0]) for row in rows if row[2] == name and "Z" not in row[1]]
 
 
 def decoders_of(running: Running) -> list[int]:
-    """Return the processes that decode, one or none; dead ones do not count."""
-    command = ["ps", "-ww", "-o", "pid=,stat=,args=", "--ppid", str(running.process.pid)]
-    lines = subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
-    return [
-        int(line.split()[0])
-        for line in lines
-        if "multiprocessing-fork" in line and "Z" not in line.split()[1]
-    ]
+    """Return the processes that decode."""
+    return processes_of(running, "rappor-decoder")
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until a condition comes true."""
+    end = time.monotonic() + 90
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("contents", [None, b"\xff\xfe\n", b""])
@@ -88,13 +120,9 @@ def test_queries_that_do_not_fit_are_problems(asker: Asker, query: str) -> None:
     assert asker.ask(query=query).status_code == 422
 
 
-def test_a_decoder_that_was_killed_is_replaced(asker: Asker) -> None:
-    """The request under way gets 422; the next one is answered by a new process."""
+def test_a_decoder_that_dies_reads_as_a_limit_and_is_replaced(asker: Asker) -> None:
+    """The request under way gets 422, however the process ends; the next one has a new process."""
     assert asker.ask({"candidates": ["a"]}).status_code == 200
-    (found,) = decoders_of(asker.running)
-    os.kill(found, signal.SIGKILL)
-    assert asker.ask({"candidates": ["b"]}).status_code in (200, 422)  # it may be dying still
-    assert asker.ask({"candidates": ["b"]}).status_code == 200
     (stopped,) = decoders_of(asker.running)
     os.kill(stopped, signal.SIGSTOP)
     with ThreadPoolExecutor(1) as pool:
@@ -103,33 +131,120 @@ def test_a_decoder_that_was_killed_is_replaced(asker: Asker) -> None:
         with pytest.raises(TimeoutError):
             asked.result(timeout=3)
         os.kill(stopped, signal.SIGKILL)
-        assert asked.result(timeout=60).status_code == 422
+        answer = asked.result(timeout=90)
+    assert answer.status_code == 422
+    assert "at most 60 seconds and 4,000 MB of memory" in answer.json()["detail"]
     assert asker.ask({"candidates": ["c"]}).status_code == 200
+
+
+def test_a_long_question_is_a_job_that_is_followed_and_cancelled(asker: Asker) -> None:
+    """202 names its address; it waits, runs and ends there, and a cancelled one is gone at once."""
+    assert asker.ask({"candidates": ["warm"]}).status_code == 200
+    (stopped,) = decoders_of(asker.running)
+    os.kill(stopped, signal.SIGSTOP)
+    first = asker.ask({"candidates": ["first"]}, **IMPATIENT)
+    assert first.status_code == 202
+    address = first.headers["location"]
+    job = asker.get(address).json()
+    assert job["id"] == first.json()["id"]
+    assert job["metric"] == "page"
+    assert job["state"] in ("waiting", "running")
+    assert job["result"] == f"{address}/result"
+    assert asker.get(f"{address}/result").status_code == 202
+    second = asker.ask({"candidates": ["second"]}, **IMPATIENT)
+    assert second.status_code == 202
+    third = asker.ask({"candidates": ["third"]}, **IMPATIENT)
+    assert third.status_code == 429
+    assert int(third.headers["retry-after"]) > 0
+    other = asker_of(asker.running)
+    assert other.get(address).status_code == 404
+    assert other.delete(address).status_code == 404
+    assert asker.delete(address).status_code == 204  # which kills the stopped process
+    assert asker.get(address).status_code == 404
+    following = second.headers["location"]
+    wait_for(lambda: asker.get(following).json()["state"] == "done")
+    done = asker.get(f"{following}/result")
+    assert done.status_code == 200
+    assert done.json()["reports"] == 200
+    assert decoders_of(asker.running) != [stopped]
+
+
+def test_who_hangs_up_frees_the_decoder(asker: Asker) -> None:
+    """Askers that leave a stopped decoder make room for a small question, answered soon after."""
+    assert asker.ask({"candidates": ["warm"]}).status_code == 200
+    (stopped,) = decoders_of(asker.running)
+    os.kill(stopped, signal.SIGSTOP)
+    for i in range(N_WAITING + 2):
+        with contextlib.suppress(httpx.ReadTimeout):  # 429 until those before are seen to be gone
+            httpx.post(
+                f"{asker.running.url}/v1/metrics/page/estimates",
+                json={"candidates": [f"left {i}"]},
+                headers=asker.headers | PATIENT,
+                timeout=httpx.Timeout(60, read=0.3),
+            )
+    wait_for(lambda: asker.ask({"candidates": ["small"]}).status_code == 200)
+    assert stopped not in decoders_of(asker.running)
 
 
 def test_questions_that_wait_hold_up_nothing_else(asker: Asker) -> None:
     """Eight requests wait for a stopped decoder, more get 503, and everything else is served."""
     assert asker.ask({"candidates": ["warm"]}).status_code == 200
     (stopped,) = decoders_of(asker.running)
+    askers = [asker_of(asker.running) for _ in range(N_ASKED)]
     os.kill(stopped, signal.SIGSTOP)
     with ThreadPoolExecutor(N_ASKED) as pool:
-        asked = [pool.submit(asker.ask, {"candidates": [f"w{i}"]}) for i in range(N_ASKED)]
+        asked = [pool.submit(each.ask, {"candidates": ["w"]}) for each in askers]
         try:
-            refused = [answer.result() for answer in first_answers(asked, N_ASKED - N_WAITING)]
+            refused = [answer.result() for answer in first_answers(asked, N_ASKED - N_WAITING - 1)]
             assert {answer.status_code for answer in refused} == {503}
             assert all(int(answer.headers["retry-after"]) > 0 for answer in refused)
             assert httpx.get(f"{asker.running.url}/readyz", timeout=20).status_code == 200
+            assert asker.get("/v1/metrics").status_code == 200
             assert asker.running.post(upload_of()).status_code == 200
         finally:
             os.kill(stopped, signal.SIGCONT)
-        answered = [answer.result(timeout=120).status_code for answer in asked]
-    assert sorted(answered) == [200] * N_WAITING + [503] * (N_ASKED - N_WAITING)
+        answered = [answer.result(timeout=150).status_code for answer in asked]
+    assert sorted(answered) == [200] * (N_WAITING + 1) + [503] * (N_ASKED - N_WAITING - 1)
 
 
 def first_answers(asked: list[Future[httpx.Response]], n: int) -> list[Future[httpx.Response]]:
     """Wait for the first n answers."""
-    answers = as_completed(asked, timeout=60)
+    answers = as_completed(asked, timeout=90)
     return [next(answers) for _ in range(n)]
+
+
+def test_memory_has_a_limit(asker: Asker) -> None:
+    """A question that needs more than a process may take is refused, and the next is answered."""
+    folder = asker.running.folder
+    flags = ("--decode-bytes", "20000000", "--suspicious", "accept", "--decoders", "1")
+    (folder / "small").mkdir()
+    with serving(folder / "small", f"sqlite:///{folder}/small/counts.sqlite3", *flags) as running:
+        assert running.post(upload_of(*[report_of()] * 20)).status_code == 200
+        limited = asker_of(running)
+        many = {"candidates": [f"a long candidate of number {i}" for i in range(300_000)]}
+        answer = limited.ask(many)
+        assert answer.status_code == 422
+        assert "20 MB of memory" in answer.json()["detail"]
+        assert running.get("/readyz").status_code == 200
+        assert limited.get("/v1/metrics/page/counts").status_code == 200
+
+
+def test_readiness_needs_no_reader(asker: Asker) -> None:
+    """While every process that reads is stopped and askers wait, readiness answers all the same."""
+    assert asker.get("/v1/metrics").status_code == 200
+    (reader,) = processes_of(asker.running, "rappor-reader")
+    os.kill(reader, signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            asked = [pool.submit(asker.get, "/v1/metrics") for _ in range(4)]
+            for _ in range(5):
+                assert asker.running.get("/readyz").status_code == 200
+                assert asker.running.post(upload_of()).status_code == 200
+            assert not any(each.done() for each in asked)
+            os.kill(reader, signal.SIGCONT)
+            assert {each.result(timeout=90).status_code for each in asked} == {200}
+    finally:
+        os.kill(reader, signal.SIGCONT)
 
 
 def test_tables_hold_the_same_rows_in_every_form(asker: Asker) -> None:

@@ -1,13 +1,17 @@
-"""What analysts may read: whole days above the minimum, in steps of it."""
+"""What analysts may read: sums of whole blocks, and never of one report."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from collectors import REGISTRY, TODAY, commit, report_of, total, upload_of
+from collectors import REGISTRY, TODAY, commit, metric_of, report_of, total, upload_of
+from numpy.typing import NDArray
 from rappor_server.analysis import releases
 from rappor_server.analysis.release_json import read_release, write_release
 from rappor_server.analysis.releases import DayReports
@@ -17,8 +21,10 @@ from rappor_server.storage.database import writing
 from rappor_server.storage.store import Store
 
 from rappor import Counts, Registry
+from rappor.errors import DecodeError
 
 SMALL = Registry.loads(REGISTRY)["small"]
+"""Released from five reports on, and two of a cohort."""
 ALL_DAYS = (datetime.date.min, datetime.date.max)
 
 
@@ -27,89 +33,238 @@ def day(offset: int) -> datetime.date:
     return TODAY + datetime.timedelta(days=offset)
 
 
-def send(store: Store, n: int, *, on: datetime.date = TODAY, metric: str = "small") -> None:
-    """Store n reports on a day."""
-    commit(store, *(upload_of(report_of(metric, bits=i, cohort=i % 4)) for i in range(n)), today=on)
+def send(store: Store, *cohorts: int, on: int = 0, bits: int = 0x0F0F) -> None:
+    """Store a report of each of these cohorts on a day."""
+    bodies = (upload_of(report_of("small", bits=bits, cohort=j)) for j in cohorts)
+    commit(store, *bodies, today=day(on))
 
 
-def n_released(
-    store: Store, first: datetime.date = ALL_DAYS[0], last: datetime.date = ALL_DAYS[1]
-) -> int:
-    """Return how many reports of the small metric are released."""
-    return releases.release(store, SMALL, first, last).n_reports
+def read(
+    store: Store, first: int | None = None, last: int | None = None, *, on: int = 100
+) -> releases.Release:
+    """Return what is released, on a day, of the days from first to last."""
+    days = (
+        ALL_DAYS[0] if first is None else day(first),
+        ALL_DAYS[1] if last is None else day(last),
+    )
+    return releases.release(store, SMALL, *days, today=day(on))
 
 
-def test_small_days_are_withheld_whole(store: Store) -> None:
-    """A day below the minimum is in no range, alone or with others."""
-    send(store, 4, on=day(-2))
-    send(store, 7, on=day(-1))
-    send(store, 5, on=day(0))
-    everything = releases.release(store, SMALL, *ALL_DAYS)
-    assert everything.days == (DayReports(day(-1), 7), DayReports(day(0), 5))
-    assert everything.withheld == (day(-2),)
-    assert n_released(store, day(-2), day(-2)) == 0
-    assert n_released(store, day(-2), day(0)) - n_released(store, day(-1), day(0)) == 0
+def by_cohort(release: releases.Release) -> list[int]:
+    """Return the released reports of each cohort."""
+    (counts,) = release.collections
+    return [int(n) for n in counts.reports]
 
 
-def test_a_day_advances_in_steps_of_the_minimum(store: Store) -> None:
-    """What was released stays the answer until as many reports again have come."""
-    shown = []
-    for _ in range(16):
-        send(store, 1)
-        shown.append(n_released(store))
-    assert shown == [0] * 4 + [5] * 5 + [10] * 5 + [15] * 2
-    send(store, 3, on=day(1))
-    assert n_released(store) == 15  # the rest of yesterday stays withheld
+def test_a_day_is_released_once_it_has_ended(store: Store) -> None:
+    """Today's reports wait for midnight (UTC), however many they are."""
+    send(store, *[0, 1, 2] * 10)
+    waiting = read(store, on=0)
+    assert (waiting.n_reports, waiting.withheld) == (0, (day(0),))
+    ended = read(store, on=1)
+    assert by_cohort(ended) == [10, 10, 10, 0]
+    assert (ended.days, ended.withheld) == ((DayReports(day(0), 30),), ())
 
 
-def test_no_two_answers_differ_by_fewer_reports_than_the_minimum(store: Store) -> None:
-    """Answers for any ranges at any time are 0 or at least 5 reports."""
-    rng = np.random.default_rng()
-    seen = {0}
-    for _ in range(12):
-        send(store, int(rng.integers(1, 5)), on=day(int(rng.integers(0, 3))))
-        for first in range(3):
-            seen |= {n_released(store, day(first), day(last)) for last in range(first, 3)}
-    assert all(n == 0 or n >= 5 for n in seen)
+def test_days_of_a_cohort_wait_until_their_block_holds_enough(store: Store) -> None:
+    """A cohort's report waits for another one of a later day, and both are shown together."""
+    send(store, 0, 0, 1, 2, 2, 2, on=0)
+    send(store, 0, 0, 3, on=1)
+    before = read(store, on=2)
+    assert by_cohort(before) == [4, 0, 3, 0]
+    assert before.days == (DayReports(day(0), 5), DayReports(day(1), 2))
+    assert before.withheld == (day(0), day(1))
+    send(store, 1, on=5)
+    after = read(store, on=6)
+    assert by_cohort(after) == [4, 2, 3, 0]
+    assert after.days == (DayReports(day(0), 5), DayReports(day(1), 2), DayReports(day(5), 2))
+    assert after.withheld == (day(1),)
+
+
+def test_a_range_is_a_sum_of_whole_blocks(store: Store) -> None:
+    """A block that begins before a range, or ends after it, is not in it."""
+    send(store, *[0] * 6, 1, on=0)
+    send(store, *[0] * 5, on=1)
+    send(store, *[0] * 5, 1, on=2)
+    assert by_cohort(read(store, 0, 2)) == [16, 2, 0, 0]
+    assert by_cohort(read(store, 0, 1)) == [11, 0, 0, 0]
+    assert by_cohort(read(store, 1, 2)) == [10, 0, 0, 0]
+    assert read(store, 0, 1).withheld == (day(0),)
+    assert read(store, 1, 2).withheld == (day(2),)
+    assert read(store, 1, 1).withheld == ()
+
+
+def test_fewer_reports_than_the_minimum_in_all_are_withheld(store: Store) -> None:
+    """Two cohorts of two reports each are four, where five are the least."""
+    send(store, 0, 0, 1, 1, on=0)
+    withheld = read(store)
+    assert (withheld.n_reports, withheld.withheld) == (0, (day(0),))
+    send(store, 2, 2, on=1)
+    assert read(store).n_reports == 6
+    assert read(store, 1, 1).n_reports == 0
+
+
+def test_blocks_never_change(store: Store) -> None:
+    """A report that comes late, from a clock that lags, counts in a later block."""
+    send(store, *[0] * 6, on=0)
+    first = read(store, 0, 0, on=1)
+    send(Store(store.engine), 0, on=0, bits=1)
+    assert read(store, 0, 0, on=2) == first
+    send(store, 0, on=3)
+    assert read(store, 0, 0, on=4) == first
+    assert read(store, on=4).n_reports == 8
+    assert read(store, 1, 3, on=4).withheld == (day(3),)  # two reports, five are the least
+
+
+def test_a_clock_that_ran_ahead_loses_nothing(store: Store) -> None:
+    """A reader with a wrong date closes a block early; the rest of the day comes later."""
+    send(store, *[0] * 6, on=0)
+    assert read(store, on=40).n_reports == 6
+    send(store, *[0] * 5, on=0)
+    send(store, *[0] * 5, on=1)
+    assert read(store, on=1).n_reports == 6
+    assert read(store, on=2).n_reports == 16
 
 
 def test_without_a_minimum_everything_shows_at_once(store: Store) -> None:
-    """Without a minimum the first report is released."""
-    send(store, 1, metric="page")
+    """Without a minimum the first report is released, and blocks made before are shown as well."""
+    send(store, *[0] * 6, 1, on=0)
+    read(store, on=1)
+    send(store, 1, on=1)
+    metric = dataclasses.replace(SMALL, min_reports=0)
+    shown = releases.release(store, metric, *ALL_DAYS, today=day(1))
+    assert by_cohort(shown) == [6, 2, 0, 0]
+    assert shown.days == (DayReports(day(0), 7), DayReports(day(1), 1))
+    assert shown.withheld == ()
+    commit(store, upload_of(report_of("page")))
     assert total(store) == 1
 
 
-def test_released_sums_are_the_step_s_own(store: Store) -> None:
-    """A release holds the bits and cohorts of the released reports only."""
-    send(store, 5)
-    (before,) = releases.release(store, SMALL, *ALL_DAYS).collections
-    send(store, 2)
-    (after,) = releases.release(store, SMALL, *ALL_DAYS).collections
-    assert after == before
-    assert before.n_reports == 5
+def test_overview_counts_what_a_release_shows(store: Store) -> None:
+    """Days, waiting days and reports by cohort are those of a release of all days."""
+    send(store, 0, 0, 1, 2, 2, 2, on=0)
+    send(store, 0, 0, 3, on=1)
+    for metric in (SMALL, dataclasses.replace(SMALL, min_reports=0)):
+        shown = releases.release(store, metric, *ALL_DAYS, today=day(2))
+        seen = releases.overview(store, metric, today=day(2))
+        assert (seen.days, seen.withheld) == (shown.days, shown.withheld)
+        assert [(each.fingerprint, each.reports.tolist()) for each in seen.cohorts] == [
+            (counts.params.fingerprint, counts.reports.tolist()) for counts in shown.collections
+        ]
+    send(store, 0, on=2)
+    none = dataclasses.replace(SMALL, min_reports=1000)
+    assert releases.overview(store, none, today=day(2)).cohorts == ()
+    assert releases.overview(store, none, today=day(2)).withheld == (day(0), day(1), day(2))
+
+
+def all_answers(store: Store, until: int) -> list[Counts]:
+    """Return what any range of days shows at the end of one of them."""
+    ranges = itertools.combinations_with_replacement(range(until + 1), 2)
+    found = (read(store, *days, on=until) for days in ranges)
+    return [counts for release in found for counts in release.collections]
+
+
+def as_vector(counts: Counts) -> NDArray[np.int64]:
+    """Return reports and ones of all cohorts in one row."""
+    return np.concatenate([counts.reports, counts.ones.ravel()])
+
+
+def spanned(answers: list[Counts], wanted: NDArray[np.int64]) -> bool:
+    """Tell whether additions and subtractions of answers give a vector."""
+    rows = np.array([as_vector(each) for each in answers], dtype=float)
+    solution, *_ = np.linalg.lstsq(rows.T, wanted.astype(float), rcond=None)
+    return bool(np.allclose(rows.T @ solution, wanted, atol=1e-6))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_combination_of_ranges_and_times_gives_a_report(store: Store, seed: int) -> None:
+    """Whoever reads every range on every day cannot add and subtract them to a single report."""
+    rng = np.random.default_rng(seed)
+    answers: list[Counts] = []
+    sent: list[tuple[int, int]] = []
+    for now in range(5):
+        for _ in range(int(rng.integers(2, 12))):
+            sent.append((int(rng.integers(4)), int(rng.integers(1 << 16))))
+            send(store, sent[-1][0], on=now, bits=sent[-1][1])
+        answers += all_answers(store, now)
+    assert answers
+    assert spanned(answers, as_vector(answers[0]))
+    for cohort, bits in sent:
+        report = np.zeros(4 + 4 * 16, dtype=np.int64)
+        report[cohort] = 1
+        report[4 + 16 * cohort : 4 + 16 * (cohort + 1)] = [bits >> i & 1 for i in range(16)]
+        assert not spanned(answers, report)
+
+
+def test_forged_reports_around_a_victim_do_not_isolate_it(store: Store) -> None:
+    """Forged reports before and after it, and reading at every step, leave it among its cohort.
+
+    The forger knows all forged reports and subtracts them from whatever is shown. What is left of
+    a block are all honest reports of its days and cohort, never the victim's alone.
+    """
+    honest = [0x0001 << i for i in range(8)]
+    victim = 0x1234
+    forged = 0xFFFF
+    left: list[tuple[int, list[int]]] = []
+    for step, bits in enumerate([*honest, victim]):
+        send(store, *[0] * 99, bits=forged)
+        left += [strip(each, 99 * (step + 1)) for each in all_answers(store, 0)]
+        send(store, 0, bits=bits)
+        left += [strip(each, 99 * (step + 1)) for each in all_answers(store, 0)]
+    assert left == []  # nothing is shown of a day that has not ended
+    left = [strip(each, 99 * 9) for each in all_answers(store, 1)]
+    together = [sum(bits >> i & 1 for bits in [*honest, victim]) for i in range(16)]
+    assert set(map(repr, left)) == {repr((9, together))}
+
+
+def strip(counts: Counts, n_forged: int) -> tuple[int, list[int]]:
+    """Subtract forged reports of all ones from cohort 0."""
+    return int(counts.reports[0]) - n_forged, (counts.ones[0] - n_forged).tolist()
+
+
+def test_counts_of_an_earlier_hash_are_read_and_not_decoded(store: Store) -> None:
+    """They are sums as ever; candidates would be compared with another hash's bits."""
+    params = dataclasses.replace(SMALL.params, layout="murmur3")
+    row: dict[str, Any] = {"reports": 6, "ones": bytes(8 * 16), "cohort": 0, "shard": 1}
+    with writing(store.engine) as db:
+        db.execute(
+            schema.params.insert().values(fingerprint=params.fingerprint, document=params.to_json())
+        )
+        db.execute(
+            schema.tally.insert().values(
+                metric="small", params=params.fingerprint, day=day(0), quarantine=False, **row
+            )
+        )
+    send(store, *[0] * 6, on=1)
+    everything = read(store)
+    assert everything.n_reports == 12
+    with pytest.raises(DecodeError, match=f"under {params.fingerprint} come from an earlier hash"):
+        releases.check_decodable(everything)
+    releases.check_decodable(read(store, 1, 1))
 
 
 def test_impossible_counts_in_the_database_are_a_store_error(store: Store) -> None:
     """More ones than reports are no answer, and no fault of who asks."""
-    send(store, 5)
+    send(store, *[0] * 5)
+    read(store)
     with writing(store.engine) as db:
-        db.execute(schema.tally.update().values(reports=0))
+        db.execute(schema.block.update().values(reports=0))
     with pytest.raises(StoreError, match="impossible counts of small") as caught:
-        releases.release(store, SMALL, *ALL_DAYS)
+        releases.release(store, metric_of("small", min_reports=0), *ALL_DAYS, today=day(1))
     assert not caught.value.retryable
 
 
 def test_release_survives_its_json(store: Store) -> None:
     """A release that is written and read back is the same."""
-    send(store, 6)
-    release = releases.release(store, SMALL, *ALL_DAYS)
+    send(store, 0, 0, 0, 1, 1, 2)
+    release = read(store)
     assert read_release(write_release(release)) == release
 
 
 def test_json_of_one_parameter_set_is_read_by_counts(store: Store, tmp_path: Path) -> None:
     """An analyst saves the answer of the collector and loads it."""
-    send(store, 6)
-    release = releases.release(store, SMALL, *ALL_DAYS)
+    send(store, *[0] * 6)
+    release = read(store)
     path = tmp_path / "counts.json"
     path.write_bytes(write_release(release))
     assert Counts.load(path) == release.collections[0]

@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from collectors import TODAY, metric_of, released, upload_of
+from rappor_server.analysis.releases import CohortReports
 from rappor_server.analysis.warning_signs import OverfullCohort, n_quarantined, overfull_cohorts
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Suspicious, read_upload
 from rappor_server.storage.store import Store
 from registries import registry_of
 
-from rappor import Counts, Params
+from rappor import Params
 from rappor.protocol.wire import Report
-
-PARAMS = Params(k=2, m=4, f=0.5, p=0.25, q=0.75)
 
 
 @pytest.mark.parametrize(
@@ -23,9 +22,9 @@ PARAMS = Params(k=2, m=4, f=0.5, p=0.25, q=0.75)
 )
 def test_overfull_cohorts_show_a_flood(reports: list[int], overfull: list[int]) -> None:
     """Even cohorts are not overfull; one that gets thousands more reports is."""
-    counts = Counts(PARAMS, np.zeros((4, 2), np.int64), reports, "page")
-    expected = [OverfullCohort(PARAMS.fingerprint, j, reports[j]) for j in overfull]
-    assert overfull_cohorts(counts) == expected
+    cohorts = CohortReports(fingerprint="f", reports=np.array(reports))
+    expected = [OverfullCohort("f", j, reports[j]) for j in overfull]
+    assert overfull_cohorts(cohorts) == expected
 
 
 def test_reports_in_quarantine_are_counted_and_in_no_answer(store: Store) -> None:

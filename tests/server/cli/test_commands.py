@@ -50,6 +50,8 @@ def test_commands_of_operation(tmp_path: Path, database: str) -> None:
     assert "deleted 0 upload ids" in run_command("prune", *options).stdout
     copy = tmp_path / "copy.sqlite3"
     assert run_command("backup", str(copy), *options).returncode == 0
+    (tmp_path / "daily").mkdir()
+    assert "daily/counts-20" in run_command("backup", str(tmp_path / "daily"), *options).stdout
     again = run_command("restore", str(copy), *options)
     assert again.returncode == 2
     assert "into an empty database" in again.stderr
@@ -71,7 +73,8 @@ def test_secrets_stay_out_of_errors(tmp_path: Path) -> None:
     path = tmp_path / "metrics.toml"
     path.write_text(REGISTRY)
     url = "postgresql://user:telltale@127.0.0.1:1/x?connect_timeout=1"
-    answer = run_command("serve", str(path), RAPPOR_SERVER_DATABASE=url)
+    quick = ("--database-seconds", "1")
+    answer = run_command("serve", str(path), *quick, RAPPOR_SERVER_DATABASE=url)
     assert answer.returncode == 2
     assert "the database cannot answer" in answer.stderr
     assert "telltale" not in answer.stdout + answer.stderr

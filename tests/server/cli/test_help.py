@@ -70,12 +70,13 @@ def test_pages_are_whole_sentences_at_80_columns(names: tuple[str, ...]) -> None
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a registry, an edit of it, and a backup of an empty database."""
+    """A folder with a registry, an edit of it, and a database with a token."""
     for name in ("metrics.toml", "new.toml"):
         (tmp_path / name).write_text(SEARCHES)
     (tmp_path / "pages.txt").write_text("a\n")
     options = ["--registry", str(tmp_path / "metrics.toml")]
-    assert run_command("token", "create", *options).returncode == 0
+    for words in (["migrate"], ["token", "create"]):
+        assert run_command(*words, *options).returncode == 0
     return tmp_path
 
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import selectors
 import socket
 import subprocess
+import time
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
-from collectors import Running, serving, upload_of
+from collectors import Running, report_of, serving, upload_of
+from hostile_uploads import costly, mutated, seeded
 
 MEBIBYTE = 1 << 20
 HEAD = b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 LIMIT_SECONDS = 1.5
+SIZES = (200, 2_000, 20_000, 200_000)
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +163,54 @@ def test_zip_bombs_cost_nothing(running: Running) -> None:
     assert memory_of(running) - before < 16 * MEBIBYTE
 
 
+def test_what_unpacks_to_more_than_ten_times_its_size_is_refused(running: Running) -> None:
+    """A gzip body of good reports that are all alike is refused, and accepted as it is."""
+    body = upload_of(*[report_of()] * 300)
+    packed = gzip.compress(body)
+    assert len(body) > 10 * len(packed)
+    answer = post(running, packed, Content_Encoding="gzip")
+    assert answer.status_code == 413
+    assert "at most 10 times its size" in answer.json()["detail"]
+    assert post(running, body).status_code == 200
+
+
+def test_a_few_kilobytes_never_stop_the_collector(running: Running) -> None:
+    """Two million entries in four kilobytes are refused unread, and so are they unpacked."""
+    entries = b'{"v":1,"id":"' + b"A" * 22 + b'","reports":[' + b"1," * 1_990_000 + b"1]}"
+    before = memory_of(running)
+    assert post(running, gzip.compress(entries), Content_Encoding="gzip").status_code == 413
+    for _ in range(5):
+        assert post(running, entries[:980_000]).json()["detail"] == "reports must be at most 1,000"
+    assert memory_of(running) - before < 16 * MEBIBYTE
+
+
+def test_all_bodies_share_one_budget(tmp_path: Path) -> None:
+    """Half-sent bodies beyond it get 503 with Retry-After; when they end, others are taken."""
+    flags = ("--max-bodies", "1000000", "--body-seconds", "60")
+    with serving(tmp_path, f"sqlite:///{tmp_path}/counts.sqlite3", *flags) as running:
+        half = HEAD + b"Content-Length: 300000\r\n\r\n" + b" " * 200_000
+        with ThreadPoolExecutor(8) as pool:
+            senders = [socket.create_connection(("127.0.0.1", running.port), 30) for _ in range(8)]
+            list(pool.map(lambda sender: sender.sendall(half), senders))
+            answered = selectors.DefaultSelector()
+            for sender in senders:
+                answered.register(sender, selectors.EVENT_READ)
+            ready = answered.select(30)
+            assert ready
+            (first, _), *_ = ready
+            assert isinstance(first.fileobj, socket.socket)
+            refused = first.fileobj.recv(65536)
+            assert refused.startswith(b"HTTP/1.1 503")
+            assert b"retry-after: 5" in refused.lower()
+            assert httpx.get(f"{running.url}/healthz", timeout=30).status_code == 200
+            for sender in senders:
+                sender.close()
+        end = time.monotonic() + 30
+        while running.post(upload_of(*[report_of()] * 900)).status_code != 200:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
 @pytest.mark.parametrize(
     ("body", "headers", "status"),
     [
@@ -204,3 +257,27 @@ def test_the_collector_is_well_after_all_of_this(running: Running) -> None:
     assert running.process.poll() is None
     assert running.post(upload_of()).status_code == 200
     assert '"level": "error"' not in running.log.read_text(encoding="utf-8")
+
+
+@pytest.mark.acceptance
+def test_twenty_thousand_hostile_requests_are_answered(tmp_path: Path) -> None:
+    """None of them is answered 5xx, each error is a problem, and nothing of them is kept."""
+    with (
+        serving(tmp_path, f"sqlite:///{tmp_path}/counts.sqlite3") as running,
+        httpx.Client(base_url=running.url, timeout=60) as client,
+    ):
+        rng = seeded(3)
+        bodies = itertools.chain(mutated(rng, 19_800), *(costly(n).values() for n in SIZES * 2))
+        before, seen = memory_of(running), Counter[int]()
+        for body in bodies:
+            is_packed = rng.random() < 0.2
+            headers = {"Content-Type": "application/json"}
+            headers |= {"Content-Encoding": "gzip"} if is_packed else {}
+            sent = gzip.compress(body) if is_packed else body
+            answer = client.post("/v1/reports", content=sent, headers=headers)
+            if answer.is_error:
+                assert answer.json()["status"] == answer.status_code
+            seen[answer.status_code] += 1
+        assert sum(seen.values()) >= 20_000
+        assert set(seen) <= {200, 400, 409, 413}
+        assert memory_of(running) - before < 50_000_000

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 from collectors import TODAY, metric_of
-from rappor_server.ingest.registry_check import check_edit, check_registry, explain_budget
+from rappor_server.ingest.registry_check import (
+    check_edit,
+    check_registry,
+    explain_budget,
+    explain_cohorts,
+)
 from registries import registry_of
 
 from rappor import Metric, Params, Registry
@@ -105,6 +110,23 @@ def test_infinite_budget_is_warned_of() -> None:
     first, *_ = explain_budget(registry_of(metric_of(params=STRICT)))
     assert first.level == "warning"
     assert "nothing bounds what a device loses" in first.text
+
+
+@pytest.mark.parametrize(("reports", "level"), [(None, "note"), (1000, "warning"), (2000, None)])
+def test_cohorts_that_reports_cannot_fill_are_told(reports: int | None, level: str | None) -> None:
+    """128 cohorts need about 1,800 reports; a metric of one cohort needs ten."""
+    registry = registry_of(metric_of(params=STRICT), metric_of("theme", ONEHOT))
+    found = explain_cohorts(registry, reports=reports)
+    assert [finding.level for finding in found] == ([level] if level else [])
+    for finding in found:
+        assert finding.text.startswith(f"page: m is too large for {reports or 100:,} reports: ")
+
+
+def test_a_metric_without_a_minimum_is_warned_of() -> None:
+    """Every report shows as it comes, and the check says so."""
+    (found,) = explain_cohorts(registry_of(metric_of(min_reports=0)), reports=None)
+    assert found.level == "warning"
+    assert "every report shows as it comes" in found.text
 
 
 def test_weak_and_expiring_metrics_are_warned_of() -> None:

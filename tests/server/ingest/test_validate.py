@@ -124,11 +124,11 @@ def test_too_many_reports_are_refused_whole() -> None:
     assert caught.value.code == "too-many"
 
 
-def test_digest_and_answer_follow_the_body() -> None:
-    """Equal bytes have equal digests and answers, other bytes another digest."""
+def test_mac_and_answer_follow_the_body() -> None:
+    """Equal bytes have equal MACs and answers, other bytes another MAC."""
     body = upload_of()
     assert read(body) == read(body)
-    assert read(body).digest != read(body + b" ").digest
+    assert read(body).mac != read(body + b" ").mac
 
 
 def test_older_registries_are_still_taken() -> None:
@@ -231,4 +231,6 @@ def test_each_part_of_a_metric_is_accepted_under_its_own_parameters() -> None:
     found = read(body, accepted_params=accepted_params)
     assert statuses(found) == ["accepted", "unknown-params"]
     assert found.accepted[0].params == prefix
-    assert accepted_params.find("page", prefix.fingerprint) == (metric, prefix)
+    accepted = accepted_params.find(("page", prefix.fingerprint))
+    assert accepted is not None
+    assert (accepted.metric, accepted.params) == (metric, prefix)

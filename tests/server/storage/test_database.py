@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 import datetime
+import hashlib
+import json
 import sqlite3
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,10 +18,14 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from collectors import (
+    BOOLEAN,
+    PARAMS,
     REGISTRY,
     TODAY,
     commit,
+    released,
     report_of,
+    rows_of,
     run_command,
     submission_of,
     total,
@@ -24,11 +33,13 @@ from collectors import (
 )
 from rappor_server.analysis.warning_signs import n_quarantined
 from rappor_server.errors import ConfigError, SchemaError, StoreError
-from rappor_server.storage import schema, tokens
+from rappor_server.storage import day_tables, schema, tokens
 from rappor_server.storage.backup import backup, restore
 from rappor_server.storage.database import check_schema, is_empty, migrate, open_engine, parse_url
 from rappor_server.storage.store import Store
-from sqlalchemy import inspect, select, text
+from sqlalchemy import MetaData, inspect, select, text
+
+from rappor import Params
 
 
 def test_migrations_end_at_the_schema(database: str) -> None:
@@ -119,6 +130,83 @@ def test_renamed_columns_keep_their_rows(database: str) -> None:
     store.close()
 
 
+def write_as_before(database: str, body: bytes, counted: Mapping[str, Params]) -> None:
+    """Fill a database of schema 0003 with one upload, and with reports of two metrics."""
+    upgrade_to(database, "0003")
+    day = TODAY.isoformat()
+    own_id = base64.urlsafe_b64decode(json.loads(body)["id"] + "==")
+    engine = open_engine(database)
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO upload (id, digest, answer, day) VALUES (:id, :digest, :answer, :day)"
+            ),
+            {
+                "id": own_id,
+                "digest": hashlib.sha256(body).digest(),
+                "answer": submission_of(body).answer,
+                "day": day,
+            },
+        )
+        for i, (name, params) in enumerate(counted.items(), start=1):
+            given = {"name": name, "params": params.fingerprint, "day": day, "n": 10 * i}
+            ones = {"ones": bytes([i, *bytes(7)]) * params.k}
+            connection.execute(
+                text("INSERT INTO params (fingerprint, document) VALUES (:params, :document)"),
+                {"params": params.fingerprint, "document": params.to_json()},
+            )
+            connection.execute(
+                text(
+                    "INSERT INTO tally (metric, params, day, quarantine, cohort, shard, reports, "
+                    "ones) VALUES (:name, :params, :day, false, 0, 1, :n, :ones)"
+                ),
+                given | ones,
+            )
+            for bit in range(20):
+                connection.execute(
+                    text(
+                        "INSERT INTO kept (metric, params, day, cohort, bits) "
+                        "VALUES (:name, :params, :day, 0, :bits)"
+                    ),
+                    given | {"bits": bytes([bit])},
+                )
+    engine.dispose()
+
+
+def test_rows_of_the_schema_before_keep_every_count(database: str) -> None:
+    """Counts, retries and kept reports survive; what told a report or an id is gone.
+
+    Counts of strings are those of another hash, and come under a fingerprint of their own.
+    """
+    body = upload_of()
+    counted = {"page": PARAMS, "sound": BOOLEAN}
+    write_as_before(database, body, counted)
+    migrate(database)
+    store = Store.open(database)
+    assert (total(store), total(store, "sound")) == (10, 20)
+    (page,), (sound,) = (released(store, name).collections for name in counted)
+    assert page.params == dataclasses.replace(PARAMS, layout="murmur3")
+    assert (page.ones[0].tolist(), sound.ones.tolist()) == ([1] * 16, [[2]])
+    kept = rows_of(store, day_tables.KEPT)
+    assert commit(store, body) == [submission_of(body).answer]
+    commit(store, upload_of(report_of(), report_of("sound")))
+    assert (total(store), total(store, "sound")) == (11, 21)
+    assert len(released(store).collections) == 2
+    for name, params in (("page", page.params), ("sound", BOOLEAN)):
+        own = [row for row in kept if row["metric"] == name]
+        assert {row["params"] for row in own} == {params.fingerprint}
+        assert sorted(row["bits"] for row in own) == [bytes([bit]) for bit in range(20)]
+    assert [row["key"] for row in kept] == sorted(row["key"] for row in kept)
+    store.close()
+    if database.startswith("sqlite"):
+        path = Path(str(parse_url(database).database))
+        own_id = base64.urlsafe_b64decode(json.loads(body)["id"] + "==")
+        for file in (path, path.with_name(path.name + "-wal")):
+            data = file.read_bytes() if file.exists() else b""
+            assert own_id not in data
+            assert hashlib.sha256(body).digest() not in data
+
+
 def test_several_may_migrate_at_once(database: str, tmp_path: Path) -> None:
     """Of collectors that start together on a new database one migrates it, the others wait."""
     registry = tmp_path / "metrics.toml"
@@ -157,9 +245,9 @@ def test_backup_and_restore_keep_everything(database: str, tmp_path: Path) -> No
     commit(store, upload_of())
     with pytest.raises(StoreError, match="into an empty database"):
         restore(copy, database)
-    with store.engine.begin() as connection:
-        schema.metadata.drop_all(connection)
-        connection.execute(text("DROP TABLE alembic_version"))
+    everything = MetaData()
+    everything.reflect(store.engine)
+    everything.drop_all(store.engine)
     store.close()
     restore(copy, database)
     restored = Store.open(database)
@@ -194,11 +282,16 @@ def test_database_that_is_not_there_is_a_store_error() -> None:
 
 
 def test_nothing_finer_than_a_day_is_stored(store: Store) -> None:
-    """No column holds a time, and a row of uploads holds the day of receipt."""
+    """No column holds a time; uploads and kept reports lie in tables of their day of receipt."""
     commit(store, upload_of(report_of(), report_of("sound")))
     for table in schema.metadata.tables.values():
         for column in table.columns:
             assert "TIME" not in str(column.type).upper()
+    commit(store, upload_of(), today=TODAY + datetime.timedelta(days=1))
     with store.engine.connect() as connection:
-        day = connection.execute(schema.upload.select()).mappings().one()["day"]
-    assert type(day) is datetime.date
+        tables = inspect(store.engine).get_table_names()
+        assert {"upload_20261121", "upload_20261122", "kept_20261121"} <= set(tables)
+        for kind in (day_tables.UPLOAD, day_tables.KEPT):
+            for day in day_tables.days_of(connection, kind):
+                for column in day_tables.table_of(kind, day).columns:
+                    assert "TIME" not in str(column.type).upper()

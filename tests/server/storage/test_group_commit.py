@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
-from collectors import TODAY, submission_of, upload_of
+from collectors import TODAY, submission_of, total, upload_of
 from rappor_server.errors import StoreError
 from rappor_server.ingest.validate import Submission
+from rappor_server.storage.database import migrate
 from rappor_server.storage.group_commit import Writer
+from rappor_server.storage.store import Store
+from sqlalchemy import text
 
 
 class Slow:
@@ -22,6 +26,8 @@ class Slow:
         self.groups: list[list[Submission]] = []
         self.refusals: list[dict[Any, int]] = []
         self.is_broken = False
+        self.n_erased = 0
+        self.is_read = False
         self.error: Exception = StoreError("gone")
 
     def commit(self, submissions: Sequence[Submission], refusals: Any, *, today: Any) -> list[Any]:
@@ -33,6 +39,11 @@ class Slow:
         self.groups.append(list(submissions))
         self.refusals.append(dict(refusals))
         return [submission.answer for submission in submissions]
+
+    def erase_traces(self) -> bool:
+        """Say that somebody reads, or that the log is empty."""
+        self.n_erased += 1
+        return not self.is_read
 
 
 class Desk:
@@ -105,6 +116,47 @@ def test_lingering_gathers_a_group(desks: list[Desk]) -> None:
     desk.submit(1, 2)
     desk.wait(3)
     assert [len(group) for group in desk.store.groups] == [3]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until a condition comes true."""
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_log_is_emptied_soon_after_a_commit(desks: list[Desk]) -> None:
+    """It is emptied once after a commit, without another upload, and again while it is read."""
+    desks.append(desk := Desk(trace_seconds=0.01))
+    desk.store.permits.release(100)
+    desk.store.is_read = True
+    desk.submit(0)
+    wait_for(lambda: desk.store.n_erased >= 2)
+    desk.store.is_read = False
+    seen = desk.store.n_erased
+    wait_for(lambda: desk.store.n_erased > seen)
+    desk.submit(1)
+    wait_for(lambda: desk.store.n_erased > seen + 1)
+
+
+def test_log_of_sqlite_holds_nothing_after_a_moment(tmp_path: Path) -> None:
+    """Once the readers of an earlier state have gone, the log is an empty file."""
+    url = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
+    migrate(url)
+    store = Store.open(url)
+    log = tmp_path / "counts.sqlite3-wal"
+    writer: Writer[int] = Writer(
+        store, deliver=lambda _: None, today=lambda: TODAY, trace_seconds=0.01
+    )
+    with store.engine.connect() as reader:
+        reader.execute(text("SELECT COUNT(*) FROM tally"))
+        writer.submit([(submission_of(upload_of()), 0)])
+        wait_for(lambda: not len(writer) and log.stat().st_size > 0)
+    wait_for(lambda: log.stat().st_size == 0)
+    assert total(store) == 1
+    writer.close()
+    store.close()
 
 
 def test_full_queue_turns_away(desks: list[Desk]) -> None:

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 from collectors import BOOLEAN, PARAMS
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rappor_server.ingest.validate import AcceptedReport
 from rappor_server.storage.tallies import Tally, sum_reports
@@ -17,7 +17,6 @@ from rappor.protocol.wire import Report
 KINDS = (("page", PARAMS), ("sound", BOOLEAN), ("other", PARAMS))
 
 
-@settings(deadline=None)  # the first call compiles
 @given(
     st.lists(
         st.tuples(st.sampled_from(KINDS), st.integers(0, 65535), st.integers(0, 3), st.booleans())

@@ -1,0 +1,132 @@
+"""Reading of uploads: the common spelling beside the strict reader, hostile ones beside honest."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from benchmarks.tables import Table
+from rappor.counts.popcounts import is_suspicious
+from rappor.errors import ReportError
+from rappor.protocol.params import Params
+from rappor.protocol.wire import Report, Upload, parse_upload
+
+_TOML = """
+[budget]
+total = inf
+[metrics.page]
+description = "a"
+owner = "b"
+expires = 2100-01-01
+epoch = "life"
+interval = "none"
+encoding = "bloom"
+profile = "balanced"
+"""
+_PARAMS = Params.profile("balanced")
+_TODAY = datetime.date(2026, 11, 21)
+_HEAD = b'{"v":1,"id":"AAAAAAAAAAAAAAAAAAAAAA","reports":['
+
+
+def reading(*, quick: bool) -> list[Table]:
+    """Measure CPU seconds of reading, in turn, and keep the fastest round of each."""
+    rounds = 5 if quick else 25
+    return [_spellings(rounds), _hostile(rounds)]
+
+
+def _spellings(rounds: int) -> Table:
+    table = Table(
+        title="reading: uploads of k = 128 as devices spell them, one core",
+        columns=("reports an upload", "collector, us", "strict reader, us", "times as fast"),
+        note="CPU time of the fastest round. The strict reader: `parse_upload` and a look at each "
+        "popcount, without judging or answering.",
+    )
+    read = _reader()
+    for n_reports in (1, 20, 200):
+        bodies = [_upload(n_reports) for _ in range(100)]
+        fast, strict = _fastest([read, _read_strictly], bodies, rounds)
+        table.rows.append([n_reports, 1e6 * fast, 1e6 * strict, strict / fast])
+    return table
+
+
+def _hostile(rounds: int) -> Table:
+    table = Table(
+        title="reading: hostile uploads beside honest ones of their size, one core",
+        columns=("upload", "bytes", "CPU, us", "of an honest one"),
+        note="CPU time of the fastest round, reading alone: HTTP and the commit are the same for "
+        "all and cost an upload of one report some 300 us.",
+    )
+    read = _reader()
+    for n_bytes in (2_000, 20_000, 200_000):
+        honest = _upload(min(1000, n_bytes // 110))
+        rows = {"honest": honest} | _costly(n_bytes)
+        seconds = {label: _fastest([read], [body], rounds)[0] for label, body in rows.items()}
+        for label, body in rows.items():
+            ratio = seconds[label] / seconds["honest"]
+            table.rows.append([label, len(body), 1e6 * seconds[label], ratio])
+    return table
+
+
+def _costly(n_bytes: int) -> dict[str, bytes]:
+    """Return uploads that make their reader work."""
+    good = _upload(1)[len(_HEAD) : -2]
+    entries = {
+        "numbers": b"1",
+        "empty objects": b"{}",
+        "odd bits": good.replace(b'"bits":"', b'"bits":"A'),
+        "other spelling": b" " + good,
+        "long integers": b"9" * 4000,
+    }
+    return {
+        label: _HEAD + b",".join([entry] * max(1, n_bytes // (len(entry) + 1))) + b"]}"
+        for label, entry in entries.items()
+    }
+
+
+def _upload(n_reports: int) -> bytes:
+    reports = (
+        Report(metric="page", params=_PARAMS.fingerprint, cohort=i % 128, bits=os.urandom(16))
+        for i in range(n_reports)
+    )
+    return Upload(id=Upload.new_id(), reports=tuple(reports)).to_json()
+
+
+def _reader() -> Callable[[bytes], object]:
+    """Return the collector's reader, which answers an error as an object."""
+    from rappor_server.ingest.accepted_params import AcceptedParams  # noqa: PLC0415 - the extra
+    from rappor_server.ingest.validate import Suspicious, read_upload  # noqa: PLC0415
+
+    from rappor import Registry  # noqa: PLC0415
+
+    known = AcceptedParams(Registry.loads(_TOML))
+
+    def read(body: bytes) -> object:
+        try:
+            return read_upload(
+                body, known, today=_TODAY, max_reports=1000, suspicious=Suspicious.REFUSE
+            )
+        except ReportError as error:
+            return error.code
+
+    return read
+
+
+def _read_strictly(body: bytes) -> object:
+    _, entries = parse_upload(body, lambda name, _: _PARAMS if name == "page" else None)
+    return [is_suspicious(entry.bits, _PARAMS) for entry in entries if isinstance(entry, Report)]
+
+
+def _fastest(
+    ways: Sequence[Callable[[bytes], object]], bodies: Sequence[bytes], rounds: int
+) -> list[float]:
+    """Return the CPU seconds of a body in each way, which take turns."""
+    best = [float("inf")] * len(ways)
+    for _ in range(rounds):
+        for i, way in enumerate(ways):
+            start = time.process_time()
+            for body in bodies:
+                way(body)
+            best[i] = min(best[i], (time.process_time() - start) / len(bodies))
+    return best

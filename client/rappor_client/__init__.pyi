@@ -1,0 +1,15 @@
+from rappor_client.client import Client as Client
+from rappor_client.errors import IdentityError as IdentityError
+from rappor_client.errors import UploadError as UploadError
+from rappor_client.flushed import Flushed as Flushed
+from rappor_client.flushed import FlushReason as FlushReason
+from rappor_client.ledger import MetricSpent as MetricSpent
+from rappor_client.ledger import Spent as Spent
+from rappor_client.outcome import Outcome as Outcome
+from rappor_client.settings import Caps as Caps
+from rappor_client.settings import SpoolLimits as SpoolLimits
+from rappor_client.spool import Sent as Sent
+from rappor_client.spool import SentReport as SentReport
+from rappor_client.transport import Answer as Answer
+from rappor_client.transport import Transport as Transport
+from rappor_client.withdrawal import Withdrawal as Withdrawal

@@ -1,0 +1,111 @@
+"""What may go wrong on a device that is nobody's mistake: counted, logged now and then, not raised.
+
+A host program hears of its own mistakes only: an unknown metric, a value of the wrong kind, an
+argument outside its range. A disk that is full, a damaged database, a transport or a collector
+that misbehaves: each of them is counted here and logged at most once a minute for each kind.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import math
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from rappor.errors import FileError, RapporError
+
+_LOG: Final = logging.getLogger("rappor_client")
+_QUIET_SECONDS: Final = 60.0
+_MENDED_SECONDS: Final = 3600.0
+_PRIMARY: Final = 0xFF
+"""The bits of an extended result code of SQLite that hold the primary one."""
+_OF_THE_SYSTEM: Final = frozenset(
+    {
+        sqlite3.SQLITE_AUTH,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_INTERRUPT,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_PROTOCOL,
+        sqlite3.SQLITE_READONLY,
+    }
+)
+"""What SQLite says of disks and locks; anything else it says of the file itself."""
+
+
+class DamagedError(Exception):
+    """A file of the folder does not hold what this library wrote; the message names the failure."""
+
+
+class Failures:
+    """Counts the failures of one device and logs them, one line a minute for each kind."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        """Name the folder; `clock` returns seconds and is for tests."""
+        self.n = 0
+        self._folder = folder
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._logged: dict[str, float] = {}
+        self._mended = -math.inf
+
+    def is_to_mend(self, error: Exception) -> bool:
+        """Tell whether a failure is damage to mend: once an hour, or it is no damage."""
+        if not isinstance(error, DamagedError):
+            return False
+        with self._lock:
+            now = self._clock()
+            if now - self._mended < _MENDED_SECONDS:
+                return False
+            self._mended = now
+            return True
+
+    def note(self, error: Exception) -> None:
+        """Count a failure; log it unless its kind was logged in the last minute."""
+        kind, now = name_failure(error), self._clock()
+        with self._lock:
+            self.n += 1
+            if now - self._logged.get(kind, now - _QUIET_SECONDS) < _QUIET_SECONDS:
+                return
+            self._logged[kind] = now
+        _LOG.warning("telemetry failed in %s: %s", self._folder, kind)
+
+
+def is_damage(error: Exception) -> bool:
+    """Tell whether an error under a database says that the file is not what it was.
+
+    Disks and locks fail with errors of their own. Anything else that reading our own rows
+    raises comes from the rows.
+    """
+    if isinstance(error, sqlite3.ProgrammingError | OSError | MemoryError | RapporError):
+        return False
+    if isinstance(error, sqlite3.Error):
+        code = getattr(error, "sqlite_errorcode", None)
+        if code in (sqlite3.SQLITE_CONSTRAINT_TRIGGER, None):  # a trigger is not ours
+            return code is None
+        return code == sqlite3.SQLITE_IOERR_SHORT_READ or code & _PRIMARY not in _OF_THE_SYSTEM
+    return True
+
+
+def name_failure(error: Exception) -> str:
+    """Name a failure in a word; no message of a library is passed on."""
+    match error:
+        case DamagedError():
+            return f"damaged, {error}"
+        case sqlite3.Error():
+            return str(getattr(error, "sqlite_errorname", type(error).__name__))
+        case OSError(errno=int() as number):
+            return errno.errorcode.get(number, type(error).__name__)
+        case FileError():
+            return error.reason
+        case _:
+            return type(error).__name__

@@ -1,0 +1,63 @@
+"""Keeps what threads share whole when a process forks, from any thread and from several at once.
+
+Python calls the hooks of a fork one thread beside the other: two threads that fork run them at the
+same time. So one lock spans a whole fork, from the first hook to the last.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import Final, Protocol
+
+
+class Shared(Protocol):
+    """Something that threads share and that a fork must find at rest."""
+
+    def before_fork(self) -> None:
+        """Keep other threads out."""
+
+    def after_fork_in_parent(self) -> None:
+        """Let other threads in again."""
+
+    def after_fork_in_child(self) -> None:
+        """Begin anew: this thread is the only one."""
+
+
+_FORKING: Final = threading.Lock()
+_ALL: Final[weakref.WeakSet[Shared]] = weakref.WeakSet()
+_held: list[Shared] = []
+
+
+def hold_over_forks(shared: Shared) -> None:
+    """Call the hooks of something whenever the process forks, as long as it is alive."""
+    with _FORKING:
+        _ALL.add(shared)
+
+
+def _before() -> None:
+    _FORKING.acquire()
+    _held[:] = _ALL
+    for shared in _held:
+        shared.before_fork()
+
+
+def _after_in_parent() -> None:
+    for shared in _held:
+        shared.after_fork_in_parent()
+    _held.clear()
+    _FORKING.release()
+
+
+def _after_in_child() -> None:
+    for shared in _held:
+        shared.after_fork_in_child()
+    _held.clear()
+    _FORKING.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child
+    )

@@ -1,0 +1,63 @@
+"""Metrics that the collector has asked everybody to stop reporting for some days.
+
+An answer names a metric with the last day (UTC) of its silence, at most 30 days ahead. The newest
+answer counts. A stop is the same for all devices; it can silence a device, never make it talk.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sqlite3
+from collections.abc import Mapping
+from typing import Final
+
+from rappor_client.state import read_state, write_state
+
+_LONGEST: Final = datetime.timedelta(days=30)
+_MOST: Final = 1000
+"""Metrics that an answer may name."""
+_STATE: Final = "stopped"
+
+
+class Stops:
+    """Which metrics are stopped, by the newest answer that this process or an earlier one got."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._until: Mapping[str, str] = {}
+
+    def recall(self, db: sqlite3.Connection) -> None:
+        """Follow the newest answer of an earlier process."""
+        try:
+            self._until = _read(json.loads(read_state(db, _STATE) or "{}"))
+        except (TypeError, ValueError, RecursionError):
+            self._until = {}
+
+    def follow(self, db: sqlite3.Connection, asked: object, today: datetime.date) -> None:
+        """Follow an answer, which may have asked for anything; a day too late means 30 days."""
+        latest = (today + _LONGEST).isoformat()
+        until = {name: min(day, latest) for name, day in _read(asked).items()}
+        if until != self._until:
+            self._until = until
+            write_state(db, _STATE, json.dumps(until))
+
+    def is_stopped(self, name: str, today: datetime.date) -> bool:
+        """Tell whether a metric is silent; a stop beyond 30 days is of a clock that was wrong."""
+        until = self._until.get(name)
+        return until is not None and today.isoformat() <= until <= (today + _LONGEST).isoformat()
+
+
+def _read(asked: object) -> dict[str, str]:
+    """Return the days by metric, without whatever else is written there."""
+    if not isinstance(asked, dict) or len(asked) > _MOST:
+        return {}
+    days = ((name, _day(text)) for name, text in asked.items())
+    return {str(name): day for name, day in days if day is not None}
+
+
+def _day(text: object) -> str | None:
+    try:
+        return datetime.date.fromisoformat(str(text)).isoformat()
+    except ValueError:
+        return None

@@ -1,0 +1,198 @@
+"""The end of consent: the secret first, then everything else, and a look at what is left.
+
+Names go first, and the bytes at once after them, so that a reader elsewhere keeps nothing. A
+damaged or locked database makes no difference: nothing has to be understood to be erased. What is
+told is what was seen afterwards, never what was meant to happen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Self
+
+from rappor_client import budget_copy, reservation
+from rappor_client.budget_copy import BudgetCopy, Copy
+from rappor_client.failures import DamagedError
+from rappor_client.secret_file import SecretFile
+from rappor_client.store import Store, database_names, in_memory
+
+_CHUNK: Final = 1 << 20
+_SHARED: Final = "-shm"
+"""Memory that other processes share: it holds no row, and they would stumble."""
+_OVERWRITING: Final = os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
+"""A link that somebody has put in a file's place leads nowhere."""
+_UNFINISHED: Final = (".identity.*.tmp", ".budget.*.tmp")
+"""What a process leaves that is killed while it writes a file."""
+
+UNDER_WAY: Final = "an upload under way"
+"""What is left where a transport does not let itself be closed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdrawal:
+    """What was verified after an erasure: true if nothing is left.
+
+    `secret_gone` is whether no file of the folder holds the secret any more. `left` names the
+    files that could not be erased, and an upload that could not be severed. The numbers that
+    stay, the nats spent and those reserved by year, do not count as left.
+    """
+
+    secret_gone: bool
+    left: tuple[str, ...] = ()
+
+    def with_left(self, more: str) -> Self:
+        """Return the same with something more that is left."""
+        return replace(self, left=(*self.left, more))
+
+    def __bool__(self) -> bool:
+        """Tell whether the secret and everything else is gone."""
+        return self.secret_gone and not self.left
+
+    def __str__(self) -> str:
+        """Say it in plain words."""
+        secret = "The secret is gone" if self.secret_gone else "The secret could not be erased"
+        rest = f"this is left: {', '.join(self.left)}" if self.left else "nothing is left"
+        return f"{secret}; {rest}."
+
+
+def erase(folder: Path, store: Store, *, year: int) -> Withdrawal:
+    """Erase a folder's secret, waiting reports, ledger and log, as far as the system lets it.
+
+    The caller has ended everything that sends. `year` is this one; it counts as used up where
+    nothing tells what was reserved.
+    """
+    if not _traces(folder):
+        return Withdrawal(secret_gone=True)
+    copy = BudgetCopy(folder)
+    for path in _secrets(folder):
+        _wipe(path)
+    document = _remainder(store, copy, year)
+    store.close()
+    _replace(copy, document)
+    for name in database_names():
+        _wipe(folder / name)
+    secret_gone = not any(map(_holds_something, _secrets(folder)))
+    return Withdrawal(secret_gone=secret_gone, left=tuple(path.name for path in _traces(folder)))
+
+
+def file_names() -> list[str]:
+    """Return the names of all files that a device has in its folder."""
+    here = Path()
+    return [SecretFile(here).path.name, BudgetCopy(here).path.name, *database_names()]
+
+
+def _secrets(folder: Path) -> list[Path]:
+    """Return the files that may hold the secret, and those that a killed process left half."""
+    half = [path for pattern in _UNFINISHED for path in folder.glob(pattern)]
+    return [SecretFile(folder).path, *half]
+
+
+def _traces(folder: Path) -> list[Path]:
+    """Return the files there are that must not outlive consent."""
+    copy = BudgetCopy(folder)
+    databases = [folder / name for name in database_names()]
+    paths = [path for path in (*_secrets(folder), *databases) if os.path.lexists(path)]
+    return paths if _is_remainder(copy) else [*paths, copy.path]
+
+
+def _is_remainder(copy: BudgetCopy) -> bool:
+    """Tell whether the copy holds no more than what stays, or is not there."""
+    try:
+        return copy.read().is_of_nobody or not copy.exists()
+    except OSError:
+        return False
+
+
+def _remainder(store: Store, copy: BudgetCopy, year: int) -> dict[str, Any] | None:
+    """Return what stays, from the database, or from the copy where the database cannot be read."""
+    kept = _read(copy)
+    with contextlib.closing(in_memory()) as db:
+        is_known = store.exists() and _copied(store, db)
+        if kept.document is not None and (not is_known or kept.mark == budget_copy.read_mark(db)):
+            budget_copy.absorb(db, kept)
+        elif not is_known:
+            reservation.lose(db, year)
+        return budget_copy.remainder(db)
+
+
+def _read(copy: BudgetCopy) -> Copy:
+    try:
+        return copy.read()
+    except OSError:
+        return Copy(None, is_damaged=True)
+
+
+def _copied(store: Store, db: sqlite3.Connection) -> bool:
+    """Copy a database whole and tell whether it could be read; if not, the copy is left empty."""
+    try:
+        with contextlib.closing(in_memory()) as whole:
+            store.copy_to(whole)
+            budget_copy.dump(whole)
+            whole.backup(db)
+    except (sqlite3.Error, OSError, DamagedError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _replace(copy: BudgetCopy, document: dict[str, Any] | None) -> None:
+    """Leave what stays in the place of the copy; rather nothing than more."""
+    if document is None:
+        _wipe(copy.path)
+        return
+    with _opened(copy.path) as old:
+        try:
+            copy.write(document)
+            _fill_with_zeros(old)
+        except OSError:
+            with contextlib.suppress(OSError):
+                copy.overwrite(document)
+    if not _is_remainder(copy):
+        _wipe(copy.path)
+
+
+def _wipe(path: Path) -> None:
+    """Remove a file and overwrite its bytes, as far as the system lets it."""
+    with _opened(path) as file, contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            path.unlink()
+        _fill_with_zeros(file)
+    with contextlib.suppress(OSError):
+        path.unlink()  # Windows removes no file that is open
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int | None]:
+    """Open a file for overwriting, also when it has lost its name; None where that is refused."""
+    try:
+        file = None if path.name.endswith(_SHARED) else os.open(path, _OVERWRITING)
+    except OSError:
+        file = None
+    try:
+        yield file
+    finally:
+        if file is not None:
+            os.close(file)
+
+
+def _fill_with_zeros(file: int | None) -> None:
+    if file is None:
+        return
+    left = os.fstat(file).st_size
+    while left:
+        left -= os.write(file, bytes(min(_CHUNK, left)))
+    os.fsync(file)
+
+
+def _holds_something(path: Path) -> bool:
+    """Tell whether a file is there and is not overwritten."""
+    try:
+        return any(path.read_bytes())
+    except FileNotFoundError:
+        return os.path.lexists(path)
+    except OSError:
+        return True

@@ -1,0 +1,76 @@
+"""Devices without noise: all their responses to several values equal what is behind them.
+
+With few bits one response does that often in a correct device. Several responses of one device do
+it rarely, so that a device without noise shows among thousands, where a single response without
+noise would not. The permanent responses to different patterns have coins of their own, and so have
+all reports. Devices differ in how likely it is; the number of those that do it has a tail below the
+binomial one of its mean (Hoeffding 1956), from the mean + 1 on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from scipy import stats
+
+from rappor.auditing.check import ALARM, Check, verdict_of
+from rappor.auditing.evidence import Answers, Bits
+from rappor.auditing.pairs import Truth
+from rappor.protocol.params import Params
+
+_SURE: Final = 20
+"""Devices without noise of which more than half are seen, but for a probability of 1e-5."""
+
+
+def bare_checks(rounds: Sequence[Answers], truth: Truth, params: Params) -> list[Check]:
+    """Count the devices whose permanent responses are the true bits, or whose reports are these.
+
+    `rounds` are the answers of all devices about the first of the values, one after the other.
+    """
+    names = ("permanent: no device without noise", "report: no device without fresh noise")
+    permanents = [each.permanents for each in rounds if each.permanents is not None]
+    if not rounds or len(permanents) < len(rounds):
+        detail = "no permanent responses were seen"
+        return [Check(name=name, verdict="not seen", detail=detail) for name in names]
+    cohorts, places = rounds[0].cohorts, np.arange(len(rounds))
+    truths = [truth.bits(np.full(len(cohorts), place), cohorts) for place in places]
+    patterns = _distinct(truth, cohorts.tolist(), len(rounds))
+    unchanged = np.mean((1 - params.f / 2) ** (params.k * np.array(patterns)))
+    bare = max(1 - params.p, params.q) ** (params.k * len(rounds))
+    return [
+        _check(names[0], permanents, truths, float(unchanged)),
+        _check(names[1], [each.reports for each in rounds], permanents, bare),
+    ]
+
+
+def _distinct(truth: Truth, cohorts: Sequence[int], n_values: int) -> list[int]:
+    """Return, for each device, how many different patterns its values have in its cohort."""
+    places = np.arange(n_values)
+    by_cohort = {
+        cohort: len(np.unique(truth.bits(places, np.full(n_values, cohort)), axis=0))
+        for cohort in set(cohorts)
+    }
+    return [by_cohort[cohort] for cohort in cohorts]
+
+
+def _check(name: str, seen: Sequence[Bits], behind: Sequence[Bits], probability: float) -> Check:
+    """Count the devices of which every response is what is behind it."""
+    equal = [(bits == pattern).all(axis=1) for bits, pattern in zip(seen, behind, strict=True)]
+    n, bare = len(equal[0]), int(np.logical_and.reduce(equal).sum())
+    mean = n * probability
+    p_value = float(stats.binom.sf(bare - 1, n, probability)) if bare > mean + 1 else 1.0
+    enough = max(mean + 2, float(stats.binom.isf(ALARM, n, probability)) + 1)
+    rarest = math.floor(n / max(_SURE, 2 * enough))
+    if rarest < 2 and verdict_of(p_value) == "pass":
+        detail = f"{n:,} devices without any noise would be nothing unusual"
+        return Check(name=name, verdict="not seen", detail=detail)
+    return Check(
+        name=name,
+        verdict=verdict_of(p_value),
+        p_value=p_value,
+        detail=f"{bare:,} of {n:,} devices show no noise in {len(seen)} responses, expected at "
+        f"most {mean:.2g}; one of {rarest:,} would be found",
+    )

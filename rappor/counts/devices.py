@@ -1,0 +1,78 @@
+"""What is known of the devices behind a sum of reports.
+
+Theory of operation
+-------------------
+Device d sends n_d reports, N in all. The reports of one device share its value and its permanent
+response, so the variance of a proportion is
+
+    within / N + between * S / N^2,     S = sum over d of n_d^2
+
+within is what the fresh coins add to each report, between what differs between devices. So S is
+all that has to be known: N where every device reports once, N r where each sends r reports.
+
+Two sums of the same devices have S = |a + b|^2 <= (|a| + |b|)^2 (the triangle inequality, |a|^2
+being the S of one of them), with equality where each device's reports grow in the same proportion;
+sums of different devices have S = |a|^2 + |b|^2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from rappor.errors import ReportError
+from rappor.ranges import check_number
+
+
+def check_squares(squares: object, n_reports: int) -> int | None:
+    """Return a sum of squares that n reports can have, or None for None.
+
+    Raises ReportError for any other number, or what is none.
+    """
+    if squares is None:
+        return None
+    if isinstance(squares, bool) or not isinstance(squares, int):
+        raise ReportError(f"squares must be an integer or None, got {squares!r}")
+    if not n_reports <= squares <= n_reports**2:
+        raise ReportError(
+            f"squares must be in [{n_reports}, {n_reports**2}], from one report a device to one "
+            f"device, got {squares}"
+        )
+    return squares
+
+
+def squares_of(
+    n_reports: int, *, n_devices: float | None = None, reports_per_device: float | None = None
+) -> int:
+    """Return the sum of squares if reports are evenly spread over the devices, rounded up."""
+    if (n_devices is None) == (reports_per_device is None):
+        raise ReportError("either devices or reports_per_device must be given, not both")
+    name, value = ("reports_per_device", reports_per_device)
+    if n_devices is not None:
+        name, value = ("devices", n_devices)
+    check_number(name, value, f"[1, {n_reports}]", error=ReportError)
+    assert value is not None
+    each = n_reports / value if n_devices is not None else value
+    return min(max(math.ceil(n_reports * each), n_reports), n_reports**2)
+
+
+def add_squares(first: int | None, second: int | None, *, same_devices: bool) -> int | None:
+    """Return the sum of squares of two sums, or a bound above it; None if one is unknown."""
+    if first is None or second is None:
+        return None
+    if not same_devices:
+        return first + second
+    product = 4 * first * second
+    root = math.isqrt(product)
+    return first + second + root + (root * root < product)
+
+
+def squares_of_days(reports: Iterable[int]) -> int:
+    """Return the largest sum of squares of days on which no device reported twice.
+
+    Of two days, at most as many devices reported on both as on the smaller of them, so S is at
+    most the sum over all pairs of days of the smaller one's reports.
+    """
+    ordered = sorted(reports)
+    # The i-th smallest of T days is the smaller one of itself and of 2 (T - 1 - i) ordered pairs.
+    return sum(n * (2 * (len(ordered) - i) - 1) for i, n in enumerate(ordered))

@@ -1,0 +1,159 @@
+"""What a decode takes the devices behind its counts to be, and merging counts of the same kind.
+
+Collections of one metric and one parameter set are added before anything is estimated: a
+collection a day, a shard or a worker is one collection in the end. What is known of the devices is
+one number R for each sum, the reports a device in the mean over reports (`rappor.counts.devices`):
+
+- `given`: the analyst said it;
+- `counts`: the counts know it;
+- `days`: there are several collections, and their scatter tells (`overlap`). The estimate is at
+  least R of other devices in each collection. One standard error is added, up to R of the same
+  devices in all of them, which is what stands where the scatter tells nothing. A collection that
+  knows nothing counts as one report a device;
+- `unknown`: one collection that knows nothing. Every report is then taken for another device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rappor.counts.counts import Counts
+from rappor.counts.devices import squares_of_days
+from rappor.decoding.overlap import estimate_overlap
+from rappor.errors import DecodeError
+from rappor.ranges import check_number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repetition:
+    """How often devices are taken to have reported in one collection.
+
+    `reports_per_device` is R; `std_error` that of its estimate, None where it is none; `source` is
+    "given", "counts", "days" or "unknown"; `collections` says how many were added.
+    """
+
+    reports_per_device: float
+    std_error: float | None = None
+    source: str
+    collections: int = 1
+
+    def describe(self, n_reports: int) -> str:
+        """Say in a clause what is assumed of the reports."""
+        each = self.reports_per_device
+        n = f"{n_reports:,} reports"
+        if each <= 1:
+            devices = f"every one of {n} comes from another device"
+        else:
+            devices = (
+                f"{n} know as much as {n_reports / each:,.0f} devices with {each:.3g} reports each"
+            )
+        return f"{devices}, {self._reason()}"
+
+    def _reason(self) -> str:
+        if self.source == "days" and self.std_error is not None:
+            return (
+                f"estimated from the scatter of {self.collections} collections, one standard error "
+                f"of {self.std_error:.2g} included"
+            )
+        return {
+            "given": "as was said",
+            "counts": "as the counts say",
+            "days": f"because {self.collections} collections may be of the same devices",
+            "unknown": "because nothing is known of them: if devices reported again, the errors "
+            "are larger than these",
+        }[self.source]
+
+
+def assumption(counts: Sequence[Counts], repetitions: Sequence[Repetition]) -> str:
+    """Return one line that says what a decode assumes of the devices."""
+    clauses = [
+        repetition.describe(collection.n_reports)
+        for collection, repetition in zip(counts, repetitions, strict=True)
+    ]
+    return f"Assumed: {'; '.join(clauses)}."
+
+
+def merge(
+    collections: Iterable[Counts],
+    *,
+    devices: float | None = None,
+    reports_per_device: float | None = None,
+) -> tuple[list[Counts], list[Repetition]]:
+    """Add collections of one metric and parameter set, and say how their devices repeat.
+
+    Parameters
+    ----------
+    devices, reports_per_device : what the analyst says of all reports together, at most one.
+
+    Raises
+    ------
+    DecodeError: there are no reports at all, or a number is impossible.
+    """
+    groups: dict[tuple[str, str], list[Counts]] = {}
+    for counts in collections:
+        if counts.n_reports:
+            groups.setdefault((counts.metric, counts.params.fingerprint), []).append(counts)
+    if not groups:
+        raise DecodeError("counts must hold at least 1 report, got 0")
+    merged = [_add(group) for group in groups.values()]
+    each = _given(sum(counts.n_reports for counts in merged), devices, reports_per_device)
+    if each is not None:
+        return merged, [
+            Repetition(reports_per_device=min(each, counts.n_reports), source="given")
+            for counts in merged
+        ]
+    return merged, [_repetition(group) for group in groups.values()]
+
+
+def _add(group: Sequence[Counts]) -> Counts:
+    total = group[0]
+    for counts in group[1:]:
+        total += counts
+    return total
+
+
+def _given(n_reports: int, devices: float | None, reports_per_device: float | None) -> float | None:
+    """Return the reports a device that were said, None if none were."""
+    if devices is not None and reports_per_device is not None:
+        raise DecodeError("devices and reports_per_device must not be given both")
+    if devices is not None:
+        check_number("devices", devices, f"[1, {n_reports}]", error=DecodeError)
+        return n_reports / devices
+    if reports_per_device is not None:
+        interval = f"[1, {n_reports}]"
+        check_number("reports_per_device", reports_per_device, interval, error=DecodeError)
+    return reports_per_device
+
+
+def _repetition(group: Sequence[Counts]) -> Repetition:
+    """Return what the collections of one group know of their devices."""
+    if len(group) == 1:
+        known = group[0].reports_per_device
+        if known is None:
+            return Repetition(reports_per_device=1.0, source="unknown")
+        return Repetition(reports_per_device=known, source="counts")
+    repeated = [counts.reports_per_device or 1.0 for counts in group]
+    least, most = _bounds(group, repeated)
+    found = estimate_overlap(group, repeated)
+    each = most
+    if found is not None:
+        each = max(found.reports_per_device, least) + found.std_error
+    if found is None or each >= most:
+        return Repetition(reports_per_device=most, source="days", collections=len(group))
+    return Repetition(
+        reports_per_device=each,
+        std_error=found.std_error,
+        source="days",
+        collections=len(group),
+    )
+
+
+def _bounds(group: Sequence[Counts], repeated: Sequence[float]) -> tuple[float, float]:
+    """Return R of other devices in each collection, and of the same ones in all of them."""
+    reports = [counts.n_reports for counts in group]
+    squares = [n * each for n, each in zip(reports, repeated, strict=True)]
+    most = sum(square**0.5 for square in squares) ** 2
+    if max(repeated) == 1:
+        most = float(squares_of_days(reports))
+    return sum(squares) / sum(reports), most / sum(reports)

@@ -1,0 +1,155 @@
+"""Collections in which devices report again: the same value, the same permanent response.
+
+Theory of operation
+-------------------
+In a cohort of N_j devices, T_ij of which have a true bit i, the permanent response gives
+
+    P_ij = Binomial(T_ij, 1 - f/2) + Binomial(N_j - T_ij, f/2)
+
+of them a 1 there, once; the bits are independent given the values. If each of these devices then
+sends n reports, the ones that arrive are Binomial(n P_ij, q) + Binomial(n (N_j - P_ij), p). So
+devices that report on the same occasions are drawn together, exactly, in a time and a memory that
+do not depend on their number. Devices that come and go are divided into such groups, by their
+first and their last day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rappor.counts.counts import Counts
+from rappor.errors import ParamsError
+from rappor.protocol.params import Params
+from rappor.ranges import check_integer, check_number, read_count
+from rappor.simulation.collection import MOST_DEVICES, People, Simulation
+from rappor.simulation.keystream import Keystream
+from rappor.simulation.population import Population
+
+
+def simulate_repeated(
+    population: Population,
+    params: Params,
+    *,
+    devices: Mapping[int, float],
+    seed: int | None = None,
+    metric: str = "",
+) -> Simulation:
+    """Draw the counts of devices that report several times each, and the truth.
+
+    Parameters
+    ----------
+    devices : how many devices send how many reports each: {30: 1e6} for a million devices with
+        thirty reports, {1: 500, 2: 300} for uneven ones.
+
+    Raises
+    ------
+    ParamsError, ReportError
+        As `rappor.simulation.simulate_counts`, or there are more reports than 2^62.
+
+    Examples
+    --------
+    >>> params = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+    >>> drawn = simulate_repeated(Population(["yes"], [1]), params, devices={30: 1e6}, seed=1)
+    >>> drawn.counts.n_reports, drawn.counts.reports_per_device
+    (30000000, 30.0)
+    """
+    people = People(population, params)
+    numbers = {each: read_count("devices", n, 0, MOST_DEVICES) for each, n in devices.items()}
+    for each in numbers:
+        check_integer("reports of a device", each, 1)
+    if sum(each * n for each, n in numbers.items()) > MOST_DEVICES:
+        raise ParamsError(f"reports must number at most {MOST_DEVICES}")
+    rng = Keystream(seed).generator()
+    held = np.zeros(len(population.values), dtype=np.int64)
+    reports = np.zeros(params.m, dtype=np.int64)
+    ones = np.zeros((params.m, params.k), dtype=np.int64)
+    for each, n in sorted(numbers.items()):
+        values, cohorts, true_ones = people.draw(rng, n)
+        held += values
+        reports += each * cohorts
+        permanent = _permanent_ones(rng, params, cohorts, true_ones)
+        ones += _reported_ones(rng, params, each * cohorts, each * permanent)
+    squares = sum(each * each * n for each, n in numbers.items())
+    return Simulation(counts=Counts(params, ones, reports, metric, squares), devices=held)
+
+
+def simulate_days(
+    population: Population,
+    params: Params,
+    *,
+    n_devices: float,
+    n_days: int,
+    churn: float = 0.0,
+    seed: int | None = None,
+    metric: str = "",
+) -> list[Counts]:
+    """Draw the counts of each of several days, on each of which every device reports once.
+
+    Parameters
+    ----------
+    n_devices : devices on each day, a whole number as 1e6.
+    churn : probability that a device has left by the next day; as many new ones come.
+
+    Raises
+    ------
+    ParamsError, ReportError
+        As `rappor.simulation.simulate_counts`, or churn is not a probability.
+    """
+    people = People(population, params)
+    n = read_count("n_devices", n_devices, 0, MOST_DEVICES)
+    check_integer("n_days", n_days, 1)
+    check_number("churn", churn, "[0, 1]")
+    rng = Keystream(seed).generator()
+    reports = np.zeros((n_days, params.m), dtype=np.int64)
+    permanent = np.zeros((n_days, params.m, params.k), dtype=np.int64)
+    for first, last, n_group in _stays(rng, n, n_days, churn):
+        _, cohorts, true_ones = people.draw(rng, n_group)
+        reports[first:last] += cohorts
+        permanent[first:last] += _permanent_ones(rng, params, cohorts, true_ones)
+    return [
+        Counts(params, _reported_ones(rng, params, *day), day[0], metric, squares=n)
+        for day in zip(reports, permanent, strict=True)
+    ]
+
+
+def _stays(
+    rng: np.random.Generator, n_devices: int, n_days: int, churn: float
+) -> Iterator[tuple[int, int, int]]:
+    """Yield first day, day after the last one, and number of devices of every group."""
+    coming = n_devices
+    left = np.zeros(n_days + 1, dtype=np.int64)
+    for first in range(n_days):
+        staying = coming
+        for end in range(first + 1, n_days + 1):
+            gone = staying if end == n_days else int(rng.binomial(staying, churn))
+            if gone:
+                yield first, end, gone
+            left[end] += gone
+            staying -= gone
+        if first + 1 < n_days:
+            coming = int(left[first + 1])
+
+
+def _permanent_ones(
+    rng: np.random.Generator,
+    params: Params,
+    devices: NDArray[np.int64],
+    true_ones: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Draw how many of the devices, (m,), have a permanent 1 at each bit, (m, k) int64."""
+    kept = rng.binomial(true_ones, 1 - params.f / 2)
+    return np.asarray(kept + rng.binomial(devices[:, None] - true_ones, params.f / 2))
+
+
+def _reported_ones(
+    rng: np.random.Generator,
+    params: Params,
+    reports: NDArray[np.int64],
+    permanent: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Draw the ones, (m, k) int64, in (m,) reports of which (m, k) have a permanent 1."""
+    ones = rng.binomial(permanent, params.q)
+    return np.asarray(ones + rng.binomial(reports[:, None] - permanent, params.p))

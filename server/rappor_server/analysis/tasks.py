@@ -1,0 +1,316 @@
+"""What analysts ask, as tasks for a process: counts, estimates, an overview, a frozen range."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from rappor.errors import DecodeError, FileError, ParamsError, ReportError
+from rappor.protocol.encodings import encoding_of
+from rappor.registry.metric import Metric
+from rappor_server.analysis import freezes, releases, warning_signs
+from rappor_server.analysis.release_json import write_release
+from rappor_server.analysis.releases import DayReports, Release
+from rappor_server.analysis.warning_signs import OverfullCohort, Refusals
+from rappor_server.analysis.worker import Tell
+from rappor_server.errors import NotFoundError
+from rappor_server.storage.store import Store
+
+if TYPE_CHECKING:
+    from rappor.candidates.candidates import Candidates
+
+JSON: Final = "application/json"
+CSV: Final = "text/csv"
+ARROW: Final = "application/vnd.apache.arrow.stream"
+TEXT: Final = "text/plain"
+
+_Share = Annotated[float, Meta(gt=0, lt=1)]
+
+
+class EstimateBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """The body of POST /v1/metrics/NAME/estimates."""
+
+    candidates: list[str] | None = None
+    first: str | None = msgspec.field(default=None, name="from")
+    last: str | None = msgspec.field(default=None, name="to")
+    freeze: str | None = None
+    level: _Share = 0.05
+    correction: Literal["bh", "adaptive", "bonferroni"] = "bh"
+    confidence: _Share = 0.95
+    distribution: bool = False
+    everything: bool = msgspec.field(default=False, name="all")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidatesFile:
+    """The file of candidates that a metric of the registry names; `name` is the registry's own."""
+
+    metric: str
+    name: str
+    path: Path
+
+    def read(self, normalize: str) -> Candidates:
+        """Read the file; the error does not show its place on the disk."""
+        from rappor.candidates.candidates import Candidates  # noqa: PLC0415
+
+        try:
+            return Candidates.from_file(self.path, normalize=normalize)
+        except FileError as error:
+            place = "" if error.line is None else f"line {error.line}: "
+            raise DecodeError(
+                f"{self.metric}: its candidates file {self.name} cannot be read: "
+                f"{place}{error.reason}"
+            ) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Days as they were asked for, or the name of a frozen range; `today` ends the last block."""
+
+    first: str | None
+    last: str | None
+    freeze: str | None
+    today: datetime.date
+
+    def release(self, store: Store, metric: Metric) -> Release:
+        """Return what is released of a metric."""
+        if self.freeze is None:
+            first = read_day("from", self.first, datetime.date.min)
+            last = read_day("to", self.last, datetime.date.max)
+            if first > last:
+                raise ParamsError("from must be a day no later than to")
+            return releases.release(store, metric, first, last, today=self.today)
+        if self.first is not None or self.last is not None:
+            raise ParamsError("from and to must be absent beside freeze")
+        if not (self.freeze.isascii() and self.freeze.isprintable() and len(self.freeze) <= 64):
+            raise ParamsError("freeze must be the name of a frozen range")
+        found = freezes.frozen(store, metric.name, self.freeze)
+        if found is None:
+            raise NotFoundError("freeze must name a frozen range of this metric")
+        return found
+
+
+def read_day(name: str, text: str | None, default: datetime.date) -> datetime.date:
+    """Read a day as 2026-11-30; the default where there is no text."""
+    if text is None:
+        return default
+    try:
+        day = datetime.date.fromisoformat(text)
+    except ValueError:
+        day = None
+    if day is None or day.isoformat() != text:
+        raise ParamsError(f"{name} must be a day as 2026-11-30")
+    return day
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountsTask:
+    """The counts of a range, of one parameter set if `params` names its fingerprint."""
+
+    metric: Metric
+    range: Range
+    params: str | None
+    media_type: str
+
+    def run(self, store: Store, tell: Tell) -> bytes:
+        """Return the counts in the media type."""
+        tell("reading")
+        release = self.range.release(store, self.metric)
+        if self.params is not None:
+            chosen = tuple(c for c in release.collections if c.params.fingerprint == self.params)
+            if not chosen:
+                raise NotFoundError("params must be a fingerprint with reports")
+            release = dataclasses.replace(release, collections=chosen)
+        tell("writing")
+        return write_release(release) if self.media_type == JSON else self._table(release)
+
+    def _table(self, release: Release) -> bytes:
+        """Write the counts of one parameter set as `Counts` reads them."""
+        collections = release.collections
+        if len(collections) != 1:
+            raise DecodeError(
+                f"counts in this format must be of one parameter set, got {len(collections)}: "
+                "name it with params=FINGERPRINT"
+            )
+        if self.media_type == ARROW:
+            return _stream(collections[0].to_arrow())
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "counts.csv"
+            collections[0].to_csv(path)
+            return path.read_bytes()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimatesTask:
+    """How many devices hold each candidate.
+
+    `body` is what was sent: a JSON object, or candidates as text with the rest in `beside`.
+    """
+
+    metric: Metric
+    today: datetime.date
+    body: bytes
+    beside: EstimateBody | None
+    media_type: str
+    file: CandidatesFile | None
+    max_candidates: int
+
+    def run(self, store: Store, tell: Tell) -> bytes:
+        """Return the estimates in the media type."""
+        from rappor.decoding.decoder import decode  # noqa: PLC0415
+
+        tell("reading")
+        asked = self._asked()
+        days = Range(first=asked.first, last=asked.last, freeze=asked.freeze, today=self.today)
+        release = days.release(store, self.metric)
+        self._check(asked)
+        if not release.collections:
+            raise ParamsError(_no_results(self.metric))
+        releases.check_decodable(release)
+        tell("hashing candidates")
+        candidates = self._candidates(asked)
+        tell("decoding")
+        estimates = decode(
+            list(release.collections),
+            candidates,
+            level=asked.level,
+            correction=asked.correction,
+            confidence=asked.confidence,
+            distribution=asked.distribution,
+        )
+        tell("writing")
+        only = not asked.everything
+        if self.media_type == CSV:
+            return estimates.to_csv(detected_only=only).encode()
+        if self.media_type == JSON:
+            return estimates.to_json(detected_only=only).encode()
+        table = estimates.to_arrow()
+        return _stream(table.filter(table["detected"]) if only else table)
+
+    def _asked(self) -> EstimateBody:
+        if self.beside is None:
+            asked: EstimateBody = decode_body(self.body, EstimateBody)
+            return asked
+        return msgspec.structs.replace(self.beside, candidates=_lines(self.body))
+
+    def _check(self, asked: EstimateBody) -> None:
+        """Raise ParamsError for candidates that the metric cannot have, or too many of them."""
+        if len(asked.candidates or ()) > self.max_candidates:
+            raise ParamsError(f"candidates must be at most {self.max_candidates:,}")
+        if not encoding_of(self.metric.params).hashed:
+            if asked.candidates is not None:
+                encoding = self.metric.params.encoding
+                raise ParamsError(f"candidates must be absent for encoding {encoding}")
+        elif asked.candidates is None and self.file is None:
+            name = self.metric.name
+            raise ParamsError(f"candidates must be given: {name} names no file of them")
+
+    def _candidates(self, asked: EstimateBody) -> Candidates | None:
+        from rappor.candidates.candidates import Candidates  # noqa: PLC0415
+
+        params = self.metric.params
+        if not encoding_of(params).hashed:
+            return None
+        if asked.candidates is not None:
+            return Candidates.from_list(asked.candidates, normalize=params.normalize)
+        assert self.file is not None
+        return self.file.read(params.normalize)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricOverview:
+    """What there is of one metric, beside its entry in the registry."""
+
+    days: tuple[DayReports, ...]
+    withheld: tuple[datetime.date, ...]
+    quarantine: int
+    overfull_cohorts: tuple[OverfullCohort, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverviewTask:
+    """How many reports there are of some metrics, and what was refused."""
+
+    metrics: Sequence[Metric]
+    today: datetime.date
+
+    def run(self, store: Store, tell: Tell) -> tuple[dict[str, MetricOverview], list[Refusals]]:
+        """Return overviews by the names of their metrics, and all refusals."""
+        tell("reading")
+        found = {metric.name: self._overview(store, metric) for metric in self.metrics}
+        return found, warning_signs.refusals(store)
+
+    def _overview(self, store: Store, metric: Metric) -> MetricOverview:
+        seen = releases.overview(store, metric, today=self.today)
+        overfull = map(warning_signs.overfull_cohorts, seen.cohorts)
+        return MetricOverview(
+            days=seen.days,
+            withheld=seen.withheld,
+            quarantine=warning_signs.n_quarantined(store, metric.name),
+            overfull_cohorts=tuple(cohort for found in overfull for cohort in found),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreezeTask:
+    """Keep what is released of a range under a name."""
+
+    metric: Metric
+    range: Range
+
+    def run(self, store: Store, tell: Tell) -> tuple[str, int]:
+        """Return the name and the number of reports."""
+        tell("reading")
+        release = self.range.release(store, self.metric)
+        tell("writing")
+        return freezes.freeze(store, release, today=self.range.today), release.n_reports
+
+
+def decode_body(body: bytes, kind: type[Any]) -> Any:
+    """Read a JSON body; ReportError if it is no JSON, ParamsError if it is not of this kind."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise ParamsError(f"the body must fit its description: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ReportError("the body must be JSON") from None
+
+
+def _lines(body: bytes) -> list[str]:
+    """Return the lines of a text that are not blank."""
+    try:
+        lines = [line.rstrip("\r") for line in body.decode("utf-8-sig").split("\n")]
+    except UnicodeDecodeError:
+        raise ParamsError("a list of candidates must be UTF-8") from None
+    return [line for line in lines if line.strip()]
+
+
+def _no_results(metric: Metric) -> str:
+    """Say why a range has no results, without telling how many reports there are."""
+    if metric.min_reports:
+        reason = (
+            f"fewer reports than its min_reports of {metric.min_reports:,} in whole days that have "
+            f"ended and hold {metric.min_cohort:,} reports of a cohort"
+        )
+    else:
+        reason = "no reports"
+    return f"No results for these dates: {metric.name} has {reason}."
+
+
+def _stream(table: Any) -> bytes:
+    """Write a pyarrow.Table as an Arrow stream."""
+    from rappor.counts.tables import load_pyarrow  # noqa: PLC0415
+
+    pa = load_pyarrow()
+    sink = pa.BufferOutputStream()
+    with load_pyarrow("pyarrow.ipc").new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())

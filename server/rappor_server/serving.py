@@ -1,0 +1,181 @@
+"""One process that listens: the application behind its sockets, and the reloads that reach it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+import uvicorn
+
+from rappor.errors import RapporError
+from rappor_server import logs, systemd
+from rappor_server.collector import Collector, utc_today
+from rappor_server.errors import ConfigError
+from rappor_server.http import app
+from rappor_server.http.slow_clients import ENVIRONMENT, PunctualProtocol
+from rappor_server.inputs import Inputs
+from rappor_server.settings import Settings
+
+_BACKLOG: Final = 2048
+_GRACE_SECONDS: Final = 20
+"""How long requests under way may take once the process has been told to end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sockets:
+    """Where a collector listens: for devices, and for operators where that is another address."""
+
+    public: socket.socket
+    admin: socket.socket | None
+
+    @property
+    def admin_port(self) -> int | None:
+        """The port of the operators' address."""
+        return None if self.admin is None else int(self.admin.getsockname()[1])
+
+
+@contextlib.contextmanager
+def listening(settings: Settings) -> Iterator[Sockets]:
+    """Hold the sockets of the settings while the block runs; ConfigError if one is taken."""
+    with contextlib.ExitStack() as stack:
+        public = stack.enter_context(_bind("host and port", settings.host, settings.port))
+        admin = None
+        if settings.admin:
+            admin = stack.enter_context(_bind("admin", *settings.admin_address))
+        yield Sockets(public=public, admin=admin)
+
+
+def _bind(name: str, host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise ConfigError(
+            f"{name} must be an address that is free, got {host}:{port}: {error.strerror}"
+        ) from None
+
+
+class Server(uvicorn.Server):
+    """The server of one process.
+
+    Alone it reads its files again on SIGHUP. As one of several workers it is told by the
+    supervisor through `link`: new inputs are answered by the digest of the registry in force, and
+    the process ends with its supervisor.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        inputs: Inputs,
+        sockets: Sockets,
+        link: Connection[Any, Any] | None,
+    ) -> None:
+        """Prepare to listen; nothing is opened yet."""
+        os.environ[ENVIRONMENT] = settings.to_json()
+        self._settings = settings
+        self._sockets = sockets
+        self._link = link
+        self._app = app.create(
+            settings,
+            open_collector=lambda chosen: Collector(chosen, inputs=inputs),
+            admin_port=sockets.admin_port,
+        )
+        super().__init__(
+            uvicorn.Config(
+                self._app,
+                http=PunctualProtocol,
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                date_header=False,
+                proxy_headers=True,
+                forwarded_allow_ips=settings.proxies,
+                timeout_keep_alive=30,
+                timeout_graceful_shutdown=_GRACE_SECONDS,
+            )
+        )
+        self.config.load()
+        self._tls: ssl.SSLContext | None = None
+        if inputs.certificate:
+            self.config.ssl = self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            inputs.load_certificate(self._tls)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
+        """Open the collector and listen; then tell that it is ready."""
+        loop = asyncio.get_running_loop()
+        logs.tell_loop_errors(loop)
+        await super().startup([self._sockets.public])
+        if self._sockets.admin is not None:
+            self.servers.append(await loop.create_server(self._protocol, sock=self._sockets.admin))
+        if self._link is None:
+            loop.add_signal_handler(signal.SIGHUP, self._reload_files)
+            systemd.notify("READY=1")
+        else:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor's business
+            loop.add_reader(self._link.fileno(), self._hear)
+            self._link.send("ready")
+        logs.event("collector listening", **self._addresses())
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer what has begun, and end."""
+        if self._link is None:
+            systemd.notify("STOPPING=1")
+        await super().shutdown(sockets)
+
+    def _protocol(self) -> asyncio.Protocol:
+        return PunctualProtocol(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+
+    def _addresses(self) -> dict[str, Any]:
+        scheme = "http" if self._tls is None else "https"
+        addresses: dict[str, Any] = {"address": f"{scheme}://{_name(self._sockets.public)}"}
+        if self._sockets.admin is not None:
+            addresses["admin"] = f"http://{_name(self._sockets.admin)}"
+        return addresses
+
+    def _reload_files(self) -> None:
+        """Read all files again; if one is wrong, everything stays as it was."""
+        try:
+            inputs = Inputs.read(self._settings, today=utc_today())
+        except RapporError as error:
+            logs.refused_reload(error)
+        else:
+            self._adopt(inputs)
+
+    def _hear(self) -> None:
+        """Adopt what the supervisor sends; end when it is gone."""
+        assert self._link is not None
+        try:
+            inputs: Inputs = self._link.recv()
+        except (EOFError, OSError):
+            asyncio.get_running_loop().remove_reader(self._link.fileno())
+            self.should_exit = True
+            return
+        self._link.send(self._adopt(inputs))
+
+    def _adopt(self, inputs: Inputs) -> str:
+        """Let new inputs be in force; return the digest of the registry that is in force then."""
+        collector: Collector = self._app.state.collector
+        try:
+            if self._tls is not None:
+                inputs.load_certificate(self._tls)
+            collector.adopt(inputs)
+        except RapporError as error:
+            logs.refused_reload(error)
+        return collector.accepted_params.digest
+
+
+def _name(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

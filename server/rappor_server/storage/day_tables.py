@@ -1,0 +1,165 @@
+"""Tables that hold one day each, so that a day is forgotten by dropping its table.
+
+An id of an upload must count once, whichever day's table it lies in. So all collectors write ids
+into the newest table, and those before it no longer change: whoever adds the table of a new day
+waits for all transactions that write ids, and keeps others out until it is there.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Table,
+    delete,
+    func,
+    insert,
+    inspect,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from rappor_server.storage import schema
+from rappor_server.storage.database import failing_as_store_error, overwrite_table, writing
+
+UPLOAD: Final = "upload"
+KEPT: Final = "kept"
+_TABLES: Final[Mapping[str, Callable[[str], Table]]] = {
+    UPLOAD: schema.upload_table,
+    KEPT: schema.kept_table,
+}
+_LOCK: Final = 0x524150504F53
+"""The advisory lock on PostgreSQL: shared by writers of ids, alone for who changes the tables."""
+_DAYS_TO_WRITE: Final = f"SELECT day FROM day_table WHERE kind = '{UPLOAD}' ORDER BY day DESC"  # noqa: S608
+_FORGOTTEN: Final = re.compile(r"forgotten_(upload|kept)_\d{8}")
+
+
+def table_of(kind: str, day: datetime.date) -> Table:
+    """Return the table of a day, whether it exists or not."""
+    return _TABLES[kind](f"{kind}_{day:%Y%m%d}")
+
+
+def days_of(db: Connection, kind: str) -> list[datetime.date]:
+    """Return the days that have a table, the newest first."""
+    columns = schema.day_table.c
+    query = select(columns.day).where(columns.kind == kind).order_by(columns.day.desc())
+    return list(db.execute(query).scalars())
+
+
+def days_to_write(db: Connection) -> list[datetime.date]:
+    """Return the days of the tables of ids, which stay as they are until the transaction ends."""
+    if db.dialect.name == "postgresql":
+        db.exec_driver_sql(f"SELECT pg_advisory_xact_lock_shared({_LOCK})")
+    rows = db.exec_driver_sql(_DAYS_TO_WRITE).all()
+    return [as_day(day) for (day,) in rows]
+
+
+def as_day(day: datetime.date | str) -> datetime.date:
+    """Return a day as a driver returns it; SQLite's is a text."""
+    return datetime.date.fromisoformat(day) if isinstance(day, str) else day
+
+
+def open_day(engine: Engine, today: datetime.date) -> None:
+    """Add the table of a day's ids, unless there is one of that day or a later one."""
+    with writing(engine) as db:
+        _lock_alone(db)
+        if not (days := days_of(db, UPLOAD)) or days[0] < today:
+            add(db, UPLOAD, today)
+
+
+def add(db: Connection, kind: str, day: datetime.date) -> None:
+    """Add the table of a day, unless there is one or another collector adds it at this moment."""
+    of_dialect = postgresql if db.dialect.name == "postgresql" else sqlite
+    row = of_dialect.insert(schema.day_table).values(kind=kind, day=day, shuffled=False)
+    added = row.on_conflict_do_nothing().returning(schema.day_table.c.day)
+    if db.execute(added).first() is not None:
+        table_of(kind, day).create(db)
+    else:
+        _note_shuffled(db, kind, day, shuffled=False)
+
+
+def forget(engine: Engine, kind: str, *, before: datetime.date) -> int:
+    """Drop the tables of days before one; return how many rows they had.
+
+    PostgreSQL deletes their files. SQLite would overwrite a whole table in one long transaction,
+    so there a table is renamed, which takes it out of use at once, and overwritten in steps.
+    """
+    with failing_as_store_error(), engine.connect() as db:
+        days = [day for day in days_of(db, kind) if day < before]
+        tables = [table_of(kind, day) for day in days]
+        n_rows = sum(db.scalar(select(func.count()).select_from(table)) or 0 for table in tables)
+    with writing(engine) as db:
+        _lock_alone(db)
+        for day, table in zip(days, tables, strict=True):
+            _take_out(db, kind, day, table)
+    _overwrite_forgotten(engine)
+    return n_rows
+
+
+def _take_out(db: Connection, kind: str, day: datetime.date, table: Table) -> None:
+    columns = schema.day_table.c
+    db.execute(delete(schema.day_table).where(columns.kind == kind, columns.day == day))
+    if db.dialect.name == "postgresql":
+        table.drop(db)
+    else:
+        db.execute(text(f"ALTER TABLE {table.name} RENAME TO forgotten_{table.name}"))
+
+
+def _overwrite_forgotten(engine: Engine) -> None:
+    """Overwrite what SQLite still holds of forgotten tables, a few rows in each transaction."""
+    with failing_as_store_error():
+        names = [name for name in inspect(engine).get_table_names() if _FORGOTTEN.fullmatch(name)]
+    for name in names:
+        overwrite_table(engine, name, key="id" if "upload" in name else "key")
+
+
+def shuffle_days(engine: Engine, *, before: datetime.date) -> None:
+    """Write the kept reports of finished days again, in random order, on PostgreSQL.
+
+    A table there holds its rows in the order of their arrival, with the transaction that wrote
+    each. SQLite sorts the rows by their random keys as they arrive.
+    """
+    if engine.dialect.name != "postgresql":
+        return
+    columns = schema.day_table.c
+    query = select(columns.day).where(columns.kind == KEPT, columns.day < before, ~columns.shuffled)
+    with failing_as_store_error(), engine.connect() as db:
+        days = list(db.execute(query).scalars())
+    for day in days:
+        with writing(engine) as db:
+            _shuffle(db, table_of(KEPT, day))
+            _note_shuffled(db, KEPT, day, shuffled=True)
+
+
+def _shuffle(db: Connection, old: Table) -> None:
+    """Replace a table by a copy in the order of its random keys, written by one transaction."""
+    db.execute(text(f"LOCK TABLE {old.name} IN ACCESS EXCLUSIVE MODE"))
+    db.execute(text(f"ALTER TABLE {old.name} RENAME TO {old.name}_old"))
+    db.execute(text(f"ALTER INDEX {old.name}_pkey RENAME TO {old.name}_old_pkey"))
+    before = schema.kept_table(f"{old.name}_old")
+    old.create(db)
+    rows = select(before).order_by(before.c.key)
+    db.execute(insert(old).from_select(list(old.columns), rows))
+    before.drop(db)
+
+
+def _note_shuffled(db: Connection, kind: str, day: datetime.date, *, shuffled: bool) -> None:
+    columns = schema.day_table.c
+    here = [columns.kind == kind, columns.day == day, columns.shuffled != shuffled]
+    db.execute(update(schema.day_table).where(*here).values(shuffled=shuffled))
+
+
+def _lock_alone(db: Connection) -> None:
+    """Wait for all transactions that write ids, and keep others out.
+
+    SQLite has one writer at a time, so there is nothing to wait for.
+    """
+    if db.dialect.name == "postgresql":
+        db.execute(select(func.pg_advisory_xact_lock(_LOCK)))

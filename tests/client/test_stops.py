@@ -1,0 +1,128 @@
+"""What a collector may ask for in its answers, and who takes part in a sample."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devices import Opener, metric_of, secret_of
+from rappor_client import Answer, Outcome
+from rappor_client.testing import FixedClock, MemoryTransport, peek
+
+from rappor.encode import takes_part
+
+
+def stopping(stop: object) -> Answer:
+    """Return an answer that accepts one report and asks for a stop."""
+    document = {"reports": [{"status": "accepted"}], "stop": stop}
+    return Answer(status=200, body=json.dumps(document).encode())
+
+
+def test_stopped_metric_is_silent_until_its_day_is_over(
+    open_client: Opener, clock: FixedClock
+) -> None:
+    """Over restarts; another metric goes on; the day after it goes on itself."""
+    metrics = (metric_of(), metric_of("other"))
+    transport = MemoryTransport([stopping({"page": "2026-11-20"})])
+    client = open_client(*metrics, transport=transport)
+    client.record("page", "x")
+    assert client.flush()
+    assert client.record("page", "x") is Outcome.SILENT
+    client.close()
+    again = open_client(*metrics)
+    clock.set("2026-11-20T23:59:59")
+    assert again.record("page", "x") is Outcome.SILENT
+    assert again.record("other", "x") is Outcome.RECORDED
+    clock.set("2026-11-21T00:00:00")
+    assert again.record("page", "x") is Outcome.RECORDED
+
+
+def test_stop_lasts_thirty_days_at_most(open_client: Opener, clock: FixedClock) -> None:
+    """Whatever day the collector names, and however the clock was set when it did."""
+    transport = MemoryTransport([stopping({"page": "9999-12-31"})] * 2)
+    client = open_client(transport=transport)
+    client.record("page", "x")
+    assert client.flush()
+    clock.advance(days=30)
+    assert client.record("page", "x") is Outcome.SILENT
+    clock.advance(days=1)
+    assert client.record("page", "x") is Outcome.RECORDED
+    clock.advance(days=500)
+    assert client.flush()
+    assert client.record("page", "x") is Outcome.SILENT
+    clock.advance(days=-500)
+    assert client.record("page", "x") is Outcome.RECORDED
+
+
+def test_newest_answer_counts(open_client: Opener) -> None:
+    """A stop that is no longer asked for is over."""
+    transport = MemoryTransport([stopping({"page": "2026-11-30"})])
+    client = open_client(metric_of(), metric_of("other"), transport=transport)
+    client.record("page", "x")
+    assert client.flush()
+    assert client.record("page", "x") is Outcome.SILENT
+    client.record("other", "x")
+    assert client.flush()
+    assert client.record("page", "x") is Outcome.RECORDED
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [None, 1, "page", [], ["page"], {"page": 1}, {"page": None}, {"page": "soon"}, {"x": {}}],
+)
+def test_whatever_else_is_asked_for_stops_nothing(stop: Any, open_client: Opener) -> None:
+    """The report is accepted all the same."""
+    client = open_client(transport=MemoryTransport([stopping(stop)]))
+    client.record("page", "x")
+    assert client.flush()
+    assert client.record("page", "x") is Outcome.RECORDED
+
+
+@pytest.mark.parametrize("folder", [str(i) for i in range(12)])
+def test_sample_is_decided_by_the_secret(
+    folder: str, open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """Who is not in it keeps nothing of the metric; the choice is another one in each epoch."""
+    metric = metric_of(epoch="month", sample=0.5)
+    client = open_client(metric, folder=folder)
+    secret = secret_of(tmp_path / folder)
+    for month in range(1, 9):
+        clock.set(f"2027-{month:02}-15T12:00:00")
+        before = peek(tmp_path / folder)
+        is_in = takes_part(secret, metric, f"2027-{month:02}")
+        outcomes = {client.record("page", value) for value in "aba"}
+        expected = {Outcome.RECORDED, Outcome.REPEATED} if is_in else {Outcome.SILENT}
+        assert outcomes == expected
+        after = peek(tmp_path / folder)
+        assert (after == before) is not is_in
+
+
+def test_samples_are_of_their_share() -> None:
+    """Of secrets that are counted out, about a tenth: the bound holds but for 1e-9 (Hoeffding)."""
+    metric = metric_of(epoch="quarter", sample=0.1)
+    n = 4000
+    taking = sum(takes_part(i.to_bytes(32, "little"), metric, "2026-Q4") for i in range(n))
+    assert abs(taking / n - 0.1) < 0.0518  # sqrt(ln(2e9) / (2 n))
+
+
+def test_larger_sample_keeps_those_who_were_in() -> None:
+    """A share can grow in the middle of an epoch."""
+    secrets = [i.to_bytes(32, "little") for i in range(200)]
+    small, large = (metric_of(epoch="quarter", sample=share) for share in (0.2, 0.6))
+    inside = [secret for secret in secrets if takes_part(secret, small, "2026-Q4")]
+    assert inside
+    assert all(takes_part(secret, large, "2026-Q4") for secret in inside)
+
+
+def test_flush_in_an_event_loop(open_client: Opener) -> None:
+    """It returns what flush() returns, and the context manager closes the client."""
+
+    async def host() -> int:
+        async with open_client(transport=MemoryTransport()) as client:
+            client.record("page", "x")
+            return (await client.aflush(timeout=60.0)).sent
+
+    assert asyncio.run(host()) == 1

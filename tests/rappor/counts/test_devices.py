@@ -1,0 +1,136 @@
+"""What counts know of the devices behind them: kept by adding, never too small."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rappor.counts.counts import Counts
+from rappor.counts.devices import add_squares, squares_of_days
+from rappor.errors import FileError, ReportError
+from rappor.protocol.params import Params
+
+PARAMS = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+
+reports_of_devices = st.lists(st.integers(0, 5), min_size=6, max_size=6)
+
+
+def counted(n_reports: int, squares: int | None = None) -> Counts:
+    return Counts(PARAMS, [[0]], [n_reports], "page", squares)
+
+
+def of_each(reports: list[int]) -> Counts:
+    return counted(sum(reports), sum(n * n for n in reports))
+
+
+@given(reports_of_devices, reports_of_devices)
+def test_a_sum_is_never_too_sure(first: list[int], second: list[int]) -> None:
+    """Whichever devices report in both, the true sum of squares is at most the one that is kept."""
+    total = of_each(first) + of_each(second)
+    assert total.squares is not None
+    for order in itertools.permutations(second):
+        together = [a + b for a, b in zip(first, order, strict=True)]
+        assert sum(n * n for n in together) <= total.squares
+
+
+@given(reports_of_devices, reports_of_devices)
+def test_other_devices_add_their_squares(first: list[int], second: list[int]) -> None:
+    """Where no device is in both sums, the sum is exact."""
+    total = of_each(first).add(of_each(second), same_devices=False)
+    assert total.squares == of_each(first + second).squares
+
+
+def test_days_of_the_same_devices_add_their_reports() -> None:
+    """Thirty days of one report each are thirty reports a device, in any order of adding."""
+    days = [counted(100, 100) for _ in range(30)]
+    assert sum(days, counted(0)).reports_per_device == 30
+    assert sum(days[:7]) + sum(days[7:]) == sum(days[::-1])  # type: ignore[operator]
+
+
+def test_the_unknown_stays_unknown() -> None:
+    """Counts of unknown devices make the sum unknown; no reports change nothing."""
+    known, unknown = counted(100, 100), counted(100)
+    assert (known + unknown).squares is None
+    assert unknown.reports_per_device is None
+    assert known + Counts.zero(PARAMS, "page") == known
+    assert unknown + Counts.zero(PARAMS, "page") == unknown
+
+
+def test_taking_counts_away_keeps_the_bound() -> None:
+    """What is left has at most the squares of the whole, and at most those of one device."""
+    assert (counted(100, 400) - counted(40, 40)).squares == 400
+    assert (counted(100, 400) - counted(95, 95)).squares == 25
+    assert (counted(100, 400) - counted(100)).squares == 0
+
+
+def test_devices_are_given_by_either_number() -> None:
+    """So many devices, or so many reports of each; rounding is to the larger sum."""
+    assert counted(300).of_devices(10).squares == 9000
+    assert counted(300).of_devices(reports_per_device=30).squares == 9000
+    assert counted(10).of_devices(3).squares == 34
+    assert counted(300).of_devices(10).reports_per_device == 30
+
+
+@pytest.mark.parametrize(
+    ("n_devices", "each", "reason"),
+    [
+        (None, None, "either devices or reports_per_device"),
+        (5, 2, "either devices or reports_per_device"),
+        (11, None, r"devices must be a number in \[1, 10\]"),
+        (0, None, r"devices must be a number in \[1, 10\]"),
+        (None, 0.5, r"reports_per_device must be a number in \[1, 10\]"),
+        (None, float("nan"), "reports_per_device"),
+    ],
+)
+def test_impossible_devices_are_refused(
+    n_devices: float | None, each: float | None, reason: str
+) -> None:
+    """There are at most as many devices as reports, and at least one."""
+    with pytest.raises(ReportError, match=reason):
+        counted(10).of_devices(n_devices, reports_per_device=each)
+
+
+@pytest.mark.parametrize("squares", [9, 101, 10.0, True, "10"])
+def test_impossible_squares_are_refused(squares: int) -> None:
+    """Ten reports have between 10 and 100."""
+    with pytest.raises(ReportError, match="squares must be"):
+        counted(10, squares)
+
+
+def test_files_keep_what_is_known_of_devices(tmp_path: Path) -> None:
+    """The counts file and Parquet do, CSV does not; a damaged number is refused."""
+    for counts in (counted(10, 34), counted(10), Counts.zero(PARAMS)):
+        counts.save(tmp_path / "a.counts")
+        counts.to_parquet(tmp_path / "a.parquet")
+        assert Counts.load(tmp_path / "a.counts") == counts
+        assert Counts.from_parquet(tmp_path / "a.parquet") == counts
+    counted(10, 34).to_csv(tmp_path / "a.csv")
+    assert Counts.from_csv(tmp_path / "a.csv", PARAMS).squares is None
+    table = counted(10).to_arrow()
+    wrong = table.replace_schema_metadata({**table.schema.metadata, b"rappor.squares": b"-1"})
+    with pytest.raises(FileError, match="squares"):
+        Counts.from_arrow(wrong)
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=4))
+def test_days_bound_the_squares(days: list[list[bool]]) -> None:
+    """One report a day at most: the bound holds, and is reached by devices that come in order."""
+    n_days = np.array(days).sum(axis=0)
+    bound = squares_of_days(sum(day) for day in days)
+    assert int((n_days**2).sum()) <= bound
+    nested = np.array([[i < sum(day) for i in range(5)] for day in days]).sum(axis=0)
+    assert int((nested**2).sum()) == bound
+
+
+@given(st.integers(0, 10**30), st.integers(0, 10**30))
+def test_large_squares_are_added_exactly(first: int, second: int) -> None:
+    """The least integer that is not below (sqrt(a) + sqrt(b))^2."""
+    total = add_squares(first, second, same_devices=True)
+    assert total is not None
+    cross = total - first - second
+    assert (cross - 1) ** 2 < 4 * first * second <= cross**2 or cross == first * second == 0

@@ -1,0 +1,202 @@
+"""Devices, not reports: errors are right where devices report again, and say what they assume."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from decodings import ABSENT, CANDIDATES, FALSE_ALARM, PARAMS, POPULATION, counted
+from numpy.typing import NDArray
+from scipy import stats
+
+from rappor.counts.counts import Counts
+from rappor.decoding.decoder import decode
+from rappor.decoding.devices import merge
+from rappor.decoding.estimates import Estimates
+from rappor.decoding.overlap import estimate_overlap
+from rappor.errors import DecodeError
+from rappor.protocol.params import PROFILES, Params
+from rappor.simulation import Population, simulate_days, simulate_repeated
+
+NAMES = tuple(f"c{i}" for i in range(20))
+SHARES = np.array([0.5, 0.3, 0.2] + [0.0] * 17)
+
+
+def params_of(profile: str, encoding: str = "bloom", *, k: int, m: int = 1) -> Params:
+    noise = PROFILES[profile]
+    names = NAMES if encoding == "onehot" else ()
+    return Params(
+        encoding=encoding, k=k, m=m, categories=names, f=noise["f"], p=noise["p"], q=noise["q"]
+    )
+
+
+def fewest(n: int, probability: float) -> int:
+    """Return the successes that n trials have but for the false alarms."""
+    return int(stats.binom.ppf(FALSE_ALARM, n, probability))
+
+
+def most(n: int, probability: float) -> int:
+    return int(stats.binom.isf(FALSE_ALARM, n, probability))
+
+
+def covered(estimates: Estimates, truth: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return (estimates.ci_low <= truth) & (truth <= estimates.ci_high)
+
+
+@pytest.mark.parametrize("profile", ["strict", "balanced", "accurate"])
+@pytest.mark.parametrize("each", [1, 7, 30])
+def test_intervals_of_repeated_yes_or_no_answers_cover(profile: str, each: int) -> None:
+    """10,000 devices, a tenth of them yes: at least 94 %; as other devices' 30 reports cover 38."""
+    params = params_of(profile, "boolean", k=1)
+    people = Population(["yes", "no"], [1, 9])
+    n_runs, hits, taken_for_others = 60, 0, 0
+    for seed in range(n_runs):
+        counts = simulate_repeated(people, params, devices={each: 10_000}, seed=seed).counts
+        hits += int(covered(decode(counts), np.array([0.1]))[0])
+        if each == 30:
+            others = decode(counts, reports_per_device=1)
+            taken_for_others += int(covered(others, np.array([0.1]))[0])
+    assert hits >= fewest(n_runs, 0.94)
+    if each == 30:
+        assert taken_for_others < fewest(n_runs, 0.94)
+
+
+@pytest.mark.parametrize("profile", ["strict", "balanced", "accurate"])
+def test_repeated_choices_keep_their_rates(profile: str) -> None:
+    """3 true of 20 categories, 10,000 devices with 30 reports: coverage, and false detections."""
+    params = params_of(profile, "onehot", k=20)
+    n_runs, hits, false, rest = 40, 0, 0, []
+    for seed in range(n_runs):
+        people = Population(list(NAMES), SHARES.tolist())
+        estimates = decode(
+            simulate_repeated(people, params, devices={30: 10_000}, seed=seed).counts
+        )
+        hits += int(covered(estimates, SHARES).sum())
+        false += int((estimates.detected & (SHARES == 0)).sum())
+        truth = 1 - SHARES[estimates.detected].sum()
+        rest.append((estimates.unallocated - truth) / estimates.unallocated_std_error)
+    # The bits of a report are nearly independent, so the runs' 800 intervals are.
+    assert hits >= fewest(20 * n_runs, 0.94)
+    # Of 17 absent ones in a run, .05 / .95 of the three true ones at most, in the mean.
+    assert false <= most(17 * n_runs, 0.05 * 3 / 0.95 / 17)
+    squares = float(np.square(rest).sum())
+    assert squares < stats.chi2.isf(FALSE_ALARM, n_runs) * 1.1
+
+
+def test_days_merge_to_their_sum() -> None:
+    """Collections of one parameter set give the estimates of their sum under the same devices."""
+    days = simulate_days(POPULATION, PARAMS, n_devices=100_000, n_days=3, seed=1)
+    apart = decode(days, CANDIDATES, reports_per_device=2.5)
+    together = decode(days[0] + days[1] + days[2], CANDIDATES, reports_per_device=2.5)
+    assert apart.to_dict() == together.to_dict()
+
+
+@pytest.mark.parametrize("churn", [0.0, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("profile", ["strict", "balanced", "accurate"])
+def test_the_overlap_of_days_is_estimated_with_its_error(profile: str, churn: float) -> None:
+    """R = sum over pairs of days of (1 - churn)^distance, over the days."""
+    n_days = 5
+    params = params_of(profile, k=64, m=32)
+    truth = sum((1 - churn) ** abs(i - j) for i in range(n_days) for j in range(n_days)) / n_days
+    days = simulate_days(POPULATION, params, n_devices=100_000, n_days=n_days, churn=churn, seed=7)
+    found = estimate_overlap(days, [1.0] * n_days)
+    assert found is not None
+    assert found.std_error < 0.6
+    # The largest z score of twelve normal ones at the rate of false alarms is 6.5.
+    assert abs(found.reports_per_device - truth) < 6.5 * found.std_error
+
+
+def test_a_string_that_comes_into_fashion_is_no_other_device() -> None:
+    """Half of the devices hold one string on the second day: R stays that of the same devices."""
+    params = params_of("balanced", k=64, m=32)
+    loud = [(1, 0), (1, 1), (1, 3)]
+    same = Population(["old", "new"], [8, 2])
+    base = simulate_days(same, params, n_devices=200_000, n_days=3, seed=1)
+    changed = []
+    for day, weights in zip(base, loud, strict=True):
+        more = simulate_repeated(
+            Population(["old", "new"], list(weights)), params, devices={1: 50_000}, seed=2
+        ).counts
+        changed.append(day.add(more, same_devices=False))
+    steady = [
+        day.add(
+            simulate_repeated(
+                Population(["old", "new"], [1, 0]), params, devices={1: 50_000}, seed=seed
+            ).counts,
+            same_devices=False,
+        )
+        for seed, day in enumerate(base, start=3)
+    ]
+    one, other = (estimate_overlap(days, [1.0] * 3) for days in (changed, steady))
+    assert one is not None
+    assert other is not None
+    assert abs(one.reports_per_device - other.reports_per_device) < 6.5 * math.hypot(
+        one.std_error, other.std_error
+    )
+
+
+def test_noise_that_tells_nothing_leaves_the_safe_side() -> None:
+    """Without a permanent response, days do not agree: the devices are taken for the same."""
+    params = Params(k=64, m=32, f=0.0, p=0.1, q=0.6)
+    days = simulate_days(POPULATION, params, n_devices=1000, n_days=4, churn=1.0, seed=1)
+    (_, (repetition,)) = merge(days)
+    assert repetition.reports_per_device == 4
+    assert repetition.std_error is None
+
+
+def test_estimates_from_days_cover() -> None:
+    """Seven days of the same devices: the 8 true strings' intervals, which other devices' miss."""
+    params = params_of("accurate", k=64, m=32)
+    shares = dict(zip(POPULATION.values, POPULATION.weights, strict=True))
+    n_runs, hits, naive = 12, 0, 0
+    for seed in range(n_runs):
+        days = simulate_days(POPULATION, params, n_devices=20_000, n_days=7, seed=seed)
+        for reports, told in ((None, True), (1, False)):
+            estimates = decode(days, CANDIDATES, reports_per_device=reports)
+            truth = np.array([shares.get(name, 0.0) for name in estimates.candidates])
+            inside = int(covered(estimates, truth)[truth > 0].sum())
+            hits, naive = (hits + inside, naive) if told else (hits, naive + inside)
+    assert hits >= fewest(8 * n_runs, 0.93)
+    assert naive < hits
+
+
+def test_every_answer_says_what_it_assumed() -> None:
+    """One line: nothing known, the counts' own knowledge, what was said, or what days tell."""
+    known = counted(n=1000)
+    unknown = Counts(PARAMS, known.ones, known.reports)
+    lines = {
+        "as the counts say": decode(known, CANDIDATES),
+        "if devices reported again, the errors are larger": decode(unknown, CANDIDATES),
+        "100 devices with 10 reports each, as was said": decode(known, CANDIDATES, devices=100),
+        "because 2 collections may be of the same devices": decode([known, known], ABSENT),
+    }
+    for words, estimates in lines.items():
+        assert words in estimates.assumed
+        assert "\n" not in estimates.assumed
+        assert estimates.assumed in str(estimates)
+        assert estimates.to_dict()["assumed"] == estimates.assumed
+
+
+def test_more_reports_of_the_same_devices_widen() -> None:
+    """The same counts of fewer devices have larger errors; of as many as reports, the same."""
+    counts = counted(n=100_000)
+    alone, same, fewer = (decode(counts, CANDIDATES, devices=n) for n in (None, 100_000, 10_000))
+    assert np.array_equal(alone.std_error, same.std_error)
+    assert (fewer.std_error > alone.std_error).all()
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"devices": 5, "reports_per_device": 2}, "must not be given both"),
+        ({"devices": 1001}, r"devices must be a number in \[1, 1000\]"),
+        ({"devices": 0}, "devices must be"),
+        ({"reports_per_device": 0.9}, "reports_per_device must be"),
+        ({"reports_per_device": math.nan}, "reports_per_device must be"),
+    ],
+)
+def test_impossible_devices_are_refused(said: dict[str, float], reason: str) -> None:
+    """One sentence that says what may be given."""
+    with pytest.raises(DecodeError, match=reason):
+        decode(counted(n=1000), CANDIDATES, **said)  # type: ignore[arg-type]

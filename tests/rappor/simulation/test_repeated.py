@@ -1,0 +1,131 @@
+"""Devices that report again: their noise is theirs, and their number is known.
+
+The number of ones at a bit, over n reports each of D devices, has mean n D mu and variance
+n D within + n^2 D between, with mu = p* + (q* - p*) share, between = (q - p)^2 mu' (1 - mu'),
+mu' = f/2 + (1 - f) share, and within what is left of mu (1 - mu).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rappor.errors import ParamsError
+from rappor.protocol.params import Params
+from rappor.simulation import Population, simulate_days, simulate_repeated
+
+FALSE_ALARM = 1e-9
+
+BOOLEAN = Params(k=1, encoding="boolean", f=0.25, p=0.1, q=0.6)
+YES = Population(["yes", "no"], [1, 4])
+BLOOM = Params(k=16, h=1, m=4, f=0.25, p=0.1, q=0.6)
+WORDS = Population(["a", "b", "c"], [5, 3, 2])
+
+
+def variance_between(params: Params, share: float) -> float:
+    mean = params.f / 2 + (1 - params.f) * share
+    return (params.q - params.p) ** 2 * mean * (1 - mean)
+
+
+def mean_of(params: Params, share: float) -> float:
+    return params.p_star + (params.q_star - params.p_star) * share
+
+
+def test_repeated_reports_scatter_as_derived() -> None:
+    """Mean and variance of 400 collections, each within a bound that fails once in 1e9."""
+    n_runs, n, each, share = 400, 500, 12, 0.2
+    ones = np.array(
+        [
+            simulate_repeated(YES, BOOLEAN, devices={each: n}, seed=seed).counts.ones[0, 0]
+            for seed in range(n_runs)
+        ]
+    )
+    mean, between = mean_of(BOOLEAN, share), variance_between(BOOLEAN, share)
+    within = mean * (1 - mean) - between
+    variance = n * each * within + n * each**2 * between
+    z = (ones.mean() - n * each * mean) / math.sqrt(variance / n_runs)
+    assert abs(z) < stats.norm.isf(FALSE_ALARM / 2)
+    # Sums over 500 devices are normal to a percent; the bound is the normal one with 10 % more.
+    ratio = ones.var(ddof=1) / variance
+    degrees = n_runs - 1
+    low = float(stats.chi2.ppf(FALSE_ALARM / 2, degrees)) / degrees
+    high = float(stats.chi2.isf(FALSE_ALARM / 2, degrees)) / degrees
+    assert low / 1.1 < ratio < high * 1.1
+    # Independent reports would have a sixth of that variance, which these bounds exclude.
+    assert high * 1.1 * n * each * mean * (1 - mean) < variance * low / 1.1
+
+
+def test_the_counts_know_their_devices() -> None:
+    """Reports, devices and the sum of squares are those that were asked for."""
+    drawn = simulate_repeated(WORDS, BLOOM, devices={1: 500, 3: 200, 7: 10}, seed=1)
+    assert drawn.counts.n_reports == 500 + 600 + 70
+    assert drawn.counts.squares == 500 + 9 * 200 + 49 * 10
+    assert drawn.devices.sum() == 710
+
+
+def test_a_seed_repeats_a_simulation() -> None:
+    """The same seed gives the same counts, another one others."""
+    first, again, other = (
+        simulate_days(WORDS, BLOOM, n_devices=1e5, n_days=3, churn=0.2, seed=seed)
+        for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert first != other
+
+
+@pytest.mark.parametrize("churn", [0.0, 0.3, 1.0])
+def test_days_have_as_many_devices_each(churn: float) -> None:
+    """Who leaves is replaced; a report a device and day."""
+    days = simulate_days(WORDS, BLOOM, n_devices=1000, n_days=5, churn=churn, seed=3)
+    assert [day.n_reports for day in days] == [1000] * 5
+    assert [day.squares for day in days] == [1000] * 5
+
+
+@pytest.mark.parametrize("churn", [0.0, 0.25])
+def test_days_of_the_same_devices_agree_as_derived(churn: float) -> None:
+    """The covariance of a boolean's ones on two days, L days apart, is between (1 - churn)^L."""
+    n_runs, n, share = 600, 400, 0.2
+    days = np.array(
+        [
+            [
+                day.ones[0, 0]
+                for day in simulate_days(
+                    YES, BOOLEAN, n_devices=n, n_days=3, churn=churn, seed=seed
+                )
+            ]
+            for seed in range(n_runs)
+        ]
+    )
+    mean = mean_of(BOOLEAN, share)
+    variance = n * mean * (1 - mean)
+    centred = days - n * mean
+    for first, second in itertools.combinations(range(3), 2):
+        products = centred[:, first] * centred[:, second]
+        expected = n * variance_between(BOOLEAN, share) * (1 - churn) ** (second - first)
+        # A product of two normal variables has at most twice the squared variance, and a mean of
+        # 600 has nearly normal tails; half as much again is allowed for the rest.
+        bound = 1.5 * stats.norm.isf(FALSE_ALARM / 2) * variance * math.sqrt(2 / n_runs)
+        assert abs(products.mean() - expected) < bound
+
+
+def test_without_noise_days_of_the_same_devices_are_equal() -> None:
+    """What a device holds does not change from day to day; with churn it does."""
+    plain = Params(k=16, h=1, m=4, f=0.0, p=0.0, q=1.0, insecure=True)
+    first, *others = simulate_days(WORDS, plain, n_devices=1e9, n_days=4, seed=1)
+    assert all(np.array_equal(first.ones, day.ones) for day in others)
+    first, second = simulate_days(WORDS, plain, n_devices=1e9, n_days=2, churn=0.5, seed=1)
+    assert not np.array_equal(first.ones, second.ones)
+
+
+def test_impossible_numbers_are_refused() -> None:
+    """One sentence for each."""
+    with pytest.raises(ParamsError, match="reports of a device must be"):
+        simulate_repeated(YES, BOOLEAN, devices={0: 5})
+    with pytest.raises(ParamsError, match="reports must number at most"):
+        simulate_repeated(YES, BOOLEAN, devices={2**40: 2**40})
+    with pytest.raises(ParamsError, match="churn must be a number in"):
+        simulate_days(YES, BOOLEAN, n_devices=5, n_days=2, churn=1.5)

@@ -1,0 +1,335 @@
+"""A thief with all tables, SQLite's files or a backup, after a busy day: sums, and no report.
+
+Each attack is shown to work where something is left to find.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import hashlib
+import hmac
+import itertools
+import json
+import random
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from collectors import TODAY, rows_of
+from rappor_server.analysis import releases
+from rappor_server.ingest.accepted_params import AcceptedParams
+from rappor_server.ingest.upload_ids import hash_id, mac_body
+from rappor_server.ingest.validate import Suspicious, read_upload
+from rappor_server.storage import day_tables
+from rappor_server.storage.backup import backup
+from rappor_server.storage.database import erase_traces, migrate, open_engine, sqlite_url
+from rappor_server.storage.retention import prune
+from rappor_server.storage.store import Store
+from sqlalchemy import Engine, inspect, text
+
+from rappor import Registry
+from rappor.protocol.wire import Report, Upload
+
+N_GROUPS, N_UPLOADS = 12, 10
+N_MARKED = N_GROUPS * N_UPLOADS  # half of them have two reports
+TOMORROW = TODAY + datetime.timedelta(days=1)
+HEAD = """
+description = "a"
+owner = "b"
+expires = 2100-01-01
+epoch = "life"
+f = 0.5
+p = 0.25
+q = 0.75
+"""
+REGISTRY = Registry.loads(
+    f"""
+[budget]
+total = inf
+[metrics.sound]
+encoding = "boolean"
+keep_reports = true
+{HEAD}
+[metrics.theme]
+encoding = "onehot"
+categories = ["light", "dark", "red"]
+{HEAD}
+[metrics.page]
+encoding = "bloom"
+k = 16
+m = 2
+keep_reports = true
+{HEAD}
+"""
+)
+ACCEPTED = AcceptedParams(REGISTRY)
+
+
+def report(metric: str, bits: int, cohort: int = 0) -> Report:
+    """Return a report with these bits."""
+    params = REGISTRY[metric].params
+    packed = (bits % (1 << params.k)).to_bytes(params.n_bytes, "little")
+    return Report(metric=metric, params=params.fingerprint, cohort=cohort, bits=packed)
+
+
+def bodies_of_a_day(seed: int) -> list[list[bytes]]:
+    """Return groups of uploads, which are alike for all seeds but for bits and ids.
+
+    In a group there are uploads of one boolean, of one category, of both, and of two strings. The
+    strings' bits are the number of the report in the order of arrival.
+    """
+    rng = random.Random(seed)  # noqa: S311 - a test's day
+    numbers = itertools.count()
+
+    def upload(i: int) -> bytes:
+        small = report("sound", rng.getrandbits(1)), report("theme", 1 << rng.randrange(3))
+        marked = report("page", next(numbers), 0), report("page", next(numbers), 1)
+        chosen = [small[:1], small[1:], small][i // 2 % 3] if i % 2 else marked
+        return Upload(id=Upload.new_id(), reports=chosen).to_json()
+
+    return [[upload(i) for i in range(N_UPLOADS)] for _ in range(N_GROUPS)]
+
+
+def live_through(database: str, groups: list[list[bytes]]) -> Iterator[Store]:
+    """Store a day's uploads by collectors that are killed now and then; yield after each group."""
+    store = Store.open(database)
+    for i, group in enumerate(groups):
+        if i % 4 == 3:
+            store.close()
+            store = Store.open(database)
+        submissions = [
+            read_upload(body, ACCEPTED, today=TODAY, max_reports=9, suspicious=Suspicious.ACCEPT)
+            for body in group
+        ]
+        store.commit(submissions, {("", "malformed"): 1}, today=TODAY)
+        yield store
+    store.close()
+
+
+class Loot:
+    """What a thief has: an engine on a database or a backup, and the day's bodies to check by."""
+
+    def __init__(self, engine: Engine, groups: list[list[bytes]]) -> None:
+        self.engine = engine
+        self.bodies = [body for group in groups for body in group]
+        self.ids = [base64.urlsafe_b64decode(json.loads(body)["id"] + "==") for body in self.bodies]
+
+    def tables(self) -> dict[str, list[dict[str, Any]]]:
+        """Return all rows of all tables, in the order in which they lie."""
+        hidden = "ctid::text, xmin::text AS writer, " if self.is_postgresql else ""
+        found = {}
+        with self.engine.connect() as db:
+            for name in inspect(self.engine).get_table_names():
+                rows = db.execute(text(f'SELECT {hidden}* FROM "{name}"'))  # noqa: S608
+                found[name] = [dict(row) for row in rows.mappings()]
+        return found
+
+    @property
+    def is_postgresql(self) -> bool:
+        """Tell whether rows show who wrote them."""
+        return self.engine.dialect.name == "postgresql"
+
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+        """Return the rows of the tables of one kind."""
+        return [
+            row for name, rows in self.tables().items() if name.startswith(kind) for row in rows
+        ]
+
+
+@pytest.fixture(params=["database", "backup"])
+def loot(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> Iterator[Loot]:
+    """A database on the day after a busy one, or a backup of it."""
+    migrate(database)
+    groups = bodies_of_a_day(1)
+    for _ in live_through(database, groups):
+        pass
+    store = Store.open(database)
+    prune(store, today=TOMORROW, report_days=90)
+    store.close()
+    address = database
+    if request.param == "backup":
+        copy = tmp_path / "copy"
+        backup(database, copy)
+        address = sqlite_url(copy)
+    engine = open_engine(address)
+    yield Loot(engine, groups)
+    engine.dispose()
+
+
+def as_bytes(value: object) -> bytes:
+    """Return a cell of a row as bytes."""
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def windows(cells: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield every piece of a row that could be an id."""
+    for cell in cells:
+        yield from (cell[i : i + 16] for i in range(len(cell) - 15))
+
+
+def guess(row: dict[str, Any], ids: Iterable[bytes]) -> bytes | None:
+    """Try all uploads of one boolean or category, under ids, against the hashes of a row."""
+    cells = {as_bytes(cell) for cell in row.values()}
+    booleans = [report("sound", bit) for bit in (0, 1)]
+    categories = [report("theme", 1 << i) for i in range(3)]
+    small = [(one,) for one in booleans + categories]
+    both = list(itertools.product(booleans, categories))
+    for own_id in ids:
+        name = base64.urlsafe_b64encode(own_id).rstrip(b"=").decode()
+        for reports in (*small, *both):
+            body = Upload(id=name, reports=reports).to_json()
+            tried = {hashlib.sha256(body).digest(), hmac.digest(own_id, body, "sha256")}
+            if tried & cells:
+                return body
+    return None
+
+
+def test_no_upload_is_found_by_trying(loot: Loot) -> None:
+    """Not even that of a boolean; whoever has the id, or a plain hash beside it, finds it."""
+    rows = loot.of_kind("upload")
+    assert len(rows) == N_MARKED
+    assert [guess(row, windows(map(as_bytes, row.values()))) for row in rows] == [None] * N_MARKED
+    small = next(body for body in loot.bodies if b'"sound"' in body)
+    own_id = loot.ids[loot.bodies.index(small)]
+    plain = {"id": own_id, "digest": hashlib.sha256(small).digest()}
+    assert guess(plain, windows(plain.values())) == small
+    (known,) = [row for row in rows if bytes(row["id"]) == hash_id(own_id)]
+    assert guess(known, [own_id]) == small
+    assert bytes(known["mac"]) == mac_body(own_id, small)
+
+
+def test_no_id_is_anywhere(loot: Loot) -> None:
+    """Not in a cell of any table, nor in SQLite's files, as bytes or as text."""
+    stolen = b"\n".join(
+        as_bytes(cell) for rows in loot.tables().values() for row in rows for cell in row.values()
+    )
+    if not loot.is_postgresql:
+        erase_traces(loot.engine)
+        path = Path(str(loot.engine.url.database))
+        stolen += b"".join(file.read_bytes() for file in path.parent.glob(f"{path.name}*"))
+    for own_id in loot.ids:
+        assert own_id not in stolen
+        assert base64.urlsafe_b64encode(own_id).rstrip(b"=") not in stolen
+    assert hash_id(loot.ids[0]) in stolen  # the search finds what is there
+
+
+def n_neighbours(numbers: list[int]) -> int:
+    """Return how many marked reports lie beside the other one of their upload."""
+    return sum(one // 2 == other // 2 for one, other in itertools.pairwise(numbers))
+
+
+def disorder(numbers: list[int]) -> float:
+    """Return the rank correlation of the order in which reports lie with that of arrival."""
+    n = len(numbers)
+    ranks = {number: rank for rank, number in enumerate(sorted(numbers))}
+    distance = sum((place - ranks[number]) ** 2 for place, number in enumerate(numbers))
+    return 1 - 6 * distance / (n * (n * n - 1))
+
+
+def test_kept_reports_have_no_order_and_no_company(loot: Loot) -> None:
+    """Where they lie, their keys and who wrote them say nothing of upload, group or time.
+
+    In random order about one report lies beside the other of its upload: 20 with a probability
+    below 1e-15. A rank correlation of 0.6 is nine standard deviations.
+    """
+    rows = [row for row in loot.of_kind("kept") if row["metric"] == "page"]
+    marked = [int.from_bytes(row["bits"], "little") for row in rows]
+    assert len(set(marked)) == len(marked) == N_MARKED
+    by_key = [
+        number
+        for _, number in sorted((bytes(row["key"]), n) for row, n in zip(rows, marked, strict=True))
+    ]
+    for order in (marked, by_key):
+        assert n_neighbours(order) < 20
+        assert abs(disorder(order)) < 0.6
+    assert set(rows[0]) - {"ctid", "writer"} == {"key", "metric", "params", "cohort", "bits"}
+    assert len({row.get("writer") for row in rows}) == 1
+    assert n_neighbours(sorted(marked)) > 50  # in the order of arrival
+    assert disorder(sorted(marked)) == 1
+
+
+def test_no_row_of_counts_is_one_report(loot: Loot) -> None:
+    """Every row is the sum of many reports, although the collector began anew three times."""
+    rows = loot.tables()["tally"]
+    totals = {(row["metric"], row["cohort"]): row["reports"] for row in rows}
+    assert set(totals) == {("sound", 0), ("theme", 0), ("page", 0), ("page", 1)}
+    assert len(rows) == len(totals)
+    assert min(totals.values()) >= 10
+
+
+def test_no_block_is_one_report(loot: Loot) -> None:
+    """What is released the next day is in rows of at least ten reports, and in no other."""
+    store = Store(loot.engine)
+    for metric in REGISTRY.values():
+        releases.close_days(store, metric, TOMORROW)
+    tables = loot.tables()
+    assert tables["tally"] == []
+    assert all(row["closed"] and row["reports"] >= 10 for row in tables["block"])
+    assert sum(row["reports"] for row in tables["block"]) > N_MARKED
+
+
+TOLD = ("upload", "kept", "tally", "block")
+"""The tables, or kinds of them, that depend on what devices sent; the attacks are on these."""
+
+
+def test_all_other_tables_are_the_same_whatever_was_sent(database: str, tmp_path: Path) -> None:
+    """A day of other bits, of other ids, leaves the same rows: so they tell nothing of either."""
+    found = []
+    for seed, address in ((1, database), (2, sqlite_url(tmp_path / "other"))):
+        migrate(address)
+        for _ in live_through(address, bodies_of_a_day(seed)):
+            pass
+        engine = open_engine(address)
+        tables = Loot(engine, []).tables()
+        found.append(
+            {
+                name: sorted(
+                    json.dumps(
+                        {key: cell for key, cell in row.items() if key not in ("ctid", "writer")},
+                        default=str,
+                        sort_keys=True,
+                    )
+                    .replace("true", "1")
+                    .replace("false", "0")
+                    for row in rows
+                )
+                for name, rows in tables.items()
+                if name.partition("_2026")[0] not in TOLD
+            }
+        )
+        engine.dispose()
+    assert found[0] == found[1]
+    assert {"shard", "refusal", "params", "day_table", "token", "freeze", "blocked"} <= set(
+        found[0]
+    )
+
+
+def test_files_of_sqlite_hold_no_earlier_sums(tmp_path: Path) -> None:
+    """Two states of a counter differ by a group's reports; only the last one is left."""
+    path = tmp_path / "counts.sqlite3"
+    address = sqlite_url(path)
+    migrate(address)
+    states: set[bytes] = set()
+    for store in live_through(address, bodies_of_a_day(3)):
+        with store.engine.connect() as db:
+            last = {bytes(row.ones) for row in db.execute(text("SELECT ones FROM tally"))}
+        states |= {ones for ones in last if len(ones) == 8 * 16}
+    engine = open_engine(address)
+    assert erase_traces(engine)
+    engine.dispose()
+    data = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert sum(ones in data for ones in states) == len(states & last) == 2
+    assert len(states) > 15
+
+
+def test_kept_reports_of_today_are_shuffled_in_their_group(database: str) -> None:
+    """Until the day is over, a group's reports lie in the order of random keys."""
+    migrate(database)
+    groups = bodies_of_a_day(4)
+    for store in live_through(database, [[body for group in groups for body in group]]):
+        rows = [row for row in rows_of(store, day_tables.KEPT) if row["metric"] == "page"]
+    marked = [int.from_bytes(row["bits"], "little") for row in rows]
+    assert n_neighbours(marked) < 20
+    assert abs(disorder(marked)) < 0.6

@@ -1,0 +1,151 @@
+"""The image's steps, run in a Debian of their own: no registry of images is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from collectors import REGISTRY, free_port, upload_of
+from places import ROOT
+
+DOCKERFILE = (ROOT / "server" / "packaging" / "Dockerfile").read_text(encoding="utf-8")
+MIRROR = "http://deb.debian.org/debian"
+CHROOT = "/usr/sbin/chroot"
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(
+        os.geteuid() != 0 or shutil.which("debootstrap") is None,
+        reason="needs root and debootstrap",
+    ),
+]
+
+
+def steps() -> list[tuple[str, str]]:
+    """Return the instructions of the Dockerfile with what they say."""
+    lines = [line for line in DOCKERFILE.splitlines() if line and not line.startswith("#")]
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines)]
+
+
+class Image:
+    """A folder with a Debian in it, in which instructions are followed."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.environment = {
+            name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")
+        } | {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+        self.environment["DEBIAN_FRONTEND"] = "noninteractive"
+        self.environment["PATH"] = "/usr/sbin:/usr/bin:/sbin:/bin"
+        self.folder = "/"
+        self.user = "root"
+
+    def follow(self, instruction: str, rest: str) -> None:
+        """Do what an instruction says."""
+        match instruction:
+            case "RUN":
+                self.run(["sh", "-ec", rest], user="root")
+            case "WORKDIR":
+                self.folder = rest
+                (self.root / rest.lstrip("/")).mkdir(parents=True, exist_ok=True)
+            case "COPY" if not rest.startswith("--from"):
+                *sources, target = rest.split()
+                self.copy(sources, target)
+            case "ENV":
+                self.environment |= dict(re.findall(r"(\w+)=(\S+)", rest))
+            case "USER":
+                self.user = rest
+
+    def copy(self, sources: list[str], target: str) -> None:
+        """Copy files or one folder of the repository."""
+        base = self.root / self.folder.lstrip("/")
+        for name in sources:
+            source = ROOT / name
+            if source.is_dir():
+                skipped = shutil.ignore_patterns("__pycache__", "node_modules")
+                shutil.copytree(source, base / target, ignore=skipped)
+            else:
+                shutil.copy(source, base / target)
+
+    def lend(self, name: str) -> None:
+        """Show what a variable of pip names on this machine inside, where no package changes it."""
+        given = Path(os.environ.get(name, ""))
+        if given.is_absolute() and given.exists():
+            lent = self.root / "lent" / name
+            lent.parent.mkdir(exist_ok=True)
+            (shutil.copytree if given.is_dir() else shutil.copy)(given, lent)
+            self.environment[name] = f"/lent/{name}"
+
+    def command(self, arguments: list[str], user: str) -> list[str]:
+        """Return a command line that runs inside."""
+        inside = ["env", "-C", self.folder, *arguments]
+        return [CHROOT, f"--userspec={user}", str(self.root), *inside]
+
+    def run(self, arguments: list[str], *, user: str) -> None:
+        """Run a command inside to its end."""
+        subprocess.run(self.command(arguments, user), env=self.environment, check=True)
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+    """Both stages in one folder, one after the other."""
+    root = tmp_path_factory.mktemp("image") / "root"
+    subprocess.run(
+        [str(shutil.which("debootstrap")), "--variant=minbase", "bookworm", str(root), MIRROR],
+        check=True,
+    )
+    for name in ("/etc/resolv.conf", "/etc/hosts"):
+        shutil.copy(name, root / name.lstrip("/"))
+    found = Image(root)
+    for name in ("PIP_CERT", "PIP_FIND_LINKS"):
+        found.lend(name)
+    try:
+        for instruction, rest in steps():
+            found.follow(instruction, rest)
+        yield found
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def test_the_image_serves_as_its_last_line_says(image: Image) -> None:
+    """As its user, from its folder, the command listens, stores an upload, and ends in order."""
+    data = image.root / "data"
+    (data / "metrics.toml").write_text(REGISTRY)
+    (line,) = [rest for word, rest in steps() if word == "CMD"]
+    port = free_port()
+    image.environment |= {"RAPPOR_SERVER_PORT": str(port), "RAPPOR_SERVER_HOST": "127.0.0.1"}
+    process = subprocess.Popen(image.command(json.loads(line), image.user), env=image.environment)
+    try:
+        end = time.monotonic() + 120
+        while not _is_ready(port):
+            assert process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        answer = httpx.post(
+            f"http://127.0.0.1:{port}/v1/reports",
+            content=upload_of(),
+            headers={"Content-Type": "application/json"},
+        )
+        assert answer.status_code == 200
+        process.terminate()
+        process.wait(60)
+    finally:
+        process.kill()
+        process.wait()
+    assert (data / "metrics.sqlite3").stat().st_size > 0
+    assert (data / "metrics.sqlite3").stat().st_uid != 0
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False

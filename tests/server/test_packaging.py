@@ -1,0 +1,138 @@
+"""What operators are given: units, alert rules, a dashboard, a runbook, settings."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+from collectors import REGISTRY, run_command, serving, upload_of
+from places import ROOT
+from prometheus_client.parser import text_string_to_metric_families
+from rappor_server.settings import load
+
+FOLDER = ROOT / "server" / "packaging"
+ALERTS: list[dict[str, Any]] = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"][0][
+    "rules"
+]
+DASHBOARD: dict[str, Any] = json.loads((FOLDER / "dashboard.json").read_text())
+NAME = re.compile(r"\b(?:rappor|process)_[a-z_]+\b")
+LABEL = re.compile(r"(?:by|on) \(([a-z, ]+)\)|\{([a-z]+)[!=]|,([a-z]+)[!=]")
+UNITS = ("rappor-server.service", "rappor-prune.service", "rappor-backup.service")
+TIMERS = ("rappor-prune.timer", "rappor-backup.timer")
+
+
+def expressions() -> list[str]:
+    """Return every expression that rules and panels ask Prometheus."""
+    asked = [rule["expr"] for rule in ALERTS]
+    return asked + [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+
+
+def test_alerts_and_dashboard_ask_for_what_is_exported(tmp_path: Path) -> None:
+    """Every name and label in them is one that a running collector shows."""
+    keys = tmp_path / "keys"
+    keys.write_text("programs sesame\n")
+    database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
+    flags = ("--suspicious", "accept", "--upload-key-file", str(keys))
+    with serving(tmp_path, database, *flags) as running:
+        assert running.post(upload_of(), Authorization="Bearer sesame").status_code == 200
+        text = running.get("/metrics").text
+    samples = [s for f in text_string_to_metric_families(text) for s in f.samples]
+    names = {sample.name for sample in samples}
+    labels = {label for sample in samples for label in sample.labels} | {"instance", "job"}
+    assert len(expressions()) > 20
+    for expression in expressions():
+        asked = set(NAME.findall(expression))
+        assert asked <= names, expression
+        told = {part for groups in LABEL.findall(expression) for part in groups if part}
+        assert {each.strip() for part in told for each in part.split(",")} <= labels, expression
+        assert expression.count("(") == expression.count(")")
+    for name in ("rappor_build_info", "rappor_registry_info", "process_resident_memory_bytes"):
+        assert name in names
+    assert not any(name.endswith("_created") for name in names)
+    assert 'rappor_uploads_total{status="503"} 0.0' in text
+
+
+def test_every_alert_has_its_place_in_the_runbook() -> None:
+    """The runbook has a section for each alert, and for nothing that is none."""
+    runbook = (FOLDER / "runbook.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^## (Rappor\w+)$", runbook, flags=re.MULTILINE)
+    assert sections == [rule["alert"] for rule in ALERTS]
+    for rule in ALERTS:
+        assert rule["labels"]["severity"] in ("page", "warn")
+        assert rule["annotations"]["summary"]
+        assert re.fullmatch(r"[0-9]+[mh]", rule["for"])
+
+
+def test_panels_are_drawn_beside_each_other() -> None:
+    """Panels have titles and places of their own, and legends that the expressions give."""
+    panels = DASHBOARD["panels"]
+    places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}
+    assert len(places) == len({panel["title"] for panel in panels}) == len(panels)
+    for panel in panels:
+        for target in panel["targets"]:
+            for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
+                assert label == "instance" or label in target["expr"]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_units_are_those_of_systemd(tmp_path: Path) -> None:
+    """No unit has a fault that systemd finds, with the settings for TLS too."""
+    for name in (*UNITS, *TIMERS):
+        text = (FOLDER / name).read_text(encoding="utf-8")
+        (tmp_path / name).write_text(text.replace("/opt/rappor/bin/rappor-server", "/bin/true"))
+    drop_in = tmp_path / "rappor-server.service.d"
+    drop_in.mkdir()
+    shutil.copy(FOLDER / "tls.conf", drop_in)
+    verify = [str(shutil.which("systemd-analyze")), "verify", "--man=no"]
+    answer = subprocess.run(
+        [*verify, *(str(tmp_path / name) for name in (*UNITS, *TIMERS))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    told = [
+        line for line in answer.stderr.splitlines() if str(tmp_path) in line or "rappor" in line
+    ]
+    assert (answer.returncode, told) == (0, [])
+
+
+def test_units_share_one_file_of_settings() -> None:
+    """Each unit names the same file, and its names and values are those of the program."""
+    for name in UNITS:
+        text = (FOLDER / name).read_text(encoding="utf-8")
+        assert "Environment=RAPPOR_SERVER_CONFIG=/etc/rappor/server.toml" in text
+    chosen = load({}, environment={}, file=str(FOLDER / "server.toml"))
+    assert chosen.registry == "/etc/rappor/metrics.toml"
+    assert chosen.admin_address == ("127.0.0.1", 9090)
+
+
+def test_commands_find_their_settings_and_make_no_database(tmp_path: Path) -> None:
+    """A wrong address is refused by each command but those that begin one, and nothing is made."""
+    registry = tmp_path / "metrics.toml"
+    registry.write_text(REGISTRY)
+    absent = tmp_path / "nowhere.sqlite3"
+    config = tmp_path / "server.toml"
+    config.write_text(f'registry = "{registry}"\ndatabase = "sqlite:///{absent}"\n')
+    named = {"RAPPOR_SERVER_CONFIG": str(config)}
+    lake = ["--metric", "page", "--from", "2026-01-01", "--to", "2026-01-02"]
+    for arguments in (
+        ["prune"],
+        ["backup", str(tmp_path / "copy")],
+        ["token", "create"],
+        ["token", "list"],
+        ["token", "revoke", "x"],
+        ["export", str(tmp_path / "lake"), *lake],
+    ):
+        answer = run_command(*arguments, **named)
+        assert answer.returncode == 2, arguments
+        assert "database must be that of a collector" in answer.stderr
+        assert not absent.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.toml", "server.toml"]
+    assert run_command("migrate", **named).returncode == 0
+    assert "deleted 0 upload ids" in run_command("prune", **named).stdout

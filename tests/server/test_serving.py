@@ -1,0 +1,332 @@
+"""A collector in service: addresses, reloads, stops, a late database, workers that die."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sqlite3
+import ssl
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from collectors import (
+    REGISTRY,
+    Running,
+    command,
+    free_port,
+    make_token,
+    report_of,
+    run_command,
+    serving,
+    upload_of,
+)
+from sockets import certificate
+
+WITHIN_SECONDS = 90
+OTHER_REGISTRY = REGISTRY.replace("[metrics.old]", "[metrics.new]")
+OPERATORS = ("/metrics", "/readyz", "/v1/metrics", "/v1/metrics/page/counts")
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until a condition comes true."""
+    end = time.monotonic() + WITHIN_SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def events(running: Running, name: str) -> list[dict[str, object]]:
+    """Return the lines of a log that tell of an event."""
+    lines = running.log.read_text().splitlines()
+    return [each for each in map(json.loads, lines) if each["event"] == name]
+
+
+def reload(running: Running) -> None:
+    """Let a collector read its files again, and wait until it has told what came of it."""
+    told = ("registry in force", "reload refused")
+    before = sum(len(events(running, name)) for name in told)
+    running.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: sum(len(events(running, name)) for name in told) > before)
+
+
+@pytest.fixture
+def database_file(tmp_path: Path) -> str:
+    """The address of an SQLite file."""
+    return f"sqlite:///{tmp_path / 'counts.sqlite3'}"
+
+
+def test_operators_have_an_address_of_their_own(tmp_path: Path, database_file: str) -> None:
+    """The public one only receives; the other one has all that operators and analysts ask."""
+    admin = free_port()
+    with serving(tmp_path, database_file, admin=admin) as running:
+        private = f"http://127.0.0.1:{admin}"
+        token = {"Authorization": f"Bearer {make_token(tmp_path, database_file)}"}
+        assert running.post(upload_of()).status_code == 200
+        for path in ("/", "/healthz", "/openapi.json", "/v1/registry"):
+            assert running.get(path).status_code == 200
+        for path in OPERATORS:
+            hidden = httpx.get(f"{running.url}{path}", headers=token)
+            assert hidden.status_code == 404
+            assert hidden.headers["content-type"] == "application/problem+json"
+            assert httpx.get(f"{private}{path}", headers=token, timeout=60).status_code == 200
+
+
+def test_keys_stops_and_registry_are_read_again(tmp_path: Path, database_file: str) -> None:
+    """A new key is taken beside the old one, and a stop is told; wrong files change nothing."""
+    keys, stops = tmp_path / "keys", tmp_path / "stops.toml"
+    keys.write_text("old sesame\n")
+    stops.write_text("")
+    flags = ("--upload-key-file", str(keys), "--stop-file", str(stops), "--suspicious", "accept")
+    with serving(tmp_path, database_file, *flags) as running:
+
+        def send(key: str) -> httpx.Response:
+            return running.post(upload_of(report_of("sound")), Authorization=f"Bearer {key}")
+
+        assert [send(key).status_code for key in ("sesame", "simsim")] == [200, 401]
+        keys.write_text("old sesame\nnew simsim\n")
+        until = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 5 * 86400))
+        stops.write_text(f"page = {until}\n")
+        reload(running)
+        assert [send(key).status_code for key in ("sesame", "simsim")] == [200, 200]
+        assert send("simsim").json()["stop"] == {"page": until}
+        stopped = running.post(upload_of(), Authorization="Bearer simsim").json()["reports"]
+        assert stopped == [{"status": "refused", "reason": "stopped"}]
+        for wrong in ("", "old sesame\nold simsim\n"):
+            keys.write_text(wrong)
+            reload(running)
+            assert [send(key).status_code for key in ("sesame", "simsim")] == [200, 200]
+        figures = running.get("/metrics").text
+        assert 'rappor_key_uploads_total{key="new"}' in figures
+        assert len(events(running, "reload refused")) == 2
+        assert "sesame" not in running.log.read_text() + figures
+
+
+def serial_at(port: int, authority: Path) -> bytes:
+    """Return the certificate that a server shows."""
+    context = ssl.create_default_context(cafile=str(authority))
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection(("127.0.0.1", port), 30) as plain,
+        context.wrap_socket(plain) as secure,
+    ):
+        shown = secure.getpeercert(binary_form=True)
+        assert shown
+        return shown
+
+
+def test_certificates_are_read_again(tmp_path: Path, database_file: str) -> None:
+    """New connections see a renewed certificate; one that does not fit its key changes nothing."""
+    cert, key = certificate(tmp_path)
+    (tmp_path / "renewed").mkdir()
+    new_cert, new_key = certificate(tmp_path / "renewed")
+    flags = ("--tls-certificate", str(cert), "--tls-key", str(key))
+    admin = free_port()
+    with serving(tmp_path, database_file, *flags, admin=admin) as running:
+        first = serial_at(running.port, cert)
+        cert.write_bytes(new_cert.read_bytes())
+        reload(running)  # the key is still the old one
+        assert serial_at(running.port, cert) == first
+        key.write_bytes(new_key.read_bytes())
+        reload(running)
+        assert serial_at(running.port, cert) != first
+        assert httpx.get(f"http://127.0.0.1:{admin}/healthz").text == "alive\n"
+        with socket.create_connection(("127.0.0.1", running.port), 30) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\nHost: telltale\r\n\r\n")
+            stranger.recv(1000)
+        assert "telltale" not in running.log.read_text()
+
+
+def test_no_feature_of_http_puts_an_address_or_a_query_into_the_log(
+    tmp_path: Path, database_file: str
+) -> None:
+    """Upgrades, CONNECT, bad requests and bad lengths leave no trace of who asked, and for what."""
+    upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    upgrade += b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    heads = (
+        b"GET /v1/reports?q=telltale HTTP/1.1\r\n" + upgrade,
+        b"GET /telltale?q=telltale HTTP/1.1\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n",
+        b"CONNECT telltale.example:443 HTTP/1.1\r\n",
+        b"TELLTALE /?q=telltale HTTP/1.1\r\n",
+        b"POST /v1/reports?q=telltale HTTP/1.1\r\nContent-Length: -7\r\n",
+        b"POST /telltale HTTP/1.1\r\nTransfer-Encoding: telltale\r\n",
+        b"GET http://telltale.example/?q=telltale HTTP/1.1\r\n",
+        b"GET /?q=telltale HTTP/9.9\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM telltale\r\n",
+    )
+    with serving(tmp_path, database_file) as running:
+        for head in heads:
+            with socket.create_connection(("127.0.0.1", running.port), 30) as sender:
+                sender.sendall(head + b"Host: x\r\nX-Forwarded-For: 203.0.113.77\r\n\r\n")
+                sender.settimeout(0.5)
+                with contextlib.suppress(OSError):
+                    sender.recv(65536)
+        assert running.post(upload_of()).status_code == 200
+        log = running.log.read_text()
+        for secret in ("telltale", "203.0.113.77", "websocket", "WebSocket"):
+            assert secret not in log
+        for line in log.splitlines():
+            told = json.loads(line)
+            told.pop("address", None)  # where it listens is its own
+            assert "127.0.0.1" not in json.dumps(told)
+
+
+def test_answers_protect_and_the_registry_has_a_tag(tmp_path: Path, database_file: str) -> None:
+    """Every answer says how not to be read or kept; who has the registry is told no more."""
+    flags = ("--origins", "https://app.example.org")
+    with serving(tmp_path, database_file, *flags) as running:
+        answers = [running.get(path) for path in ("/", "/nothing", "/v1/metrics", "/v1/registry")]
+        answers += [running.post(upload_of()), running.post(b"{")]
+        for answer in answers:
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert "default-src 'none'" in answer.headers["content-security-policy"]
+            assert answer.headers["cache-control"] in ("no-store", "no-cache")
+        tag = answers[3].headers["etag"]
+        assert answers[3].headers["cache-control"] == "no-cache"
+        for known in (tag, f'"other", {tag}', f"W/{tag}", "*"):
+            unchanged = httpx.get(f"{running.url}/v1/registry", headers={"If-None-Match": known})
+            assert (unchanged.status_code, unchanged.content) == (304, b"")
+        assert running.get("/v1/registry", **{"If-None-Match": '"other"'}).text == REGISTRY
+        (tmp_path / "metrics.toml").write_text(OTHER_REGISTRY)
+        reload(running)
+        assert running.get("/v1/registry", **{"If-None-Match": tag}).text == OTHER_REGISTRY
+        page = {"Origin": "https://app.example.org"}
+        allowed = "access-control-allow-origin"
+        assert allowed in running.get("/v1/registry", **page).headers
+        assert allowed not in running.get("/v1/metrics", **page).headers
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
+def test_odd_text_is_refused_and_never_reaches_the_database(tmp_path: Path, database: str) -> None:
+    """NUL and its like in any field are the sender's mistake, and a failure of nothing."""
+    with serving(tmp_path, database) as running:
+        token = make_token(tmp_path, database)
+        counts = "/v1/metrics/page/counts"
+        for odd in ("%00", "%1F", "%C3%A9", "%ED%A0%80", "a" * 100):
+            assert running.get(f"{counts}?freeze={odd}", token).status_code == 422
+            assert running.get(f"{counts}?params={odd}", token).status_code in (404, 422)
+            assert running.get(f"{counts}?from={odd}", token).status_code == 422
+            assert running.get(f"/v1/metrics/{odd}/counts", token).status_code == 404
+            assert running.get(counts, f"rappor.{odd}.x").status_code == 401
+        for odd in ("2026-W48-1", "20261130", "2026-11-3\u0660"):
+            assert running.get(f"{counts}?from={odd}", token).status_code == 422
+        headers = {"Authorization": f"Bearer {token}"}
+        freezes = f"{running.url}/v1/metrics/page/freezes"
+        body = {"from": "\0", "to": "2026-11-30"}
+        assert httpx.post(freezes, json=body, headers=headers).status_code == 422
+
+
+def test_a_start_waits_for_a_database_that_is_late(tmp_path: Path, database_file: str) -> None:
+    """A locked file is waited for and told; when it is free the collector serves."""
+    other = sqlite3.connect(tmp_path / "counts.sqlite3", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    (tmp_path / "metrics.toml").write_text(REGISTRY)
+    port, log = free_port(), tmp_path / "collector.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command(
+                "serve",
+                str(tmp_path / "metrics.toml"),
+                *("--database", database_file, "--port", str(port)),
+            ),
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    running = Running(process, port, tmp_path, log)
+    try:
+        wait_for(lambda: bool(events(running, "waiting for the database")))
+        assert process.poll() is None
+        other.execute("ROLLBACK")
+        wait_for(lambda: bool(events(running, "collector listening")))
+        assert running.post(upload_of()).status_code == 200
+    finally:
+        other.close()
+        running.kill()
+
+
+def test_a_start_gives_up_in_a_sentence(tmp_path: Path) -> None:
+    """A database that never answers, or an address that is taken, ends with exit code 2."""
+    registry = tmp_path / "metrics.toml"
+    registry.write_text(REGISTRY)
+    absent = f"postgresql://nobody@127.0.0.1:{free_port()}/nothing"
+    answer = run_command("serve", str(registry), "--database", absent, "--database-seconds", "1")
+    assert answer.returncode == 2
+    assert "waiting for the database" in answer.stderr
+    assert "the database cannot answer" in answer.stderr.splitlines()[-1]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        answer = run_command("serve", str(registry), "--port", str(port))
+    assert answer.returncode == 2
+    assert "host and port must be an address that is free" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+@pytest.fixture
+def workers(tmp_path: Path, database: str) -> Iterator[Running]:
+    """Two workers on PostgreSQL."""
+    with serving(tmp_path, database, "--workers", "2", admin=free_port()) as running:
+        wait_for(lambda: len(events(running, "collector listening")) == 2)
+        yield running
+
+
+def processes_of(running: Running) -> list[int]:
+    """Return the workers of a collector; ended ones do not count."""
+    asked = ["ps", "-ww", "-o", "pid=,stat=,args=", "--ppid", str(running.process.pid)]
+    listed = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()
+    rows = [line.split(maxsplit=2) for line in listed]
+    return [int(pid) for pid, stat, what in rows if "spawn_main" in what and "Z" not in stat]
+
+
+def registries_of(running: Running) -> dict[str, float]:
+    """Return how many processes have each registry."""
+    lines = httpx.get(f"{running.admin_url}/metrics", timeout=60).text.splitlines()
+    found = [line for line in lines if line.startswith("rappor_registry_info{")]
+    return {line.split('"')[1]: float(line.split()[-1]) for line in found if line[-3:] != "0.0"}
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_wrong_registry_ends_no_worker_and_a_good_one_reaches_all(workers: Running) -> None:
+    """A worker that dies comes back with the last good registry, whatever lies on the disk."""
+    (old,) = registries_of(workers)
+    path = workers.folder / "metrics.toml"
+    path.write_text("nonsense [")
+    workers.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: len(events(workers, "reload refused")) == 1)
+    for victim in processes_of(workers):
+        os.kill(victim, signal.SIGKILL)
+    wait_for(lambda: len(events(workers, "worker ended")) == 2)
+    wait_for(lambda: len(events(workers, "collector listening")) == 4)
+    assert registries_of(workers) == {old: 2.0}
+    assert {workers.get("/v1/registry").text for _ in range(8)} == {REGISTRY}
+    path.write_text(OTHER_REGISTRY)
+    workers.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: old not in registries_of(workers))
+    wait_for(lambda: list(registries_of(workers).values()) == [2.0])
+    assert {workers.get("/v1/registry").text for _ in range(8)} == {OTHER_REGISTRY}
+    assert len(processes_of(workers)) == 2
+    assert not events(workers, "reload incomplete")
+    workers.process.send_signal(signal.SIGTERM)
+    assert workers.process.wait(60) == 0
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_worker_that_does_not_hear_is_named(workers: Running) -> None:
+    """Half a minute after a reload, the log names the worker that is stopped."""
+    stopped = processes_of(workers)[0]
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        (workers.folder / "metrics.toml").write_text(OTHER_REGISTRY)
+        workers.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: bool(events(workers, "reload incomplete")))
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    (told,) = events(workers, "reload incomplete")
+    assert len(told["workers"]) == 1  # type: ignore[arg-type]

@@ -1,0 +1,73 @@
+"""A host with two threads that fork while a third one records; each child records as well.
+
+Run as `python forking_child.py FOLDER ROUNDS WAY`, with `os` or `multiprocessing` as the way. It
+writes the number of reports that wait in the end.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import threading
+import warnings
+
+from devices import UNCAPPED, metric_of
+from rappor_client import Client, SpoolLimits
+from rappor_client.testing import MemoryTransport
+from registries import registry_of
+
+
+def main(folder: str, rounds: int, way: str) -> None:
+    """Fork and record until every round is over."""
+    warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 warns of forks beside threads
+    client = Client.open(
+        folder,
+        registry=registry_of(metric_of()),
+        transport=MemoryTransport(),
+        consent=True,
+        caps=UNCAPPED,
+        limits=SpoolLimits(reports=100_000),
+        max_delay=3600.0,
+    )
+    is_over = threading.Event()
+
+    def record() -> None:
+        while not is_over.is_set():
+            client.record("page", "x")
+
+    def in_child() -> None:
+        code = 0 if client.record("page", "x") and client.counters()["recorded"] else 1
+        os._exit(code)
+
+    def fork_once() -> int | None:
+        if way == "multiprocessing":
+            child = multiprocessing.get_context("fork").Process(target=in_child)
+            child.start()
+            child.join()
+            return child.exitcode
+        pid = os.fork()
+        if pid == 0:
+            in_child()
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    failed: list[int | None] = []
+
+    def fork() -> None:
+        failed.extend(code for code in (fork_once() for _ in range(rounds)) if code)
+
+    recorder = threading.Thread(target=record)
+    forkers = [threading.Thread(target=fork) for _ in range(2)]
+    for thread in (recorder, *forkers):
+        thread.start()
+    for thread in forkers:
+        thread.join()
+    is_over.set()
+    recorder.join()
+    assert not failed, failed
+    sys.stdout.write(str(client.waiting()))
+    client.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

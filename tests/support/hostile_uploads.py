@@ -1,0 +1,142 @@
+"""Uploads that nobody sends in good faith: mutated ones, and ones that are built to cost much."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+
+from collectors import BOOLEAN, PARAMS, report_of, upload_of
+
+_TOKENS = (
+    *(
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b",",
+        b":",
+        b'"',
+        b" ",
+        b"\n",
+        b"\\",
+        b"\0",
+        b"\xff",
+        b"\xed\xa0\x80",
+    ),
+    *(b"null", b"true", b"-0", b"1.0", b"1e0", b"NaN", b"-Infinity", b"9" * 30, b"9" * 5000),
+    *(b"1e400", b'""', b'"v":1,', b'"cohort":0,', b'"\\u0000"', b'"\\ud800"', b"\\u00e9"),
+    *("é".encode(), "\U0001f600".encode(), b"\xef\xbb\xbf", b"=", b"-", b"_", b"+", b"/"),
+)
+_HEAD = b'{"v":1,"id":"' + b"A" * 22 + b'","reports":['
+
+
+def seeded(seed: int) -> random.Random:
+    """Return a generator that draws the same on every machine."""
+    return random.Random(seed)  # noqa: S311 - nothing secret is drawn
+
+
+def mutated(rng: random.Random, n: int) -> Iterator[bytes]:
+    """Yield n uploads of one to five reports, each with up to four faults."""
+    for _ in range(n):
+        metrics = [rng.choice(("page", "sound", "small", "old")) for _ in range(rng.randint(1, 5))]
+        body = upload_of(
+            *(
+                report_of(name, bits=rng.getrandbits(16), cohort=rng.randrange(4))
+                for name in metrics
+            )
+        )
+        for _ in range(rng.randint(0, 4)):
+            body = rng.choice(_FAULTS)(rng, body)
+        yield body
+
+
+def _insert(rng: random.Random, body: bytes) -> bytes:
+    at = rng.randrange(len(body) + 1)
+    return body[:at] + rng.choice(_TOKENS) + body[at:]
+
+
+def _replace(rng: random.Random, body: bytes) -> bytes:
+    start = rng.randrange(len(body) + 1)
+    return body[:start] + rng.choice(_TOKENS) + body[start + rng.randint(0, 12) :]
+
+
+def _repeat(rng: random.Random, body: bytes) -> bytes:
+    start = rng.randrange(len(body) + 1)
+    return body[:start] + body[start : start + rng.randint(1, 90)] + body[start:]
+
+
+def _cut(rng: random.Random, body: bytes) -> bytes:
+    start = rng.randrange(len(body) + 1)
+    return body[:start] + body[start + rng.randint(1, 40) :]
+
+
+def _change(rng: random.Random, body: bytes) -> bytes:
+    at = rng.randrange(len(body) + 1)
+    return body[:at] + bytes([rng.randrange(256)]) + body[at + 1 :]
+
+
+def _other_names(rng: random.Random, body: bytes) -> bytes:
+    old, new = rng.choice(
+        (
+            (b"page", b"nothing"),
+            (PARAMS.fingerprint.encode(), BOOLEAN.fingerprint.encode()),
+            (b'"metric"', b'"device"'),
+            (b'"cohort":', b'"cohort":-'),
+            (b'","cohort"', b'X","cohort"'),
+            (b'"}', b'A"}'),
+            (b":", b": "),
+        )
+    )
+    return body.replace(old, new, rng.randint(1, 3))
+
+
+_FAULTS: tuple[Callable[[random.Random, bytes], bytes], ...] = (
+    _insert,
+    _replace,
+    _repeat,
+    _cut,
+    _change,
+    _other_names,
+)
+
+
+def costly(n_bytes: int) -> dict[str, bytes]:
+    """Return uploads of about a size, each built to make its reader work or remember."""
+    report = json.dumps(json.loads(upload_of())["reports"][0], separators=(",", ":")).encode()
+    empty = b'{"metric":"","params":"","cohort":0,"bits":""}'
+    almost = report.replace(b'"bits":"', b'"bits":"A')
+    emoji = "\U0001f600".encode()
+    return {
+        "ones": _list_of(b"1", n_bytes),
+        "empty lists": _list_of(b"[]", n_bytes),
+        "empty objects": _list_of(b"{}", n_bytes),
+        "objects of one key": _list_of(b'{"":0}', n_bytes),
+        "empty reports": _list_of(empty, n_bytes),
+        "almost good reports": _list_of(almost, n_bytes),
+        "reports with a space": _list_of(b" " + report, n_bytes),
+        "reports with doubled keys": _list_of(report[:-1] + b',"bits":""}', n_bytes),
+        "long integers": _list_of(b"9" * 4000, n_bytes),
+        "long fractions": _list_of(b"0." + b"1" * 4000, n_bytes),
+        "a long fraction": _list_of(b"0." + b"1" * n_bytes, n_bytes),
+        "a long exponent": _list_of(b"1e" + b"1" * n_bytes, n_bytes),
+        "long texts": _list_of(report.replace(b"page", b"a" * 5000), n_bytes),
+        "long bits": _list_of(report.replace(b'"bits":"', b'"bits":"' + b"A" * 5000), n_bytes),
+        "a text of wide characters": _list_of(b'"' + emoji + b"a" * n_bytes + b'"', n_bytes),
+        "escapes": _list_of(b'"' + b"\\u00e9" * (n_bytes // 6) + b'"', n_bytes),
+        "wide escapes": _list_of(b'"' + b"\\ud83d\\ude00" * (n_bytes // 12) + b'"', n_bytes),
+        "deep lists": b"[" * n_bytes,
+        "deep objects": b'{"a":' * (n_bytes // 5),
+        "deep in a report": _HEAD + b'{"metric":' + b"[" * n_bytes,
+        "many keys": b"{" + b",".join(b'"%d":0' % i for i in range(n_bytes // 9)) + b"}",
+        "commas": b"," * n_bytes,
+        "spaces": b" " * n_bytes,
+        "zeros": bytes(n_bytes),
+        "a long id": b'{"v":1,"id":"' + b"A" * n_bytes + b'","reports":[1]}',
+    }
+
+
+def _list_of(entry: bytes, n_bytes: int) -> bytes:
+    """Return an upload of as many entries as there is room for, at least one."""
+    n = max(1, (n_bytes - len(_HEAD) - 2) // (len(entry) + 1))
+    return _HEAD + b",".join([entry] * n) + b"]}"
