@@ -22,7 +22,7 @@ from rappor.decoding.selection import Selection
 _FULL: Final = 0.75
 """Part of the rows that candidates may fill for all to be fitted: beyond, the errors double."""
 
-_CROWDED: Final = 1 / 6
+_FILLED: Final = 1 / 6
 """Part of the rows that selected strings fill at least. At a seventh intervals still cover 94.4 %,
 at a third 92 %."""
 
@@ -31,10 +31,10 @@ _SUM: Final = 1e4
 
 
 def fit_all(target: Target, design: Design, selection: Selection) -> Selection:
-    """Return a fit of all candidates where selected strings crowd the rows, else the selection."""
+    """Return a fit of all candidates where selected strings fill the rows, else the selection."""
     n_rows = count_rows(selection.fit)
     n_candidates = design.n_candidates
-    if n_candidates > _FULL * n_rows or len(selection.chosen) < _CROWDED * n_rows:
+    if n_candidates > _FULL * n_rows or len(selection.chosen) < _FILLED * n_rows:
         return selection
     every = np.arange(n_candidates)
     fit = fit_rows(target, design.columns(every), start=selection.fit)
@@ -53,13 +53,13 @@ def count_rows(fit: Fit) -> float:
 
 
 def is_full(selection: Selection) -> bool:
-    """Tell whether all candidates are fitted because they crowd the rows."""
+    """Tell whether all candidates are fitted because they fill the rows."""
     everyone = len(selection.chosen) == len(selection.estimate)
-    return everyone and len(selection.chosen) >= _CROWDED * count_rows(selection.fit)
+    return everyone and len(selection.chosen) >= _FILLED * count_rows(selection.fit)
 
 
 def describe_capacity(selection: Selection) -> dict[str, Any]:
-    """Return the rows that there are, what is fitted, and whether that crowds them.
+    """Return the rows that there are, what is fitted, and whether that is too much.
 
     Where it does, and candidates are too many to fit all of them, intervals cover less than they
     say.
@@ -69,7 +69,7 @@ def describe_capacity(selection: Selection) -> dict[str, Any]:
     return {
         "rows": round(n_rows),
         "fitted": "all" if full else "selected",
-        "crowded": bool(not full and len(selection.chosen) >= _CROWDED * n_rows),
+        "overfull": bool(not full and len(selection.chosen) >= _FILLED * n_rows),
     }
 
 
