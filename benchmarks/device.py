@@ -14,6 +14,7 @@ _MEGABYTE = 1e6
 _WAYS = (
     ("make", "without the disk: a finished report in memory"),
     ("record", "one value again and again"),
+    ("sending", "one value, while another thread sends without a pause"),
     ("distinct", "a new value each time, which repeats the first"),
 )
 

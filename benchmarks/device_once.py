@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +34,7 @@ def measure(n_records: int) -> dict[str, float]:
     """Import, open, record in several ways; microseconds, seconds and bytes."""
     before = resident_bytes()
     start = time.perf_counter()
-    import rappor_client  # noqa: PLC0415 - this is what is measured
+    from rappor_client import Caps, Client  # noqa: PLC0415 - this is what is measured
 
     results = {"import": time.perf_counter() - start}
     from rappor_client.prepared import prepare  # noqa: PLC0415
@@ -43,10 +44,10 @@ def measure(n_records: int) -> dict[str, float]:
     from rappor.protocol.randomizer import system_coins  # noqa: PLC0415
 
     registry = Registry.loads(_TOML)
-    uncapped = rappor_client.Caps()
+    uncapped = Caps()
     with tempfile.TemporaryDirectory() as folder:
         settings: dict[str, Any] = {"registry": registry, "consent": True, "caps": uncapped}
-        client = rappor_client.Client.open(folder, transport=MemoryTransport(), **settings)
+        client = Client.open(folder, transport=MemoryTransport(), **settings)
         results |= timed("record", lambda: client.record("page", "duckduckgo"), n_records)
         results["memory"] = resident_bytes() - before
         client.flush(timeout=60.0)
@@ -56,9 +57,26 @@ def measure(n_records: int) -> dict[str, float]:
             lambda: prepare(secret, registry["page"], "x", epoch="", coins=system_coins),
             n_records,
         )
+        results |= timed_while_sending(client, n_records)
         values = iter(f"value {i}" for i in range(1 << 30))
         results |= timed("distinct", lambda: client.record("page", next(values)), n_records)
         client.close()
+    return results
+
+
+def timed_while_sending(client: Any, n: int) -> dict[str, float]:
+    """Return the times of record() while another thread sends without a pause."""
+    is_over = threading.Event()
+
+    def send() -> None:
+        while not is_over.is_set():
+            client.flush(timeout=60.0)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    results = timed("sending", lambda: client.record("page", "duckduckgo"), n)
+    is_over.set()
+    sender.join()
     return results
 
 

@@ -13,9 +13,11 @@ from collections.abc import Callable
 from typing import Final
 
 from rappor_client.periods import HOUR, Clock
+from rappor_client.store import BusyError
 from rappor_client.uploader import Uploader
 
 _JOIN_SECONDS: Final = 1.0
+_BUSY_SECONDS: Final = 5.0
 _BACKLOG_SECONDS: Final = 1.0
 _LONGEST_SLEEP_SECONDS: Final = HOUR
 """A machine may sleep, or set its clock, while the thread does: it looks again every hour."""
@@ -25,11 +27,17 @@ class Sender:
     """Runs an uploader's steps when they are due; there is no thread until the first nudge."""
 
     def __init__(
-        self, uploader: Uploader, *, clock: Clock, on_failure: Callable[[Exception], None]
+        self,
+        uploader: Uploader,
+        *,
+        clock: Clock,
+        before_step: Callable[[], object],
+        on_failure: Callable[[Exception], None],
     ) -> None:
-        """Keep the uploader to run and the function to call when something fails."""
+        """Keep the uploader to run, what to do before each step, and when something fails."""
         self._uploader = uploader
         self._clock = clock
+        self._before_step = before_step
         self._on_failure = on_failure
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -85,6 +93,8 @@ class Sender:
         while self._sleep():
             try:
                 due = self._step()
+            except BusyError:
+                due = self._clock() + _BUSY_SECONDS
             except Exception as error:  # noqa: BLE001 - the sender outlives whatever fails
                 self._on_failure(error)
                 due = self._clock() + HOUR
@@ -93,6 +103,7 @@ class Sender:
 
     def _step(self) -> float | None:
         """Take a step and say when the next one is due: every upload waits for its own time."""
+        self._before_step()
         step = self._uploader.step()
         if not step.is_attempt or step.due is None:
             return step.due

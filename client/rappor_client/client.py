@@ -43,14 +43,19 @@ from rappor_client.settings import (
 from rappor_client.spool import Sent
 from rappor_client.state import count, counters
 from rappor_client.stops import Stops
-from rappor_client.store import Store
+from rappor_client.store import BusyError, Store
 from rappor_client.tracebacks import silent
 from rappor_client.transport import Transport
+from rappor_client.unstored import Late, Unstored
 from rappor_client.uploader import Uploader
 from rappor_client.withdrawal import UNDER_WAY, Withdrawal, erase, file_names
 
 _LOG: Final = logging.getLogger("rappor_client")
 _Result = TypeVar("_Result")
+_PATIENCE: Final = 0.05
+"""The seconds that `record` waits for another process's lock."""
+_CLOSE_PATIENCE: Final = 2.0
+"""The seconds that `close` waits for it: what is not stored by then is lost."""
 
 
 class _Sending(NamedTuple):
@@ -82,6 +87,7 @@ class Client:
         self._is_disabled = False
         self._silent: tuple[Registry, int, frozenset[str]] | None = None
         self._stops = Stops()
+        self._unstored = Unstored()
         self._sendings: dict[int, _Sending] = {}
 
     @classmethod
@@ -197,13 +203,16 @@ class Client:
         that is not of its kind. Neither message nor traceback holds anything true: see
         `rappor_client.tracebacks` for what is guaranteed, Ctrl-C included.
         """
+        if not isinstance(name, str):
+            raise MetricError(f"a metric's name must be a text, got {type(name).__name__}")
         metric = self.registry.metric(name)
         try:
             outcome = self._safely(lambda: self._outcome(metric, value), Outcome.FAILED)
         except IdentityError:
             self._is_disabled = True
             return Outcome.DISABLED
-        if outcome and self._settings.background and (sending := self._sending()) is not None:
+        is_new = outcome or self._unstored
+        if is_new and self._settings.background and (sending := self._sending()) is not None:
             sending.sender.nudge()
         return outcome
 
@@ -269,6 +278,7 @@ class Client:
         also of a disk that does not allow all of it.
         """
         self._consent = False
+        self._unstored.clear()
         is_silent = self._safely(self._stop_sending, otherwise=False)
         self._safely(self._store.close, None)
         withdrawal = _erase(self._settings.folder, self._settings.clock, self._failures)
@@ -276,6 +286,7 @@ class Client:
 
     def close(self) -> None:
         """End the background sender and close all files; what waits stays on the disk."""
+        self._safely(lambda: self._store_late(_CLOSE_PATIENCE), None)
         self._safely(self._stop_sending, otherwise=False)
         self._safely(self._store.close, None)
 
@@ -359,17 +370,50 @@ class Client:
             part = self._latched_part(metric, epoch)
             coins = self._settings.coins
             prepared = prepare(secret, metric, value, epoch=epoch, part=part, coins=coins)
-            with self._store.transaction() as db:
-                if self._identity.secret_in(db) is secret:
-                    outcome = self._keep(db, metric, prepared, now)
-                    if not encoder(prepared.params).fits(value):
-                        count(db, "unfit")
+            fits = encoder(prepared.params).fits(value)
+            late = Late(secret=secret, metric=metric, prepared=prepared, now=now, fits=fits)
+            try:
+                if (outcome := self._store_soon(late)) is not None:
                     return outcome
+            except BusyError as error:
+                self._unstored.add(late)
+                self._failures.note(error)
+                return Outcome.FAILED
+
+    def _store_soon(self, late: Late) -> Outcome | None:
+        """Store a report after those that are late; None if the secret is another one by now."""
+        self._store_late()
+        with self._store.transaction(patience=_PATIENCE) as db:
+            return self._keep_late(db, late)
+
+    def _store_late(self, patience: float = _PATIENCE) -> None:
+        """Store what another process has kept from being stored; BusyError if it still does."""
+        if not self._unstored:
+            return
+        late = self._unstored.take()
+        try:
+            with self._store.transaction(patience=patience) as db:
+                for each in late:
+                    if self._refusal(each.metric) is None:
+                        self._keep_late(db, each)
+                n_dropped, self._unstored.n_dropped = self._unstored.n_dropped, 0
+                if n_dropped:
+                    count(db, "dropped_full", n_dropped)
+        except BaseException:
+            self._unstored.put_back(late)
+            raise
+
+    def _keep_late(self, db: sqlite3.Connection, late: Late) -> Outcome | None:
+        if self._identity.secret_in(db) != late.secret:
+            return None
+        if not late.fits:
+            count(db, "unfit")
+        return self._keep(db, late.metric, late.prepared, late.now)
 
     def _latched_part(self, metric: Metric, epoch: str) -> str | None:
         if not metric.parts:
             return None
-        with self._store.reading() as db:
+        with self._store.reading(patience=_PATIENCE) as db:
             return scope_memory.latched_part(db, metric, epoch)
 
     def _keep(
@@ -414,6 +458,7 @@ class Client:
         steps: list[Step] = []
         if self._consent:
             self._agree()
+            self._safely(self._store_late, None)
         while (sending := self._sending()) is not None and self._consent:
             step = sending.uploader.step(
                 timeout=deadline - time.monotonic(),
@@ -441,7 +486,12 @@ class Client:
             uploader = Uploader(
                 self._store, transport, self._settings, self._offers, self._obstacle, self._stops
             )
-            sender = Sender(uploader, clock=self._settings.clock, on_failure=self._failed)
+            sender = Sender(
+                uploader,
+                clock=self._settings.clock,
+                before_step=lambda: self._safely(self._store_late, None),
+                on_failure=self._failed,
+            )
             # of several threads here, all get the one that came first
             sending = self._sendings.setdefault(process, _Sending(uploader, sender))
         return sending

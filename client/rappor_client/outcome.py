@@ -34,7 +34,10 @@ class Outcome(enum.Enum):
     DISABLED = "disabled"
     """The identity is damaged and the policy is to record nothing."""
     FAILED = "failed"
-    """The disk is full, read-only or locked; this is counted and logged."""
+    """Nothing is safe on the disk: it is full, read-only or locked; this is counted and logged.
+
+    Where another process holds a lock, the report waits in memory and is stored with the next.
+    """
 
     def __bool__(self) -> bool:
         """Tell whether a report is safe on the disk."""

@@ -89,6 +89,10 @@ TABLES: Final = (
 )
 
 
+class BusyError(Exception):
+    """Another thread or process holds the database's lock."""
+
+
 class Store:
     """The database of one folder; safe to use from any thread."""
 
@@ -98,6 +102,7 @@ class Store:
         self._lock = threading.RLock()
         self._open: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
+        self._is_locked_out = False
         self.n_opened = 0
         hold_over_forks(self)
 
@@ -111,16 +116,17 @@ class Store:
             os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _PRIVATE))
 
     @contextlib.contextmanager
-    def transaction(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+    def transaction(
+        self, *, durable: bool = False, patience: float = _BUSY_SECONDS
+    ) -> Iterator[sqlite3.Connection]:
         """Run the block as one write transaction: all of it is kept, or nothing.
 
-        Raises sqlite3.Error and OSError where the disk or a lock do not allow it, DamagedError
-        where the file does not hold what it should.
+        Raises sqlite3.Error and OSError where the disk does not allow it, DamagedError where the
+        file does not hold what it should, and BusyError where somebody else holds a lock for
+        longer than `patience`, in seconds.
         """
-        with self._lock, self._telling_damage():
-            connection = self._connection()
-            connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            connection.execute("BEGIN IMMEDIATE")
+        with self._held(patience), self._telling_damage():
+            connection = self._begun(patience, durable=durable)
             try:
                 yield connection
                 connection.execute("COMMIT")
@@ -130,10 +136,10 @@ class Store:
                 raise
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def reading(self, *, patience: float = _BUSY_SECONDS) -> Iterator[sqlite3.Connection]:
         """Run the block on one unchanging view of the database; it raises as `transaction`."""
-        with self._lock, self._telling_damage():
-            connection = self._connection()
+        with self._held(patience), self._telling_damage():
+            connection = self._connection(patience)
             connection.execute("BEGIN")
             try:
                 yield connection
@@ -186,6 +192,7 @@ class Store:
     def after_fork_in_child(self) -> None:
         """Take a new lock: the threads that waited for the old one are not here."""
         self._lock = threading.RLock()
+        self._is_locked_out = False
 
     def close(self) -> None:
         """Close the connection; the next use opens another."""
@@ -194,7 +201,7 @@ class Store:
             if opened is not None:
                 opened.close()
 
-    def _connection(self) -> sqlite3.Connection:
+    def _connection(self, patience: float = _BUSY_SECONDS) -> sqlite3.Connection:
         """Return the connection to the file that has the database's name now."""
         now_there = _file_at(self._path)
         if self._open is None or self._file != now_there:
@@ -202,20 +209,45 @@ class Store:
             if now_there is None:
                 raise FileNotFoundError(errno.ENOENT, "there is no database")
             self._file = now_there
-            self._open = _connect(self._path)
+            self._open = _connect(self._path, patience)
             self.n_opened += 1
         if self._open.in_transaction:  # a signal came before it could be ended
             self._open.execute("ROLLBACK")
         return self._open
 
     @contextlib.contextmanager
+    def _held(self, patience: float) -> Iterator[None]:
+        """Hold the lock between threads; BusyError if its owner waits for another process."""
+        while not self._lock.acquire(timeout=patience):
+            if self._is_locked_out:
+                raise BusyError
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _begun(self, patience: float, *, durable: bool) -> sqlite3.Connection:
+        """Begin a write transaction; BusyError if another process keeps its lock for too long."""
+        try:
+            connection = self._connection(patience)
+            connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            if not _write(connection, 0.0):
+                self._is_locked_out = True
+                if not _write(connection, patience):
+                    raise BusyError
+        finally:
+            self._is_locked_out = False
+        return connection
+
+    @contextlib.contextmanager
     def _telling_damage(self) -> Iterator[None]:
         """Raise DamagedError for what only a damaged file explains."""
         try:
             yield
-        except DamagedError:
+        except (DamagedError, BusyError):
             raise
         except Exception as error:
+            self.close()  # to read the file beside SQLite would end the locks that it holds
             if is_damage(error) or not _has_sound_header(self._path):
                 raise DamagedError(name_failure(error)) from None
             raise
@@ -258,22 +290,36 @@ def _has_sound_header(path: Path) -> bool:
     return not head or (head.startswith(_MAGIC) and set(head[_FORMATS]) <= {1, 2})
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _write(connection: sqlite3.Connection, patience: float) -> bool:
+    """Begin to write; false if another process keeps its lock for longer than the patience."""
+    connection.execute(f"PRAGMA busy_timeout = {1000 * patience:.0f}")
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+            return False
+        raise
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {1000 * _BUSY_SECONDS:.0f}")
+    return True
+
+
+def _connect(path: Path, patience: float) -> sqlite3.Connection:
     """Open the file; wait where SQLite does not: while another process creates the log."""
-    patience = time.monotonic() + _BUSY_SECONDS
+    deadline = time.monotonic() + patience
     while True:
         try:
-            return _connect_once(path)
+            return _connect_once(path, patience)
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > patience:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
         time.sleep(_RETRY_SECONDS)
 
 
-def _connect_once(path: Path) -> sqlite3.Connection:
+def _connect_once(path: Path, patience: float) -> sqlite3.Connection:
     """Open the file and bring it to this version."""
     connection = sqlite3.connect(
-        path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        path, timeout=patience, isolation_level=None, check_same_thread=False
     )
     try:
         connection.execute("PRAGMA journal_mode = WAL")

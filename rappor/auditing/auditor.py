@@ -22,6 +22,7 @@ from rappor.auditing.scope import not_examined
 from rappor.auditing.shipped_encoder import shipped_respond
 from rappor.auditing.subject import Request, Subject
 from rappor.auditing.timing import timing_check
+from rappor.errors import ParamsError
 from rappor.progress import Progress, no_progress
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_inf, epsilon_n
@@ -100,10 +101,12 @@ def audit(
     texts, are asked about beside those that the audit chooses. `seed` repeats the auditor's
     requests (not the subject's responses).
 
-    Raises ParamsError for trials or reports outside their range and for parameters under which
-    one report reveals the value, ReportError for answers that are no reports and values that
-    are none.
+    Raises ParamsError for trials or reports outside their range, for parameters under which one
+    report reveals the value and for a metric with parts, whose devices have parameters of their
+    own; ReportError for answers that are no reports and values that are none.
     """
+    if metric.parts:
+        raise ParamsError("a metric with parts must be audited bit by bit: rappor audit --exact")
     trials = read_count("trials", trials, _LEAST_TRIALS, _MOST_TRIALS)
     n_reports = read_count("n_reports", n_reports, 1, _MOST_REPORTS)
     params = replace(metric.params, insecure=False)  # without a claim there is nothing to audit

@@ -11,7 +11,8 @@ The background takes what lifts or lowers all bits alike. So a forged report of 
 the other bits is one lifts a string by (1 - p*) / (q* - p*) less (w - p*) / (q* - p*), that is by
 (1 - w) / (q* - p*) reports, and one without the string's bits takes w / (q* - p*) from it. With
 w = p* they look honest. The collector's check of popcounts admits others too: fewer ones lift more,
-and leave room for the bits of many strings; more ones take more.
+and leave room for the bits of many strings; more ones take more. This forger spreads the other ones
+evenly. One who knows the candidates chooses them, and does more: `rappor/decoding/breakdown.py`.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class Lifted:
     A forged report lifts each of the `n_strings` by `formula` reports on average, by `decoded` if
     simulated, with its standard error over the runs; it has `ones` ones. `share` of all reports
     are forged, `detected` of the strings are then detected, and `warned` is the share of runs in
-    which the table warns of a bad fit.
+    which the table warns of something.
     """
 
     n_strings: int

@@ -125,7 +125,7 @@ def demo(
             population, params, n_reports=reports or REPORTS, seed=seed, values=values
         )
         counts, held = _collect(drawn, params, len(population), n_reports=n_reports, slow=slow)
-        estimates = decode(counts, candidates, progress=slow)
+        estimates = decode(counts, candidates, reports_per_device=1, progress=slow)
     found = Demo(
         estimates=estimates,
         truth=dict(zip(population.values, map(int, held), strict=True)),

@@ -2,30 +2,38 @@
 
 Theory of operation
 -------------------
-The forger leaves the rest of the table as it is: the forged reports have all bits of the string
-set, or none, have each other bit as often as all other reports do, and fall into the cohorts as
-these do. Only the string's own rows then change their proportions. In what follows mu is the share
-of reports with a 1 at a bit of the string, g = q* - p*, (mu - p*) / g the row, and beta the
-string's share; everything linear is averaged over the string's rows, by their weight.
+The forger is the best one that the collector's check of popcounts admits, and knows the candidates
+and the table. Forged reports fall into the cohorts as honest ones do. A string's share beta is
+linear in the proportions of all rows of the fit, beta = sum_i e_i y_i (`Fit.influence`). A report
+adds to row i of its cohort (1 - p*) / g if its bit is 1 and -p* / g if it is 0, g = q* - p*. So
+the report that lifts the string most has those bits whose e_i are the largest: as many as are
+positive, and at least and at most as many as the check admits. Averaged over cohorts that is the
+lift L; the same with the signs of all e_i changed is the loss D. They are above (1 - w) / g and
+w / g, what a forger gets who spreads a share w of ones over all other bits, because strings
+collide.
 
-*Make.* Of the N reports behind the table, x are forged and no other holds the string. They lift
-its rows from t, what all other strings set there, by x/N ((1 - p*) / g - t) = beta, to
-t + beta = (mu - p*) / g. So
+*Make.* Of the N reports behind the table, x are forged and no other holds the string, so
+
+    x = N beta / L
+
+*Hide.* y forged reports come to the N, and r = N / (N + y). The string's share becomes
+
+    beta(r) = r beta - (1 - r) D
+
+The coins' variance of a row, mu (1 - mu) / (N g^2) where mu is its share of ones, becomes
+r^2 mu (1 - r mu) / (N g^2), and that of collisions r^2 tau^2. The forged reports of a cohort are
+alike: with a share a of ones, the most that passes, they add (1 - r)^2 a (1 - a) / g^2. All are
+averaged over the string's rows by their weight. The row is hidden when beta(r) is less than its
+threshold, a z score times the standard error at r. That r is found by bisection, between 1 and the
+r at which nothing is left of beta.
+
+Where each bit is an answer, the bit is the only row, and the other bits do not matter: with
+(mu - p*) / g the row,
 
     x = N beta / ((1 - mu) / g + beta)
 
-*Hide.* y forged reports come to the N, and r = N / (N + y). The ones of the string's bits stay, so
-mu becomes r mu, and its share
-
-    beta(r) = beta - (1 - r) mu / g
-
-while the coins' variance of a row, mu (1 - mu) / (N g^2), becomes r^2 mu (1 - r mu) / (N g^2).
-Collisions keep theirs, tau^2. The row is hidden when beta(r) is less than its threshold, a z
-score times the standard error at r. That r is found by bisection, between 1 and the r at which
-nothing is left of beta.
-
-Where each bit is an answer, the same holds with the bit as the only row. It is hidden when its own
-test (`rappor.decoding.proportions`), of the ones that stay among N / r reports, passes it no more.
+It is hidden when its own test (`rappor.decoding.proportions`), of the ones that stay among N / r
+reports, passes it no more.
 """
 
 from __future__ import annotations
@@ -39,6 +47,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from rappor.counts.popcounts import popcount_range
 from rappor.decoding.closed_form import pool
 from rappor.decoding.debias import Target
 from rappor.decoding.fit import Fit
@@ -54,6 +63,9 @@ _HALVINGS: Final = 60
 _DECIMALS: Final = 6
 """A millionth of a report is rounding."""
 
+_CHUNK: Final = 64
+"""Rows of the table whose influences are computed at a time: 8 MB under a profile."""
+
 _NOTHING: Final = 1e-9
 """Share that one report takes, in reports, below which reports without the bit hide nothing: p* is
 0, and rounding leaves less."""
@@ -66,7 +78,8 @@ class Rows:
     Attributes
     ----------
     share : (c,) float64. Beta, the estimate that is tested.
-    ones, zeros : (c,) float64. Means of mu / g and of (1 - mu) / g over the row's bits.
+    ones : (c,) float64. What the row loses if all reports are forged to hide it.
+    zeros : (c,) float64. What it gains if all are forged to make it.
     """
 
     share: NDArray[np.float64]
@@ -92,6 +105,7 @@ def string_rows(
     target: Target,
     fit: Fit,
     columns: sparse.csc_array,
+    places: NDArray[np.int64],
     *,
     share: NDArray[np.float64],
     std_error: NDArray[np.float64],
@@ -103,6 +117,7 @@ def string_rows(
     Parameters
     ----------
     columns : (n, c) sparse. The rows that each of them sets.
+    places : (c,) int64. Their columns in the fit's basis, -1 outside the selection.
     share, std_error : (c,) float64. Their estimates and the standard errors of their scores.
     p_values : returns the p-values of z scores, falling.
     threshold : the p-value above which one of them is no longer detected.
@@ -110,11 +125,18 @@ def string_rows(
     gap = target.q_star - target.p_star
     mean = target.p_star + gap * target.proportions
     coins = mean / (np.maximum(target.reports, 1) * gap**2)
-    table = np.column_stack([mean / gap, (1 - mean) / gap, coins, -coins * mean])
-    sums = columns.T @ (fit.weight[:, None] * table)
+    sums = columns.T @ (fit.weight[:, None] * np.column_stack([coins, -coins * mean]))
     total = np.maximum(columns.T @ fit.weight, np.finfo(float).tiny)
-    ones, zeros, second, third = sums.T / total
-    variance = np.vstack([np.full(len(share), fit.tau2), np.zeros(len(share)), second, third])
+    second, third = sums.T / total
+    lifted, taken = np.zeros((2, len(share)))
+    for start in range(0, len(share), _CHUNK):
+        some = slice(start, start + _CHUNK)
+        influence = fit.influence(columns[:, some], places[some])
+        lifted[some], taken[some] = (_most(sign * influence, target) for sign in (1, -1))
+    spread = _spread(target)
+    even = np.full(len(share), spread)
+    variance = np.vstack([even, -2 * even, fit.tau2 + spread + second, third])
+    ones, zeros = share + taken, lifted - share
     whole = variance.sum(axis=0)  # 0 where every report has all bits of the string
     variance = np.where(whole > 0, variance / np.where(whole > 0, whole, 1.0), 0.0) * std_error**2
     # Now these are the coefficients of r^0 to r^3 of the estimate's variance.
@@ -125,6 +147,34 @@ def string_rows(
         return np.asarray(share - (1 - r) * ones < z * np.sqrt(np.maximum(noise, 0.0)))
 
     return Rows(share=share, ones=ones, zeros=zeros), hidden
+
+
+def _spread(target: Target) -> float:
+    """Return the variance over rows of what a report with the most ones adds to its cohort."""
+    variances = []
+    for counts in target.counts:
+        params = counts.params
+        ones = popcount_range(params)[1] / params.k
+        variances.append(ones * (1 - ones) / (params.q_star - params.p_star) ** 2)
+    return float(np.average(variances, weights=[each.n_reports for each in target.counts]))
+
+
+def _most(influence: NDArray[np.float64], target: Target) -> NDArray[np.float64]:
+    """Return what a report moves estimates by that has the best bits of those that pass, (c,).
+
+    Each cohort of each collection has a best report; forged ones fall into all as honest ones do.
+    """
+    best = np.zeros(influence.shape[1])
+    for number, counts in enumerate(target.counts):
+        params = counts.params
+        own = influence[target.group == number].reshape(params.m, params.k, -1)
+        least, most = popcount_range(params)
+        ends = [end for end in (params.k - most, params.k - least) if end < params.k]
+        ranked = np.partition(own, ends, axis=1)
+        sure, free = ranked[:, params.k - least :], ranked[:, params.k - most : params.k - least]
+        set_bits = sure.sum(axis=(0, 1)) + np.maximum(free, 0).sum(axis=(0, 1))
+        best += (set_bits - params.p_star * own.sum(axis=(0, 1))) / (params.q_star - params.p_star)
+    return best
 
 
 def answer_rows(

@@ -76,6 +76,11 @@ class Target:
         gap = self.q_star - self.p_star
         mean = self.p_star + gap * np.clip(theta, 0.0, 1.0)
         one = mean * (1 - mean) + (self.repeated - 1) * (mean - self.p) * (self.q - mean)
+        # Where nothing false is sent, a bit without ones (or zeros) has no variance left, and yet
+        # one report more may differ: it has that of one.
+        certain = (self.p_star == 0) | (self.q_star == 1)
+        single = self.repeated / np.maximum(self.reports, 1)
+        one = np.where(certain, np.maximum(one, single), one)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.reports > 0, one / self.reports / gap**2, np.inf)
 

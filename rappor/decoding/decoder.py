@@ -160,6 +160,7 @@ def _decode_bloom(
         target,
         selection.fit,
         design.columns(detected),
+        _places(detected, selection.chosen, n_backgrounds=len(target.counts)),
         share=selection.estimate[detected],
         std_error=selection.std_error[detected],
         p_values=tail.p_values,
@@ -206,6 +207,14 @@ def _shares(selection: Selection) -> NDArray[np.float64]:
     if is_full(selection):
         return simplex_fit(selection.fit, len(selection.estimate))
     return estimate_shares(selection.estimate, selection.std_error)
+
+
+def _places(
+    candidates: NDArray[np.int64], chosen: NDArray[np.int64], *, n_backgrounds: int
+) -> NDArray[np.int64]:
+    """Return where candidates stand in the basis of the fit on the chosen ones, -1 outside it."""
+    place = np.searchsorted(chosen, candidates)
+    return np.where(np.isin(candidates, chosen), n_backgrounds + place, -1)
 
 
 def _with_sampling(

@@ -136,6 +136,26 @@ class Fit:
         information = own - np.einsum("ij,ij->i", cross @ self.inverse, cross)
         return score, np.where(information > _DEPENDENT * own, information, 0.0)
 
+    def influence(
+        self, columns: sparse.csc_array, places: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Return how far each row's proportion moves the estimates of candidates, (n, c) float64.
+
+        Parameters
+        ----------
+        columns : (n, c) sparse.
+        places : (c,) int64. The candidates' columns in the basis, -1 outside the selection.
+        """
+        inside = places >= 0
+        moved = np.empty(columns.shape)
+        moved[:, inside] = self.basis @ self.inverse[:, places[inside]]
+        outside = columns[:, ~inside]
+        cross = weighted_products(outside, self.weight, self.basis) @ self.inverse
+        rest = outside.toarray() - self.basis @ cross.T
+        information = np.asarray(outside.multiply(self.weight[:, None] * rest).sum(axis=0)).ravel()
+        moved[:, ~inside] = rest / (np.maximum(information, _TINY) * self.kappa)
+        return moved * self.weight[:, None]
+
     def sum_error(self, columns: sparse.csc_array, summed: NDArray[np.bool_]) -> float:
         """Return the standard error of a sum of coefficients, if just these columns are fitted.
 

@@ -9,7 +9,7 @@ the exact cumulant generating function by the saddlepoint formula of Lugannani a
 With few cohorts, or few reports, the sum takes few values, which no smooth formula follows: with
 one cohort of k bits no honest p-value is below 1/k. There the distribution is computed whole, by
 adding up the cohorts on a fine grid, and a p-value includes all that lies within the grid's error
-below the score. It is then the distribution of the score itself, on the candidates' own scale.
+below the score. Where the residuals are larger than the model's noise, so is its scale.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def null_tail(target: Target, fit: Fit, *, most_values: int = MOST_VALUES) -> Nu
     pieces, scale = _cohorts(target, fit)
     values = [(draws, *_distinct(row)) for draws, table in pieces for row in table]
     if sum(draws * len(each) for draws, each, _ in values if len(each) > 1) <= most_values:
-        return _whole_tail(values, scale / _information(target, fit) ** 0.5)
+        # Residuals that a fit has nearly used up are no smaller noise than the model's.
+        return _whole_tail(values, max(scale / _information(target, fit) ** 0.5, 1.0))
     tilts, first, second, cumulants = TILTS, *np.zeros((3, len(TILTS)))
     # Cohorts are independent, so their cumulant generating functions and derivatives add.
     for draws, residuals in pieces:

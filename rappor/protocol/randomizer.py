@@ -30,7 +30,7 @@ def system_coins(n: int) -> Sequence[int]:
 
 
 class Secret:
-    """A device's secret that shows nothing of itself: not printed, compared, or in a traceback.
+    """A device's secret that shows nothing of itself: not printed, and not in a traceback.
 
     Every function here takes it in place of the bytes. What it holds is a hash that has taken
     them in, so no local variable shows them.
@@ -47,8 +47,18 @@ class Secret:
     def __repr__(self) -> str:
         return "Secret(...)"
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and hmac.compare_digest(self._name, other._name)
+
+    def __hash__(self) -> int:
+        return hash(self._name)
+
     def __reduce__(self) -> NoReturn:
         raise TypeError("a secret is not copied")
+
+    @property
+    def _name(self) -> bytes:
+        return self.digest(b"rappor/1/same secret")
 
     def digest(self, message: bytes) -> bytes:
         """Return the HMAC-SHA256 of a message under the secret."""

@@ -159,7 +159,7 @@ def test_number_of_reports_that_a_price_counts_on_is_not_passed(
     metric = metric_of(params=clear, epoch="month", interval="week")
     transport = MemoryTransport()
     clock.set("2026-11-01T00:00:00")
-    for day in range(60):
+    for day in range(45):
         client = open_client(metric, transport=transport)
         client.record("page", "x")
         assert client.flush()
@@ -170,8 +170,8 @@ def test_number_of_reports_that_a_price_counts_on_is_not_passed(
     spent = open_client(metric).spent()
     assert spent.nats <= sum(spent.reserved.values())
     sent_in = [scope.n_reports for scope in peek(tmp_path / "device").patterns]
-    assert sent_in == [6, 4]  # at most six weeks touch a month: November's are taken as sent
-    assert len(transport.reports) == 2 + 4
+    assert sent_in == [6, 2]  # at most six weeks touch a month: November's are taken as sent
+    assert len(transport.reports) == 2 + 2
 
 
 def test_part_stays(open_client: Opener, tmp_path: Path) -> None:
@@ -417,8 +417,8 @@ def live_all(n: int, tmp_path: Path, opener: Opener, epoch: str) -> None:
             spent = peek(life.folder).spent
             shapes.add(shape(shown))
             loss = len(set(shown)) * epsilon_inf(CLEAR)
-            assert loss <= spent.nats + 1e-9, (events, values)
-            assert loss <= sum(spent.reserved.values()) + 1e-9, (events, values)
+            assert loss <= spent.nats + 1e-6, (events, values)  # a p of 2^-32 costs 2e-9 less
+            assert loss <= sum(spent.reserved.values()), (events, values)
             secret = secret_of(life.folder)
             assert set(shown) <= responses(secret, epoch), (events, values)
             shutil.rmtree(life.folder)

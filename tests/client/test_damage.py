@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import BALANCED, DATABASE, metric_of, secret_of
+from devices import BALANCED, DATABASE, metric_of, secret_of, write_device
 from rappor_client import Client, Withdrawal
-from rappor_client.testing import FixedClock, MemoryTransport
+from rappor_client.testing import FixedClock, FixedCoins, MemoryTransport
 from registries import registry_of
 
 from rappor import Params
@@ -54,17 +54,21 @@ def overwrite(data: bytearray, rng: random.Random, n: int, by: bytes = b"") -> N
 
 def device(folder: Path, clock: FixedClock, **chosen: Any) -> Client:
     """Open the device of this test."""
-    settings: dict[str, Any] = {"clock": clock, "consent": True, "max_delay": 3600.0} | chosen
+    settings: dict[str, Any] = {"clock": clock, "consent": True, "background": False} | chosen
     return Client.open(folder, registry=REGISTRY, **settings)
 
 
 @pytest.fixture(scope="module")
 def donors(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two folders with everything in them: closed well, and killed with its log unwritten."""
+    """Two folders with everything in them: closed well, and killed with its log unwritten.
+
+    Secret and coins are fixed, so that a seed damages the same things in every run.
+    """
     clock, folder = FixedClock("2026-11-16T12:00:00"), tmp_path_factory.mktemp("donor")
     closed, killed = folder / "closed", folder / "killed"
-    transport = MemoryTransport()
-    client = device(closed, clock, transport=transport, opted_out={"gone"})
+    write_device(closed, bytes(range(32)))
+    transport, coins = MemoryTransport(), FixedCoins(seed=1)
+    client = device(closed, clock, transport=transport, opted_out={"gone"}, coins=coins)
     for _ in range(4):
         for metric in METRICS:
             client.record(metric.name, "first")
@@ -103,14 +107,14 @@ def live_through(folder: Path) -> None:
     Damage in a finished report that waits leaves with it: its bits are noise like any other.
     """
     clock, transport = FixedClock("2026-11-21T12:00:00"), MemoryTransport()
-    client = device(folder, clock, transport=transport)
+    client = device(folder, clock, transport=transport, coins=FixedCoins(seed=2))
     for metric in METRICS:
         client.record(metric.name, "first" if metric.patterns > 1 else "other")
     for look in (client.waiting, client.spent, client.log, client.counters):
         look()
     client.opt_out("cut")
     client.close()
-    client = device(folder, clock, transport=transport)
+    client = device(folder, clock, transport=transport, coins=FixedCoins(seed=3))
     for _ in range(2):  # damage that is met while sending costs what waits, once
         assert client.record("page", "other")
         assert client.record("life", "first")

@@ -115,6 +115,13 @@ def test_unknown_metric_is_an_error_at_the_call(open_client: Opener) -> None:
         open_client().record("pgae", "x")
 
 
+@pytest.mark.parametrize("name", [None, ["page"], 3, b"page"])
+def test_name_that_is_no_text_is_an_error_at_the_call(name: Any, open_client: Opener) -> None:
+    """One sentence, which shows no value."""
+    with pytest.raises(MetricError, match=r"^a metric's name must be a text, got \w+$"):
+        open_client().record(name, "telltale")
+
+
 def test_registry_is_read_from_its_file(tmp_path: Path, clock: FixedClock) -> None:
     """The path of a TOML file will do, and an interval may stand in it."""
     path = tmp_path / "metrics.toml"

@@ -1,7 +1,7 @@
 """Nothing true in a traceback with local variables: on errors, on Ctrl-C, on a timeout's signal.
 
-Ctrl-C is tried everywhere: each line of this package and of the method that `record` runs is
-interrupted once.
+Ctrl-C is tried everywhere: under acceptance, each line of this package and of the method that
+`record` runs is interrupted once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import rappor_client
 from devices import Opener, metric_of, secret_of
-from rappor_client import Outcome
+from rappor_client import Client, Outcome
 from rappor_client.prepared import prepare
 
 import rappor
@@ -102,14 +102,24 @@ def interrupted(work: Callable[[], object], n: int, *, below: str) -> BaseExcept
     return None
 
 
+def test_ctrl_c_in_record_shows_nothing_true(open_client: Opener, tmp_path: Path) -> None:
+    """At every eleventh line: no secret, value, bits or permanent response."""
+    interrupt_everywhere(open_client(METRIC), tmp_path / "device", step=11)
+
+
+@pytest.mark.acceptance
 def test_ctrl_c_anywhere_in_record_shows_nothing_true(open_client: Opener, tmp_path: Path) -> None:
-    """At whichever line it comes: no secret, value, bits or permanent response."""
-    client = open_client(METRIC)
+    """At every line."""
+    interrupt_everywhere(open_client(METRIC), tmp_path / "device", step=1)
+
+
+def interrupt_everywhere(client: Client, folder: Path, step: int) -> None:
+    """Interrupt a record at its lines, one after the other, and search what is shown."""
     client.record("page", VALUE)
-    things = true_things(tmp_path / "device")
-    n = 0
+    things = true_things(folder)
+    n = 1 - step
     while True:
-        n += 1
+        n += step
         error = interrupted(lambda: client.record("page", VALUE), n, below="record")
         if error is None:
             break

@@ -474,7 +474,7 @@ def test_folder_that_cannot_be_made_does_not_reach_the_host(
     client = open_client(transport=MemoryTransport())
     assert client.record("page", "x") is Outcome.FAILED
     assert client.counters() == {"failures": 2}
-    assert caplog.text.count("telemetry failed in") == 2
+    assert caplog.text.count("telemetry failed in") == 1  # one line a minute for each kind
     assert client.flush(timeout=0.0).reason is FlushReason.FAILED
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
 from functools import partial
 from pathlib import Path
@@ -11,31 +9,15 @@ from typing import Any
 
 import make_vectors
 import pytest
-from devices import UNCAPPED, metric_of
+from devices import UNCAPPED, metric_of, write_device
 from places import VECTORS
-from rappor_client import Client, Outcome, budget_copy
-from rappor_client.budget_copy import BudgetCopy
-from rappor_client.identity import mark_of
-from rappor_client.store import in_memory
+from rappor_client import Client, Outcome
 from rappor_client.testing import FixedClock, MemoryTransport
 from registries import registry_of
 
 from rappor import Params
 
 ROWS = json.loads((VECTORS / "response.json").read_text())
-
-
-def write_identity(folder: Path, secret: bytes) -> None:
-    """Write the file as its format says: a line, the secret, 8 bytes of SHA-256 over both.
-
-    Beside it goes the budget of a device that has spent nothing yet.
-    """
-    head = b"rappor identity 1\n" + secret
-    folder.mkdir(mode=0o700)
-    (folder / "identity").write_bytes(head + hashlib.sha256(head).digest()[:8])
-    with contextlib.closing(in_memory()) as db:
-        budget_copy.write_mark(db, mark_of(secret))
-        BudgetCopy(folder).write(budget_copy.dump(db))
 
 
 def calendar_of(epoch: str) -> tuple[str, str]:
@@ -57,7 +39,7 @@ def test_client_sends_what_the_vectors_say(number: int, tmp_path: Path) -> None:
     letters = {key: row[key] for key in ("k", "h", "m", "f", "p", "q")}
     params = Params(**letters, encoding=row["encoding"], insecure=True)
     epoch, day = calendar_of(row["epoch"])
-    write_identity(tmp_path / "device", bytes.fromhex(row["secret"]))
+    write_device(tmp_path / "device", bytes.fromhex(row["secret"]))
     transport = MemoryTransport()
     with Client.open(
         tmp_path / "device",

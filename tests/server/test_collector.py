@@ -10,7 +10,7 @@ from pathlib import Path
 from collectors import REGISTRY
 
 PROGRAM = """
-import asyncio, datetime, sys
+import asyncio, contextlib, datetime, sys
 import rappor_server.http.app
 from collectors import report_of, upload_of
 from rappor_server.analysis import releases
@@ -22,13 +22,13 @@ from rappor_server.settings import Settings
 async def main():
     settings = Settings(registry=sys.argv[1], suspicious="accept")
     prepare(settings)
-    collector = Collector(settings)
-    for _ in range(3):
-        await collector.store_upload(collector.read(upload_of(report_of(), report_of("small"))))
-    for metric in collector.accepted_params.registry.values():
-        days = datetime.date.min, datetime.date.max
-        print(metric.name, releases.release(collector.store, metric, *days).n_reports)
-    collector.close()
+    days, today = (datetime.date.min, datetime.date.max), datetime.date(2030, 1, 1)
+    with contextlib.closing(Collector(settings)) as collector:
+        for _ in range(3):
+            await collector.store_upload(collector.read(upload_of(report_of(), report_of("small"))))
+        for metric in collector.accepted_params.registry.values():
+            released = releases.release(collector.store, metric, *days, today=today)
+            print(metric.name, released.n_reports)
 
 asyncio.run(main())
 print("rappor.counts.counts" in sys.modules, "numba" in sys.modules, "scipy" in sys.modules)

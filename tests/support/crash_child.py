@@ -1,5 +1,7 @@
 """A host program to be killed: records in a loop and tells on standard output what is safe.
 
+A number below 0 is a report that waits in memory for the other host's lock: it may become safe.
+
 Its coins write the record's number into the report's bits (a coin of 0 shows 1, the largest
 shows 0, whatever the permanent response), so that each report can be told from all others.
 Single coins, which decide delays, are small, and its clock runs a thousand times too fast: it
@@ -58,8 +60,8 @@ def main(folder: str, collector: str, process: int, started: float) -> None:
         i += 1
         time.sleep(random.uniform(0, 0.01))  # noqa: S311
         coins.number = process << 32 | i
-        if client.record("one" if i % 3 else "two", f"value {i % 5}"):
-            os.write(1, f"{coins.number}\n".encode())
+        is_safe = client.record("one" if i % 3 else "two", f"value {i % 5}")
+        os.write(1, f"{coins.number if is_safe else -coins.number}\n".encode())
 
 
 if __name__ == "__main__":

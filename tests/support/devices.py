@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import hashlib
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rappor_client import Caps, Client
+from rappor_client import Caps, Client, budget_copy
+from rappor_client.budget_copy import BudgetCopy
+from rappor_client.identity import mark_of
 from rappor_client.secret_file import SecretFile
+from rappor_client.store import in_memory
 
 from rappor import Metric, Params
 
@@ -40,6 +44,19 @@ def metric_of(name: str = "page", params: Params = BALANCED, **fields: Any) -> M
 def secret_of(folder: Path) -> bytes:
     """Return the secret as the folder's file holds it."""
     return SecretFile(folder).read()
+
+
+def write_device(folder: Path, secret: bytes) -> None:
+    """Write the files of a device that has spent nothing yet, as their formats say.
+
+    The secret's file is a line, the secret, and 8 bytes of SHA-256 over both.
+    """
+    head = b"rappor identity 1\n" + secret
+    folder.mkdir(mode=0o700)
+    (folder / "identity").write_bytes(head + hashlib.sha256(head).digest()[:8])
+    with contextlib.closing(in_memory()) as db:
+        budget_copy.write_mark(db, mark_of(secret))
+        BudgetCopy(folder).write(budget_copy.dump(db))
 
 
 @contextlib.contextmanager

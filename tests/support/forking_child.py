@@ -18,6 +18,12 @@ from rappor_client.testing import MemoryTransport
 from registries import registry_of
 
 
+def record_for_sure(client: Client) -> None:
+    """Record until it is safe: the lock may be another process's for a moment."""
+    while not client.record("page", "x"):
+        pass
+
+
 def main(folder: str, rounds: int, way: str) -> None:
     """Fork and record until every round is over."""
     warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 warns of forks beside threads
@@ -37,8 +43,8 @@ def main(folder: str, rounds: int, way: str) -> None:
             client.record("page", "x")
 
     def in_child() -> None:
-        code = 0 if client.record("page", "x") and client.counters()["recorded"] else 1
-        os._exit(code)
+        record_for_sure(client)
+        os._exit(0 if client.counters()["recorded"] else 1)
 
     def fork_once() -> int | None:
         if way == "multiprocessing":

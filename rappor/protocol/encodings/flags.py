@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
+from typing import Final
 
 from rappor.errors import ReportError
 from rappor.protocol.encodings.encoding import NamedEncoding, normalised_by, told
+
+_MOST: Final = 10_000
+"""Names in one value, repeated ones too: five times as many as flags can be; more has no end."""
 
 
 class Flags(NamedEncoding):
@@ -24,13 +29,13 @@ class Flags(NamedEncoding):
 
     def checked(self, value: object) -> tuple[object, ...]:
         """Return the names of an iterable, which may be readable only once."""
-        names = tuple(_names(value))
+        names = _names(value)
         self.bits_of(names)
         return names
 
     def fits(self, value: object) -> bool:
         """Tell whether all names are flags."""
-        names = list(_names(value))
+        names = _names(value)
         return len(self.bits_of(names)) == len(names)
 
     @property
@@ -54,7 +59,10 @@ class Flags(NamedEncoding):
         return [("", ",".join(self.params.categories))]
 
 
-def _names(value: object) -> Iterable[object]:
+def _names(value: object) -> tuple[object, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise ReportError(f"a value must be an iterable of names, got {told(value)}")
-    return value
+    names = tuple(islice(value, _MOST + 1))
+    if len(names) > _MOST:
+        raise ReportError(f"a value must name at most {_MOST:,} flags, got more")
+    return names

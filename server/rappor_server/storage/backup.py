@@ -30,11 +30,12 @@ _ROWS: Final = 1000
 
 
 def backup(database: str, path: Path) -> None:
-    """Write a backup to a path at which there must be no file yet."""
+    """Write a backup, which its owner alone may read, where there must be no file yet."""
     _check_free(path)
     engine = open_engine(database)
     try:
         check_schema(engine)
+        path.touch(mode=0o600, exist_ok=False)
         if engine.dialect.name == "sqlite":
             copy_sqlite(Path(str(parse_url(database).database)), path)
         else:

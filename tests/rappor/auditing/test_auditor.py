@@ -54,6 +54,7 @@ from rappor.auditing import (
 from rappor.auditing.exact import random_params
 from rappor.auditing.fresh import fresh_checks
 from rappor.auditing.pairs import choose_pairs, unpack
+from rappor.protocol.parts import Part
 from rappor.protocol.randomizer import instantaneous_response, system_coins
 
 
@@ -85,6 +86,14 @@ def test_parameters_without_a_promise_are_not_audited() -> None:
     """Parameters that claim nothing have nothing to be compared with."""
     audited = metric(f=0.0, p=0.0, insecure=True)
     with pytest.raises(ParamsError, match="one report reveals the value"):
+        audit(shipped(audited), audited, trials=1000)
+
+
+def test_parts_are_not_audited_from_outside() -> None:
+    """Devices of different parts have different parameters, which no one claim describes."""
+    parts = (Part("prefix:3", 0.2), Part("whole"))
+    audited = dataclasses.replace(metric(k=8), parts=parts)
+    with pytest.raises(ParamsError, match="a metric with parts must be audited bit by bit"):
         audit(shipped(audited), audited, trials=1000)
 
 

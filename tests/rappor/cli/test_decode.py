@@ -54,7 +54,7 @@ def test_decode_shows_what_forgers_could_do(shell: Shell, counts: str) -> None:
     rows = json.loads(shell.metric(*words, "--json")[1])["estimates"]
     _, out, _ = shell.metric(*words, "--forged")
     lines = out.splitlines()
-    title = "candidate devices std error share forged make forged hide"
+    title = "candidate reports std error share forged make forged hide"
     assert lines[0].split() == title.split()
     for line, row in zip(lines[1:4], rows, strict=True):
         assert len(line) <= 80

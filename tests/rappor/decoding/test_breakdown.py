@@ -7,9 +7,12 @@ import math
 import numpy as np
 import pytest
 from decodings import ABSENT, POPULATION, largest_error
+from numpy.typing import NDArray
 
+from rappor.auditing import most_suppression, shift
 from rappor.auditing.pairs import unpack
 from rappor.counts.counts import Counts
+from rappor.counts.popcounts import popcount_range
 from rappor.decoding.decoder import decode
 from rappor.decoding.estimates import Estimates
 from rappor.protocol.encodings import encoder
@@ -25,13 +28,30 @@ CANDIDATES = [*POPULATION.values, *ABSENT]
 N = 400_000
 
 
-def forged(counts: Counts, value: str, n: int, *, bit: int, seed: int = 1) -> Counts:
-    """Add n reports with all bits of a string alike and every other bit as it is in the counts."""
-    params, rng = counts.params, np.random.default_rng(seed)
-    bits = b"".join(encoder(params).encode(value, j) for j in range(params.m))
-    rates = np.where(unpack(bits, params), bit, counts.ones / counts.reports[:, None])
+def best_report(params: Params, value: str, *, lifts: bool) -> NDArray[np.bool_]:
+    """Return the (m, k) bits that move a string most of those that pass, by least squares."""
+    texts = POPULATION.values
+    own = [b"".join(encoder(params).encode(text, j) for j in range(params.m)) for text in texts]
+    bits = np.stack([unpack(each, params) for each in own]).reshape(len(texts), -1)
+    shares = np.asarray(POPULATION.weights, dtype=np.float64)
+    shares = shares / shares.sum()
+    mean = params.p_star + (params.q_star - params.p_star) * shares @ bits
+    columns = np.vstack([np.ones(bits.shape[1]), bits])
+    weighted = columns / (mean * (1 - mean))
+    estimate = np.linalg.solve(weighted @ columns.T, weighted)[1 + texts.index(value)]
+    wanted = (estimate if lifts else -estimate).reshape(params.m, params.k)
+    least, most = popcount_range(params)
+    n_ones = np.clip((wanted > 0).sum(axis=1), least, most)
+    rank = (-wanted).argsort(axis=1).argsort(axis=1)
+    return np.asarray(rank < n_ones[:, None])
+
+
+def forged(counts: Counts, value: str, n: int, *, lifts: bool, seed: int = 1) -> Counts:
+    """Add n reports of the best forger, in cohorts as honest devices have them."""
+    rng = np.random.default_rng(seed)
     reports = rng.multinomial(n, counts.reports / counts.n_reports)
-    return counts + Counts(params, rng.binomial(reports[:, None], rates), reports)
+    bits = best_report(counts.params, value, lifts=lifts)
+    return counts + Counts(counts.params, bits * reports[:, None], reports)
 
 
 def row(estimates: Estimates, value: str) -> int:
@@ -90,7 +110,7 @@ def test_forged_reports_make_a_row_from_nothing(params: Params) -> None:
     found = []
     for n in (made, round(0.8 * made)):
         honest = simulate_counts(others, params, n_reports=N - made, seed=2)
-        estimates = decoded(forged(honest, value, n, bit=1))
+        estimates = decoded(forged(honest, value, n, lifts=True))
         at = row(estimates, value)
         margin = largest_error(2) * estimates.std_error[at] * estimates.reports
         found.append((estimates.proportion[at] * estimates.reports, margin))
@@ -110,18 +130,50 @@ def test_forged_reports_hide_a_row(params: Params, value: str) -> None:
     honest = simulate_counts(POPULATION, params, n_reports=N, seed=3)
     estimates = decoded(honest)
     n = estimates.forged_to_hide[row(estimates, value)]
-    assert not detected(forged(honest, value, round(1.05 * n), bit=0), value)
-    assert detected(forged(honest, value, round(0.8 * n), bit=0), value)
+    assert not detected(forged(honest, value, round(1.05 * n), lifts=False), value)
+    assert detected(forged(honest, value, round(0.8 * n), lifts=False), value)
+
+
+def test_no_report_that_passes_does_more_than_the_best() -> None:
+    """Random bits of any number that passes, and those of a forger who spreads them evenly."""
+    counts = simulate_counts(POPULATION, STRICT, n_reports=N, seed=6)
+    estimates = decoded(counts)
+    value, n = POPULATION.values[2], 2000
+    at, rng = row(estimates, value), np.random.default_rng(7)
+    before = estimates.proportion[at] * N
+    best = {
+        lifts: abs(moved(forged(counts, value, n, lifts=lifts), value) - before)
+        for lifts in (True, False)
+    }
+    # An estimate changes by 2,000 reports with fresh coins, 10 standard errors of which are:
+    error = 10 * math.sqrt(n) / (STRICT.q_star - STRICT.p_star)
+    least, most = popcount_range(STRICT)
+    for ones in (least, (least + most) // 2, most):
+        bits = rng.random((STRICT.m, STRICT.k)).argsort(axis=1) < ones
+        reports = rng.multinomial(n, counts.reports / N)
+        change = moved(counts + Counts(STRICT, bits * reports[:, None], reports), value) - before
+        assert -best[False] - error < change < best[True] + error
+    assert best[True] > n * shift(STRICT)
+    assert best[False] > n * most_suppression(STRICT)
+
+
+def moved(counts: Counts, value: str) -> float:
+    """Return the estimate of a string, in reports."""
+    estimates = decoded(counts)
+    return float(estimates.proportion[row(estimates, value)]) * counts.n_reports
 
 
 def test_collections_with_other_parameters_are_forged_alike() -> None:
-    """Where two collections are decoded together, forged reports fall on both as honest ones do."""
+    """Where two collections are decoded together, forged reports fall on both as honest ones do.
+
+    They also move weight to the noisier collection, so that fewer reports do: here two thirds.
+    """
     params = [BALANCED, STRICT]
     honest = [simulate_counts(POPULATION, each, n_reports=N, seed=4) for each in params]
     estimates = decode(honest, CANDIDATES)
     n = estimates.forged_to_hide[row(estimates, "true 1")]
-    for share, hidden in ((1.05, True), (0.8, False)):
-        both = [forged(each, "true 1", round(share * n / 2), bit=0) for each in honest]
+    for share, hidden in ((1.05, True), (0.5, False)):
+        both = [forged(each, "true 1", round(share * n / 2), lifts=False) for each in honest]
         after = decode(both, CANDIDATES)
         assert bool(after.detected[row(after, "true 1")]) is not hidden
 

@@ -41,7 +41,8 @@ def random_counts(params: Params, seed: int, *, heavy: int = 0) -> Counts:
 def enumerate_scores(target: Target, fit: Fit, *, standardised: bool = True) -> NDArray[np.float64]:
     """Return the score of a string for every way its hashes can fall.
 
-    It is divided by its standard deviation, or by the root of the string's information.
+    It is divided by its standard deviation, or by the root of the string's information if that is
+    smaller.
     """
     weighted = fit.weight * fit.residual
     tables: list[NDArray[np.float64]] = []
@@ -53,7 +54,7 @@ def enumerate_scores(target: Target, fit: Fit, *, standardised: bool = True) -> 
         return np.asarray(sums / sums.std())
     params = target.counts[0].params
     own = params.h / params.k * fit.weight.sum()  # of a string in the mean over its bits
-    return np.asarray(sums / np.sqrt(own - own**2 / fit.weight.sum()))
+    return np.asarray(sums / min(np.sqrt(own - own**2 / fit.weight.sum()), sums.std()))
 
 
 def log_error(target: Target, fit: Fit, *, smallest: float) -> float:

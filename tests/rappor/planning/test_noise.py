@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rappor import Params, ParamsError, epsilon_1, epsilon_inf, epsilon_n
+from rappor import Counts, Params, ParamsError, decode, epsilon_1, epsilon_inf, epsilon_n
 from rappor.planning.detection_limit import detection_limit, rare_variance, standard_error
 from rappor.planning.noise import (
     choose_noise,
@@ -202,3 +202,18 @@ def test_shortest_decimal_reads_back(t: int) -> None:
     assert threshold(float(text)) == t
     digits = len(text.partition(".")[2])
     assert digits == 1 or threshold(round(t / 2**32, digits - 1)) != t
+
+
+def test_repeated_reports_are_planned_as_they_are_decoded() -> None:
+    """The error of an answer that nobody gives, for 30 reports of each device."""
+    params = Params(encoding="boolean", k=1, f=0.238406, p=0.059601, q=0.559601)
+    n = 1_000_000
+    counts = Counts(params, [[round(params.p_star * n)]], [n])
+    for each in (1.0, 30.0):
+        decoded = float(decode(counts, reports_per_device=each).std_error[0])
+        planned = standard_error(params, n, reports_per_device=each) / n
+        assert planned == pytest.approx(decoded, rel=1e-4)
+        limit = detection_limit(params, n, power=0.5, reports_per_device=each)
+        assert limit == pytest.approx(1.6448536 * planned, rel=1e-6)
+    with pytest.raises(ParamsError, match="reports_per_device must be"):
+        standard_error(params, n, reports_per_device=0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from collections import Counter
 from fractions import Fraction
@@ -129,6 +130,13 @@ def test_flags_set_the_bits_of_their_names(names: list[str]) -> None:
     expected = sorted({"abcdefghi".index(name) for name in names})
     for value in (names, tuple(names), set(names), iter(names), dict.fromkeys(names)):
         assert ones(FLAGS, value) == expected
+
+
+def test_names_without_an_end_are_refused() -> None:
+    """A mistake of the program must not take all memory."""
+    assert encoder(FLAGS).checked(["a"] * 10_000)
+    with pytest.raises(ReportError, match="a value must name at most 10,000 flags, got more"):
+        encoder(FLAGS).checked(itertools.repeat("a"))
 
 
 @pytest.mark.parametrize(

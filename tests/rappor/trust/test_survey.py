@@ -117,16 +117,17 @@ def test_estimate_and_variance_are_exact(alpha: float, beta: float) -> None:
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
-@pytest.mark.parametrize("share", [0.05, 0.3, 0.7])
-def test_interval_covers(share: float, confidence: float) -> None:
-    """Over the exact distribution of answers, within what a normal interval can be wrong."""
-    survey, n = CoinSurvey(0.5, 0.5), 2_000
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.7])
+@pytest.mark.parametrize("n", [20, 100, 300])
+def test_interval_covers(n: int, share: float, confidence: float) -> None:
+    """Over the exact distribution of answers: what is said, but for .005, and little more."""
+    survey = CoinSurvey(0.5, 0.5)
     distribution = distribution_of_yes(survey, round(share * n), n)
     covered = 0.0
     for yes in range(n + 1):
         low, high = survey.interval(yes, n, confidence=confidence)
         covered += distribution[yes] * (low <= share <= high)
-    assert covered == pytest.approx(confidence, abs=0.008)
+    assert confidence - 0.005 <= covered <= 1 - (1 - confidence) * (0.5 if n == 300 else 0.2)
 
 
 @pytest.mark.parametrize(

@@ -260,6 +260,7 @@ def test_the_collector_is_well_after_all_of_this(running: Running) -> None:
 
 
 @pytest.mark.acceptance
+@pytest.mark.timeout(3600)
 def test_twenty_thousand_hostile_requests_are_answered(tmp_path: Path) -> None:
     """None of them is answered 5xx, each error is a problem, and nothing of them is kept."""
     with (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -14,7 +15,11 @@ from typing import Any
 
 import load_child
 import pytest
-from collectors import free_port, make_token, start
+from collectors import Running, free_port, make_token, start
+
+_LEAST = 20
+"""Uploads that each collector stores before it is killed; of the 8 senders' last one each may be
+without its answer."""
 
 
 def start_load(port: int) -> subprocess.Popen[str]:
@@ -38,6 +43,7 @@ def crash(folder: Path, database: str, kills: int) -> None:
     try:
         for _ in range(kills):
             running = start(folder, database, *flags, port=port)
+            wait_for_load(running)
             time.sleep(random.uniform(0, 0.6))  # noqa: S311
             running.kill()
         running = start(folder, database, *flags, port=port)
@@ -49,6 +55,22 @@ def crash(folder: Path, database: str, kills: int) -> None:
     finally:
         load.kill()
         load.wait(30)
+
+
+def wait_for_load(running: Running) -> None:
+    """Wait until a collector has stored some uploads, however slow the machine is."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        stored = re.search(r'^rappor_reports_total\{metric="page"\} (\d+)', metrics(running), re.M)
+        if stored and int(stored[1]) >= _LEAST:
+            return
+        time.sleep(0.02)
+    raise AssertionError("the senders do not reach the collector")
+
+
+def metrics(running: Running) -> str:
+    """Return the collector's counters."""
+    return running.get("/metrics").text
 
 
 def account(load: dict[str, Any], running: Any, token: str, kills: int) -> None:

@@ -8,6 +8,7 @@ import datetime
 import hashlib
 import json
 import sqlite3
+import stat
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -31,6 +32,9 @@ from collectors import (
     total,
     upload_of,
 )
+from rappor_server.analysis import freezes
+from rappor_server.analysis.release_json import write_release
+from rappor_server.analysis.releases import Release
 from rappor_server.analysis.warning_signs import n_quarantined
 from rappor_server.errors import ConfigError, SchemaError, StoreError
 from rappor_server.storage import day_tables, schema, tokens
@@ -39,7 +43,7 @@ from rappor_server.storage.database import check_schema, is_empty, migrate, open
 from rappor_server.storage.store import Store
 from sqlalchemy import MetaData, inspect, select, text
 
-from rappor import Params
+from rappor import Counts, Params
 
 
 def test_migrations_end_at_the_schema(database: str) -> None:
@@ -170,6 +174,17 @@ def write_as_before(database: str, body: bytes, counted: Mapping[str, Params]) -
                     ),
                     given | {"bits": bytes([bit])},
                 )
+        page = Counts(counted["page"], [[1] * 16] + [[0] * 16] * 3, [10, 0, 0, 0], "page")
+        frozen = Release(
+            metric="page", first=TODAY, last=TODAY, collections=(page,), days=(), withheld=()
+        )
+        connection.execute(
+            text(
+                'INSERT INTO "freeze" (id, metric, first, last, created, contents) '
+                "VALUES (:id, 'page', :day, :day, :day, :contents)"
+            ),
+            {"id": "0" * 16, "day": day, "contents": write_release(frozen)},
+        )
     engine.dispose()
 
 
@@ -187,6 +202,9 @@ def test_rows_of_the_schema_before_keep_every_count(database: str) -> None:
     (page,), (sound,) = (released(store, name).collections for name in counted)
     assert page.params == dataclasses.replace(PARAMS, layout="murmur3")
     assert (page.ones[0].tolist(), sound.ones.tolist()) == ([1] * 16, [[2]])
+    frozen = freezes.frozen(store, "page", "0" * 16)
+    assert frozen is not None
+    assert frozen.collections == (page,)
     kept = rows_of(store, day_tables.KEPT)
     assert commit(store, body) == [submission_of(body).answer]
     commit(store, upload_of(report_of(), report_of("sound")))
@@ -240,6 +258,7 @@ def test_backup_and_restore_keep_everything(database: str, tmp_path: Path) -> No
     token = tokens.create(store, metrics=["page"], expires=None, today=TODAY)
     copy = tmp_path / "copy.sqlite3"
     backup(database, copy)
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     with pytest.raises(StoreError, match="must be free"):
         backup(database, copy)
     commit(store, upload_of())

@@ -18,6 +18,7 @@ from alembic import op
 revision = "0004"
 down_revision = "0003"
 
+_STRINGS = "bloom"
 _DOMAIN = b"rappor/1/upload\0"
 
 
@@ -26,6 +27,7 @@ def upgrade() -> None:
     db = op.get_bind()
     _create()
     _mark_strings(db)
+    _mark_freezes(db)
     hashed = _hash_of_id(db)
     for day in _days(db, "upload"):
         _move_uploads(db, day, hashed)
@@ -95,11 +97,8 @@ def _mark_strings(db: sa.Connection) -> None:
     given = {"bloom": '%"encoding":"bloom"%', "layout": '%"layout":%'}
     rows = db.execute(strings, given).all()
     for old, text in rows:
-        document: dict[str, Any] = json.loads(text)
-        document["layout"] = "murmur3"
-        canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        new = hashlib.sha256(canonical.encode()).hexdigest()[:16]
-        names = {"old": old, "new": new, "document": canonical}
+        new, document = _marked(json.loads(text))
+        names = {"old": old, "new": new, "document": document}
         db.execute(
             sa.text(
                 "UPDATE params SET fingerprint = :new, document = :document "
@@ -112,6 +111,29 @@ def _mark_strings(db: sa.Connection) -> None:
                 sa.text(f"UPDATE {table} SET params = :new WHERE params = :old"),  # noqa: S608
                 {"old": old, "new": new},
             )
+
+
+def _mark_freezes(db: sa.Connection) -> None:
+    """Do the same in frozen ranges, whose counts are JSON."""
+    for name, contents in db.execute(sa.text('SELECT id, contents FROM "freeze"')).all():
+        release = json.loads(bytes(contents))
+        for counts in release["collections"]:
+            if counts["params"]["encoding"] == _STRINGS and "layout" not in counts["params"]:
+                counts["fingerprint"], document = _marked(counts["params"])
+                counts["params"] = json.loads(document)
+        written = json.dumps(release, separators=(",", ":"), ensure_ascii=False).encode()
+        db.execute(
+            sa.text('UPDATE "freeze" SET contents = :contents WHERE id = :id'),
+            {"id": name, "contents": written},
+        )
+
+
+def _marked(params: dict[str, Any]) -> tuple[str, str]:
+    """Return the fingerprint and the canonical JSON of parameters under the earlier hash."""
+    document = json.dumps(
+        params | {"layout": "murmur3"}, sort_keys=True, separators=(",", ":"), ensure_ascii=False
+    )
+    return hashlib.sha256(document.encode()).hexdigest()[:16], document
 
 
 def _hash_of_id(db: sa.Connection) -> str:

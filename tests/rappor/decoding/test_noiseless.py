@@ -1,0 +1,76 @@
+"""Collections without false ones (f = 0, p = 0): every string that shows is found, in silence."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from decodings import FALSE_ALARM
+from scipy import stats
+
+from rappor.decoding.decoder import decode
+from rappor.protocol.params import Params
+from rappor.simulation.collection import simulate_counts
+from rappor.simulation.population import Population
+
+ABSENT = [f"absent {i}" for i in range(50)]
+THREE = Population(["a", "b", "c"], [60, 30, 10])
+
+
+def plain(*, k: int, m: int, q: float, p: float = 0.0) -> Params:
+    return Params(k=k, m=m, f=0.0, p=p, q=q, insecure=True)
+
+
+@pytest.mark.parametrize("q", [1.0, 0.75, 0.5])
+@pytest.mark.parametrize("n", [1000, 100_000])
+def test_strings_that_show_in_every_cohort_are_found(q: float, n: int) -> None:
+    """Shares of 60, 30 and 10 %, also in 8 cohorts; no warning, and few false ones."""
+    false = 0
+    for k, m in ((128, 128), (128, 16), (64, 8)):
+        counts = simulate_counts(THREE, plain(k=k, m=m, q=q), n_reports=n, seed=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            estimates = decode(counts, [*THREE.values, *ABSENT], distribution=True)
+        found = {estimates.candidates[i] for i in np.flatnonzero(estimates.detected)}
+        assert found >= {"a", "b", "c"}
+        false += len(found) - 3
+        assert np.isfinite(estimates.std_error).all()
+        assert (estimates.std_error > 0).all()
+    # 50 absent ones, each detected with a probability of .05 * 4 / 53 at most, as p-values are.
+    assert false <= stats.binom.isf(FALSE_ALARM, 150, 0.05 * 5 / 53)
+
+
+def test_a_hundred_strings_are_found_among_two_hundred_candidates() -> None:
+    """Weights exp(-i / 20), half of all bits set: all are there, and 95 % intervals hold them."""
+    population = Population([f"s{i}" for i in range(100)], np.exp(-0.05 * np.arange(100)))
+    counts = simulate_counts(population, plain(k=128, m=16, q=0.5), n_reports=1e6, seed=1)
+    absent = [f"x{i}" for i in range(100)]
+    estimates = decode(counts, [*population.values, *absent])
+    shares = dict(zip(population.values, population.weights, strict=True))
+    truth = np.array([shares.get(name, 0.0) for name in estimates.candidates])
+    assert estimates.detected[truth > 0].all()
+    assert estimates.detected[truth == 0].sum() <= stats.binom.isf(FALSE_ALARM, 100, 0.05)
+    inside = (estimates.ci_low <= truth) & (truth <= estimates.ci_high)
+    assert inside.sum() >= stats.binom.ppf(FALSE_ALARM, 200, 0.93)
+
+
+@pytest.mark.parametrize("n", [1, 4, 100, 1_000_000])
+@pytest.mark.parametrize(
+    "params",
+    [
+        plain(k=128, m=16, q=1.0, p=0.1),
+        plain(k=128, m=16, q=1.0),
+        plain(k=128, m=1, q=0.5),
+        Params.profile("accurate"),
+    ],
+)
+def test_nothing_of_any_size_reaches_a_console(params: Params, n: int) -> None:
+    """One string that everybody holds, from one report to a million: no warning of a library."""
+    counts = simulate_counts(Population(["a"], [1]), params, n_reports=n, seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimates = decode(counts, ["a", *ABSENT], distribution=True)
+        text = str(estimates) + estimates.to_json()
+    assert "nan" not in text
+    assert estimates.diagnostics["goodness_of_fit"]["p_value"] <= 1
