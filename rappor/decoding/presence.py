@@ -19,6 +19,7 @@ candidate's own row.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -27,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.decoding.debias import Target
+from rappor.decoding.diagnostics import least_p_value
 from rappor.decoding.fit import LEAST_NOISE, Fit, huber, redescend
 from rappor.decoding.significance import TILTS, NullTail, lugannani_rice, null_tail
 
@@ -39,6 +41,10 @@ deviations."""
 
 _LIFTED: Final = 2.0
 """Standard deviations by which a share lifts its rows from which on Huber's weights are taken."""
+
+_SPREAD: Final = 2.0
+"""Standard deviations of the null distribution with the lifted rows, in those without them, from
+which on the tilts no longer fit it and its moments are added up anew."""
 
 _COUNTED: Final = 2
 """Draws of which all ways are counted: the tail's formula is for sums of more."""
@@ -78,14 +84,7 @@ class Draws:
         variance = float((n_draws * np.bincount(cohort, values**2) / n_bits).sum())
         scale = np.sqrt(variance) if variance > 0 else 1.0
         values = values / scale
-        starts = np.concatenate([[0], np.cumsum(n_bits)[:-1]])
-        moments = np.empty((3, len(n_bits), len(TILTS)))
-        for t, tilt in enumerate(TILTS):
-            powers = np.exp(tilt * values)
-            for order in range(3):
-                moments[order, :, t] = np.add.reduceat(powers, starts)
-                powers = powers * values
-        mass, first, second = moments
+        mass, first, second = _moments(values, n_bits)
         return cls(
             values=values,
             cohort=cohort,
@@ -99,23 +98,51 @@ class Draws:
 
     def tail_with(self, rows: NDArray[np.int64], lifts: NDArray[np.float64]) -> NullTail:
         """Return the tail if the values of these rows, (r,), were higher by `lifts`, (r,)."""
-        moments = np.zeros((3, *self.mass.shape))
         cohort = self.cohort[rows]
+        spread = math.sqrt(1 + float((self.n_draws / self.n_bits)[cohort] @ lifts**2))
+        if spread > _SPREAD:
+            return self._lifted(rows, lifts, spread)
+        moments = np.zeros((3, *self.mass.shape))
         for values, sign in ((self.values[rows], -1), (self.values[rows] + lifts, 1)):
             powers = sign * np.exp(np.outer(values, TILTS))
             for order in range(3):
                 np.add.at(moments[order], cohort, powers)
                 powers = powers * values[:, None]
-        mass, first, second = moments
         mean = np.bincount(cohort, lifts, minlength=len(self.n_bits)) / self.n_bits
         drawn = float(self.n_draws @ mean)
-        mass, first, second = self.mass + mass, self.first + first, self.second + second
+        return self._tail(np.stack([self.mass, self.first, self.second]) + moments, drawn)
+
+    def _lifted(
+        self, rows: NDArray[np.int64], lifts: NDArray[np.float64], spread: float
+    ) -> NullTail:
+        """Return the same where the lifts make most of the variance: in units of this spread."""
+        values = self.values.copy()
+        values[rows] += lifts
+        values -= (np.bincount(self.cohort, values) / self.n_bits)[self.cohort]
+        tail = self._tail(_moments(values / spread, self.n_bits), 0.0)
+        return NullTail(scores=tail.scores * spread, log_tails=tail.log_tails, steepness=1 / spread)
+
+    def _tail(self, moments: NDArray[np.float64], drawn: float) -> NullTail:
+        """Return the tail from the moments, (3, j, t), less what is drawn in the mean."""
+        mass, first, second = moments
         # Cohorts are independent, so their cumulant generating functions and derivatives add.
         means = first / mass
         spread = np.maximum(second / mass - means**2, 0.0)
         cumulants = self.n_draws @ np.log(mass / self.n_bits[:, None]) - drawn * TILTS
         scores = self.n_draws @ means - drawn
         return lugannani_rice(scores, self.n_draws @ spread, cumulants)
+
+
+def _moments(values: NDArray[np.float64], n_bits: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the sums over each cohort of e^(t x), x e^(t x) and x^2 e^(t x), (3, j, t)."""
+    starts = np.concatenate([[0], np.cumsum(n_bits)[:-1]])
+    moments = np.empty((3, len(n_bits), len(TILTS)))
+    for t, tilt in enumerate(TILTS):
+        powers = np.exp(tilt * values)
+        for order in range(3):
+            moments[order, :, t] = np.add.reduceat(powers, starts)
+            powers = powers * values
+    return moments
 
 
 def p_values_of(
@@ -132,6 +159,9 @@ def p_values_of(
     p_values = np.maximum(
         null_tail(target, fit).p_values(z), null_tail(target, fit, most_values=0).p_values(z)
     )
+    if target.certain.any():
+        # A row without false ones has no noise to draw from: what is set there is there.
+        return np.maximum(p_values, least_p_value(target))
     columns = fit.basis[:, len(target.counts) :].tocsc()
     squares = columns.T @ fit.weight**2
     n_rows = (columns.T @ fit.weight) ** 2 / np.maximum(squares, np.finfo(float).tiny)

@@ -61,11 +61,13 @@ class NullTail:
     scores : (t,) float64, increasing. Standardised scores at the tilts.
     log_tails : (t,) float64. Natural logarithm of P(score >= scores).
     exact : whether it is a step function of all values; otherwise it is interpolated.
+    steepness : by how much the logarithm falls beyond the last score, in units of the last tilt.
     """
 
     scores: NDArray[np.float64]
     log_tails: NDArray[np.float64]
     exact: bool = False
+    steepness: float = 1.0
 
     def quantile(self, p_value: float) -> float:
         """Return the score that has this p-value."""
@@ -73,7 +75,7 @@ class NullTail:
         if self.exact:
             place = np.searchsorted(-self.log_tails, -log_p)
             return float(self.scores[min(place, len(self.scores) - 1)])
-        beyond = max(self.log_tails[-1] - log_p, 0.0) / TILTS[-1]
+        beyond = max(self.log_tails[-1] - log_p, 0.0) / (TILTS[-1] * self.steepness)
         return float(np.interp(-log_p, -self.log_tails, self.scores) + beyond)
 
     def p_values(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -83,7 +85,8 @@ class NullTail:
             return np.exp(self.log_tails[np.minimum(place, len(self.scores) - 1)])
         log_p = np.interp(scores, self.scores, self.log_tails, left=0.0)
         beyond = scores > self.scores[-1]
-        log_p[beyond] = self.log_tails[-1] - TILTS[-1] * (scores[beyond] - self.scores[-1])
+        falling = TILTS[-1] * self.steepness
+        log_p[beyond] = self.log_tails[-1] - falling * (scores[beyond] - self.scores[-1])
         return np.exp(log_p)
 
 
