@@ -13,9 +13,10 @@ import os
 from http import HTTPStatus
 from typing import Any, ClassVar, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from rappor_server.problems import RETRY_SECONDS, Problem, render
+from rappor_server.request_limits import WHOLE_BODY
 from rappor_server.settings import Settings
 
 ENVIRONMENT: Final = "RAPPOR_SERVER_SETTINGS"
@@ -44,10 +45,10 @@ class PunctualProtocol(HttpToolsProtocol):
             self._start_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Start the timer of another request with its first bytes; bound the size of its head."""
+        """Start the timer of a request that has begun and has no head yet; bound its size."""
+        super().data_received(data)
         if self._timer is None and (self.cycle is None or self.cycle.response_complete):
             self._start_timer()
-        super().data_received(data)
         if self._is_in_head:
             self._n_head_bytes += len(data)
             if self._n_head_bytes > _MAX_HEAD_BYTES:
@@ -63,6 +64,12 @@ class PunctualProtocol(HttpToolsProtocol):
         self._is_in_head = False
         self._stop_timer()
         super().on_headers_complete()
+        self.cycle.transport = _HeadWithBody(self.cycle)  # type: ignore[assignment]
+
+    def on_message_complete(self) -> None:
+        """Tell the application that it need not wait for the body."""
+        self.scope[WHOLE_BODY] = True  # type: ignore[typeddict-unknown-key]
+        super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer, because the connection has ended."""
@@ -95,6 +102,37 @@ class PunctualProtocol(HttpToolsProtocol):
         self._timer = None
         if not self.transport.is_closing():
             self.transport.close()
+
+
+class _HeadWithBody:
+    """What an answer is written to: its head waits for the body, and both are sent at once."""
+
+    __slots__ = ("_cycle", "_head", "_is_next", "_transport")
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._transport = cycle.transport
+        self._head: bytes | None = None
+        self._is_next = True
+
+    def write(self, data: bytes) -> None:
+        """Keep the head of the answer, which is what is written first once it has begun."""
+        if self._head is not None:
+            data, self._head = self._head + data, None
+        elif self._is_next and self._cycle.response_started:
+            self._head, self._is_next = data, False
+            return
+        self._transport.write(data)
+
+    def close(self) -> None:
+        """Send what waits, and end the connection."""
+        if self._head is not None:
+            self._transport.write(self._head)
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Tell whether the connection is being ended."""
+        return self._transport.is_closing()
 
 
 class OperatorsProtocol(PunctualProtocol):
