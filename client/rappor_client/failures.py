@@ -54,7 +54,7 @@ class Failures:
         self.n = 0
         self._folder = folder
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the handler of a signal may fail as well
         self._logged: dict[str, float] = {}
         self._mended = -math.inf
 

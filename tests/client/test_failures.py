@@ -188,6 +188,26 @@ def test_folder_that_others_may_write_to_is_refused(
     assert [path.name for path in folder.iterdir()] == ["budget"]
 
 
+def test_folders_and_files_of_another_user_are_refused(open_client: Opener, tmp_path: Path) -> None:
+    """Whoever owns them may put another secret into them; withdrawing is allowed all the same."""
+    told = "it must belong to the user who runs the program, got another user's; "
+    if os.getuid():  # only the superuser gives files away
+        with pytest.raises(FileError, match=told):
+            open_client(folder="/usr")
+        return
+    folder = tmp_path / "device"
+    open_client().close()
+    os.chown(folder / "identity", 65534, 65534)
+    with pytest.raises(FileError, match=rf"identity: {told}"):
+        open_client()
+    os.chown(folder / "identity", 0, 0)
+    os.chown(folder, 65534, 65534)
+    with pytest.raises(FileError, match=rf"device: {told}"):
+        open_client()
+    open_client(consent=False)
+    assert not (folder / "identity").exists()
+
+
 def test_links_are_refused(open_client: Opener, tmp_path: Path) -> None:
     """In the folder's place, and in the place of each file, dangling ones too."""
     (tmp_path / "other").mkdir(mode=0o700)
