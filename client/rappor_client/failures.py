@@ -96,6 +96,12 @@ def is_damage(error: Exception) -> bool:
     return True
 
 
+def is_busy(error: Exception) -> bool:
+    """Tell whether an error says that another process holds a lock, while it recovers, too."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & _PRIMARY == sqlite3.SQLITE_BUSY
+
+
 def name_failure(error: Exception) -> str:
     """Name a failure in a word; no message of a library is passed on."""
     match error:

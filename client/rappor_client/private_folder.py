@@ -1,8 +1,8 @@
 """The folder on the disk: where it is, and whether it is the user's alone.
 
 Whoever owns a folder, or may write to it, may put another secret into it, or a link in the place of
-one. Such a folder is refused with a sentence, and so is another user's file in it. Files that others
-may read are closed to them.
+one. Such a folder is refused with a sentence, and so is another user's file in it. Files that
+others may read are closed to them.
 """
 
 from __future__ import annotations

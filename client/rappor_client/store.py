@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from rappor.errors import FileError
-from rappor_client.failures import DamagedError, is_damage, name_failure
+from rappor_client.failures import DamagedError, is_busy, is_damage, name_failure
 from rappor_client.forking import hold_over_forks
 
 _NAME: Final = "telemetry.sqlite3"
@@ -260,12 +260,14 @@ class Store:
 
     @contextlib.contextmanager
     def _telling_damage(self) -> Iterator[None]:
-        """Raise DamagedError for what only a damaged file explains."""
+        """Raise DamagedError for what only a damaged file explains, BusyError for a lock."""
         try:
             yield
         except (DamagedError, BusyError):
             raise
         except Exception as error:
+            if is_busy(error):
+                raise BusyError from None
             self.close()  # to read the file beside SQLite would end the locks that it holds
             if is_damage(error) or not _has_sound_header(self._path):
                 raise DamagedError(name_failure(error)) from None
@@ -277,7 +279,7 @@ def failing_as_file_error(folder: Path) -> Iterator[None]:
     """Raise FileError for what the disk does not allow when a caller only looks."""
     try:
         yield
-    except (sqlite3.Error, OSError, DamagedError) as error:
+    except (sqlite3.Error, OSError, DamagedError, BusyError) as error:
         raise FileError(folder, name_failure(error)) from None
 
 
@@ -315,7 +317,7 @@ def _write(connection: sqlite3.Connection, patience: float) -> bool:
     try:
         connection.execute("BEGIN IMMEDIATE")
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+        if is_busy(error):
             return False
         raise
     finally:
@@ -330,10 +332,8 @@ def _connect(path: Path, patience: float) -> sqlite3.Connection:
         try:
             return _connect_once(path, patience)
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+            if not is_busy(error) or time.monotonic() > deadline:
                 raise
-            if time.monotonic() > deadline:
-                raise BusyError from None
         time.sleep(_RETRY_SECONDS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from devices import DATABASE, Opener, metric_of
 from rappor_client import Answer, Caps, Client, Outcome
-from rappor_client.failures import DamagedError, Failures
+from rappor_client.failures import DamagedError, Failures, is_busy
 from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Registry
@@ -51,6 +52,24 @@ def test_each_kind_is_logged_once_a_minute_and_counted_always(
     now.seconds = 60.0
     failures.note(OSError(28, "full"))
     assert len(caplog.records) == 4
+
+
+@pytest.mark.parametrize(
+    ("code", "busy"),
+    [
+        (sqlite3.SQLITE_BUSY, True),
+        (sqlite3.SQLITE_BUSY_RECOVERY, True),
+        (sqlite3.SQLITE_BUSY_SNAPSHOT, True),
+        (sqlite3.SQLITE_FULL, False),
+        (None, False),
+    ],
+)
+def test_lock_is_told_from_failures(code: int | None, *, busy: bool) -> None:
+    """Also where another process brings the database in order after a third was killed."""
+    error = sqlite3.OperationalError("database is locked")
+    if code is not None:
+        error.sqlite_errorcode = code
+    assert is_busy(error) is busy
 
 
 def test_database_is_set_apart_once_an_hour(tmp_path: Path) -> None:
