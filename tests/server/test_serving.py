@@ -67,7 +67,7 @@ def test_operators_have_an_address_of_their_own(tmp_path: Path, database_file: s
     admin = free_port()
     with serving(tmp_path, database_file, admin=admin) as running:
         private = f"http://127.0.0.1:{admin}"
-        token = {"Authorization": f"Bearer {make_token(tmp_path, database_file)}"}
+        token = {"Authorization": f"Bearer {make_token(database_file)}"}
         assert running.post(upload_of()).status_code == 200
         for path in ("/", "/healthz", "/openapi.json", "/v1/registry"):
             assert running.get(path).status_code == 200
@@ -206,7 +206,7 @@ def test_answers_protect_and_the_registry_has_a_tag(tmp_path: Path, database_fil
 def test_odd_text_is_refused_and_never_reaches_the_database(tmp_path: Path, database: str) -> None:
     """NUL and its like in any field are the sender's mistake, and a failure of nothing."""
     with serving(tmp_path, database) as running:
-        token = make_token(tmp_path, database)
+        token = make_token(database)
         counts = "/v1/metrics/page/counts"
         for odd in ("%00", "%1F", "%C3%A9", "%ED%A0%80", "a" * 100):
             assert running.get(f"{counts}?freeze={odd}", token).status_code == 422

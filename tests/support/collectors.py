@@ -20,7 +20,7 @@ import httpx
 from rappor_server.analysis import releases
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
-from rappor_server.storage import day_tables
+from rappor_server.storage import day_tables, tokens
 from rappor_server.storage.store import Store
 from sqlalchemy import select
 
@@ -296,12 +296,11 @@ def serving(folder: Path, database: str, *flags: str, **more: Any) -> Iterator[R
         running.kill()
 
 
-def make_token(running_folder: Path, database: str, *flags: str) -> str:
-    """Create a token on the command line, which prints it as the last line."""
-    registry = str(running_folder / "metrics.toml")
-    answer = run_command("token", "create", "--registry", registry, "--database", database, *flags)
-    assert answer.returncode == 0, answer.stderr
-    return answer.stdout.splitlines()[-1]
+def make_token(database: str, *metrics: str, expires: datetime.date | None = None) -> str:
+    """Create a token that may read some metrics, or all of them."""
+    with contextlib.closing(Store.open(database)) as store:
+        today = datetime.datetime.now(datetime.UTC).date()
+        return tokens.create(store, metrics=metrics or None, expires=expires, today=today)
 
 
 def total_reports(counts: dict[str, Any]) -> int:

@@ -9,7 +9,6 @@ import selectors
 import socket
 import subprocess
 import time
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 from collectors import Running, free_port, report_of, serving, upload_of
-from hostile_uploads import costly, mutated, seeded
+from hostile_uploads import bomb_of, costly, mutated, seeded
 
 MEBIBYTE = 1 << 20
 HEAD = b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -145,18 +144,9 @@ def test_oversized_bodies_are_refused_by_what_they_say_and_by_what_they_are(
         assert answer.status_code == 413
 
 
-def bomb(n_mebibytes: int) -> bytes:
-    """Return a gzip stream of zeros: one mebibyte of them is packed and repeated."""
-    packer = zlib.compressobj(9, wbits=31)
-    first, *others = (
-        packer.compress(bytes(MEBIBYTE)) + packer.flush(zlib.Z_FULL_FLUSH) for _ in range(2)
-    )
-    return first + b"".join(others) * (n_mebibytes - 1) + packer.flush()
-
-
 def test_zip_bombs_cost_nothing(running: Running) -> None:
     """Twenty requests of a megabyte that unpack to 18 GiB are refused, and cost no memory."""
-    sent = bomb(900)
+    sent = bomb_of(bytes(1), 900)
     assert len(sent) < 1_000_000
     assert post(running, sent, Content_Encoding="gzip").status_code == 413
     before = memory_of(running)
