@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import plain_http
 from rappor_server.analysis import releases
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
@@ -181,14 +182,14 @@ class Running:
         named = {"Content-Type": "application/json"} | {
             name.replace("_", "-"): value for name, value in headers.items()
         }
-        return httpx.post(f"{self.url}/v1/reports", content=body, headers=named, timeout=30)
+        return plain_http.post(f"{self.url}/v1/reports", content=body, headers=named, timeout=30)
 
     def get(self, path: str, token: str = "", **headers: str) -> httpx.Response:
         """Read from it: with a token as analysts do, without one as devices do."""
         if not token:
-            return httpx.get(f"{self.url}{path}", headers=headers, timeout=60)
+            return plain_http.get(f"{self.url}{path}", headers=headers, timeout=60)
         named = {"Authorization": f"Bearer {token}"}
-        return httpx.get(f"{self.admin_url}{path}", headers=named | headers, timeout=60)
+        return plain_http.get(f"{self.admin_url}{path}", headers=named | headers, timeout=60)
 
     def kill(self) -> None:
         """Kill it and its workers at once."""
@@ -280,7 +281,7 @@ def wait_until_ready(running: Running) -> None:
     while time.monotonic() < end:
         assert running.process.poll() is None, running.log.read_text()
         with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{running.admin_url}/readyz", timeout=5).status_code == 200:
+            if plain_http.get(f"{running.admin_url}/readyz", timeout=5).status_code == 200:
                 return
         time.sleep(0.05)
     raise AssertionError(running.log.read_text())

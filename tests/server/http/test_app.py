@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import plain_http
 import pyarrow as pa
 import pytest
 from collectors import (
@@ -120,7 +121,7 @@ def test_upload_and_read(collector: Running, token: str, day: str) -> None:
     assert set(named) == {"page", "sound", "small", "old"}
     assert named["sound"]["days"] == [{"day": day, "reports": 40}]
     assert metrics["refusals"] == [{"day": day, "metric": "old", "reason": "expired", "number": 1}]
-    asked = httpx.post(
+    asked = plain_http.post(
         f"{collector.url}/v1/metrics/page/estimates",
         json={"candidates": ["a", "b"], "from": day, "to": day, "level": 0.05, "all": True},
         headers=PATIENT | {"Authorization": f"Bearer {token}"},
@@ -176,9 +177,9 @@ def test_bad_bodies_are_problems(collector: Running, token: str) -> None:
     check_problem(collector.post(upload_of(), Content_Type="text/plain"), 415)
     check_problem(collector.post(upload_of(), Content_Encoding="br"), 415)
     check_problem(collector.post(upload_of(), Content_Encoding="gzip"), 400)
-    check_problem(httpx.get(f"{collector.url}/v1/reports"), 405)
-    check_problem(httpx.get(f"{collector.url}/nothing"), 404)
-    check_problem(httpx.get(f"{collector.url}/v1/metrics/"), 404)
+    check_problem(plain_http.get(f"{collector.url}/v1/reports"), 405)
+    check_problem(plain_http.get(f"{collector.url}/nothing"), 404)
+    check_problem(plain_http.get(f"{collector.url}/v1/metrics/"), 404)
     garbled = raw(collector, b"nonsense\r\n\r\n")
     assert garbled.startswith(b"HTTP/1.1 400")
     assert b"application/problem+json" in garbled
@@ -305,7 +306,9 @@ def test_browsers_may_send_where_it_is_allowed(tmp_path: Path) -> None:
         asked = {"Access-Control-Request-Method": "POST"}
         asked["Access-Control-Request-Headers"] = "content-type"
         for origin, status in (("https://app.example.org", 200), ("https://evil.example", 400)):
-            answer = httpx.options(f"{running.url}/v1/reports", headers=asked | {"Origin": origin})
+            answer = plain_http.options(
+                f"{running.url}/v1/reports", headers=asked | {"Origin": origin}
+            )
             assert answer.status_code == status
         sent = running.post(upload_of(), Origin="https://app.example.org")
         assert sent.headers["access-control-allow-origin"] == "https://app.example.org"
@@ -360,11 +363,14 @@ def test_questions_that_do_not_fit_are_problems(shared: tuple[Running, str]) -> 
         (b'{"candidates":[]}', 422),
     ):
         named = headers | {"Content-Type": "application/json"}
-        check_problem(httpx.post(url, content=body, headers=named, timeout=150), status)
+        check_problem(plain_http.post(url, content=body, headers=named, timeout=150), status)
     sound = f"{collector.url}/v1/metrics/sound/estimates"
-    check_problem(httpx.post(sound, json={"candidates": ["a"]}, headers=headers, timeout=150), 422)
     check_problem(
-        httpx.post(url, content=b"a", headers=headers | {"Content-Type": "x/y"}, timeout=150), 415
+        plain_http.post(sound, json={"candidates": ["a"]}, headers=headers, timeout=150), 422
+    )
+    check_problem(
+        plain_http.post(url, content=b"a", headers=headers | {"Content-Type": "x/y"}, timeout=150),
+        415,
     )
 
 
@@ -379,18 +385,18 @@ def test_parameters_of_a_query_are_checked(shared: tuple[Running, str]) -> None:
     headers = PATIENT | {"Authorization": f"Bearer {token}"}
     as_text = headers | {"Content-Type": "text/plain"}
     unknown = check_problem(
-        httpx.post(f"{url}?x=1", content="a", headers=as_text, timeout=150), 422
+        plain_http.post(f"{url}?x=1", content="a", headers=as_text, timeout=150), 422
     )
     assert unknown["detail"].endswith(
         "allowed: from, to, freeze, level, correction, confidence, distribution, all"
     )
     malformed = check_problem(
-        httpx.post(f"{url}?level=high", content="a", headers=as_text, timeout=150), 422
+        plain_http.post(f"{url}?level=high", content="a", headers=as_text, timeout=150), 422
     )
     assert malformed["detail"].startswith("malformed query parameter: ")
     assert "$.level" in malformed["detail"]
     beside = check_problem(
-        httpx.post(f"{url}?from=2026-01-01", json={}, headers=headers, timeout=150), 422
+        plain_http.post(f"{url}?from=2026-01-01", json={}, headers=headers, timeout=150), 422
     )
     assert "the query must be empty beside a JSON body" in beside["detail"]
 
@@ -413,7 +419,7 @@ def test_a_range_without_results_says_why(shared: tuple[Running, str]) -> None:
     ):
         url = f"{collector.url}/v1/metrics/{metric}/estimates"
         asked = {"candidates": ["a"], "from": first, "to": last}
-        answer = httpx.post(url, json=asked, headers=headers, timeout=150)
+        answer = plain_http.post(url, json=asked, headers=headers, timeout=150)
         detail = check_problem(answer, 422)["detail"]
         assert detail == f"No results for these dates: {metric} has {reason}."
 
@@ -463,23 +469,23 @@ def test_answers_as_csv_and_arrow(shared: tuple[Running, str], tmp_path: Path) -
     assert document["collections"][0]["ones"] == counts.ones.tolist()
     url = f"{collector.url}/v1/metrics/page/estimates"
     headers = PATIENT | {"Authorization": f"Bearer {token}"}
-    by_body = httpx.post(
+    by_body = plain_http.post(
         url, json={"candidates": ["a", "b"], "all": True}, headers=headers, timeout=150
     )
-    by_file = httpx.post(url, json={"all": True}, headers=headers, timeout=150)
-    by_list = httpx.post(
+    by_file = plain_http.post(url, json={"all": True}, headers=headers, timeout=150)
+    by_list = plain_http.post(
         f"{url}?all=true",
         content="a\r\nb\n",
         headers=headers | {"Content-Type": "text/plain"},
         timeout=150,
     )
     assert by_body.json() == by_file.json() == by_list.json()
-    rows = httpx.post(
+    rows = plain_http.post(
         url, json={"all": True}, headers=headers | {"Accept": "text/csv"}, timeout=150
     ).text
     assert rows.splitlines()[0].startswith("candidate,count,std_error")
     assert len(rows.splitlines()) == 3
-    columns = httpx.post(
+    columns = plain_http.post(
         url, json={"all": True}, headers=headers | {"Accept": arrow}, timeout=150
     ).content
     table = pa.ipc.open_stream(io.BytesIO(columns)).read_all()
@@ -499,7 +505,7 @@ def test_minimum_and_freeze(shared: tuple[Running, str], shared_database: str, d
     store.close()
     assert collector.get(path, token).json()["reports"] == 6
     headers = PATIENT | {"Authorization": f"Bearer {token}"}
-    frozen = httpx.post(
+    frozen = plain_http.post(
         f"{collector.url}{freezes}", json={"from": "2026-01-01", "to": day}, headers=headers
     )
     assert frozen.status_code == 201
@@ -509,7 +515,9 @@ def test_minimum_and_freeze(shared: tuple[Running, str], shared_database: str, d
     check_problem(collector.get(f"{path}?freeze={name}&from={day}", token), 422)
     (listed,) = collector.get(freezes, token).json()["freezes"]
     assert (listed["id"], listed["first"], listed["last"]) == (name, "2026-01-01", day)
-    gone = [httpx.delete(f"{collector.url}{freezes}/{name}", headers=headers) for _ in range(2)]
+    gone = [
+        plain_http.delete(f"{collector.url}{freezes}/{name}", headers=headers) for _ in range(2)
+    ]
     assert gone[0].status_code == 204
     check_problem(gone[1], 404)
     assert collector.get(freezes, token).json() == {"freezes": []}
@@ -525,11 +533,11 @@ def test_estimate_has_a_time_limit(tmp_path: Path) -> None:
         url = f"{running.url}/v1/metrics/page/estimates"
         headers = PATIENT | {"Authorization": f"Bearer {token}"}
         many = {"candidates": [f"value {i}" for i in range(400_000)]}
-        slow = check_problem(httpx.post(url, json=many, headers=headers, timeout=150), 422)
+        slow = check_problem(plain_http.post(url, json=many, headers=headers, timeout=150), 422)
         assert "at most 0.4 seconds" in slow["detail"]
         # Imports are not timed; the first decode compiles, so a later attempt may have to do.
         for _ in range(5):
-            answer = httpx.post(url, json={"candidates": ["a"]}, headers=headers, timeout=150)
+            answer = plain_http.post(url, json={"candidates": ["a"]}, headers=headers, timeout=150)
             if answer.status_code == 200:
                 break
         assert answer.status_code in (200, 422)
@@ -697,7 +705,7 @@ def test_nothing_that_identifies_is_stored_or_logged(tmp_path: Path, database: s
             "Referer": "https://telltale.example",
         }
         for content in (body, body, b"telltale-body", upload_of(report_of(params=OTHER))):
-            httpx.post(
+            plain_http.post(
                 f"{running.url}/v1/reports",
                 content=content,
                 headers=telling | {"Content-Type": "application/json"},

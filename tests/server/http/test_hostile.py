@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import plain_http
 import pytest
 from collectors import Running, free_port, report_of, serving, upload_of
 from hostile_uploads import bomb_of, costly, mutated, seeded
@@ -194,7 +195,7 @@ def test_all_bodies_share_one_budget(tmp_path: Path) -> None:
             refused = first.fileobj.recv(65536)
             assert refused.startswith(b"HTTP/1.1 503")
             assert b"retry-after: 5" in refused.lower()
-            assert httpx.get(f"{running.url}/healthz", timeout=30).status_code == 200
+            assert plain_http.get(f"{running.url}/healthz", timeout=30).status_code == 200
             for sender in senders:
                 sender.close()
         end = time.monotonic() + 30
@@ -215,7 +216,7 @@ def test_connections_are_bounded_and_operators_are_not_kept_out(tmp_path: Path) 
         assert head.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
         assert b"retry-after: 5" in head.lower()
         assert json.loads(document)["status"] == 503
-        assert httpx.get(f"{running.admin_url}/readyz", timeout=30).status_code == 200
+        assert plain_http.get(f"{running.admin_url}/readyz", timeout=30).status_code == 200
         for connection in idle:
             connection.close()
         end = time.monotonic() + 30
