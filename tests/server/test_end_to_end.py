@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import device_child
-import httpx
 import numpy as np
+import plain_http
 import pytest
 from collectors import PATIENT, free_port, make_token, serving
 from scipy import stats
@@ -83,8 +83,8 @@ def test_words_of_real_devices_are_found(tmp_path: Path, database: str) -> None:
         for child in children:
             output, _ = child.communicate(timeout=300)
             assert (child.returncode, output) == (0, "delivered")
-        token = make_token(tmp_path, database)
-        answer = httpx.post(
+        token = make_token(database)
+        answer = plain_http.post(
             f"{running.admin_url}/v1/metrics/word/estimates",
             json={"all": True, "confidence": 1 - FALSE_ALARM / len(candidates)},
             headers=PATIENT | {"Authorization": f"Bearer {token}"},

@@ -9,16 +9,16 @@ import selectors
 import socket
 import subprocess
 import time
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import plain_http
 import pytest
 from collectors import Running, free_port, report_of, serving, upload_of
-from hostile_uploads import costly, mutated, seeded
+from hostile_uploads import bomb_of, costly, mutated, seeded
 
 MEBIBYTE = 1 << 20
 HEAD = b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -145,18 +145,9 @@ def test_oversized_bodies_are_refused_by_what_they_say_and_by_what_they_are(
         assert answer.status_code == 413
 
 
-def bomb(n_mebibytes: int) -> bytes:
-    """Return a gzip stream of zeros: one mebibyte of them is packed and repeated."""
-    packer = zlib.compressobj(9, wbits=31)
-    first, *others = (
-        packer.compress(bytes(MEBIBYTE)) + packer.flush(zlib.Z_FULL_FLUSH) for _ in range(2)
-    )
-    return first + b"".join(others) * (n_mebibytes - 1) + packer.flush()
-
-
 def test_zip_bombs_cost_nothing(running: Running) -> None:
     """Twenty requests of a megabyte that unpack to 18 GiB are refused, and cost no memory."""
-    sent = bomb(900)
+    sent = bomb_of(bytes(1), 900)
     assert len(sent) < 1_000_000
     assert post(running, sent, Content_Encoding="gzip").status_code == 413
     before = memory_of(running)
@@ -204,7 +195,7 @@ def test_all_bodies_share_one_budget(tmp_path: Path) -> None:
             refused = first.fileobj.recv(65536)
             assert refused.startswith(b"HTTP/1.1 503")
             assert b"retry-after: 5" in refused.lower()
-            assert httpx.get(f"{running.url}/healthz", timeout=30).status_code == 200
+            assert plain_http.get(f"{running.url}/healthz", timeout=30).status_code == 200
             for sender in senders:
                 sender.close()
         end = time.monotonic() + 30
@@ -225,7 +216,7 @@ def test_connections_are_bounded_and_operators_are_not_kept_out(tmp_path: Path) 
         assert head.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
         assert b"retry-after: 5" in head.lower()
         assert json.loads(document)["status"] == 503
-        assert httpx.get(f"{running.admin_url}/readyz", timeout=30).status_code == 200
+        assert plain_http.get(f"{running.admin_url}/readyz", timeout=30).status_code == 200
         for connection in idle:
             connection.close()
         end = time.monotonic() + 30
