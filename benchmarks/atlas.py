@@ -121,7 +121,10 @@ def _compare(estimates: Estimates, shares: Mapping[str, float]) -> Run:
     first[np.unique(group, return_index=True)[1]] = True
     inside = (estimates.ci_low <= truth) & (truth <= estimates.ci_high)
     adjusted = (estimates.ci_low_adjusted <= truth) & (truth <= estimates.ci_high_adjusted)
-    top = np.argsort(np.where(first, -truth, 1.0), kind="stable")[: min(TOP, int(first.sum()))]
+    place = {name: i for i, name in enumerate(shares)}
+    # Of equal ones the first in the list: rows are sorted by estimate, which would choose errors.
+    order = np.lexsort((np.array([place[name] for name in names]), -truth))
+    top = order[first[order]][:TOP]
     detected = first & estimates.detected
     p_values, absent = estimates.p_value[first], truth[first] == 0
     decided = [_decide(p_values, correction) for correction in ERROR_RATES]

@@ -128,3 +128,13 @@ def test_indistinguishable_candidates_are_one_answer() -> None:
     run = atlas.run_once({**usual, **SMALL, "m": 1, "devices": 10**9}, seed=1)
     assert run.covered[0][1] <= 32
     assert run.absent < 32
+
+
+def test_the_most_frequent_ones_are_chosen_by_truth_not_by_estimate() -> None:
+    """Of equally frequent strings, those with the largest estimates would seldom cover."""
+    usual = {name: levels[0] for name, levels in atlas_cells.STRINGS.items()}
+    cell: dict[str, int | str] = {**usual, **SMALL, "held": "300 equal", "absent": 0, "m": 16}
+    tops = np.array([atlas.run_once(cell, seed).covered[1] for seed in range(4)])
+    assert tops.sum(axis=0).tolist()[1] == 80
+    # 80 nearly independent intervals.
+    assert tops.sum(axis=0)[0] >= stats.binom.ppf(FALSE_ALARM, 80, 0.93)
