@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import math
 from dataclasses import dataclass
@@ -443,11 +444,15 @@ def plan(
     report again, what that brings and costs is shown too. The entry for the registry is printed
     at the end.
     """
+    from rappor.planning.entry import with_numbers
     from rappor.planning.repeats import compare_repeats
 
     metric = subject.metric
     each = repeats.each(metric)
     planned = budget.plan(subject, strings.question(detection, power, subject, each), size)
+    if metric is not None:
+        params = with_numbers(metric.params, planned.params)
+        planned = dataclasses.replace(planned, params=params)
     compared = compare_repeats(planned, epochs=repeats.n_epochs(metric)) if each > 1 else ()
     # The library has no clock; a year is a term that somebody will think about again.
     today = datetime.datetime.now(datetime.UTC).date()

@@ -7,11 +7,12 @@ import json
 import re
 from typing import Final
 
-from rappor.errors import MetricError
+from rappor.errors import FileError, MetricError
 from rappor.planning.noise import shortest
 from rappor.protocol import loss
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
+from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
 _KEYS: Final = ("profile", "k", "h", "m", "f", "p", "q")
@@ -34,6 +35,8 @@ def params_lines(params: Params) -> list[str]:
         lines.append(f"edges = [{', '.join(params.categories)}]")
     elif key is not None:
         lines.append(f"{key} = {json.dumps(params.categories, ensure_ascii=False)}")
+    if params.normalize != "none":
+        lines.append(f'normalize = "{params.normalize}"')
     return [*lines, *_numbers(params)]
 
 
@@ -58,18 +61,30 @@ def replace_numbers(text: str, name: str, params: Params) -> str:
         budget cannot pay the new loss.
     """
     old = Registry.loads(text).metric(name)
-    lines = text.splitlines()
+    lines = text.split("\n")
     first = _first_line(lines, name)
     last = next((i for i in range(first + 1, len(lines)) if _TABLE.match(lines[i])), len(lines))
     kept = [line for line in lines[first + 1 : last] if not _is_replaced(line)]
     end = max((i + 1 for i, line in enumerate(kept) if line.strip()), default=0)
     entry = [*kept[:end], *_numbers(params), *kept[end:]]
-    changed = "\n".join([*lines[: first + 1], *entry, *lines[last:], ""])
-    numbers = {letter: getattr(params, letter) for letter in "khmfpq"}
-    wanted = dataclasses.replace(old.params, **numbers, insecure=True)
-    if Registry.loads(changed)[name] != dataclasses.replace(old, params=wanted):
+    changed = "\n".join([*lines[: first + 1], *entry, *lines[last:]])
+    if _read(changed, name) != dataclasses.replace(old, params=with_numbers(old.params, params)):
         raise MetricError(f"metric {name}: its entry must be a table with a line for each number")
     return changed
+
+
+def with_numbers(params: Params, planned: Params) -> Params:
+    """Return parameters with the planned dimensions and noise."""
+    numbers = {letter: getattr(planned, letter) for letter in "khmfpq"}
+    return dataclasses.replace(params, **numbers, insecure=True)
+
+
+def _read(text: str, name: str) -> Metric | None:
+    """Read a metric of a registry whose lines were changed; None where that is no TOML any more."""
+    try:
+        return Registry.loads(text)[name]
+    except FileError:
+        return None
 
 
 def _first_line(lines: list[str], name: str) -> int:

@@ -237,6 +237,15 @@ def test_an_entry_that_cannot_be_changed_is_refused(text: str, reason: str) -> N
         replace_numbers(text, "page", params)
 
 
+def test_windows_lines_and_odd_spaces_stay() -> None:
+    """Only line feeds end lines here, as in TOML; what looks like one in a comment is none."""
+    text = REGISTRY.replace("# and", "# and\u2028more").replace("\n", "\r\n")
+    params = Params(k=64, h=2, m=32, f=0.5, p=0.25, q=0.75)
+    changed = replace_numbers(text, "page", params)
+    assert "# and\u2028more\r\n" in changed
+    assert Registry.loads(changed)["page"].params.k == 64
+
+
 def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     """Run `rappor plan` and return its code and what it printed."""
     code = run(["plan", *words])
@@ -295,6 +304,12 @@ def test_command_plans_for_a_metric_and_writes_its_numbers(
     page = Registry.load(path)["page"].params
     assert page.normalize == "host"
     assert epsilon_inf(page) <= 3
+    code, out, _ = command(
+        capsys, "--registry", str(path), "--metric", "page", "--devices", "1e5", "--json"
+    )
+    answer = json.loads(out)
+    assert answer["fingerprint"] == page.fingerprint
+    assert Registry.loads(answer["toml"])["page"].params == page
 
 
 @pytest.mark.parametrize(
