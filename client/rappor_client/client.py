@@ -484,7 +484,13 @@ class Client:
         process = os.getpid()
         if (sending := self._sendings.get(process)) is None:
             uploader = Uploader(
-                self._store, transport, self._settings, self._offers, self._obstacle, self._stops
+                self._store,
+                transport,
+                self._settings,
+                self._offers,
+                self._obstacle,
+                self._identity.keep_copy,
+                self._stops,
             )
             sender = Sender(
                 uploader,
@@ -517,10 +523,7 @@ class Client:
             reservoir.forget(db, name)
 
     def _obstacle(self, db: sqlite3.Connection) -> FlushReason | None:
-        """Return why nothing may leave, inside the transaction that claims an upload.
-
-        None if it may: then the budget is on the disk beside the secret.
-        """
+        """Return why nothing may leave, inside a transaction that sends; None if it may."""
         try:
             self._identity.secret_in(db)
         except ErasedError:
@@ -530,7 +533,6 @@ class Client:
         if not self._consent:
             return FlushReason.NO_CONSENT
         self._drop_opted_out_in(db)
-        self._identity.keep_copy(db)
         return None
 
     def _agree(self) -> None:

@@ -20,7 +20,7 @@ from typing import Final
 from rappor.protocol.params import ONE
 from rappor.protocol.randomizer import Coins
 from rappor.protocol.wire import Report
-from rappor_client.ledger import charge
+from rappor_client.ledger import charge, n_charged
 from rappor_client.prepared import Prepared
 from rappor_client.spool import add
 from rappor_client.state import keep_params, kept_params
@@ -64,7 +64,7 @@ def offer(
     query = "SELECT ends, seconds, events, bits IS NULL FROM held WHERE metric = ?"
     open_until, length, events, is_released = db.execute(query, (name,)).fetchone() or _NEVER
     if now >= open_until or _is_far_ahead(open_until, length, now):
-        if most is not None and _n_reports(db, prepared) >= most:
+        if most is not None and n_charged(db, name, prepared.epoch) >= most:
             return False
         _hold(db, prepared, ends, seconds, 1)
     elif is_released:
@@ -124,13 +124,6 @@ def next_end(db: sqlite3.Connection) -> float | None:
 def _is_far_ahead(ends: float, seconds: float, now: float) -> bool:
     """Tell whether an interval begins so late that the clock must have been wrong."""
     return ends > now + 2 * seconds
-
-
-def _n_reports(db: sqlite3.Connection, prepared: Prepared) -> int:
-    """Return how many reports of the epoch have been charged."""
-    query = "SELECT TOTAL(reports) FROM pattern WHERE metric = ? AND epoch = ?"
-    (n,) = db.execute(query, (prepared.report.metric, prepared.epoch)).fetchone()
-    return int(n)
 
 
 def _hold(

@@ -159,15 +159,17 @@ def admitted_patterns(row: Row) -> list[bytes]:
     return _names(row[8])
 
 
-def take_as_spent(db: sqlite3.Connection, row: Row) -> None:
+def take_as_spent(db: sqlite3.Connection, row: Row, n_charged: int) -> None:
     """Charge the patterns of a row all that they can cost: their reports are not known any more.
 
-    Where only the number of reports keeps the price below epsilon_inf, it counts as reached.
+    They were `n_charged` at least. Where only their number keeps the price below epsilon_inf, it
+    counts as reached.
     """
     metric, epoch, *_, price, most = row
     is_bounded = price < epsilon_inf(kept_params(db, row[5]))
+    n_reports = max(n_charged, most) if is_bounded else n_charged
     for pattern in admitted_patterns(row):
-        ledger.take_as_spent(db, metric, epoch, pattern, price, most if is_bounded else 0)
+        ledger.take_as_spent(db, metric, epoch, pattern, price, n_reports)
 
 
 def _is_behind(found: Sequence[Any], row: Row) -> bool:
