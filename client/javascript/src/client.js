@@ -11,7 +11,7 @@ import { chargeAndSpool, spentOf } from "./ledger.js";
 import { mostReports } from "./loss.js";
 import { ONE } from "./params.js";
 import { metricOf, readRegistry } from "./registry.js";
-import { hasRoom, keepReserved, silentMetrics } from "./reservation.js";
+import { keepReserved, silentMetrics } from "./reservation.js";
 import { nextEnd, offer, release } from "./reservoir.js";
 import { choosePart, cohortOf, permanentOf, scopeCoin, scopeName, systemCoins } from "./responses.js";
 import { answer, draw, inForce, latchedPart, remember } from "./scopes.js";
@@ -21,6 +21,7 @@ import { build, dropMetrics, sentOf, trim } from "./spool.js";
 import { isStopped } from "./stops.js";
 import { tabsOf } from "./tabs.js";
 import { Uploader } from "./uploader.js";
+import { newId } from "./wire.js";
 
 /** @typedef {import("../index.js").Flushed} Flushed */
 /** @typedef {import("../index.js").FlushReason} FlushReason */
@@ -96,9 +97,7 @@ export class Client {
         obstacle: (documents) => this.#obstacle(documents),
       });
       const { maxDelay = 60, background = true } = options;
-      if (!(maxDelay >= 0 && maxDelay < Infinity)) {
-        throw new ParamsError("maxDelay must be a number of seconds in [0, infinity)");
-      }
+      demand(maxDelay >= 0 && maxDelay < Infinity, "maxDelay must be a number of seconds, 0 or more");
       if (background) {
         this.#sender = new Sender(() => this.#step(), { ...this.#settings, maxDelay });
         globalThis.addEventListener?.("pagehide", this.#onPageHide);
@@ -113,14 +112,11 @@ export class Client {
    */
   static async open(options) {
     const { name = "telemetry", consent, store = indexedDbStore(name), collector, key } = options;
-    if (typeof consent !== "boolean") throw new ParamsError("consent must be true or false");
-    if (collector !== undefined && options.transport) {
-      throw new ParamsError("collector must be absent beside a transport");
-    }
+    demand(typeof consent === "boolean", "consent must be true or false");
     const tabs = tabsOf(store.channel, () => {});
     if (!consent) await erased(store, tabs, options.clock); // before what may be wrong with the program
     tabs.close();
-    const transport = collector === undefined ? options.transport : httpTransport(collector, key);
+    const transport = options.transport ?? (collector ? httpTransport(collector, key) : undefined);
     const client = new Client(await readRegistry(options.registry), options, store, transport);
     if (consent) await client.#safely(() => client.#begin(), undefined);
     return client;
@@ -154,7 +150,7 @@ export class Client {
    */
   async flush(options) {
     const timeout = options?.timeout ?? 10;
-    if (!(timeout >= 0)) throw new ParamsError("timeout must be a number of seconds, 0 or more");
+    demand(timeout >= 0, "timeout must be a number of seconds, 0 or more");
     const deadline = elapsed() + timeout;
     return this.#safely(() => this.#flushed(deadline), flushed("failed"));
   }
@@ -238,9 +234,8 @@ export class Client {
         this.#keep(whole(all), metric, entering, now, fits(metric.params, read)),
       );
       if (kept) return kept;
-      const { bits, params } = entering;
-      const scope = scopeName(metric.name, epoch, params);
-      entering.permanent = base64url(await permanentOf(secret, scope, params, bits));
+      const scope = scopeName(metric.name, epoch, entering.params);
+      entering.permanent = await permanent(secret, scope, entering);
     }
   }
 
@@ -263,9 +258,8 @@ export class Client {
     const named = concat(utf8(`rappor-client/1/pattern\0${scope}\0`), bits);
     const pattern = base64url(await secret.expand(named, PATTERN_BYTES));
     const entering = { params, epoch, cohort, bits, pattern };
-    const isNew = !this.#seen || !inForce(this.#seen, metric, day);
-    if (!isNew) return entering;
-    return { ...entering, permanent: base64url(await permanentOf(secret, scope, params, bits)) };
+    if (this.#seen && inForce(this.#seen, metric, day)) return entering;
+    return { ...entering, permanent: await permanent(secret, scope, entering) };
   }
 
   /**
@@ -334,7 +328,7 @@ export class Client {
       steps.push(step);
       if (step.id) tried.add(step.id);
       const waiting = await this.waiting();
-      const pause = step.due === null ? Infinity : Math.max(step.due - this.#settings.clock(), 0);
+      const pause = Math.max(step.due - this.#settings.clock(), 0);
       if (!waiting || pause >= deadline - elapsed()) return summedUp(steps, waiting);
       await new Promise((resolve) => setTimeout(resolve, 1000 * pause));
     }
@@ -350,7 +344,7 @@ export class Client {
    */
   async #step(hurry) {
     const uploader = this.#uploader;
-    if (!uploader) return { due: null };
+    if (!uploader) return { due: Infinity };
     const busy = { due: this.#settings.clock() + 1, reason: /** @type {const} */ ("busy") };
     const step = () => this.#tabs.alone(() => uploader.step(hurry), busy);
     return this.#safely(step, { due: this.#settings.clock() + 3600, reason: "failed" });
@@ -390,7 +384,7 @@ export class Client {
   async #begin() {
     const bytes = crypto.getRandomValues(new Uint8Array(SECRET_BYTES));
     const fresh = {
-      mark: base64url(crypto.getRandomValues(new Uint8Array(PATTERN_BYTES))),
+      mark: newId(),
       secret: this.#store.holdsKeys ? await Secret.key(bytes) : base64url(bytes),
     };
     bytes.fill(0);
@@ -412,8 +406,8 @@ export class Client {
     const waiting = spool.reports.length + spool.uploads.length;
     if (waiting || nextEnd(device) < Infinity) this.#sender?.catchUp(waiting);
     const year = yearOf(this.#settings.clock());
-    const silent = [...silentMetrics(device, this.#registry, this.#limits(), year)].join(", ");
-    if (silent) this.#warn(`the budget has no room for ${silent}: nothing is sent`);
+    const silent = [...silentMetrics(device, this.#registry, this.#limits(), year)];
+    if (silent.length) this.#warn(`no room in the budget for ${silent}`);
     return this.#identity;
   }
 
@@ -424,8 +418,8 @@ export class Client {
    * @param {number} now
    */
   #speaks(device, metric, now) {
-    const isRoom = hasRoom(device, this.#registry, this.#limits(), metric, yearOf(now));
-    return isRoom && !isStopped(device, metric.name, dayOf(now));
+    const silent = silentMetrics(device, this.#registry, this.#limits(), yearOf(now));
+    return !silent.has(metric.name) && !isStopped(device, metric.name, dayOf(now));
   }
 
   #limits() {
@@ -537,18 +531,29 @@ async function erased(store, tabs, clock = systemClock) {
       { strict: true },
     );
   const lost = { ...newDevice(), lost: yearOf(bounded(clock)()) };
-  const left = [];
   tabs.tell();
-  try {
-    const eraseAnyhow = () => erase().catch(() => store.clear({ device: lost }));
-    if (!(await tabs.whenQuiet(eraseAnyhow))) left.push("an upload under way");
-    const { identity, device, spool, log } = await store.read(ALL);
-    if (identity) left.push("identity");
-    if (device?.mark || spool || log) left.push("telemetry");
-  } catch {
-    left.push("identity", "telemetry");
+  const eraseAnyhow = () => erase().catch(() => store.clear({ device: lost }));
+  let left = await leftIn(store);
+  if (left.length) {
+    const isQuiet = await tabs.whenQuiet(eraseAnyhow).catch(() => true); // what failed is left
+    left = await leftIn(store);
+    if (!isQuiet) left.push("an upload under way");
   }
   return { done: !left.length, secretGone: !left.includes("identity"), left };
+}
+
+/**
+ * Return the names of the documents that an erasure must not leave; all if none can be read.
+ * @param {import("../index.js").Store} store
+ * @returns {Promise<string[]>}
+ */
+async function leftIn(store) {
+  try {
+    const all = await store.read(ALL);
+    return ALL.filter((name) => (name === "device" ? all.device?.mark : all[name]));
+  } catch {
+    return [...ALL];
+  }
 }
 
 /**
@@ -567,12 +572,7 @@ function whole(all) {
  * @param {Documents} all
  */
 function isSound({ identity, device }) {
-  const isWhole =
-    device?.v === VERSION &&
-    Array.isArray(device.reserved) &&
-    Array.isArray(device.scopes) &&
-    device.carried >= 0;
-  return isWhole && (!identity || identity.mark === device.mark);
+  return device?.v === VERSION && (!identity || identity.mark === device.mark);
 }
 
 /**
@@ -582,18 +582,33 @@ function isSound({ identity, device }) {
 async function keyOf(secret) {
   if (typeof secret !== "string") return secret;
   const bytes = fromBase64url(secret);
-  if (bytes?.length !== SECRET_BYTES) throw new Damaged();
+  if (bytes.length !== SECRET_BYTES) throw new Damaged();
   return Secret.key(bytes);
+}
+
+/**
+ * @param {Secret} secret
+ * @param {string} scope
+ * @param {{ params: Params, bits: Uint8Array }} entering
+ */
+async function permanent(secret, scope, { params, bits }) {
+  return base64url(await permanentOf(secret, scope, params, bits));
 }
 
 /** @param {{ limits: import("../index.js").Limits, caps: { total: number, per: string } }} settings */
 function check({ limits, caps }) {
-  if (!Object.values(limits).every((limit) => Number.isInteger(limit) && limit > 0)) {
-    throw new ParamsError("limits must be integers of at least 1");
-  }
-  if (!(caps.total >= 0 && ["year", "life"].includes(caps.per))) {
-    throw new ParamsError("caps must be a total in [0, infinity] per year or life");
-  }
+  const isLimit = (/** @type {number} */ limit) => Number.isInteger(limit) && limit > 0;
+  demand(Object.values(limits).every(isLimit), "limits must be integers of at least 1");
+  const isCap = caps.total >= 0 && ["year", "life"].includes(caps.per);
+  demand(isCap, "caps must be a total in [0, infinity] per year or life");
+}
+
+/**
+ * @param {boolean} holds
+ * @param {string} sentence
+ */
+function demand(holds, sentence) {
+  if (!holds) throw new ParamsError(sentence);
 }
 
 /**
@@ -612,17 +627,12 @@ function flushed(reason, more) {
  */
 function summedUp(steps, waiting) {
   const n = steps.filter(({ reason }) => reason === "sent").length;
-  const told = (/** @type {Step} */ { reason, status, detail }) => ({ reason, status, detail });
-  if (!waiting) {
-    const refused = steps.find(({ reason }) => reason === "refused");
-    if (refused) return flushed("refused", { ...told(refused), reason: "refused", sent: n });
-    return flushed(n ? "sent" : "nothing waiting", { sent: n });
-  }
   const last = steps[steps.length - 1];
-  const failed = [...steps].reverse().find(({ reason }) => reason && !DONE.includes(reason));
-  if (!failed?.reason || DONE.includes(last.reason ?? "")) {
-    return flushed("timeout", { sent: n, waiting });
-  }
-  const retryAt = last.due ?? undefined;
-  return flushed(failed.reason, { ...told(failed), reason: failed.reason, sent: n, waiting, retryAt });
+  const told = steps.reverse().find(({ reason }) => {
+    if (!waiting) return reason === "refused";
+    return reason && !DONE.includes(reason) && !DONE.includes(last.reason ?? "");
+  });
+  const { reason = waiting ? "timeout" : n ? "sent" : "nothing waiting", status, detail } = told ?? {};
+  const retryAt = waiting && told ? last.due : undefined;
+  return flushed(reason, { sent: n, waiting, status, detail, retryAt });
 }

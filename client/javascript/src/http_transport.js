@@ -44,21 +44,17 @@ export function httpTransport(collector, key) {
 
 /** @param {string} collector */
 function addressOf(collector) {
-  const page = globalThis.location?.href;
-  let url;
-  try {
-    url = new URL(`${String(collector).replace(/\/+$/, "")}/v1/reports`, page);
-  } catch {
-    throw new ParamsError("collector must be an https address");
-  }
-  const { protocol, hostname, username, password } = url;
+  const { href, protocol, hostname, username, search, hash } = new URL(
+    `${collector.replace(/\/+$/, "")}/v1/reports`,
+    globalThis.location?.href,
+  );
   const isLocal = protocol === "http:" && LOOPBACK.includes(hostname);
-  if (!(protocol === "https:" || isLocal) || username || password || /[?#]/.test(collector)) {
+  if (!(protocol === "https:" || isLocal) || username || search || hash) {
     throw new ParamsError(
-      "collector must be an https address (http only to localhost) without user, ? and #",
+      "collector must be an https address (http to localhost), without user, ? and #",
     );
   }
-  return url.href;
+  return href;
 }
 
 /**
