@@ -1,9 +1,9 @@
 """What analysts may read: sums of whole blocks, never of fewer reports than a metric's minima.
 
 A block is some whole days of one cohort that hold at least `min_cohort` reports. Blocks never
-change, and every range is a sum of whole blocks. So two ranges, or one range at two times, never
-differ by a report, and a sum of one, which is a report, is never shown. A metric without a minimum
-shows whatever has come.
+change but by a restored backup, and every range is a sum of whole blocks. So two ranges, or one
+range at two times, never differ by a report, and a sum of one, which is a report, is never shown. A
+metric without a minimum shows whatever has come.
 """
 
 from __future__ import annotations
