@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 import httpx
 import plain_http
@@ -216,6 +217,8 @@ def test_connections_are_bounded_and_operators_are_not_kept_out(tmp_path: Path) 
         assert head.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
         assert b"retry-after: 5" in head.lower()
         assert json.loads(document)["status"] == 503
+        counters = plain_http.get(f"{running.admin_url}/metrics", timeout=30).text
+        assert "\nrappor_refused_connections_total 1.0\n" in counters
         assert plain_http.get(f"{running.admin_url}/readyz", timeout=30).status_code == 200
         for connection in idle:
             connection.close()
@@ -223,6 +226,48 @@ def test_connections_are_bounded_and_operators_are_not_kept_out(tmp_path: Path) 
         while running.post(upload_of()).status_code != 200:
             assert time.monotonic() < end
             time.sleep(0.05)
+
+
+def test_every_way_to_send_a_request_is_answered_once(running: Running) -> None:
+    """In one packet with others, in chunks, after 100 Continue, in single bytes, without a body."""
+    body = upload_of()
+    length = f"Content-Length: {len(body)}\r\n".encode()
+    whole = HEAD + length + b"\r\n" + body
+    in_chunks = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+    in_chunks += b"%x\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n" % (9, body[:9], len(body) - 9, body[9:])
+    ask = b"%s /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    expecting = HEAD + length + b"Expect: 100-continue\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", running.port), 30) as sender:
+        answers = sender.makefile("rb")
+        for sent, n_answers in (
+            ((whole * 3,), 3),
+            ((in_chunks,), 1),
+            ((ask % b"HEAD", ask % b"GET"), 2),
+            ([bytes([each]) for each in whole], 1),
+        ):
+            for part in sent:
+                sender.sendall(part)
+            if sent[0] == ask % b"HEAD":
+                assert read_answer(answers, has_body=False) == (200, b"")
+                assert read_answer(answers) == (200, b"alive\n")
+            else:
+                stored = (200, b'{"reports":[{"status":"accepted"}]}')
+                assert [read_answer(answers) for _ in range(n_answers)] == [stored] * n_answers
+        sender.sendall(expecting)
+        assert answers.readline() == b"HTTP/1.1 100 Continue\r\n"
+        assert answers.readline() == b"\r\n"
+        sender.sendall(body)
+        assert read_answer(answers)[0] == 200
+
+
+def read_answer(answers: BinaryIO, *, has_body: bool = True) -> tuple[int, bytes]:
+    """Read one answer with its length from a connection; return its status and body."""
+    status = int(answers.readline().split()[1])
+    n_bytes = 0
+    while (line := answers.readline()) != b"\r\n":
+        name, _, value = line.partition(b":")
+        n_bytes = int(value) if name.lower() == b"content-length" else n_bytes
+    return status, answers.read(n_bytes) if has_body else b""
 
 
 @pytest.mark.parametrize(
