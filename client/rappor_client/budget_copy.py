@@ -1,9 +1,10 @@
 """The budget beside the secret: what a lost, emptied or older database must not bring back.
 
-A second file holds what the device has reserved, answered for and closed, and which secret it was
-under. It is written before a report that needs it can leave, and only ever grows; a checksum tells
-a damaged one. The database is rebuilt from it: waiting reports, log and counters are gone, and
-each permanent response is taken to have cost all that it can. After withdrawal it holds the nats
+A second file holds what the device has reserved, answered for and closed, how many reports it has
+charged to metrics with an interval, and which secret it was under. It is written before a report
+that needs it can leave, and only ever grows; a checksum tells a damaged one. The database is
+rebuilt from it: waiting reports, log and counters are gone, and each permanent response is taken to
+have cost all that it can. After withdrawal it holds the nats
 once spent and those reserved by year, nothing else.
 """
 
@@ -121,6 +122,7 @@ def dump(db: sqlite3.Connection) -> dict[str, Any]:
         "mark": read_mark(db).hex(),
         "carried": ledger.carried_beside(db, answered),
         "scopes": scopes,
+        "charged": ledger.dump_charged(db),
         "params": dict(documents.fetchall()),
         **reservation.dump(db),
     }
@@ -157,6 +159,7 @@ def absorb(db: sqlite3.Connection, copy: Copy) -> None:
     assert document is not None
     rows = _scopes(document)
     has_forgotten = scope_memory.absorb(db, rows)
+    has_forgotten |= ledger.has_forgotten(db, document["charged"])
     has_forgotten |= reservation.absorb(db, document)
     db.executemany("INSERT OR REPLACE INTO params VALUES (?, ?)", document["params"].items())
     if not has_forgotten:
@@ -164,8 +167,9 @@ def absorb(db: sqlite3.Connection, copy: Copy) -> None:
     ledger.carry(db, document["carried"])
     spool.drop(db)
     reservoir.drop(db)
+    n_charged = {(metric, epoch): n for metric, epoch, n in document["charged"]}
     for row in rows:
-        scope_memory.take_as_spent(db, row)
+        scope_memory.take_as_spent(db, row, n_charged.get((row[0], row[1]), 0))
 
 
 def _with_bytes(row: list[Any]) -> list[Any]:
@@ -194,6 +198,7 @@ def _is_sound(document: dict[str, Any]) -> bool:
         params = {key: Params.from_json(text) for key, text in document["params"].items()}
         return (
             all(scope_memory.is_sound(row, params[row[5]]) for row in _scopes(document))
+            and ledger.is_sound(document["charged"])
             and reservation.is_sound(document)
             and bytes.fromhex(document["mark"]).hex() == document["mark"]
             and document["carried"] >= 0

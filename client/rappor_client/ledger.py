@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 import sqlite3
 import textwrap
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from rappor.privacy.notice import at_most
 from rappor.protocol.loss import belief_bound, epsilon_reports
@@ -25,9 +25,9 @@ _CARRIED: Final = "carried_nats"
 _EVEN_ODDS: Final = 0.5
 
 ONE_PATTERN: Final = (
-    "Your device keeps reporting the first value that it had, whatever happens later. This bounds "
-    "everything that your reports reveal about your values, if the number and the times of the "
-    "reports do not depend on them."
+    "Your device keeps repeating the value of its first report, whatever happens later. This "
+    "bounds everything that your reports reveal about your values, if the number and the times of "
+    "the reports do not depend on them."
 )
 SEVERAL_PATTERNS: Final = (
     "This bounds what your reports reveal about WHICH values you had. It does not hide WHEN a "
@@ -156,6 +156,36 @@ def carried_beside(db: sqlite3.Connection, answered: Collection[bytes]) -> float
     """Return the nats of earlier identities: all but those of the patterns answered for."""
     rows = db.execute("SELECT key, nats FROM pattern ORDER BY key")
     return carried(db) + math.fsum(nats for key, nats in rows if key not in answered)
+
+
+def dump_charged(db: sqlite3.Connection) -> list[list[Any]]:
+    """Return how many reports have been charged, where an interval keeps them few."""
+    query = (
+        "SELECT metric, epoch, SUM(reports) FROM pattern WHERE (metric, epoch) IN "
+        "(SELECT metric, epoch FROM scope WHERE interval <> 'none') "
+        "GROUP BY metric, epoch ORDER BY metric, epoch"
+    )
+    return [list(row) for row in db.execute(query)]
+
+
+def has_forgotten(db: sqlite3.Connection, charged: Iterable[Sequence[Any]]) -> bool:
+    """Tell whether the ledger has fewer reports of a scope than `dump_charged` once returned."""
+    return any(n > n_charged(db, metric, epoch) for metric, epoch, n in charged)
+
+
+def is_sound(charged: Iterable[Sequence[Any]]) -> bool:
+    """Tell whether this is something that `dump_charged` can have returned."""
+    return all(
+        isinstance(metric, str) and isinstance(epoch, str) and type(n) is int and n >= 0
+        for metric, epoch, n in charged
+    )
+
+
+def n_charged(db: sqlite3.Connection, metric: str, epoch: str) -> int:
+    """Return how many reports of a metric's epoch have been charged."""
+    query = "SELECT TOTAL(reports) FROM pattern WHERE metric = ? AND epoch = ?"
+    (n,) = db.execute(query, (metric, epoch)).fetchone()
+    return int(n)
 
 
 def end_identity(db: sqlite3.Connection) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rappor.registry.budget import reserve
+from rappor.registry.budget import reserve, scope_names
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_client.settings import Caps
@@ -211,8 +211,4 @@ def _price(metric: Metric, year: int) -> float:
     return reserve(metric, year=year).total
 
 
-@functools.lru_cache(maxsize=256)
-def _scopes(metric: Metric) -> str:
-    """Return what a metric's scopes depend on beyond its name; other scopes cost anew."""
-    parts = " ".join(params.permanent_fingerprint for params in metric.accepted.values())
-    return f"{metric.epoch} {parts}"
+_scopes = functools.lru_cache(maxsize=256)(scope_names)

@@ -64,18 +64,21 @@ class Uploader:
         settings: Settings,
         offers: Offers,
         obstacle: Callable[[sqlite3.Connection], FlushReason | None],
+        keep_copy: Callable[[sqlite3.Connection], None],
         stops: Stops,
     ) -> None:
         """Keep the store to send from, the transport to send through, and what bounds both.
 
-        `obstacle` is asked inside each transaction that claims an upload why none may leave.
-        `stops` follows what the collector's answers ask for.
+        `obstacle` is asked inside each transaction that claims an upload why none may leave, and
+        `keep_copy` keeps the budget on the disk before one does. `stops` follows what the
+        collector's answers ask for.
         """
         self._store = store
         self._transport = transport
         self._settings = settings
         self._offers = offers
         self._obstacle = obstacle
+        self._keep_copy = keep_copy
         self._stops = stops
         self._clock = settings.clock
         self._coins = settings.coins
@@ -130,13 +133,12 @@ class Uploader:
     def _claim(self, tried: Collection[str] | None, *, is_urgent: bool) -> Pending | Step:
         """Return the upload to send now, claimed in the store, or the step that says why none."""
         now = self._clock()
+        if obstacle := self._prepare(now):
+            return Step(due=None, reason=obstacle)
         with self._store.transaction() as db:
             if obstacle := self._obstacle(db):
                 return Step(due=None, reason=obstacle)
-            reservoir.release(db, now, self._coins)
-            spool.trim(db, self._settings.limits)
-            spool.trim_log(db, self._settings.limits)
-            spool.hasten(db, latest=now + WEEK)
+            self._keep_copy(db)
             upload = _next(db, now, tried)
             if upload is None:
                 moments = [reservoir.next_end(db), spool.next_due(db)]
@@ -149,6 +151,21 @@ class Uploader:
             until = now + _CLAIM_SECONDS
             spool.claim(db, upload, first_attempt=now if first is None else first, until=until)
         return upload
+
+    def _prepare(self, now: float) -> FlushReason | None:
+        """Release what was held and tidy up, or return why nothing may leave.
+
+        What is released is charged before the budget's copy is written, in a transaction that has
+        ended: so the copy is never ahead of the database, which would then read as an older one.
+        """
+        with self._store.transaction() as db:
+            if obstacle := self._obstacle(db):
+                return obstacle
+            reservoir.release(db, now, self._coins)
+            spool.trim(db, self._settings.limits)
+            spool.trim_log(db, self._settings.limits)
+            spool.hasten(db, latest=now + WEEK)
+        return None
 
     def _attempt(self, upload: Pending, deadline: float) -> Step:
         """Send an upload once and write down what came of it."""

@@ -15,7 +15,7 @@ from rappor.decoding.estimates import Estimates
 
 _FORGED: Final = (
     "forged make: if this many of the reports are forged, nobody may have the string. forged hide: "
-    "this many forged reports more would hide the row."
+    "this many forged reports more would hide the row, and the same reports may hide others."
 )
 
 _LEAST_NAME, _MOST_NAME = 9, 40

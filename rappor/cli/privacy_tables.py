@@ -17,10 +17,10 @@ from rappor.cli.numbers import (
 )
 from rappor.cli.params import describe_params, reports_of
 from rappor.planning.changed_params import JointError
+from rappor.privacy.changing_params import EntryChange
 from rappor.privacy.linkability import Linkability
 from rappor.privacy.report import (
     Loss,
-    ParamsChange,
     PersonLoss,
     PrivacyReport,
     Shuffling,
@@ -45,7 +45,7 @@ def print_report(report: PrivacyReport, error: JointError | None, *, devices: in
             "'accounted' is the sum of both values' losses. A new permanent response follows the "
             "change, in all bits: 'worst' is the largest log-likelihood ratio that any reports can "
             "reach, 'mean' is its average when the value did change. A metric with patterns = 1 "
-            "hides a change: it keeps to its first value.",
+            "hides a change: it keeps to the value of its first report.",
         )
     section(_batch(report.shuffling), _shuffled(report.shuffling))
     section("What links the reports of one device", *_links(report.linkability))
@@ -165,23 +165,8 @@ def _losses(epsilon: float, epsilon_inf: float) -> tuple[str, str, str]:
     return nats(epsilon), nats(epsilon_inf), even_odds_become(epsilon)
 
 
-def _change(change: ParamsChange, error: JointError | None, devices: int) -> Iterator[str]:
-    epochs = [epoch for epoch in (change.old_epoch, change.new_epoch) if epoch != "life"]
-    if change.same:
-        yield "Nothing changes: the parameters and the epochs are the same."
-    elif epochs:
-        yield (
-            f"The change takes effect with the next {epochs[0]}; the losses of epochs add as "
-            "before."
-        )
-    elif change.kept:
-        yield "Only p and q change: devices keep their permanent responses."
-    else:
-        yield "Devices draw new permanent responses, and the losses add."
-    yield (
-        f"{change.reports:,} reports of a value before and {change.reports:,} after lose "
-        f"{nats(change.epsilon)} nats; any number of reports loses {nats(change.epsilon_inf)}."
-    )
+def _change(change: EntryChange, error: JointError | None, devices: int) -> Iterator[str]:
+    yield change.told
     if error is None:
         yield "Counts before and after cannot be decoded together: their bits mean other values."
         return

@@ -2,7 +2,9 @@ from rappor.privacy.accountant import Account as Account
 from rappor.privacy.accountant import Item as Item
 from rappor.privacy.accountant import account as account
 from rappor.privacy.changing_params import Cost as Cost
+from rappor.privacy.changing_params import EntryChange as EntryChange
 from rappor.privacy.changing_params import change_cost as change_cost
+from rappor.privacy.changing_params import price_change as price_change
 from rappor.privacy.changing_values import Visibility as Visibility
 from rappor.privacy.changing_values import change_visibility as change_visibility
 from rappor.privacy.changing_values import history_loss as history_loss
@@ -18,7 +20,6 @@ from rappor.privacy.report import Batch as Batch
 from rappor.privacy.report import Belief as Belief
 from rappor.privacy.report import Loss as Loss
 from rappor.privacy.report import MetricLoss as MetricLoss
-from rappor.privacy.report import ParamsChange as ParamsChange
 from rappor.privacy.report import PersonLoss as PersonLoss
 from rappor.privacy.report import PrivacyReport as PrivacyReport
 from rappor.privacy.report import ShuffledLoss as ShuffledLoss

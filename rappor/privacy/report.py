@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from rappor.privacy.accountant import account
-from rappor.privacy.changing_params import change_cost
+from rappor.privacy.changing_params import EntryChange, price_change
 from rappor.privacy.changing_values import change_visibility
 from rappor.privacy.linkability import Linkability, link
 from rappor.privacy.notice import promise
@@ -124,24 +124,6 @@ class PersonLoss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParamsChange:
-    """What a device loses when a metric's entry changes, by reports of one value on both sides.
-
-    `params` is the fingerprint of the new entry, `same` tells that neither parameters nor epochs
-    change, `kept` that devices keep their permanent responses.
-    """
-
-    params: str
-    old_epoch: str
-    new_epoch: str
-    same: bool
-    kept: bool
-    reports: int
-    epsilon: float
-    epsilon_inf: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyReport:
     """What a metric, or a parameter set alone, promises a person.
 
@@ -159,7 +141,7 @@ class PrivacyReport:
     shuffling: Shuffling
     linkability: Linkability
     account: PersonLoss | None = None
-    change: ParamsChange | None = None
+    change: EntryChange | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +218,7 @@ def assess(
         promise=promise(metric),
         value_changes=() if metric.patterns == 1 else report.value_changes,
         account=None if registry is None else _account(registry, usage),
-        change=None if changed is None else _change(metric, changed, usage.reports),
+        change=None if changed is None else price_change(metric, changed, reports=usage.reports),
     )
 
 
@@ -327,19 +309,4 @@ def _account(registry: Registry, usage: Usage) -> PersonLoss:
         group=usage.group,
         group_epsilon=some.of_group(usage.group),
         group_epsilon_inf=every.of_group(usage.group),
-    )
-
-
-def _change(old: Metric, new: Metric, reports: int) -> ParamsChange:
-    for_life = old.epoch == new.epoch == "life" and old.parts == new.parts
-    cost = change_cost(old.params, new.params, before=reports, after=reports, for_life=for_life)
-    return ParamsChange(
-        params=new.params.fingerprint,
-        old_epoch=old.epoch,
-        new_epoch=new.epoch,
-        same=(old.params, old.epoch, old.parts) == (new.params, new.epoch, new.parts),
-        kept=cost.kept,
-        reports=reports,
-        epsilon=cost.epsilon,
-        epsilon_inf=cost.epsilon_inf,
     )

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Final
 
 from rappor.errors import ParamsError
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.ranges import check_integer, check_number
+
+_MOST_REPORTS: Final = 10**15
+"""More than all devices will ever send; far more is no number that a loss can be computed of."""
 
 
 def epsilon_1(params: Params) -> float:
@@ -39,7 +43,7 @@ def epsilon_reports(reports: Mapping[Params, int]) -> float:
     if not reports:
         raise ParamsError("reports must count at least one parameter set, got none")
     for n in reports.values():
-        check_integer("n", n, 1)
+        check_integer("n", n, 1, _MOST_REPORTS)
     if len({params.permanent_fingerprint for params in reports}) > 1:
         raise ParamsError("reports must share a permanent response: only p and q may differ")
     params = next(iter(reports))

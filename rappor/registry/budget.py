@@ -61,6 +61,12 @@ def scope_price(metric: Metric) -> float:
     return metric.patterns * (math.ceil(1000 * loss) / 1000) if loss < math.inf else math.inf
 
 
+def scope_names(metric: Metric) -> str:
+    """Return what a metric's scopes depend on beyond its name; other scopes cost anew."""
+    parts = " ".join(params.permanent_fingerprint for params in metric.accepted.values())
+    return f"{metric.epoch} {parts}"
+
+
 def reserve(metric: Metric, *, year: int | None = None) -> Reserved:
     """Return what a metric reserves of a calendar year, or of a whole one if none is named.
 

@@ -16,7 +16,7 @@ from devices import DATABASE, Opener, database, metric_of, secret_of
 from rappor_client import Caps, Client, IdentityError, Outcome
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins, peek
 
-from rappor import Metric, Params, epsilon_inf
+from rappor import Metric, Params, epsilon_inf, epsilon_n
 from rappor.protocol.encodings import encoder
 from rappor.protocol.parts import Part
 from rappor.protocol.randomizer import cohort, permanent
@@ -172,6 +172,36 @@ def test_number_of_reports_that_a_price_counts_on_is_not_passed(
     sent_in = [scope.n_reports for scope in peek(tmp_path / "device").patterns]
     assert sent_in == [6, 2]  # at most six weeks touch a month: November's are taken as sent
     assert len(transport.reports) == 2 + 2
+
+
+@pytest.mark.parametrize("epoch", ["quarter", "life"])
+def test_database_that_is_only_older_by_a_report_is_noticed(
+    epoch: str, open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """Whenever it was copied and whenever it is put back, and again after it was put back once."""
+    folder, older = tmp_path / "device", tmp_path / "older"
+    metric = metric_of(params=Params(k=8, f=0.1, p=0.45, q=0.55), epoch=epoch, interval="week")
+    for copied, put_back in itertools.combinations(range(4), 2):
+        clock.set("2026-10-05T00:00:00")
+        transport = MemoryTransport()
+        shutil.rmtree(folder, ignore_errors=True)
+        for week in [0, 1, 2, 3, 4, 4]:
+            client = open_client(metric, transport=transport)
+            client.record("page", "x")
+            clock.advance(days=7)
+            client.flush()
+            spent = client.spent()
+            client.close()
+            if week == copied:
+                shutil.copy(folder / DATABASE, older)
+            if week >= put_back:
+                lose(folder)
+                shutil.copy(older, folder / DATABASE)
+        assert len(transport.reports) >= put_back
+        assert spent.nats >= epsilon_n(metric.params, len(transport.reports))
+        assert spent.nats <= sum(spent.reserved.values())
+        if epoch == "quarter":
+            assert len(transport.reports) <= put_back + 1
 
 
 def test_part_stays(open_client: Opener, tmp_path: Path) -> None:

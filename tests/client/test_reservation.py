@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from devices import Opener, metric_of
 from rappor_client import Caps, Outcome
-from rappor_client.testing import FixedClock
+from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Metric, Params
+from rappor.privacy import price_change
 
 SILENT = Outcome.SILENT
 
@@ -106,6 +109,53 @@ def test_other_scopes_are_reserved_in_addition(changed: Metric, open_client: Ope
     client.close()
     client = open_client(changed, caps=Caps(total=after - 0.1))
     assert client.record("page", "a") is SILENT
+
+
+OLD = metric_of(params=Params(k=1, encoding="boolean", f=0.1, p=0.25, q=0.75))
+QUARTER = dataclasses.replace(OLD, epoch="quarter", interval="week")
+
+
+@pytest.mark.parametrize(
+    ("old", "fields"),
+    [
+        (OLD, {"patterns": 3}),
+        (OLD, {"interval": "week"}),
+        (OLD, {"epoch": "quarter"}),
+        (OLD, {"params": dataclasses.replace(OLD.params, p=0.4)}),
+        (OLD, {"params": dataclasses.replace(OLD.params, f=0.2)}),
+        (QUARTER, {"patterns": 2}),
+        (QUARTER, {"interval": "none"}),
+        (QUARTER, {"interval": "day"}),
+        (QUARTER, {"epoch": "month"}),
+        (QUARTER, {"epoch": "life"}),
+        (QUARTER, {"params": dataclasses.replace(OLD.params, q=0.7)}),
+        (QUARTER, {"params": dataclasses.replace(OLD.params, f=0.2)}),
+    ],
+)
+@pytest.mark.parametrize("is_back", [False, True])
+def test_change_reserves_what_privacy_and_check_say(
+    old: Metric, fields: dict[str, Any], *, is_back: bool, open_client: Opener, clock: FixedClock
+) -> None:
+    """There or back, with two values, over half a year; what is spent stays below it."""
+    before, after = old, dataclasses.replace(old, **fields)
+    if is_back:
+        before, after = after, before
+    change = price_change(before, after, reports=10)
+    clock.set("2026-02-01T00:00:00")
+    transport = MemoryTransport()
+    for metric in (before, after, before):
+        for value in (True, False, True):
+            client = open_client(metric, transport=transport)
+            client.record("page", value)
+            clock.advance(days=20)
+            client.flush()
+            spent = client.spent()
+            client.close()
+        if metric is before and len(transport.reports) < 4:
+            assert spent.reserved == pytest.approx({2026: change.reserved_before})
+    assert transport.reports
+    assert spent.reserved == pytest.approx({2026: change.reserved})
+    assert spent.nats <= change.reserved
 
 
 def test_registry_that_is_opened_again_reserves_nothing_more(open_client: Opener) -> None:

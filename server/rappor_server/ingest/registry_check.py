@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -12,10 +12,11 @@ from typing import Final, Literal
 from rappor.candidates.candidates import Candidates
 from rappor.errors import FileError, MissingExtraError
 from rappor.planning.changed_params import decode_together
-from rappor.privacy.changing_params import change_cost
+from rappor.privacy.changing_params import price_change
 from rappor.privacy.small_cohorts import fill_cohorts
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1, epsilon_inf
+from rappor.registry.budget import reserve
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -25,6 +26,11 @@ _WEAK_EPSILON_INF: Final = 8.01
 _SOON_DAYS: Final = 30
 _REPORTS: Final = 10
 """Reports of a value before and after a change, as `rappor privacy` counts unless told."""
+_OFTEN: Final[Mapping[str, str]] = {
+    "none": "any number of reports",
+    "hour": "up to 24 reports",
+}
+"""What one device sends on a day, by the intervals that are shorter than a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,7 @@ def explain_budget(registry: Registry) -> list[Finding]:
 
 
 def explain_cohorts(registry: Registry, *, reports: int | None) -> list[Finding]:
-    """Say which metrics show single reports, and whose m is too large for the reports.
+    """Say which metrics show single reports or devices, and whose m is too large.
 
     `reports` are those that are read together, such as a day's; each metric's `min_reports`
     unless given.
@@ -90,7 +96,7 @@ def check_edit(old: Registry, new: Registry) -> list[Finding]:
             )
         else:
             findings.extend(_compare(metric, new[name]))
-    return findings
+    return findings + list(_check_year(old, new))
 
 
 def _explain_cohorts(
@@ -99,6 +105,13 @@ def _explain_cohorts(
     if not metric.min_reports:
         yield "warning", "min_reports is 0, so every report shows as it comes: for trials only"
         return
+    if metric.interval in _OFTEN:
+        yield (
+            "warning",
+            f"a block of min_cohort = {metric.min_cohort:,} reports may be of one device, which "
+            f"sends {_OFTEN[metric.interval]} a day under interval = {metric.interval}: blocks "
+            "count reports, not devices",
+        )
     filling = fill_cohorts(metric, reports)
     if filling.m_is_too_large:
         level: Literal["warning", "note"] = "note" if reports is None else "warning"
@@ -160,6 +173,26 @@ def _compare(old: Metric, new: Metric) -> Iterator[Finding]:
         yield Finding(level, f"{old.name}: {' and '.join(changes)}. {' '.join(_costs(old, new))}")
 
 
+def _check_year(old: Registry, new: Registry) -> Iterator[Finding]:
+    """Tell whether the year of the change has room for what both registries reserve."""
+    before = math.fsum(reserve(metric).total for metric in old.values())
+    extra = math.fsum(_extra(old.get(metric.name), metric) for metric in new.values())
+    if extra and before + extra > new.total:
+        yield Finding(
+            "warning",
+            f"A device that has reported every metric reserves {before + extra:g} nats in the year "
+            f"of the change, of {new.total:g}: what finds no room is silent until that year ends",
+        )
+
+
+def _extra(old: Metric | None, new: Metric) -> float:
+    """Return what a metric reserves in the year of a change beyond what it had reserved."""
+    if old is None:
+        return reserve(new).total
+    change = price_change(old, new, reports=_REPORTS)
+    return change.reserved - change.reserved_before
+
+
 def _changes(old: Metric, new: Metric) -> Iterator[str]:
     """Yield what changes for devices."""
     if old.accepted.keys() != new.accepted.keys():
@@ -167,42 +200,16 @@ def _changes(old: Metric, new: Metric) -> Iterator[str]:
         yield f"parameters change from {before} to {after}"
     elif old.parts != new.parts:
         yield "the shares of the parts change"
-    if old.epoch != new.epoch:
-        yield f"epoch changes from {old.epoch} to {new.epoch}"
+    for key in ("epoch", "interval", "patterns", "sample"):
+        before, after = getattr(old, key), getattr(new, key)
+        if before != after:
+            yield f"{key} changes from {before} to {after}"
 
 
 def _costs(old: Metric, new: Metric) -> Iterator[str]:
     """Yield what a change costs a device, in the words and numbers of `rappor privacy`."""
-    epochs = [epoch for epoch in (old.epoch, new.epoch) if epoch != "life"]
-    same_parts = old.parts == new.parts
-    cost = change_cost(
-        old.params,
-        new.params,
-        before=_REPORTS,
-        after=_REPORTS,
-        for_life=same_parts and not epochs,
-    )
-    if epochs:
-        yield (
-            f"The change takes effect with the next {epochs[0]}; the losses of epochs add as "
-            "before."
-        )
-    elif cost.kept:
-        yield "Only p and q change: devices keep their permanent responses."
-    else:
-        yield "Devices draw new permanent responses, and the losses add."
-    yield (
-        f"{_REPORTS} reports of a value before and {_REPORTS} after lose {_nats(cost.epsilon)} "
-        f"nats; any number of reports loses {_nats(cost.epsilon_inf)}."
-    )
+    yield price_change(old, new, reports=_REPORTS).told
     if not decode_together(old.params, new.params):
         yield "Counts before and after cannot be decoded together: their bits mean other values."
     if old.accepted.keys() != new.accepted.keys():
         yield "Clients that are not updated are refused unless --older names the old registry."
-
-
-def _nats(epsilon: float) -> str:
-    """Write a loss as `rappor privacy` does."""
-    if math.isinf(epsilon):
-        return "infinite"
-    return f"{epsilon:.4f}" if epsilon < 100 else f"{epsilon:,.0f}"

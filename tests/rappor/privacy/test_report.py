@@ -7,6 +7,7 @@ import datetime
 import math
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ BALANCED = Params.profile("balanced")
 
 
 def metric(
-    name: str = "page", *, params: Params = BALANCED, epoch: str = "life", patterns: int = 1
+    name: str = "page", *, params: Params = BALANCED, epoch: str = "life", **fields: Any
 ) -> Metric:
     """Return a metric that never expires."""
     return Metric(
@@ -36,7 +37,7 @@ def metric(
         owner="o",
         expires=datetime.date.max,
         epoch=epoch,
-        patterns=patterns,
+        **fields,
     )
 
 
@@ -153,6 +154,10 @@ def test_an_account_adds_a_registry_up() -> None:
         (metric(), metric(params=Params.profile("strict")), False, False),
         (metric(epoch="year"), metric(epoch="year"), True, False),
         (metric(), metric(epoch="year"), False, False),
+        (metric(), metric(patterns=3), False, True),
+        (metric(), metric(interval="week"), False, True),
+        (metric(), metric(sample=0.5), False, True),
+        (metric(epoch="year"), metric(epoch="year", interval="week"), False, False),
     ],
 )
 def test_a_change_of_the_entry_is_priced(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from collectors import TODAY, metric_of
@@ -16,11 +18,12 @@ from rappor_server.ingest.registry_check import (
 from registries import registry_of
 
 from rappor import Metric, Params, Registry
-from rappor.privacy.changing_params import change_cost
+from rappor.privacy.changing_params import change_cost, price_change
 from rappor.protocol.parts import Part
 from rappor.registry.budget import scope_price
 
 STRICT = Params.profile("strict")
+OTHER = dataclasses.replace(STRICT, m=64)
 ONEHOT = Params(k=3, encoding="onehot", categories=("a", "b", "c"), f=0.5, p=0.25, q=0.75)
 
 
@@ -69,7 +72,7 @@ def test_change_of_parameters_says_what_it_costs() -> None:
     (kept,) = check_edit(registry_of(metric_of(params=old)), registry_of(metric_of(params=quieter)))
     (drawn,) = check_edit(registry_of(metric_of(params=old)), registry_of(metric_of(params=STRICT)))
     assert "devices keep their permanent responses" in kept.text
-    assert "Devices draw new permanent responses" in drawn.text
+    assert "devices draw new permanent responses" in drawn.text
     assert quieter.fingerprint in kept.text
 
 
@@ -88,8 +91,30 @@ def test_change_is_priced_as_the_accountant_prices_it(new: Metric, for_life: boo
     old = metric_of(params=Params(k=16, m=4, f=0.5, p=0.25, q=0.75))
     cost = change_cost(old.params, new.params, before=10, after=10, for_life=for_life)
     (finding,) = check_edit(registry_of(old), registry_of(new))
+    assert price_change(old, new, reports=10).told in finding.text
     assert f"and 10 after lose {cost.epsilon:.4f} nats" in finding.text
     assert f"any number of reports loses {cost.epsilon_inf:.4f}." in finding.text
+
+
+@pytest.mark.parametrize("key", ["patterns", "interval", "sample", "epoch"])
+def test_change_that_is_not_of_the_parameters_is_told(key: str) -> None:
+    """It is named, and priced in the words of `rappor privacy --changed`."""
+    changed: Any = {"patterns": 3, "interval": "week", "sample": 0.5, "epoch": "quarter"}[key]
+    old = metric_of(params=STRICT)
+    new = dataclasses.replace(old, **{key: changed})
+    first = check_edit(registry_of(old), registry_of(new))[0]
+    assert f"{key} changes from {getattr(old, key)} to {changed}" in first.text
+    assert price_change(old, new, reports=10).told in first.text
+
+
+def test_year_without_room_for_a_change_is_warned_of() -> None:
+    """Each registry fits by itself; in the year of the change a device pays for both."""
+    old, new = (Registry([metric_of(params=params)], total=3.0) for params in (STRICT, OTHER))
+    (_, year) = check_edit(old, new)
+    assert year.level == "warning"
+    both = sum(scope_price(registry["page"]) for registry in (old, new))
+    assert f"reserves {both:g} nats in the year of the change, of 3:" in year.text
+    (_,) = check_edit(old, Registry([new["page"]], total=both))
 
 
 def test_budget_is_told_metric_by_metric() -> None:
@@ -127,6 +152,18 @@ def test_a_metric_without_a_minimum_is_warned_of() -> None:
     (found,) = explain_cohorts(registry_of(metric_of(min_reports=0)), reports=None)
     assert found.level == "warning"
     assert "every report shows as it comes" in found.text
+
+
+@pytest.mark.parametrize(
+    ("interval", "told"),
+    [("none", "any number of reports"), ("hour", "up to 24 reports"), ("day", ""), ("week", "")],
+)
+def test_devices_that_fill_a_block_alone_are_warned_of(interval: str, told: str) -> None:
+    """A block counts reports, so the check names metrics whose devices report more than daily."""
+    registry = registry_of(metric_of(params=ONEHOT, interval=interval))
+    found = explain_cohorts(registry, reports=100_000)
+    assert [finding.level for finding in found] == ["warning"] * bool(told)
+    assert all(f"which sends {told} a day" in finding.text for finding in found)
 
 
 def test_weak_and_expiring_metrics_are_warned_of() -> None:
