@@ -248,7 +248,7 @@ def in_javascript(answer: dict[str, Any]) -> dict[str, Any]:
     """Return an answer of the other client in the same form."""
     device = answer.get("device") or {"reserved": [], "carried": 0.0}
     if not answer["hasSecret"]:
-        years = {str(row[0]): row[3] for row in device["reserved"]}
+        years = {str(row[0]): pytest.approx(row[3], abs=1e-9) for row in device["reserved"]}
         carried = pytest.approx(device["carried"], abs=1e-9)
         return {"answers": answer["answers"], "scopes": [], "reserved": years, "carried": carried}
     spool = answer.get("spool") or {"reports": [], "uploads": []}
