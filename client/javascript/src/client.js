@@ -35,7 +35,8 @@ import { newId } from "./wire.js";
 /** @typedef {import("./scopes.js").Entering} Entering */
 /** @typedef {import("./uploader.js").Step} Step */
 
-const ALL = /** @type {(keyof Documents)[]} */ (["identity", "device", "spool", "log"]);
+const CHANGING = /** @type {(keyof Documents)[]} */ (["device", "spool", "log"]);
+const ALL = /** @type {(keyof Documents)[]} */ (["identity", ...CHANGING]);
 const PATTERN_BYTES = 16; // two patterns share a name with probability 2^-128
 const WARN_EVERY = 60;
 const DONE = ["nothing waiting", "sent", "refused"];
@@ -93,7 +94,7 @@ export class Client {
       this.#uploader = new Uploader({
         ...this.#settings,
         transport,
-        update: (work, strict) => this.#update(ALL, (all) => work(whole(all)), strict),
+        update: (work, strict) => this.#update(CHANGING, (all) => work(whole(all)), strict),
         obstacle: (documents) => this.#obstacle(documents),
       });
       const { maxDelay = 60, background = true } = options;
@@ -183,7 +184,7 @@ export class Client {
   async optOut(name) {
     metricOf(this.#registry, name);
     this.#optedOut.add(name);
-    await this.#safely(() => this.#update(ALL, (all) => this.#dropOptedOut(whole(all))), undefined);
+    await this.#safely(() => this.#update(CHANGING, (all) => this.#dropOptedOut(whole(all))), undefined);
   }
 
   /** End consent: erase everything but the nats spent and reserved, and say what was verified. */
@@ -230,7 +231,7 @@ export class Client {
     }
     const entering = await this.#entering(secret, metric, read, epoch, base, dayOf(now));
     for (;;) {
-      const kept = await this.#update(["identity", "device", "spool"], (all) =>
+      const kept = await this.#update(["device", "spool"], (all) =>
         this.#keep(whole(all), metric, entering, now, fits(metric.params, read)),
       );
       if (kept) return kept;
@@ -240,8 +241,8 @@ export class Client {
   }
 
   /**
-   * Return a value as it enters its scope. Its permanent response is left out where the scope, as
-   * it was last seen, will not need it: HKDF takes as long as all the rest.
+   * Return a value as it enters its scope. Where the scope, as it was last seen, has a cohort, that
+   * is taken; and no permanent response is computed before it is needed: both take time.
    * @param {Secret} secret
    * @param {Metric} metric
    * @param {unknown} value
@@ -253,12 +254,14 @@ export class Client {
   async #entering(secret, metric, value, epoch, base, day) {
     const params = await this.#partParams(secret, metric, epoch, base);
     const scope = scopeName(metric.name, epoch, params);
-    const cohort = await cohortOf(secret, scope, params);
+    const known = this.#seen && inForce(this.#seen, metric, day)?.scope;
+    const isSame = known?.epoch === epoch && known.response === params.permanentFingerprint;
+    const cohort = isSame ? known.cohort : await cohortOf(secret, scope, params);
     const bits = await encode(params, value, cohort);
     const named = concat(utf8(`rappor-client/1/pattern\0${scope}\0`), bits);
     const pattern = base64url(await secret.expand(named, PATTERN_BYTES));
     const entering = { params, epoch, cohort, bits, pattern };
-    if (this.#seen && inForce(this.#seen, metric, day)) return entering;
+    if (known) return entering;
     return { ...entering, permanent: await permanent(secret, scope, entering) };
   }
 
@@ -372,7 +375,7 @@ export class Client {
     this.#atHand = undefined;
     if (!upload || !this.#consent || !this.#transport) return;
     const now = this.#settings.clock();
-    const mark = this.#update(ALL, (all) => {
+    const mark = this.#update(CHANGING, (all) => {
       const found = whole(all).spool.uploads.find(({ id }) => id === upload.id);
       if (found) Object.assign(found, { attempts: found.attempts + 1, first: found.first || now });
     });
@@ -441,9 +444,7 @@ export class Client {
     return this.#store.update(
       names,
       (all) => {
-        if (!this.#consent || !all.identity || all.identity.mark !== this.#identity?.mark) {
-          throw new Changed();
-        }
+        if (!this.#identity || all.device?.mark !== this.#identity.mark) throw new Changed();
         if (!isSound(all)) throw new Damaged();
         const result = work(all);
         this.#seen = all.device;
@@ -600,7 +601,7 @@ function check({ limits, caps }) {
   const isLimit = (/** @type {number} */ limit) => Number.isInteger(limit) && limit > 0;
   demand(Object.values(limits).every(isLimit), "limits must be integers of at least 1");
   const isCap = caps.total >= 0 && ["year", "life"].includes(caps.per);
-  demand(isCap, "caps must be a total in [0, infinity] per year or life");
+  demand(isCap, "caps must be a total, 0 or more, per year or life");
 }
 
 /**

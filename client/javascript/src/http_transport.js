@@ -13,13 +13,8 @@ const LARGEST = 1_000_000; // characters of an answer
  */
 export function httpTransport(collector, key) {
   const url = addressOf(collector);
-  if (key !== undefined && !/^[!-~]+$/.test(key)) {
-    throw new ParamsError("key must be printable ASCII without spaces");
-  }
-  const headers = {
-    "Content-Type": "application/json",
-    ...(key !== undefined && { Authorization: `Bearer ${key}` }),
-  };
+  const headers = new Headers({ "Content-Type": "application/json" });
+  if (key) headers.set("Authorization", `Bearer ${key}`); // it raises for what no header can hold
   return {
     async send(body, { signal } = {}) {
       const response = await fetch(url, {

@@ -36,6 +36,7 @@ export function indexedDbStore(name) {
     ended.catch(() => {}); // whoever waits for it is told below
     try {
       const result = await work(transaction.objectStore(TABLE));
+      transaction.commit(); // without waiting for what each write answers
       await ended;
       return result;
     } catch (error) {
