@@ -360,6 +360,11 @@ class Client:
         # a database that is gone is rebuilt before it is read
         self._identity.secret_soon(patience=_left(deadline))
         with self._store.reading(patience=_left(deadline)) as db:
+            is_lost = reservation.is_lost(db)
+        if is_lost:
+            with self._store.transaction(patience=_left(deadline)) as db:
+                reservation.follow_clock(db, year)
+        with self._store.reading(patience=_left(deadline)) as db:
             silent = reservation.silent_metrics(registry, self._limits(), year, db)
         self._silent = (registry, year, silent)
         if silent:
@@ -376,7 +381,7 @@ class Client:
         value = encoder(metric.params).checked(value)  # before the secret is touched
         while True:
             secret = self._identity.secret_soon(patience=_left(deadline))
-            if not takes_part(secret, metric, epoch):
+            if not (takes_part(secret, metric, epoch) or self._is_begun(metric, now, deadline)):
                 return Outcome.SILENT
             part = self._latched_part(metric, epoch, deadline)
             coins = self._settings.coins
@@ -420,6 +425,11 @@ class Client:
         if not late.fits:
             count(db, "unfit")
         return self._keep(db, late.metric, late.prepared, late.now)
+
+    def _is_begun(self, metric: Metric, now: float, deadline: float) -> bool:
+        """Tell whether the device is in an epoch that it began as part of the metric's sample."""
+        with self._store.reading(patience=_left(deadline)) as db:
+            return scope_memory.is_begun(db, metric.name, day_of(now))
 
     def _latched_part(self, metric: Metric, epoch: str, deadline: float) -> str | None:
         """Return the part that the device has answered for; None if it may choose, or for now."""
