@@ -1,4 +1,4 @@
-"""What the client in JavaScript costs its page: time of record() in Chromium, beside IndexedDB's."""
+"""What the client in JavaScript costs its page: record() in Chromium, beside IndexedDB alone."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pytest
 from browser import PATIENCE, browsing
 from collectors import PATIENT
 from node import CLIENT
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
 from tools import need
 from websites import Site, the_readmes_site
 
@@ -295,7 +295,11 @@ def reload_often(profile: BrowserContext, site: Site, n: int, seed: int) -> None
     before = site.n_received()
     confirmed: list[str] = []
     page = profile.new_page()
-    page.on("console", lambda said: confirmed.append(said.text) if said.text == "recorded" else 0)
+
+    def listen(said: ConsoleMessage) -> None:
+        confirmed.extend([said.text] if said.text == "recorded" else [])
+
+    page.on("console", listen)
     loop = """async () => {
       for (;;) {
         console.log(await client.record("search_engine", "qwant"));

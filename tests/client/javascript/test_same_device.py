@@ -112,7 +112,7 @@ def a_history(seed: int) -> dict[str, Any]:
     later = [changed(metric, rng) for metric in metrics]
     registries = [Registry(each, total=math.inf) for each in (metrics, later)]
     now = float(START + rng.randrange(90 * DAY))
-    caps = ({}, {}, {"total": 12.0}, {"total": 20.0, "per": "life"})
+    caps: tuple[dict[str, Any], ...] = ({}, {}, {"total": 12.0}, {"total": 20.0, "per": "life"})
     events: list[dict[str, Any]] = [{"now": now, "open": 0, "caps": rng.choice(caps)}]
     for _ in range(rng.randint(3, 25)):
         now = max(0.0, now + rng.choice((60, 3000, DAY, DAY, 8 * DAY, 40 * DAY, 200 * DAY, -DAY)))
@@ -208,7 +208,8 @@ def held(folder: Path) -> dict[str, Any]:
         scopes = db.execute("SELECT * FROM scope ORDER BY metric, epoch, response").fetchall()
         reserved = db.execute("SELECT * FROM reserved ORDER BY 1, 2, 3").fetchall()
         patterns = db.execute("SELECT key, metric, epoch, reports, nats FROM pattern").fetchall()
-        open_ = db.execute("SELECT metric, ends, seconds, events, bits FROM held").fetchall()
+        held_ = "SELECT metric || ' ' || epoch, ends, seconds, events, bits FROM held"
+        open_ = db.execute(held_).fetchall()
         reports = db.execute("SELECT metric, params, cohort, bits, due FROM report ORDER BY seq")
         waiting = reports.fetchall()
         counted = dict(db.execute("SELECT name, n FROM counter WHERE name != 'rebuilt'").fetchall())
