@@ -37,7 +37,7 @@ class Site(NamedTuple):
     @property
     def token(self) -> str:
         """A token to read the collector with."""
-        return make_token(self.folder, self.database)
+        return make_token(self.database)
 
     @property
     def database(self) -> str:

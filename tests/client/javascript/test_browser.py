@@ -296,10 +296,11 @@ def reload_often(profile: BrowserContext, site: Site, n: int, seed: int) -> None
     confirmed: list[str] = []
     page = profile.new_page()
 
-    def listen(said: ConsoleMessage) -> None:
-        confirmed.extend([said.text] if said.text == "recorded" else [])
+    def hear(said: ConsoleMessage) -> None:
+        if said.text == "recorded":
+            confirmed.append(said.text)
 
-    page.on("console", listen)
+    page.on("console", hear)
     loop = """async () => {
       for (;;) {
         console.log(await client.record("search_engine", "qwant"));
