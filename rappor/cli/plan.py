@@ -11,10 +11,18 @@ from rich.table import Table
 
 from rappor.cli.commands import Command
 from rappor.cli.console import print_json, show, table
-from rappor.cli.numbers import NUMBER, WholeNumber, even_odds_become, nats, percent, short_percent
-from rappor.cli.options import Detection, detection_options, grouped, json_option
+from rappor.cli.numbers import NUMBER, WholeNumber, even_odds_become
+from rappor.cli.options import (
+    Detection,
+    chart_option,
+    detection_options,
+    grouped,
+    json_option,
+    save_chart,
+)
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import MAX_HASHES, PROFILES, Params
+from rappor.reporting.numbers import nats, percent, short_percent
 
 if TYPE_CHECKING:
     from rappor.planning.plans import Alternative, Plan
@@ -119,7 +127,7 @@ class _Strings:
     cls=Command,
     examples=(
         "rappor plan --epsilon-1 1 --epsilon-inf 4 --reports 1e6",
-        "rappor plan --epsilon-1 1 --epsilon-inf 4 --share .01",
+        "rappor plan --epsilon-1 1 --epsilon-inf 4 --share .01 --chart found.svg",
         "rappor plan --profile balanced --reports 1e6 --table population.csv",
     ),
 )
@@ -210,6 +218,7 @@ class _Strings:
     metavar="NAME",
     help="Name of the metric in the printed entry of a registry.",
 )
+@chart_option
 @json_option
 def plan(
     *,
@@ -219,6 +228,7 @@ def plan(
     detection: Detection,
     power: float,
     name: str,
+    chart: str | None,
     as_json: bool,
 ) -> None:
     """Choose parameters for a privacy budget before collecting.
@@ -233,6 +243,7 @@ def plan(
     # The library has no clock; a year is a term that somebody will think about again.
     today = datetime.datetime.now(datetime.UTC).date()
     entry = planned.to_toml(name, expires=today + datetime.timedelta(days=365))
+    save_chart(planned, chart)
     if as_json:
         print_json(planned.to_dict(), toml=entry)
     else:
