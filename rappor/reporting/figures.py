@@ -283,7 +283,7 @@ def _dot(
         tag("line", x1=scale(max(least if low is None else low, least)),
             x2=scale(min(most if high is None else high, most)), y1=y, y2=y,
             stroke="currentColor", stroke_width=2, stroke_dasharray=None if full else "3 3"),
-        tag("circle", cx=scale(min(max(value, least), most)), cy=y, r=4.5,
+        tag("circle", cx=scale(min(max(value, least), most)), cy=y, r=3.5,
             fill="currentColor" if full else "Canvas", stroke="currentColor", stroke_width=1.5),
     ]  # fmt: skip
     return tag("g", *parts)

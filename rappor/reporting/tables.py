@@ -28,7 +28,7 @@ def table(
             "tr",
             tag("th", row[0], scope="row", align="left"),
             *(
-                tag("td", cell, align=None if place < left else "right")
+                tag("td", cell) if place < left else tag("td", cell, align="right", nowrap="")
                 for place, cell in enumerate(row[1:], start=1)
             ),
         )
