@@ -262,8 +262,7 @@ def _serving(folder: Path, factory: str, url: str) -> Iterator[tuple[int, int]]:
     settings = _prepare(folder, url)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "uvicorn", f"benchmarks.collector_apps:{factory}"]
-    command += ["--factory", "--port", str(port), "--log-level", "warning", "--no-access-log"]
+    command = [sys.executable, "-m", "benchmarks.collector_apps", factory, str(port)]
     environment = {**os.environ, ENVIRONMENT: settings.to_json()}
     server = subprocess.Popen(command, cwd=_ROOT, env=environment)  # noqa: S603
     try:

@@ -1,16 +1,19 @@
 """The collector's application with less behind it: what the stack itself costs.
 
-Served by uvicorn as factories: `nothing` answers a POST without looking at it, `validation`
-reads and judges an upload and stores nothing, `collector` is the real one.
+`python -m benchmarks.collector_apps NAME PORT` serves one: `nothing` answers a POST without looking
+at it, `validation` reads and judges an upload and stores nothing, `collector` is the real one.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 
+import uvicorn
 from rappor_server.collector import Collector
-from rappor_server.http import app, uploads
-from rappor_server.http.slow_clients import ENVIRONMENT
+from rappor_server.http import app
+from rappor_server.http.slow_clients import ENVIRONMENT, PunctualProtocol
+from rappor_server.ingest.validate import Submission
 from rappor_server.settings import Settings
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -32,16 +35,7 @@ def nothing() -> Starlette:
 
 def validation() -> Starlette:
     """Do all that an upload needs but storing it."""
-
-    async def endpoint(request: Request) -> Response:
-        collector: Collector = request.app.state.collector
-        with collector.bodies.share() as share:
-            submission = await uploads.receive(request, collector, share)
-        return Response(submission.answer, media_type="application/json")
-
-    made = _real()
-    made.router.routes.insert(0, Route("/v1/reports", endpoint, methods=["POST"]))
-    return made
+    return _real(_Forgetful)
 
 
 def collector() -> Starlette:
@@ -49,5 +43,30 @@ def collector() -> Starlette:
     return _real()
 
 
-def _real() -> Starlette:
-    return app.create(Settings.from_json(os.environ[ENVIRONMENT]))
+class _Forgetful(Collector):
+    """Stores nothing."""
+
+    async def store_upload(self, submission: Submission) -> bytes:
+        """Return the answer at once."""
+        return submission.answer
+
+
+def _real(kind: type[Collector] = Collector) -> Starlette:
+    return app.create(Settings.from_json(os.environ[ENVIRONMENT]), open_collector=kind)
+
+
+def main(name: str, port: str) -> None:
+    """Serve an application by its name: those of the collector as it is served."""
+    application = {"nothing": nothing, "validation": validation, "collector": collector}[name]()
+    uvicorn.run(
+        application,
+        port=int(port),
+        http="httptools" if name == "nothing" else PunctualProtocol,
+        ws="none",
+        log_level="warning",
+        access_log=False,
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -17,7 +17,6 @@ from rappor.encode import takes_part
 from rappor.errors import MetricError, ParamsError, ReportError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import Coins, system_coins
-from rappor.registry.budget import most_reports
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_client import budget_copy, ledger, reservation, reservoir, scope_memory, spool
@@ -28,11 +27,12 @@ from rappor_client.flushed import Flushed, FlushReason, Step, sum_up
 from rappor_client.identity import ErasedError, Identity
 from rappor_client.ledger import Spent
 from rappor_client.outcome import Outcome
-from rappor_client.periods import Clock, bounded, day_of, interval_end, interval_seconds
+from rappor_client.periods import Clock, bounded, day_of
 from rappor_client.prepared import Prepared, prepare
 from rappor_client.private_folder import check_private, place_of
 from rappor_client.remote_params import Offers
 from rappor_client.reservation import Limits
+from rappor_client.scope_memory import Memory, Terms
 from rappor_client.settings import (
     Caps,
     Policy,
@@ -419,38 +419,28 @@ class Client:
     def _keep(
         self, db: sqlite3.Connection, metric: Metric, prepared: Prepared, now: float
     ) -> Outcome:
-        """Latch, choose, charge and spool, all of it or nothing."""
+        """Choose, latch, charge and spool, all of it or nothing."""
         day = day_of(now)
         if not reservation.has_room(db, self.registry, self._limits(), metric, day.year):
             self._silent = None  # another process has reserved what there was
             return Outcome.SILENT
-        memory = scope_memory.answer(db, metric, prepared, day, self._settings.coins)
-        outcome = self._admit(db, metric, memory, now)
+        coins, terms = self._settings.coins, Terms.of(metric, day)
+        reservoir.release(db, now, coins)
+        memory = scope_memory.answer(db, terms, prepared, coins)
+        outcome = self._admit(db, terms, memory, now)
         if outcome:
             reservation.keep(db, metric, day.year)
-            scope_memory.remember(db, metric, memory, day)
         spool.trim(db, self._settings.limits)
         if outcome and memory.last.pattern != prepared.pattern:
             return Outcome.REPEATED
         return outcome
 
-    def _admit(
-        self, db: sqlite3.Connection, metric: Metric, memory: scope_memory.Memory, now: float
-    ) -> Outcome:
-        """Charge and spool a report, or let it take part in the choice of its interval."""
+    def _admit(self, db: sqlite3.Connection, terms: Terms, memory: Memory, now: float) -> Outcome:
+        """Settle a report at once, or let it take part in the choice of its interval."""
         if memory.interval == "none":
-            spool.add(db, memory.last.report, ledger.charge(db, memory.last))
+            reservoir.settle(db, terms, memory)
             return Outcome.RECORDED
-        reservoir.release(db, now, self._settings.coins)
-        is_held = reservoir.offer(
-            db,
-            memory.last,
-            interval_end(memory.interval, now),
-            interval_seconds(memory.interval),
-            now=now,
-            most=most_reports(metric),
-            coins=self._settings.coins,
-        )
+        is_held = reservoir.offer(db, terms, memory, now=now, coins=self._settings.coins)
         return Outcome.HELD if is_held else Outcome.CLOSED
 
     def _flush(self, deadline: float) -> Flushed:

@@ -25,9 +25,9 @@ _CARRIED: Final = "carried_nats"
 _EVEN_ODDS: Final = 0.5
 
 ONE_PATTERN: Final = (
-    "Your device keeps reporting the first value that it had, whatever happens later. This bounds "
-    "everything that your reports reveal about your values, if the number and the times of the "
-    "reports do not depend on them."
+    "Your device keeps repeating the value of its first report, whatever happens later. This "
+    "bounds everything that your reports reveal about your values, if the number and the times of "
+    "the reports do not depend on them."
 )
 SEVERAL_PATTERNS: Final = (
     "This bounds what your reports reveal about WHICH values you had. It does not hide WHEN a "

@@ -54,6 +54,11 @@ def interval_end(interval: str, now: float) -> float:
     return (now - offset) // length * length + length + offset
 
 
+def after_day(day: str) -> float:
+    """Return the first moment (UTC) after a day in ISO form."""
+    return ((datetime.date.fromisoformat(day) - _FIRST_DAY).days + 1) * DAY
+
+
 def epoch_start(epoch: str, day: datetime.date) -> datetime.date:
     """Return the first day of the year, quarter or month that holds a day."""
     months = _EPOCH_MONTHS[epoch]

@@ -2,12 +2,13 @@
 
 Of all events one prepared report is held; the n-th event replaces it with probability 1/n
 (Vitter 1985, algorithm R with a reservoir of one). Only what is held when the interval ends is
-charged and spooled, to leave at a random time of the next interval.
+admitted to its scope, charged and spooled, to leave at a random time of the next interval. An
+event that was not chosen leaves no trace: no scope answers for it.
 
-A clock that is set back does not reopen an interval that has had its report. Where the held
-interval begins more than its own length ahead, the clock was wrong when it began: its report goes
-at once, and the true interval begins. An epoch never has more reports than its price counts on,
-however the clock jumps.
+An interval belongs to one epoch and ends with it at the latest. A clock that is set back does not
+reopen an interval that has had its report. Where the held interval begins more than its own length
+ahead, the clock was wrong when it began: its report goes at once. An epoch never has more reports
+than its price counts on, however the clock jumps.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ from rappor.protocol.params import ONE
 from rappor.protocol.randomizer import Coins
 from rappor.protocol.wire import Report
 from rappor_client.ledger import charge, n_charged
+from rappor_client.periods import after_day, interval_end, interval_seconds
 from rappor_client.prepared import Prepared
+from rappor_client.scope_memory import Memory, Terms, answer, remember
 from rappor_client.spool import add
 from rappor_client.state import keep_params, kept_params
 
 _EMPTY: Final = (
-    "UPDATE held SET epoch = NULL, params = NULL, cohort = NULL, bits = NULL, pattern = NULL"
+    "UPDATE held SET events = 0, terms = NULL, params = NULL, cohort = NULL, bits = NULL, "
+    "permanent = NULL, pattern = NULL, closed = NULL"
 )
 _NEVER: Final = (-math.inf, 0.0, 0, True)
-"""The interval of a metric that had none."""
+"""The interval of an epoch that had none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,59 +49,58 @@ class Held:
     pattern: bytes
 
 
+def settle(db: sqlite3.Connection, terms: Terms, memory: Memory, *, due: float = 0.0) -> None:
+    """Remember what a scope has answered for; charge and spool its report, which is sure to go."""
+    remember(db, terms, memory)
+    add(db, memory.last.report, charge(db, memory.last), due=due)
+
+
 def offer(
-    db: sqlite3.Connection,
-    prepared: Prepared,
-    ends: float,
-    seconds: float,
-    *,
-    now: float,
-    most: int | None,
-    coins: Coins,
+    db: sqlite3.Connection, terms: Terms, memory: Memory, *, now: float, coins: Coins
 ) -> bool:
     """Enter a report into the choice of the open interval; False if that has had its report.
 
-    The present interval `ends` at a moment and is `seconds` long. `most` is how many reports the
-    epoch may have, None for any number. Intervals that are over must have been released.
+    `memory` is what its scope would be after this report. Intervals that are over must have been
+    released.
     """
-    name = prepared.report.metric
-    query = "SELECT ends, seconds, events, bits IS NULL FROM held WHERE metric = ?"
-    open_until, length, events, is_released = db.execute(query, (name,)).fetchone() or _NEVER
+    seconds = interval_seconds(memory.interval)
+    ends = min(interval_end(memory.interval, now), after_day(memory.last_day))
+    query = "SELECT ends, seconds, events, bits IS NULL FROM held WHERE metric = ? AND epoch = ?"
+    key = memory.last.report.metric, memory.last.epoch
+    open_until, length, events, is_released = db.execute(query, key).fetchone() or _NEVER
     if now >= open_until or _is_far_ahead(open_until, length, now):
-        if most is not None and n_charged(db, name, prepared.epoch) >= most:
+        if memory.most is not None and n_charged(db, *key) >= memory.most:
             return False
-        _hold(db, prepared, ends, seconds, 1)
+        _hold(db, terms, memory, ends, seconds, 1)
     elif is_released:
         return False
     elif coins(1)[0] * (events + 1) < ONE:  # probability 1/n, to within 2^-32
-        _hold(db, prepared, open_until, length, events + 1)
+        _hold(db, terms, memory, open_until, length, events + 1)
     else:
-        db.execute("UPDATE held SET events = events + 1 WHERE metric = ?", (name,))
+        query = "UPDATE held SET events = events + 1 WHERE metric = ? AND epoch = ?"
+        db.execute(query, key)
     return True
 
 
 def release(db: sqlite3.Connection, now: float, coins: Coins) -> None:
-    """Charge and spool the held reports of intervals that have ended, or never were."""
+    """Settle the held reports of intervals that have ended, or never were."""
     query = (
-        "SELECT metric, ends, seconds, epoch, params, cohort, bits, pattern FROM held "
-        "WHERE bits IS NOT NULL"
+        "SELECT metric, epoch, ends, seconds, terms, params, cohort, bits, permanent, pattern, "
+        "closed FROM held WHERE bits IS NOT NULL ORDER BY metric, ends"
     )
     for row in db.execute(query).fetchall():
-        name, ends, seconds, epoch, fingerprint, cohort, bits, pattern = row
+        name, epoch, ends, seconds, terms, *report, is_closed = row
         if now < ends and not _is_far_ahead(ends, seconds, now):
             continue
-        report = Report(metric=name, params=fingerprint, cohort=cohort, bits=bits)
-        params = kept_params(db, fingerprint)
-        prepared = Prepared(
-            params=params, epoch=epoch, pattern=pattern, permanent=b"", report=report
-        )
+        settled = Terms.from_json(terms)
+        memory = answer(db, settled, _prepared(db, name, epoch, *report), coins)
         due = min(ends, now) + coins(1)[0] / ONE * seconds
-        add(db, report, charge(db, prepared), due=due)
-        forget(db, name)
+        settle(db, settled, memory.closed() if is_closed else memory, due=due)
+        db.execute(f"{_EMPTY} WHERE metric = ? AND epoch = ?", (name, epoch))
 
 
 def forget(db: sqlite3.Connection, name: str) -> None:
-    """Drop the held report of a metric, but not the record that its interval was entered."""
+    """Drop the held reports of a metric, but not the record that their intervals were entered."""
     db.execute(f"{_EMPTY} WHERE metric = ?", (name,))
 
 
@@ -108,7 +111,10 @@ def drop(db: sqlite3.Connection) -> None:
 
 def held(db: sqlite3.Connection) -> list[Held]:
     """Return every report that is held for its interval, by metric."""
-    query = "SELECT metric, ends, events, pattern FROM held WHERE bits IS NOT NULL ORDER BY metric"
+    query = (
+        "SELECT metric, ends, events, pattern FROM held WHERE bits IS NOT NULL "
+        "ORDER BY metric, ends"
+    )
     return [
         Held(metric=name, ends=ends, n_events=events, pattern=pattern)
         for name, ends, events, pattern in db.execute(query)
@@ -126,19 +132,43 @@ def _is_far_ahead(ends: float, seconds: float, now: float) -> bool:
     return ends > now + 2 * seconds
 
 
+def _prepared(
+    db: sqlite3.Connection,
+    metric: str,
+    epoch: str,
+    fingerprint: str,
+    cohort: int,
+    bits: bytes,
+    permanent: bytes,
+    pattern: bytes,
+) -> Prepared:
+    """Return a held report as it was prepared."""
+    return Prepared(
+        params=kept_params(db, fingerprint),
+        epoch=epoch,
+        pattern=pattern,
+        permanent=permanent,
+        report=Report(metric=metric, params=fingerprint, cohort=cohort, bits=bits),
+    )
+
+
 def _hold(
-    db: sqlite3.Connection, prepared: Prepared, ends: float, seconds: float, events: int
+    db: sqlite3.Connection, terms: Terms, memory: Memory, ends: float, seconds: float, events: int
 ) -> None:
-    keep_params(db, prepared.report.params, prepared.params)
+    last = memory.last
+    keep_params(db, last.report.params, last.params)
     row = (
-        prepared.report.metric,
+        last.report.metric,
+        last.epoch,
         ends,
         seconds,
         events,
-        prepared.epoch,
-        prepared.report.params,
-        prepared.report.cohort,
-        prepared.report.bits,
-        prepared.pattern,
+        terms.to_json(),
+        last.report.params,
+        last.report.cohort,
+        last.report.bits,
+        last.permanent,
+        last.pattern,
+        memory.answered.closed,
     )
-    db.execute("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    db.execute("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)

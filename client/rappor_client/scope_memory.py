@@ -1,22 +1,24 @@
 """What each metric has answered for: a scope's patterns, never its values.
 
-A scope answers for as many values as the metric has patterns, one unless it says more; then it
-closes and repeats its last report's permanent response. The memory of an epoch is in force on all
-days of that epoch, whatever the registry says meanwhile; interval and patterns stay with it, for
-the price of the scope counts on them. It is never dropped: a clock that is set back finds what was
-answered. The memory of a metric for life is in force whenever its permanent responses are the
-same; p and q may change. A value that comes under another scope than the one in force is not
-looked at: the last response is repeated.
+A scope begins with its first report. It answers for as many values as the metric has patterns, one
+unless it says more; then it closes and repeats its last report's permanent response. The memory of
+an epoch is in force on all days of that epoch, whatever the registry says meanwhile; interval and
+patterns stay with it, for the price of the scope counts on them. It is never dropped: a clock that
+is set back finds what was answered. The memory of a metric for life is in force whenever its
+permanent responses are the same; p and q may change. A value that comes under another scope than
+the one in force is not looked at: the last response is repeated.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
+import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from rappor.protocol.closing import Answered
 from rappor.protocol.loss import epsilon_inf
@@ -34,31 +36,81 @@ Row = list[Any]
 """One scope as the database keeps it, in the order of the table's columns."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What the registry says of a metric on the day of an event; a scope that begins keeps to it.
+
+    Days are in ISO form. `parts` are the names of the metric's parts, an empty one if it has none.
+    `price` is that of one pattern, in nats; `most` is how many reports the epoch may have, None
+    for any number.
+    """
+
+    day: str
+    first_day: str
+    last_day: str
+    parts: tuple[str, ...]
+    patterns: int
+    interval: str
+    price: float
+    most: int | None
+
+    @staticmethod
+    @functools.lru_cache(maxsize=256)
+    def of(metric: Metric, day: datetime.date) -> Terms:
+        """Return what the registry says now."""
+        first_day, last_day = _days(metric, day)
+        return Terms(
+            day=day.isoformat(),
+            first_day=first_day,
+            last_day=last_day,
+            parts=tuple(part.name for part in metric.parts) or ("",),
+            patterns=metric.patterns,
+            interval=metric.interval,
+            price=scope_price(metric) / metric.patterns,
+            most=most_reports(metric),
+        )
+
+    def to_json(self) -> str:
+        """Write it, to wait for the end of an interval."""
+        return json.dumps(dataclasses.astuple(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote; whatever else it is raises what its parts raise."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        return cls(**dict(zip(names, json.loads(text), strict=True)))
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """A scope in force: the patterns that it has answered for, and its last report's source.
 
-    At most `patterns` values are answered for, at most one report is sent in an `interval`.
+    At most `patterns` values are answered for, and at most one report is sent in an `interval`.
+    Until `last_day` there are at most `most` reports.
     """
 
     answered: Answered[bytes]
     last: Prepared
     patterns: int
     interval: str
+    last_day: str
+    most: int | None
+
+    def closed(self) -> Memory:
+        """Return the same after a value that is not admitted."""
+        return dataclasses.replace(self, answered=dataclasses.replace(self.answered, closed=True))
 
 
-def answer(
-    db: sqlite3.Connection, metric: Metric, prepared: Prepared, day: datetime.date, coins: Coins
-) -> Memory:
-    """Return what the scope is after a value; its `last` is the report to send.
+def answer(db: sqlite3.Connection, terms: Terms, prepared: Prepared, coins: Coins) -> Memory:
+    """Return what the scope is after a report of a value; its `last` is the report to send.
 
-    Nothing is written: `remember` does that once the report is safe.
+    Nothing is written: `remember` does that once the report is sure to leave.
     """
-    memory = _recall(db, metric, day)
+    memory = _recall(db, terms, prepared)
     if memory is None:
         nothing: Answered[bytes] = Answered()
-        first = nothing.with_value(prepared.pattern, patterns=metric.patterns)
-        return Memory(first, prepared, metric.patterns, metric.interval)
+        first = nothing.with_value(prepared.pattern, patterns=terms.patterns)
+        return Memory(first, prepared, terms.patterns, terms.interval, terms.last_day, terms.most)
     answered, source, patterns = memory.answered, memory.last, memory.patterns
     if len(answered.admitted) > patterns:  # the registry asks for fewer than before
         answered = dataclasses.replace(answered, closed=True)
@@ -71,10 +123,10 @@ def answer(
     return dataclasses.replace(memory, answered=answered, last=prepare_again(source, coins))
 
 
-def remember(db: sqlite3.Connection, metric: Metric, memory: Memory, day: datetime.date) -> None:
+def remember(db: sqlite3.Connection, terms: Terms, memory: Memory) -> None:
     """Keep what a scope has answered for."""
     last = memory.last
-    key = (metric.name, last.epoch, last.params.permanent_fingerprint)
+    key = (last.report.metric, last.epoch, last.params.permanent_fingerprint)
     keep_params(db, last.report.params, last.params)
     changing = (
         last.report.params,
@@ -93,8 +145,7 @@ def remember(db: sqlite3.Connection, metric: Metric, memory: Memory, day: dateti
         (*changing, *key),
     )
     if not updated.rowcount:
-        price = scope_price(metric) / metric.patterns
-        _insert(db, (*key, *_days(metric, day), *changing, price, most_reports(metric)))
+        _insert(db, (*key, terms.first_day, terms.last_day, *changing, terms.price, terms.most))
 
 
 def latched_epochs(db: sqlite3.Connection) -> dict[str, str]:
@@ -186,36 +237,42 @@ def _is_of(prepared: Prepared, last: Prepared) -> bool:
     return (prepared.epoch, mine.permanent_fingerprint) == (last.epoch, its.permanent_fingerprint)
 
 
-def _recall(db: sqlite3.Connection, metric: Metric, day: datetime.date) -> Memory | None:
+def _recall(db: sqlite3.Connection, terms: Terms, prepared: Prepared) -> Memory | None:
     """Return the memory that is in force, None if a new scope begins."""
     query = (
-        "SELECT epoch, params, cohort, permanent, admitted, last, closed, patterns, interval "
-        "FROM scope WHERE metric = ? AND ? BETWEEN first_day AND last_day "
+        "SELECT epoch, params, cohort, permanent, admitted, last, closed, patterns, interval, "
+        "last_day, most FROM scope WHERE metric = ? AND ? BETWEEN first_day AND last_day "
         "ORDER BY last_day, first_day, response"
     )
-    for row in db.execute(query, (metric.name, day.isoformat())).fetchall():
-        epoch, fingerprint, cohort, permanent, admitted, last, closed, most, interval = row
-        params: Params | None = kept_params(db, fingerprint)
-        if not epoch:
-            params = _with_same_response(metric, params) if metric.epoch == "life" else None
+    name = prepared.report.metric
+    for row in db.execute(query, (name, terms.day)).fetchall():
+        epoch, fingerprint, cohort, permanent, admitted, last, closed, *its = row
+        patterns, interval, last_day, most = its
+        kept = kept_params(db, fingerprint)
+        params = kept if epoch else _with_same_response(terms, prepared, kept)
         if params is None:
             continue
-        report = Report(metric=metric.name, params=params.fingerprint, cohort=cohort, bits=b"")
+        if not epoch:
+            patterns, interval, most = terms.patterns, terms.interval, terms.most
+        report = Report(metric=name, params=params.fingerprint, cohort=cohort, bits=b"")
         return Memory(
             Answered(tuple(_names(admitted)), last, bool(closed)),
             Prepared(params=params, epoch=epoch, pattern=last, permanent=permanent, report=report),
-            patterns=min(most, metric.patterns) if epoch else metric.patterns,
-            interval=interval if epoch else metric.interval,
+            min(patterns, terms.patterns),
+            interval,
+            last_day,
+            most,
         )
     return None
 
 
-def _with_same_response(metric: Metric, params: Params | None) -> Params | None:
+def _with_same_response(terms: Terms, prepared: Prepared, params: Params) -> Params | None:
     """Return the metric's own parameters with the permanent responses of these, if there are."""
-    for own in metric.accepted.values():
-        if params is not None and own.permanent_fingerprint == params.permanent_fingerprint:
-            return own
-    return None
+    if prepared.epoch or params.part not in terms.parts:
+        return None
+    own = prepared.params
+    own = own if own.part == params.part else dataclasses.replace(own, part=params.part)
+    return own if own.permanent_fingerprint == params.permanent_fingerprint else None
 
 
 def _insert(db: sqlite3.Connection, row: Iterable[object]) -> None:

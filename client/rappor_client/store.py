@@ -27,7 +27,7 @@ _NAME: Final = "telemetry.sqlite3"
 _DAMAGED: Final = "damaged.sqlite3"
 _SUFFIXES: Final = ("-wal", "-shm", "")
 """The log and its index go first: SQLite would replay a log that outlives its database."""
-_VERSION: Final = 2
+_VERSION: Final = 3
 _BUSY_SECONDS: Final = 2.0
 _MAGIC: Final = b"SQLite format 3\0"
 _FORMATS: Final = slice(18, 20)
@@ -61,8 +61,11 @@ CREATE TABLE reserved (
     PRIMARY KEY (year, metric, scopes)
 ) WITHOUT ROWID;
 CREATE TABLE held (
-    metric TEXT PRIMARY KEY, ends REAL NOT NULL, seconds REAL NOT NULL, events INTEGER NOT NULL,
-    epoch TEXT, params TEXT, cohort INTEGER, bits BLOB, pattern BLOB
+    metric TEXT NOT NULL, epoch TEXT NOT NULL,
+    ends REAL NOT NULL, seconds REAL NOT NULL, events INTEGER NOT NULL,
+    terms TEXT, params TEXT, cohort INTEGER, bits BLOB, permanent BLOB, pattern BLOB,
+    closed INTEGER,
+    PRIMARY KEY (metric, epoch)
 ) WITHOUT ROWID;
 CREATE TABLE report (
     seq INTEGER PRIMARY KEY, metric TEXT NOT NULL, params TEXT NOT NULL,

@@ -95,7 +95,7 @@ class Lifted:
     A forged report lifts each of the `n_strings` by `formula` reports on average, by `decoded` if
     simulated, with its standard error over the runs; it has `ones` ones. `share` of all reports
     are forged, `detected` of the strings are then detected, and `warned` is the share of runs in
-    which the table warns of a bad fit.
+    which the table warns of something.
     """
 
     n_strings: int

@@ -1,4 +1,4 @@
-"""`rappor collects`: for the people whose devices report."""
+"""`rappor collects`: for the people whose devices report, and for devices in JavaScript."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import textwrap
 import click
 
 from rappor.cli.commands import Command
-from rappor.cli.options import registry_option
+from rappor.cli.options import json_option, registry_option
 from rappor.privacy.notice import describe
 from rappor.registry.registry import Registry
+from rappor.registry.sealed_json import sealed_json
 
 _WIDTH = 92
 
@@ -21,19 +22,29 @@ _WIDTH = 92
     examples=(
         "rappor collects --registry metrics.toml",
         "rappor collects theme --registry metrics.toml",
+        "rappor collects --registry metrics.toml --json > registry.json",
     ),
 )
 @registry_option()
+@json_option
 @click.argument("names", nargs=-1, metavar="[METRICS]")
-def collects(*, registry_path: str, names: tuple[str, ...]) -> None:
+def collects(*, registry_path: str, as_json: bool, names: tuple[str, ...]) -> None:
     """Say in plain words what each metric collects.
 
     The text is for the people whose devices report: what is collected, by whom, until when,
     and under which guarantee. Without METRICS all metrics of the registry are described, and
     what they cost a device together.
+
+    With --json it prints the whole registry, sealed, as devices in JavaScript read it.
     """
     today = datetime.datetime.now(datetime.UTC).date()
     registry = Registry.load(registry_path, today=today)
+    if as_json:
+        if names:
+            raise click.UsageError("METRICS must be absent beside --json: a registry is whole")
+        notices = {name: describe(metric) for name, metric in registry.items()}
+        click.echo(sealed_json(registry, notices))
+        return
     texts = [describe(registry.metric(name), today=today) for name in names or registry]
     if not names:
         texts.append(_together(registry))

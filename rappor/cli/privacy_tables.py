@@ -39,7 +39,7 @@ def print_report(report: PrivacyReport, error: JointError | None, *, devices: in
             "'accounted' is the sum of both values' losses. A new permanent response follows the "
             "change, in all bits: 'worst' is the largest log-likelihood ratio that any reports can "
             "reach, 'mean' is its average when the value did change. A metric with patterns = 1 "
-            "hides a change: it keeps to its first value.",
+            "hides a change: it keeps to the value of its first report.",
         )
     section(_batch(report.shuffling), _shuffled(report.shuffling))
     section("What links the reports of one device", *_links(report.linkability))

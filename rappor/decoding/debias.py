@@ -66,6 +66,11 @@ class Target:
     def __len__(self) -> int:
         return len(self.proportions)
 
+    @property
+    def certain(self) -> NDArray[np.bool_]:
+        """Tell in which rows, (n,), no bit is falsely 1, or none falsely 0."""
+        return np.asarray((self.p_star == 0) | (self.q_star == 1))
+
     def noise(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the variance of each row if the true proportions were `theta`.
 
@@ -78,9 +83,8 @@ class Target:
         one = mean * (1 - mean) + (self.repeated - 1) * (mean - self.p) * (self.q - mean)
         # Where nothing false is sent, a bit without ones (or zeros) has no variance left, and yet
         # one report more may differ: it has that of one.
-        certain = (self.p_star == 0) | (self.q_star == 1)
         single = self.repeated / np.maximum(self.reports, 1)
-        one = np.where(certain, np.maximum(one, single), one)
+        one = np.where(self.certain, np.maximum(one, single), one)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.reports > 0, one / self.reports / gap**2, np.inf)
 

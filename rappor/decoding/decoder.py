@@ -13,6 +13,7 @@ from rappor.counts.counts import Counts
 from rappor.decoding import closed_form, diagnostics
 from rappor.decoding.blas_threads import one_thread
 from rappor.decoding.breakdown import answer_rows, break_down, string_rows
+from rappor.decoding.capacity import describe_capacity, fit_all, is_full, simplex_fit
 from rappor.decoding.collected import standardise
 from rappor.decoding.debias import Target, debias
 from rappor.decoding.design import Design
@@ -20,6 +21,7 @@ from rappor.decoding.devices import merge
 from rappor.decoding.distribution import estimate_shares
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.inference import ErrorControl, Raw, conclude, normal_interval
+from rappor.decoding.presence import p_values_of
 from rappor.decoding.selection import Selection, select
 from rappor.decoding.significance import null_tail
 from rappor.decoding.ties import drop_ties, find_ties, spread_ties
@@ -147,12 +149,13 @@ def _decode_bloom(
     ties = find_ties(design, target.reports > 0, progress)
     if ties:
         design = Design(drop_ties(candidates, ties), params)
-    selection = select(target, design, progress)
-    tail = null_tail(target, selection.fit)
+    selection = fit_all(target, design, select(target, design, progress))
     z = selection.estimate / selection.std_error
     # Where the counts say nothing about a candidate, nothing speaks for its presence.
-    p_value = np.where(np.isfinite(selection.std_error), tail.p_values(z), 1.0)
-    shares = estimate_shares(selection.estimate, selection.std_error) if distribution else None
+    known = np.isfinite(selection.std_error)
+    p_value = np.where(known, p_values_of(target, selection.fit, z, selection.chosen), 1.0)
+    tail = null_tail(target, selection.fit)
+    shares = _shares(selection) if distribution else None
     detected = np.flatnonzero(p_value <= control.threshold(p_value))
     std_error = _with_sampling(target, selection.estimate, selection.std_error)
     rows, hidden = string_rows(
@@ -169,7 +172,7 @@ def _decode_bloom(
         estimate=selection.estimate,
         std_error=std_error,
         p_value=p_value,
-        interval=normal_interval(selection.estimate, std_error),
+        interval=normal_interval(selection.estimate, std_error, tail),
         sum_errors=partial(_sum_errors, target, design, selection),
         share=shares,
         residual=standardise(target, selection.fit),
@@ -196,9 +199,17 @@ def _decode_bloom(
                 threshold=control.next_threshold(raw.p_value),
             ),
             "selected": len(selection.chosen),
+            "capacity": describe_capacity(selection),
             "groups": [[candidates.strings[i] for i in group] for group in ties],
         },
     )
+
+
+def _shares(selection: Selection) -> NDArray[np.float64]:
+    """Return the distribution answer, which near capacity is the simplex fit."""
+    if is_full(selection):
+        return simplex_fit(selection.fit, len(selection.estimate))
+    return estimate_shares(selection.estimate, selection.std_error)
 
 
 def _places(

@@ -22,7 +22,7 @@ factor (`rappor.decoding.proportions`), and cohorts' sizes vary R times as much.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -284,7 +284,12 @@ def _for_half(target: Target, *, coins: float, devices: float, tau2: float) -> d
 
 def warnings(diagnostics: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a sentence for each finding that questions the whole table."""
-    return (*_bad_fit(diagnostics.get("goodness_of_fit")), *_few_patterns(diagnostics))
+    return (
+        *_bad_fit(diagnostics.get("goodness_of_fit")),
+        *_few_patterns(diagnostics),
+        *_too_full(diagnostics.get("capacity")),
+        *_forged_cohorts(diagnostics.get("odd_popcounts", ())),
+    )
 
 
 def _bad_fit(fit: Mapping[str, Any] | None) -> Iterator[str]:
@@ -303,4 +308,22 @@ def _few_patterns(diagnostics: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"An absent string has one of {1 / least:,.0f} patterns of bits: no p-value is below "
             f"{least:.2g}, whatever the number of reports: more cohorts would tell more."
+        )
+
+
+def _too_full(capacity: Mapping[str, Any] | None) -> Iterator[str]:
+    if capacity is not None and capacity["overfull"]:
+        yield (
+            f"The strings that are there fill too much of {capacity['rows']:,} rows, and the "
+            "candidates are too many to fit all of them: intervals cover less than they say, and "
+            "some detected strings may be absent. More cohorts or fewer candidates would help."
+        )
+
+
+def _forged_cohorts(odd: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if odd:
+        who = "1 cohort has" if len(odd) == 1 else f"{len(odd):,} cohorts have"
+        yield (
+            f"{who} a number of ones that honest devices send with probability "
+            f"{FALSE_ALARM:.0e} at most: reports may be forged."
         )

@@ -58,9 +58,9 @@ _DEPENDENT: Final = 1e-6
 """Share of a column's own information below which it is a combination of others: between
 rounding, 1e-12 or so, and one row of a thousand, which is information."""
 
-_MOST_LEVERAGE: Final = 0.5
-"""Bound on the leverage of a row, which is not reached with more than a few rows a candidate: a
-residual is not divided by nearly nothing."""
+_MOST_LEVERAGE: Final = 1 - 1e-6
+"""Leverage from which on a row is explained whole: what rounding leaves of its residual is noise of
+nothing."""
 
 _MOST_SEARCHED: Final = 0.5
 """Part of the residual degrees of freedom that the search may claim: beyond it the formula,
@@ -69,6 +69,12 @@ which holds for a sparse selection, says nothing."""
 _LEAST_KAPPA: Final = 0.1
 """Bound on kappa, which is not reached unless most rows are lifted: no estimate is multiplied by
 more than ten."""
+
+_MAD: Final = 1.4826
+"""Standard deviations in a median absolute deviation of normal noise: 1 / Phi^-1(3/4)."""
+
+LEAST_NOISE: Final = 1e-18
+"""Variance that stands for none, as in `closed_form`: nothing is divided by zero."""
 
 _TINY: Final = 1e-300
 """Keeps Newton's quotient finite where every row is set aside."""
@@ -188,29 +194,33 @@ def fit_rows(
     selected : (n, s) sparse columns.
     start : a fit to take noise, collisions and weights from; without one they start from
         the background alone.
-    taper : False keeps every row at full weight.
+    taper : False lets no row's weight fall to nothing, so that a string that is not selected yet
+        keeps its own rows.
     search_degrees : degrees of freedom that the search for the selection has used up beyond
         its size (Tibshirani, Statistica Sinica 2015, section 5).
     """
     columns = sparse.hstack([_backgrounds(target), selected], format="csc")
     basis = columns.tocsr()
     noise = start.noise if start else target.noise(target.density)
-    tau2 = start.tau2 if start else 0.0
+    tau2 = _spread(target, noise, start.residual if start else target.proportions)
     robust = start.robust if start and taper else np.ones(len(target))
     slope = np.ones(len(target))
+    psi = redescend if taper else huber
     for _ in range(_REWEIGHTINGS):
         inverse, coefficients = _solve(columns, basis, robust / (noise + tau2), target.proportions)
         fitted = basis @ coefficients
         residual = target.proportions - fitted
         noise = target.noise(fitted)
-        if taper:
-            robust, slope = _taper(_excess(target, fitted, noise + tau2))
+        robust, slope = psi(_excess(target, fitted, noise + tau2))
         # The fit bends towards the rows: their squares are scaled up by what its coefficients took
         # (leverage), and by what choosing the columns took (the search).
         leverage = _leverage(basis, inverse, robust / (noise + tau2))
         n_free = max(len(target) - len(coefficients), 2)
         used = n_free / max(n_free - search_degrees, n_free * _MOST_SEARCHED)
-        tau2 = _collisions(robust**2 * residual**2 * used / (1 - leverage), robust, noise, tau2)
+        # A row that the fit explains whole says nothing.
+        free = np.where(leverage < _MOST_LEVERAGE, 1 - leverage, 0.0)
+        squares = np.where(free > 0, robust**2 * residual**2 * used, 0.0)
+        tau2 = _collisions(squares, robust * free, noise, tau2)
     weight = robust / (noise + tau2)
     inverse, coefficients = _solve(columns, basis, weight, target.proportions)
     fitted = basis @ coefficients
@@ -257,9 +267,9 @@ def _inverse(gram: NDArray[np.float64]) -> NDArray[np.float64]:
 def _leverage(
     basis: sparse.csr_array, inverse: NDArray[np.float64], weight: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the part of each row's variance that its own fit explains, at most one half."""
+    """Return the part of each row's variance that its own fit explains."""
     explained = np.asarray(basis.multiply(basis @ inverse).sum(axis=1)).ravel()
-    return np.asarray(np.minimum(weight * explained, _MOST_LEVERAGE))
+    return np.asarray(np.minimum(weight * explained, 1.0))
 
 
 def _excess(
@@ -284,7 +294,7 @@ def _excess(
     return excess
 
 
-def _taper(
+def redescend(
     excess: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return weight and slope of the one-sided redescending psi at each standardised excess."""
@@ -295,6 +305,38 @@ def _taper(
     weight[falling] = low * (high - excess[falling]) / ((high - low) * excess[falling])
     slope[falling] = -low / (high - low)
     return weight, slope
+
+
+def huber(
+    excess: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return weight and slope of Huber's psi at each standardised excess, on the upper side."""
+    low = TAPER[0]
+    return np.minimum(1.0, low / np.maximum(excess, low)), (excess < low).astype(float)
+
+
+def _spread(target: Target, noise: NDArray[np.float64], residual: NDArray[np.float64]) -> float:
+    """Return the variance of collisions that the median absolute deviation of the rows shows.
+
+    Heavy strings that are no candidates lift few rows far. A fit that starts from their variance
+    keeps them in it; one that starts from the median sets them aside.
+    """
+    squares = [0.0]
+    for group in range(len(target.counts)):
+        rows = (target.reports > 0) & (target.group == group)
+        # Rows of little noise show collisions; where cohorts are uneven they are the few.
+        known = 1 / np.maximum(noise[rows], LEAST_NOISE) ** 2
+        away = np.abs(residual[rows] - _median(residual[rows], known))
+        usual = float(np.average(noise[rows], weights=known))
+        squares.append((_MAD * _median(away, known)) ** 2 - usual)
+    return max(squares)
+
+
+def _median(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """Return the weighted median."""
+    order = np.argsort(values, kind="stable")
+    total = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(total, total[-1] / 2)])
 
 
 def _collisions(
@@ -309,6 +351,8 @@ def _collisions(
     standard error of this estimate. A threshold of 0 would widen every interval of a
     collection without collisions.
     """
+    if not robust.any():
+        return 0.0
     for _ in range(_NEWTON_STEPS):
         total = noise + tau2
         curvature = max(float(np.sum(robust / total**2)), _TINY)

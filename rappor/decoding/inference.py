@@ -16,7 +16,7 @@ from rappor.decoding.collected import describe_collected
 from rappor.decoding.debias import Target
 from rappor.decoding.devices import assumption
 from rappor.decoding.estimates import Estimates, Rest
-from rappor.decoding.significance import CORRECTIONS, Steps, threshold
+from rappor.decoding.significance import CORRECTIONS, NullTail, Steps, threshold
 from rappor.errors import DecodeError
 from rappor.ranges import check_choice, check_number
 
@@ -177,11 +177,18 @@ def _rests(raw: Raw, rows: NDArray[np.int64], detected: NDArray[np.bool_]) -> tu
     )
 
 
-def normal_interval(estimate: NDArray[np.float64], std_error: NDArray[np.float64]) -> Interval:
-    """Return normal intervals of estimates with these standard errors."""
+def normal_interval(
+    estimate: NDArray[np.float64], std_error: NDArray[np.float64], upper: NullTail
+) -> Interval:
+    """Return normal intervals of estimates with these standard errors.
+
+    Where the noise has a longer upper tail, the lower end follows it: heavy strings that are no
+    candidates lift estimates more often than they lower them.
+    """
 
     def interval(error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        margin = -special.ndtri(error / 2) * std_error
-        return estimate - margin, estimate + margin
+        reach = float(-special.ndtri(error / 2))
+        below = max(reach, upper.quantile(error / 2))
+        return estimate - below * std_error, estimate + reach * std_error
 
     return interval

@@ -152,7 +152,7 @@ def select(target: Target, design: Design, progress: Progress) -> Selection:
         if len(missed):
             estimate, std_error = _screen(design, fit, progress, n_backgrounds=len(target.counts))
         estimate[looked_at], std_error[looked_at] = refined.estimate, refined.std_error
-        p_values = null_tail(target, fit).p_values((estimate / std_error)[missed])
+        p_values = null_tail(target, fit, most_values=0).p_values((estimate / std_error)[missed])
         if not np.any(p_values <= refined.enter):
             break
     return Selection(chosen=chosen, fit=fit, estimate=estimate, std_error=std_error)
@@ -281,7 +281,7 @@ def _refine(
         )
         estimate, std_error = _all_estimates(screened.columns, fit, inside)
         z = estimate / std_error
-        p_values = null_tail(screened.target, fit).p_values(z)
+        p_values = null_tail(screened.target, fit, most_values=0).p_values(z)
         enter, stay = (
             threshold(p_values, level=level, n_candidates=screened.n_candidates, correction="bh")
             for level in (ENTER, STAY)

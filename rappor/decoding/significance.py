@@ -35,7 +35,7 @@ _LEAST_ABOVE: Final = 20
 """Absent candidates that should be above lambda if all are absent: the one that is added then costs
 a twentieth of the level at most."""
 
-_TILTS: Final = np.concatenate([np.linspace(-4.0, -0.1, 14), np.linspace(0.1, 8.0, 41)])
+TILTS: Final = np.concatenate([np.linspace(-4.0, -0.1, 14), np.linspace(0.1, 8.0, 41)])
 """Tilts at which the tail is computed; between their scores its logarithm is interpolated.
 Three times as many find as much. There is none near 0, where the formula divides
 zero by zero."""
@@ -61,11 +61,22 @@ class NullTail:
     scores : (t,) float64, increasing. Standardised scores at the tilts.
     log_tails : (t,) float64. Natural logarithm of P(score >= scores).
     exact : whether it is a step function of all values; otherwise it is interpolated.
+    steepness : by how much the logarithm falls beyond the last score, in units of the last tilt.
     """
 
     scores: NDArray[np.float64]
     log_tails: NDArray[np.float64]
     exact: bool = False
+    steepness: float = 1.0
+
+    def quantile(self, p_value: float) -> float:
+        """Return the score that has this p-value."""
+        log_p = np.log(p_value)
+        if self.exact:
+            place = np.searchsorted(-self.log_tails, -log_p)
+            return float(self.scores[min(place, len(self.scores) - 1)])
+        beyond = max(self.log_tails[-1] - log_p, 0.0) / (TILTS[-1] * self.steepness)
+        return float(np.interp(-log_p, -self.log_tails, self.scores) + beyond)
 
     def p_values(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return one-sided p-values, (c,); beyond the last tilt its exponential bound holds."""
@@ -74,7 +85,8 @@ class NullTail:
             return np.exp(self.log_tails[np.minimum(place, len(self.scores) - 1)])
         log_p = np.interp(scores, self.scores, self.log_tails, left=0.0)
         beyond = scores > self.scores[-1]
-        log_p[beyond] = self.log_tails[-1] - _TILTS[-1] * (scores[beyond] - self.scores[-1])
+        falling = TILTS[-1] * self.steepness
+        log_p[beyond] = self.log_tails[-1] - falling * (scores[beyond] - self.scores[-1])
         return np.exp(log_p)
 
 
@@ -88,7 +100,7 @@ def null_tail(target: Target, fit: Fit, *, most_values: int = MOST_VALUES) -> Nu
     if sum(draws * len(each) for draws, each, _ in values if len(each) > 1) <= most_values:
         # Residuals that a fit has nearly used up are no smaller noise than the model's.
         return _whole_tail(values, max(scale / _information(target, fit) ** 0.5, 1.0))
-    tilts, first, second, cumulants = _TILTS, *np.zeros((3, len(_TILTS)))
+    tilts, first, second, cumulants = TILTS, *np.zeros((3, len(TILTS)))
     # Cohorts are independent, so their cumulant generating functions and derivatives add.
     for draws, residuals in pieces:
         squares = residuals**2
@@ -101,14 +113,26 @@ def null_tail(target: Target, fit: Fit, *, most_values: int = MOST_VALUES) -> Nu
             cumulants[t] += draws * np.log(mass / residuals.shape[1]).sum()
             first[t] += draws * mean.sum()
             second[t] += draws * spread.sum()
-    signed = np.sign(tilts) * np.sqrt(np.maximum(2 * (tilts * first - cumulants), 0.0))
-    steep = tilts * np.sqrt(second)
-    # The formula of Lugannani and Rice. Without any residual spread nothing in it is finite.
+    return lugannani_rice(first, second, cumulants)
+
+
+def lugannani_rice(
+    scores: NDArray[np.float64], variances: NDArray[np.float64], cumulants: NDArray[np.float64]
+) -> NullTail:
+    """Return the tail of a sum from its cumulant generating function at the tilts.
+
+    Parameters
+    ----------
+    scores, variances, cumulants : (t,) float64. Its first and second derivative, and itself.
+    """
+    signed = np.sign(TILTS) * np.sqrt(np.maximum(2 * (TILTS * scores - cumulants), 0.0))
+    steep = TILTS * np.sqrt(variances)
+    # Without any residual spread nothing in the formula is finite.
     with np.errstate(divide="ignore", invalid="ignore"):
         density = np.exp(-(signed**2) / 2) / np.sqrt(2 * np.pi)
         tails = special.ndtr(-signed) + density * (1 / steep - 1 / signed)
     usable = np.isfinite(tails) & (tails > 0)
-    scores, log_tails = first[usable], np.log(np.minimum(tails[usable], 1.0))
+    scores, log_tails = scores[usable], np.log(np.minimum(tails[usable], 1.0))
     # Near the largest sum that the residuals can have, the formula may rise: keep it falling.
     log_tails = np.minimum.accumulate(log_tails)
     scores = np.maximum.accumulate(scores)

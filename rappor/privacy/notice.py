@@ -93,7 +93,7 @@ def promise(metric: Metric) -> str:
     condition = "as long as when and how often a device reports does not depend on its values"
     if metric.patterns == 1:
         return (
-            f"Promise: in {span} a device reports the first value that it had, whatever happens "
+            f"Promise: in {span} a device repeats the value of its first report, whatever happens "
             f"later. The loss holds for any two histories of values, {condition}."
         )
     return (

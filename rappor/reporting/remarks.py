@@ -35,9 +35,6 @@ def findings(diagnostics: Mapping[str, Any]) -> Iterator[str]:
                 f"Cohorts are out of balance: {cohorts['smallest']:,} to {cohorts['largest']:,} "
                 "reports each; honest devices spread evenly."
             )
-    if diagnostics["odd_popcounts"]:
-        n = len(diagnostics["odd_popcounts"])
-        yield f"{n} cohorts show a number of ones that no honest devices send."
     if diagnostics.get("groups"):
         n = len(diagnostics["groups"])
         yield f"{n} groups of candidates cannot be told apart: each member shows its group's total."

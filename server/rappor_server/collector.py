@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
+from rappor.registry.metric import Metric
 from rappor_server import logs
 from rappor_server.activity import TICK_SECONDS, Activity
+from rappor_server.analysis.closing import keep_closing, metrics_due
 from rappor_server.analysis.jobs import Jobs
 from rappor_server.analysis.worker import Limits, Pool
 from rappor_server.errors import SchemaError, StoreError
@@ -90,6 +92,7 @@ class Collector:
             self._loop.create_task(self._give_up_late()),
             self._loop.create_task(self._tell_activity()),
             self._loop.create_task(self._watch_database()),
+            self._loop.create_task(keep_closing(self.readers.run, self._find_due, today)),
         ]
 
     def close(self) -> None:
@@ -115,15 +118,15 @@ class Collector:
         self.metrics.show_registry(known.digest)
         logs.event("registry in force", metrics=len(known.registry), fingerprint=known.digest)
 
-    @property
-    def answers_jobs_directly(self) -> bool:
-        """Whether a job's address would lead to another process, which does not know it."""
-        return self.settings.workers > 1 and not self.settings.admin
-
     async def look_up(self, ask: Callable[..., _T], *arguments: Any, **more: Any) -> _T:
         """Ask the database something quick, in a thread for such questions only."""
         asked = functools.partial(ask, *arguments, **more)
         return await self._loop.run_in_executor(self._look_ups, asked)
+
+    async def _find_due(self) -> list[Metric]:
+        """Return the metrics that have days whose blocks are to be closed."""
+        metrics = list(self.accepted_params.registry.values())
+        return await self.look_up(metrics_due, self.store, metrics, self.today())
 
     def sender(self, authorization: str) -> str | None:
         """Return the name of the key for sending that a request carries, None if it may not send.

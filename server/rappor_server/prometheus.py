@@ -96,6 +96,7 @@ class Metrics:
             buckets=(0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5, 20),
             registry=self._registry,
         )
+        self._times: dict[tuple[str, int], Histogram] = {}
         self.key_uploads = Counter(
             "rappor_key_uploads",
             "Uploads by the key that they carried",
@@ -155,7 +156,10 @@ class Metrics:
 
     def observe_request(self, route: str, status: int, seconds: float) -> None:
         """Count an answer by its route and the class of its status."""
-        self.request_seconds.labels(route, f"{status // 100}xx").observe(seconds)
+        key = route, status // 100
+        if (times := self._times.get(key)) is None:
+            times = self._times[key] = self.request_seconds.labels(route, f"{key[1]}xx")
+        times.observe(seconds)
 
     def observe_group(self, seconds: float, submissions: Sequence[Submission]) -> None:
         """Count a group commit and all uploads in it."""

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import hmac
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Self
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope
 
 from rappor_server.problems import RETRY_SECONDS, Problem
 
 MAX_RATIO: Final = 10
 """How many times its size a body may unpack to."""
+WHOLE_BODY: Final = "rappor.whole_body"
+"""Set in the scope of a request whose body had arrived before the application was called."""
 _MINUTE: Final = 60.0
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
@@ -30,14 +31,9 @@ class Budget:
         """Allow a number of bytes."""
         self._left = n_bytes
 
-    @contextlib.contextmanager
-    def share(self) -> Iterator[Share]:
-        """Hold a share of the budget, empty at first, while the block runs."""
-        share = Share(self)
-        try:
-            yield share
-        finally:
-            self._left += share.n_bytes
+    def share(self) -> Share:
+        """Return a share of the budget, empty at first, to be held while a block runs."""
+        return Share(self)
 
     def take(self, n_bytes: int) -> None:
         """Take bytes; the problem 503 if there are not as many left."""
@@ -52,7 +48,9 @@ class Budget:
 
 
 class Share:
-    """What one request holds of a budget."""
+    """What one request holds of a budget; a context that gives it back."""
+
+    __slots__ = ("_budget", "n_bytes")
 
     def __init__(self, budget: Budget) -> None:
         """Hold nothing yet."""
@@ -64,33 +62,52 @@ class Share:
         self._budget.take(n_bytes)
         self.n_bytes += n_bytes
 
+    def __enter__(self) -> Self:
+        return self
 
-async def read_body(request: Request, share: Share, *, max_body: int, seconds: float) -> bytes:
+    def __exit__(self, *_: object) -> None:
+        self._budget.take(-self.n_bytes)
+        self.n_bytes = 0
+
+
+async def read_body(
+    scope: Scope, receive: Receive, share: Share, *, max_body: int, seconds: float
+) -> bytes:
     """Read a body of at most `max_body` bytes within some seconds, in a share of the budget.
 
     Raises Problem: 413 as soon as the body is too long, whatever its Content-Length, 408 when it
     takes too long, and 503 when all bodies together have grown too large.
     """
-    declared = request.headers.get("content-length", "0")
-    if not declared.isdecimal() or int(declared[:20]) > max_body:
+    declared = dict(scope["headers"]).get(b"content-length", b"0")
+    if not declared.isdigit() or int(declared[:20]) > max_body:
         raise _too_large(max_body)
-    body = bytearray()
+    if scope.get(WHOLE_BODY):  # as nearly all uploads, so that no timer is needed
+        return await _read_chunks(receive, share, max_body)
     try:
         async with asyncio.timeout(seconds):
-            async for chunk in request.stream():
-                share.grow(len(chunk))
-                body += chunk
-                if len(body) > max_body:
-                    raise _too_large(max_body)
+            return await _read_chunks(receive, share, max_body)
     except TimeoutError:
         raise Problem(
             HTTPStatus.REQUEST_TIMEOUT,
             f"a body must arrive within {seconds:g} seconds",
             headers={"Connection": "close"},
         ) from None
-    except ClientDisconnect:
-        raise Problem(HTTPStatus.BAD_REQUEST, "a body must arrive whole") from None
-    return bytes(body)
+
+
+async def _read_chunks(receive: Receive, share: Share, max_body: int) -> bytes:
+    """Read what arrives of a body until it is whole or too long."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Problem(HTTPStatus.BAD_REQUEST, "a body must arrive whole")
+        chunk: bytes = message.get("body", b"")
+        share.grow(len(chunk))
+        if len(body) + len(chunk) > max_body:
+            raise _too_large(max_body)
+        if not message.get("more_body", False):
+            return bytes(body + chunk) if body else chunk
+        body += chunk
 
 
 def decompress(body: bytes, encoding: str, share: Share, *, max_bytes: int) -> bytes:

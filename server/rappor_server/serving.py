@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -20,11 +21,13 @@ from rappor_server import logs, systemd
 from rappor_server.collector import Collector, utc_today
 from rappor_server.errors import ConfigError
 from rappor_server.http import app
-from rappor_server.http.slow_clients import ENVIRONMENT, PunctualProtocol
+from rappor_server.http.slow_clients import ENVIRONMENT, OperatorsProtocol, PunctualProtocol
 from rappor_server.inputs import Inputs
 from rappor_server.settings import Settings
 
 _BACKLOG: Final = 2048
+_MORE_DESCRIPTORS: Final = 256
+"""Of a process, beside those of its connections: files, databases, other processes."""
 _GRACE_SECONDS: Final = 20
 """How long requests under way may take once the process has been told to end."""
 
@@ -114,9 +117,12 @@ class Server(uvicorn.Server):
         """Open the collector and listen; then tell that it is ready."""
         loop = asyncio.get_running_loop()
         logs.tell_loop_errors(loop)
+        _allow_descriptors(self._settings.max_connections + _MORE_DESCRIPTORS)
         await super().startup([self._sockets.public])
         if self._sockets.admin is not None:
-            self.servers.append(await loop.create_server(self._protocol, sock=self._sockets.admin))
+            self.servers.append(
+                await loop.create_server(self._operators_protocol, sock=self._sockets.admin)
+            )
         if self._link is None:
             loop.add_signal_handler(signal.SIGHUP, self._reload_files)
             systemd.notify("READY=1")
@@ -132,8 +138,8 @@ class Server(uvicorn.Server):
             systemd.notify("STOPPING=1")
         await super().shutdown(sockets)
 
-    def _protocol(self) -> asyncio.Protocol:
-        return PunctualProtocol(
+    def _operators_protocol(self) -> asyncio.Protocol:
+        return OperatorsProtocol(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
 
@@ -174,6 +180,21 @@ class Server(uvicorn.Server):
         except RapporError as error:
             logs.refused_reload(error)
         return collector.accepted_params.digest
+
+
+def _allow_descriptors(number: int) -> None:
+    """Raise the process's limit of open files to a number, as far as the system lets it."""
+    try:
+        import resource  # noqa: PLC0415 - not on every system
+    except ImportError:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= number:
+        return
+    most = number if hard == resource.RLIM_INFINITY else min(number, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < number:
+        logs.event("few descriptors", level=logging.WARNING, wanted=number, allowed=most)
 
 
 def _name(listener: socket.socket) -> str:

@@ -41,11 +41,13 @@ class Settings:
     database_seconds : how long a start waits for a database that does not answer yet.
     host, port, workers : where the collector listens, and in how many processes.
     admin : HOST:PORT of an address for operators and analysts; then host and port only receive.
+        Several workers need it, because the one behind it knows all estimates under way.
     upload_key_file : a file with the keys of which uploads must carry one; without it everyone may
         send.
     stop_file : a TOML file of metrics that devices stop reporting, and their last days.
     max_body, max_decompressed, max_reports : limits of one upload: bytes sent, bytes, reports.
     max_bodies : bytes of all bodies under way, beyond which others are turned away.
+    max_connections : connections of devices to one process, beyond which others are turned away.
     body_seconds : how long the head of a request, and then its body, may take to arrive.
     rate : uploads a minute from one source; 0 is no limit.
     origins : web origins whose pages may send; * is all of them.
@@ -75,6 +77,7 @@ class Settings:
     max_decompressed: int = 4_000_000
     max_reports: int = 1000
     max_bodies: int = 128_000_000
+    max_connections: int = 4_000
     body_seconds: float = 15.0
     rate: int = 0
     origins: tuple[str, ...] = ()
@@ -127,6 +130,7 @@ def _check_numbers(settings: Settings) -> None:
         "max_decompressed",
         "max_reports",
         "max_bodies",
+        "max_connections",
         "max_queue",
         "max_candidates",
         "readers",
@@ -160,6 +164,11 @@ def _check_combinations(settings: Settings) -> None:
         raise ConfigError(
             f"workers must be 1 on SQLite, got {settings.workers}: several workers need "
             "PostgreSQL (--database postgresql://...)"
+        )
+    if settings.workers > 1 and not settings.admin:
+        raise ConfigError(
+            "admin must be HOST:PORT where there are several workers, got nothing: analysts and "
+            "operators ask the worker at that address"
         )
 
 

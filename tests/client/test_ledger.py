@@ -130,7 +130,7 @@ def test_spent_says_which_promise_each_metric_has(open_client: Opener, clock: Fi
     assert " page: epsilon = 4.00, 2 reports of 2 bit patterns. " in text
     assert " theme: epsilon = 4.00, 2 reports of 2 bit patterns. " in text
     assert text.count("It does not hide WHEN a value changed or came back") == 1
-    assert text.count("keeps reporting the first value that it had") == 1
+    assert text.count("keeps repeating the value of its first report") == 1
 
 
 def test_promise_of_several_patterns_does_not_wait_for_the_second(open_client: Opener) -> None:

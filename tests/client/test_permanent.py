@@ -125,7 +125,7 @@ def test_response_outlives_processes_restarts_and_changes_of_p_and_q(
 
 def test_response_of_a_value_that_comes_back_is_the_same(tmp_path: Path) -> None:
     """With p = 0 and q = 1 the report shows it: a, b, a."""
-    clear = Params(k=128, m=64, f=0.5, p=0.0, q=1.0)
+    clear = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)  # a and b collide in no cohort
     transport = MemoryTransport()
     with Client.open(
         tmp_path / "device",

@@ -234,6 +234,8 @@ def test_epoch_keeps_its_interval_and_patterns(open_client: Opener, clock: Fixed
     often = metric_of(epoch="year", interval="none", patterns=2)
     client = open_client(rare)
     assert client.record("page", "a") is Outcome.HELD
+    clock.advance(days=7)
+    assert client.record("page", "a") is Outcome.HELD  # the first week's report is settled
     client.close()
     client = open_client(often)
     assert not {client.record("page", value) for value in "abab"} & {RECORDED}

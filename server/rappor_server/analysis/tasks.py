@@ -73,12 +73,11 @@ class CandidatesFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Days as they were asked for, or the name of a frozen range; `today` ends the last block."""
+    """Days as they were asked for, or the name of a frozen range."""
 
     first: str | None
     last: str | None
     freeze: str | None
-    today: datetime.date
 
     def release(self, store: Store, metric: Metric) -> Release:
         """Return what is released of a metric."""
@@ -87,7 +86,7 @@ class Range:
             last = read_day("to", self.last, datetime.date.max)
             if first > last:
                 raise ParamsError("from must be a day no later than to")
-            return releases.release(store, metric, first, last, today=self.today)
+            return releases.release(store, metric, first, last)
         if self.first is not None or self.last is not None:
             raise ParamsError("from and to must be absent beside freeze")
         if not (self.freeze.isascii() and self.freeze.isprintable() and len(self.freeze) <= 64):
@@ -156,7 +155,6 @@ class EstimatesTask:
     """
 
     metric: Metric
-    today: datetime.date
     body: bytes
     beside: EstimateBody | None
     media_type: str
@@ -169,7 +167,7 @@ class EstimatesTask:
 
         tell("reading")
         asked = self._asked()
-        days = Range(first=asked.first, last=asked.last, freeze=asked.freeze, today=self.today)
+        days = Range(first=asked.first, last=asked.last, freeze=asked.freeze)
         release = days.release(store, self.metric)
         self._check(asked)
         if not release.collections:
@@ -240,7 +238,6 @@ class OverviewTask:
     """How many reports there are of some metrics, and what was refused."""
 
     metrics: Sequence[Metric]
-    today: datetime.date
 
     def run(self, store: Store, tell: Tell) -> tuple[dict[str, MetricOverview], list[Refusals]]:
         """Return overviews by the names of their metrics, and all refusals."""
@@ -249,7 +246,7 @@ class OverviewTask:
         return found, warning_signs.refusals(store)
 
     def _overview(self, store: Store, metric: Metric) -> MetricOverview:
-        seen = releases.overview(store, metric, today=self.today)
+        seen = releases.overview(store, metric)
         overfull = map(warning_signs.overfull_cohorts, seen.cohorts)
         return MetricOverview(
             days=seen.days,
@@ -265,13 +262,14 @@ class FreezeTask:
 
     metric: Metric
     range: Range
+    today: datetime.date
 
     def run(self, store: Store, tell: Tell) -> tuple[str, int]:
         """Return the name and the number of reports."""
         tell("reading")
         release = self.range.release(store, self.metric)
         tell("writing")
-        return freezes.freeze(store, release, today=self.range.today), release.n_reports
+        return freezes.freeze(store, release, today=self.today), release.n_reports
 
 
 def decode_body(body: bytes, kind: type[Any]) -> Any:

@@ -34,7 +34,8 @@ def check(registry: str, against: str | None, reports: int | None) -> int:
 
     It warns of weak parameters, of metrics that expire within 30 days, and of candidates files
     that cannot be read. It says what each metric reserves of a device's budget, which metrics have
-    more cohorts than reports can fill, and what an edit costs a device. The exit code is 1 if an
+    more cohorts than reports can fill or blocks that one device can fill, and what an edit costs a
+    device. The exit code is 1 if an
     edit must not be served.
     """
     from rappor_server.ingest.registry_check import (

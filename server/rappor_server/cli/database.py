@@ -88,7 +88,7 @@ def prune(**options: Any) -> None:
     It also adds up the counters of days that are over, and closes their blocks. Run it once a
     day.
     """
-    from rappor_server.analysis.releases import close_days
+    from rappor_server.analysis.closing import close_days
     from rappor_server.storage.retention import prune as prune_database
 
     settings = read_settings(options)

@@ -45,7 +45,11 @@ _FLAGS: Final[Mapping[str, _Flag]] = {
     ),
     "host": _Flag("ADDRESS", "The address to listen on."),
     "port": _Flag("NUMBER", "The port to listen on; 0 lets the system choose one.", int),
-    "workers": _Flag("PROCESSES", "The number of processes; more than one needs PostgreSQL.", int),
+    "workers": _Flag(
+        "PROCESSES",
+        "The number of processes; more than one needs PostgreSQL and --admin.",
+        int,
+    ),
     "admin": _Flag(
         "HOST:PORT",
         "An address for operators and analysts; the other one then only receives.",
@@ -64,6 +68,11 @@ _FLAGS: Final[Mapping[str, _Flag]] = {
     "max_reports": _Flag("REPORTS", "The most reports in one upload.", int),
     "max_bodies": _Flag(
         "BYTES", "The most bytes of all bodies under way before others get 503.", int
+    ),
+    "max_connections": _Flag(
+        "CONNECTIONS",
+        "The most connections of devices to one process before others get 503.",
+        int,
     ),
     "body_seconds": _Flag(
         "SECONDS", "How long the head of a request, and then its body, may take to arrive.", float

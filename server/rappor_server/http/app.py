@@ -22,8 +22,9 @@ from rappor_server.http.envelope import DevicesCors, Doors, Envelope
 from rappor_server.settings import Settings
 
 _METRIC: Final = "/v1/metrics/{name}"
+_UPLOADS: Final = uploads.Uploads()
 ROUTES: Final = (
-    Route("/v1/reports", uploads.upload, methods=["POST"]),
+    Route(uploads.UPLOADS, _UPLOADS, methods=["POST"]),
     Route("/v1/registry", uploads.registry, methods=["GET"]),
     Route("/v1/metrics", queries.metrics, methods=["GET"]),
     Route(f"{_METRIC}/counts", queries.counts, methods=["GET"]),
@@ -41,7 +42,7 @@ ROUTES: Final = (
     Route("/openapi.json", operations.openapi, methods=["GET"]),
 )
 
-_OF_DEVICES: Final = ("/v1/reports", "/v1/registry")
+_OF_DEVICES: Final = (uploads.UPLOADS, "/v1/registry")
 
 
 class _Application(Starlette):
@@ -101,7 +102,7 @@ def _middleware(settings: Settings, admin_port: int | None) -> list[Middleware]:
         chosen.append(Middleware(Doors, public=_PUBLIC, admin_port=admin_port))
     if settings.origins:
         chosen.append(Middleware(DevicesCors, paths=_OF_DEVICES, origins=settings.origins))
-    return chosen
+    return [*chosen, Middleware(uploads.UploadsFirst, uploads=_UPLOADS)]
 
 
 def _spare_collections() -> None:

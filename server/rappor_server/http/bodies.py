@@ -43,7 +43,9 @@ async def read_estimate_body(request: Request, share: Share) -> tuple[bytes, Est
 
     They are not decoded here: a list may be long.
     """
-    body = await read_body(request, share, max_body=_MAX_BODY, seconds=_BODY_SECONDS)
+    body = await read_body(
+        request.scope, request.receive, share, max_body=_MAX_BODY, seconds=_BODY_SECONDS
+    )
     media_type = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
     if media_type == JSON:
         if request.query_params:
@@ -56,7 +58,9 @@ async def read_estimate_body(request: Request, share: Share) -> tuple[bytes, Est
 
 async def read_freeze_body(request: Request, share: Share) -> FreezeBody:
     """Read the days of a range to be frozen."""
-    body = await read_body(request, share, max_body=10_000, seconds=_BODY_SECONDS)
+    body = await read_body(
+        request.scope, request.receive, share, max_body=10_000, seconds=_BODY_SECONDS
+    )
     found: FreezeBody = decode_body(body, FreezeBody)
     return found
 

@@ -95,10 +95,9 @@ class DevicesCors:
         await (self._cors if is_open else self._app)(scope, receive, send)
 
 
-def _added(scope: Scope, headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    added = list(_HEADERS)
-    if all(name != b"cache-control" for name, _ in headers):
-        added.append(_NOT_STORED)
-    if scope["scheme"] == "https":
-        added.append(_SECURE)
-    return added
+def _added(scope: Scope, headers: Sequence[tuple[bytes, bytes]]) -> Sequence[tuple[bytes, bytes]]:
+    secure = (_SECURE,) if scope["scheme"] == "https" else ()
+    for name, _ in headers:
+        if name == b"cache-control":
+            return (*_HEADERS, *secure)
+    return (*_HEADERS, _NOT_STORED, *secure)

@@ -54,8 +54,6 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 """Whatever else was sent never reaches the database."""
 _WAIT_SECONDS: Final = 1.0
 """How long a request for estimates waits for a quick answer unless it says otherwise."""
-_WAIT_FOR_ANY: Final = 10
-"""Times the longest answer: as long as those may take that are before this one."""
 _ASK_AGAIN: Final = {"Retry-After": "1"}
 
 
@@ -65,7 +63,7 @@ async def metrics(request: Request) -> Response:
     token = await _token(request, collector)
     registry = collector.accepted_params.registry
     readable = tuple(metric for metric in registry.values() if token.allows(metric.name))
-    task = OverviewTask(metrics=readable, today=collector.today())
+    task = OverviewTask(metrics=readable)
     overviews, refusals = await _while_connected(request, collector.readers.run(task))
     answer = MetricsAnswer(
         metrics=[_describe(metric, overviews[metric.name]) for metric in readable],
@@ -81,9 +79,7 @@ async def counts(request: Request) -> Response:
     media_type = read_media_type(request)
     task = CountsTask(
         metric=metric,
-        range=Range(
-            first=query.first, last=query.last, freeze=query.freeze, today=collector.today()
-        ),
+        range=Range(first=query.first, last=query.last, freeze=query.freeze),
         params=query.params,
         media_type=media_type,
     )
@@ -103,7 +99,6 @@ async def estimates(request: Request) -> Response:
         body, beside = await read_estimate_body(request, share)
         task = EstimatesTask(
             metric=metric,
-            today=collector.today(),
             body=body,
             beside=beside,
             media_type=media_type,
@@ -112,8 +107,6 @@ async def estimates(request: Request) -> Response:
         )
         job = _start(collector, task, token, held)
     wait = read_wait(request, _WAIT_SECONDS)
-    if collector.answers_jobs_directly:
-        wait = _WAIT_FOR_ANY * collector.settings.decode_seconds
     await _while_connected(request, collector.jobs.wait(job, wait))
     if job.ended is None:
         status = HTTPStatus.ACCEPTED.value
@@ -149,10 +142,9 @@ async def freezes(request: Request) -> Response:
     collector, metric, _ = await _metric(request)
     with collector.bodies.share() as share:
         asked = await read_freeze_body(request, share)
-    days = Range(first=asked.first, last=asked.last, freeze=None, today=collector.today())
-    name, n_reports = await _while_connected(
-        request, collector.readers.run(FreezeTask(metric=metric, range=days))
-    )
+    days = Range(first=asked.first, last=asked.last, freeze=None)
+    task = FreezeTask(metric=metric, range=days, today=collector.today())
+    name, n_reports = await _while_connected(request, collector.readers.run(task))
     answer = FreezeAnswer(id=name, reports=n_reports)
     return Response(msgspec.json.encode(answer), HTTPStatus.CREATED.value, media_type=JSON)
 

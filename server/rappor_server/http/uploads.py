@@ -1,12 +1,18 @@
-"""The devices' endpoints: uploads, and the registry."""
+"""The devices' endpoints: uploads, and the registry.
+
+Nearly all requests are uploads, so theirs is an ASGI application of its own: what a framework does
+for any request would cost more than all that an upload needs.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rappor.errors import RapporError, ReportError
 from rappor_server.collector import Collector
@@ -14,20 +20,45 @@ from rappor_server.ingest.validate import Submission
 from rappor_server.problems import Problem, problem_of, render
 from rappor_server.request_limits import Share, decompress, read_body
 
-_JSON: Final = "application/json"
+UPLOADS: Final = "/v1/reports"
+_JSON: Final = b"application/json"
 
 
-async def upload(request: Request) -> Response:
+class Uploads:
     """POST /v1/reports: answer once the upload is on the disk."""
-    collector: Collector = request.app.state.collector
-    try:
-        with collector.bodies.share() as share:
-            submission = await receive(request, collector, share)
-            answer = await collector.store_upload(submission)
-    except (Problem, RapporError) as error:
-        return _refuse(collector, error)
-    stops = collector.accepted_params.stops
-    return Response(stops.attach(answer, today=collector.today()), media_type=_JSON)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Store the upload in a request, or answer why not."""
+        collector: Collector = scope["app"].state.collector
+        try:
+            with collector.bodies.share() as share:
+                submission = await read_upload(scope, receive, collector, share)
+                stored = await collector.store_upload(submission)
+        except (Problem, RapporError) as error:
+            await _refuse(collector, error)(scope, receive, send)
+            return
+        answer = collector.accepted_params.stops.attach(stored, today=collector.today())
+        length = str(len(answer)).encode()
+        headers = [(b"content-type", _JSON), (b"content-length", length)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
+
+
+class UploadsFirst:
+    """Leads uploads past the framework's routes, and everything else to them."""
+
+    def __init__(self, app: ASGIApp, *, uploads: Uploads) -> None:
+        """Lead other requests to `app`."""
+        self._app = app
+        self._uploads = uploads
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer an upload, or pass a request on."""
+        if scope["type"] == "http" and scope["path"] == UPLOADS and scope["method"] == "POST":
+            scope["endpoint"] = self._uploads
+            await self._uploads(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
 
 def _refuse(collector: Collector, error: Problem | RapporError) -> Response:
@@ -57,9 +88,12 @@ def _names(if_none_match: str, digest: str) -> bool:
     return any(tag in ("*", f'"{digest}"') for tag in tags)
 
 
-async def receive(request: Request, collector: Collector, share: Share) -> Submission:
+async def read_upload(
+    scope: Scope, receive: Receive, collector: Collector, share: Share
+) -> Submission:
     """Read an upload within all limits; count it if it is refused whole."""
-    sender = collector.sender(request.headers.get("authorization", ""))
+    headers = dict(reversed(scope["headers"]))  # the first one of a name counts
+    sender = collector.sender(headers.get(b"authorization", b"").decode("latin-1"))
     if sender is None:
         collector.refuse("no-key")
         raise Problem(
@@ -70,8 +104,9 @@ async def receive(request: Request, collector: Collector, share: Share) -> Submi
     if sender:
         collector.metrics.key_uploads.labels(sender).inc()
     try:
-        collector.rate.check(request.client.host if request.client else "")
-        return collector.read(await _body(request, collector, share))
+        client = scope["client"]
+        collector.rate.check(client[0] if client else "")
+        return collector.read(await _body(scope, receive, headers, collector, share))
     except ReportError as error:
         collector.refuse(error.code)
         raise
@@ -80,13 +115,18 @@ async def receive(request: Request, collector: Collector, share: Share) -> Submi
         raise
 
 
-async def _body(request: Request, collector: Collector, share: Share) -> bytes:
+async def _body(
+    scope: Scope,
+    receive: Receive,
+    headers: Mapping[bytes, bytes],
+    collector: Collector,
+    share: Share,
+) -> bytes:
     settings = collector.settings
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != _JSON:
-        raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type must be {_JSON}")
+    if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != _JSON:
+        raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json")
     body = await read_body(
-        request, share, max_body=settings.max_body, seconds=settings.body_seconds
+        scope, receive, share, max_body=settings.max_body, seconds=settings.body_seconds
     )
-    encoding = request.headers.get("content-encoding", "").strip().lower()
+    encoding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
     return decompress(body, encoding, share, max_bytes=settings.max_decompressed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -26,6 +26,11 @@ _WEAK_EPSILON_INF: Final = 8.01
 _SOON_DAYS: Final = 30
 _REPORTS: Final = 10
 """Reports of a value before and after a change, as `rappor privacy` counts unless told."""
+_OFTEN: Final[Mapping[str, str]] = {
+    "none": "any number of reports",
+    "hour": "up to 24 reports",
+}
+"""What one device sends on a day, by the intervals that are shorter than a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,7 @@ def explain_budget(registry: Registry) -> list[Finding]:
 
 
 def explain_cohorts(registry: Registry, *, reports: int | None) -> list[Finding]:
-    """Say which metrics show single reports, and whose m is too large for the reports.
+    """Say which metrics show single reports or devices, and whose m is too large.
 
     `reports` are those that are read together, such as a day's; each metric's `min_reports`
     unless given.
@@ -100,6 +105,13 @@ def _explain_cohorts(
     if not metric.min_reports:
         yield "warning", "min_reports is 0, so every report shows as it comes: for trials only"
         return
+    if metric.interval in _OFTEN:
+        yield (
+            "warning",
+            f"a block of min_cohort = {metric.min_cohort:,} reports may be of one device, which "
+            f"sends {_OFTEN[metric.interval]} a day under interval = {metric.interval}: blocks "
+            "count reports, not devices",
+        )
     filling = fill_cohorts(metric, reports)
     if filling.m_is_too_large:
         level: Literal["warning", "note"] = "note" if reports is None else "warning"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
+import json
 
 from shell import Shell
 
-from rappor import Registry
+from rappor import Params, Registry
+from rappor.privacy.notice import describe
 
 BARE = """
 [budget]
@@ -51,3 +54,33 @@ def test_collects_of_an_unknown_metric_names_the_nearest(shell: Shell) -> None:
     code, _, err = shell("collects", "them", "--registry", "metrics.toml")
     assert code == 2
     assert err == "rappor: unknown metric 'them'; did you mean 'theme'?\n"
+
+
+def test_collects_json_is_the_whole_registry_and_its_seal(shell: Shell) -> None:
+    """One line: every metric with its fingerprints and its notice, and the SHA-256 of the rest."""
+    code, out, _ = shell("collects", "--registry", "metrics.toml", "--json")
+    assert code == 0
+    document = json.loads(out)
+    registry = Registry.load(shell.place / "metrics.toml", today=datetime.date.today())
+    assert [each["name"] for each in document["metrics"]] == list(registry)
+    for each in document["metrics"]:
+        metric = registry[each["name"]]
+        assert each["fingerprint"] == metric.fingerprint
+        assert Params.from_json(json.dumps(each["params"])) == metric.params
+        assert each["notice"] == describe(metric)
+    body = out.strip().partition(',"seal":')[0] + "}"
+    assert document["seal"] == hashlib.sha256(body.encode()).hexdigest()
+
+
+def test_collects_json_writes_a_total_without_a_bound(shell: Shell) -> None:
+    """JSON has no infinity, so the total is a text."""
+    (shell.place / "bare.toml").write_text(BARE)
+    _, out, _ = shell("collects", "--registry", "bare.toml", "--json")
+    assert json.loads(out)["total"] == "Infinity"
+
+
+def test_collects_json_of_some_metrics_is_refused(shell: Shell) -> None:
+    """The budget is that of all metrics together."""
+    code, _, said = shell("collects", "theme", "--registry", "metrics.toml", "--json")
+    assert code == 2
+    assert "METRICS must be absent beside --json" in said

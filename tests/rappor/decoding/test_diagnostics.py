@@ -105,6 +105,24 @@ def test_a_forged_cohort_has_odd_popcounts() -> None:
     odd = estimates.diagnostics["odd_popcounts"]
     assert [(entry["collection"], entry["cohort"]) for entry in odd] == [(0, 5)]
     assert odd[0]["true_bits"] > PARAMS.k
+    assert any(
+        sentence.startswith("1 cohort has a number of ones") for sentence in estimates.warnings
+    )
+
+
+def test_several_forged_cohorts_are_counted() -> None:
+    """The sentence names how many; without any there is none."""
+    (sentence,) = warnings({"odd_popcounts": [{}, {}]})
+    assert sentence.startswith("2 cohorts have a number of ones")
+    assert warnings({"odd_popcounts": []}) == ()
+
+
+def test_rows_that_are_too_full_are_warned_of() -> None:
+    """Where candidates are too many to fit all, the table says that its intervals are too short."""
+    full = {"rows": 512, "fitted": "selected", "overfull": True}
+    (sentence,) = warnings({"capacity": full})
+    assert "fill too much of 512 rows" in sentence
+    assert warnings({"capacity": {**full, "overfull": False}}) == ()
 
 
 def test_a_heavy_non_candidate_shows_in_unexplained_bits() -> None:

@@ -19,7 +19,7 @@ VALUES = {
     "STAY": selection.STAY,
     "_REFINEMENTS": selection._REFINEMENTS,
     "_EDGE": selection._EDGE,
-    "_TILTS": len(significance._TILTS),
+    "TILTS": len(significance.TILTS),
 }
 
 

@@ -53,7 +53,7 @@ def enumerate_scores(target: Target, fit: Fit, *, standardised: bool = True) -> 
     if standardised:
         return np.asarray(sums / sums.std())
     params = target.counts[0].params
-    own = params.h * fit.weight[:: params.k].sum()  # the background gives a cohort one weight
+    own = params.h / params.k * fit.weight.sum()  # of a string in the mean over its bits
     return np.asarray(sums / min(np.sqrt(own - own**2 / fit.weight.sum()), sums.std()))
 
 

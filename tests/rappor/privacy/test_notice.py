@@ -44,7 +44,7 @@ def test_a_description_for_life() -> None:
         "sure of it.",
         "All reports of one value: an observer who gives even odds to a value ends between 1.2 % "
         "and 98.8 % sure of it.",
-        "Promise: in its whole life a device reports the first value that it had, whatever "
+        "Promise: in its whole life a device repeats the value of its first report, whatever "
         "happens later. The loss holds for any two histories of values, as long as when and how "
         "often a device reports does not depend on its values.",
         "What links all its reports: its cohort (one of 16) and its kept noise. By two sets of "
@@ -60,7 +60,7 @@ def test_epochs_are_named_in_the_promise() -> None:
     """The loss is told for one epoch."""
     text = describe(make(PAPER, epoch="quarter"))
     assert "All reports of one value in one quarter: an observer" in text
-    assert "Promise: in each quarter a device reports the first value that it had" in text
+    assert "Promise: in each quarter a device repeats the value of its first report" in text
     assert "whole life" not in text
 
 

@@ -6,7 +6,7 @@ import datetime
 
 import pytest
 from collectors import ACCEPTED, TODAY, commit, report_of, upload_of
-from rappor_server.analysis import freezes, releases
+from rappor_server.analysis import closing, freezes, releases
 from rappor_server.analysis.freezes import MAX_FREEZES
 from rappor_server.errors import LimitError
 from rappor_server.storage.store import Store
@@ -18,7 +18,8 @@ TOMORROW = TODAY + datetime.timedelta(days=1)
 def release_of(store: Store, n: int = 0) -> releases.Release:
     """Send some reports, and return what is released of all days tomorrow."""
     commit(store, *(upload_of(report_of("small", bits=i, cohort=i % 4)) for i in range(n)))
-    return releases.release(store, SMALL, TODAY, TOMORROW, today=TOMORROW)
+    closing.close_days(store, SMALL, TOMORROW)
+    return releases.release(store, SMALL, TODAY, TOMORROW)
 
 
 def test_frozen_range_stays(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Several readers while reports arrive: they learn no more than one reader after the other."""
+"""Several close and read blocks while reports arrive, and learn no more than one would."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from collectors import ACCEPTED, TODAY, report_of, submission_of, upload_of
-from rappor_server.analysis import releases
+from rappor_server.analysis import closing, releases
 from rappor_server.storage.store import Store
 
 METRIC = dataclasses.replace(ACCEPTED.registry["small"], min_reports=1)
@@ -20,8 +20,8 @@ N_READERS = 4
 def test_readers_at_once_close_each_block_once(store: Store) -> None:
     """Whatever they read of a day, at any time and from any thread, is nothing or its one answer.
 
-    The readers' clocks are days ahead of the collector's, so each of its days has ended for them
-    while it still writes.
+    Their clocks are days ahead of the collector's, so each of its days has ended for them while it
+    still writes.
     """
     ended = threading.Event()
 
@@ -44,7 +44,8 @@ def test_readers_at_once_close_each_block_once(store: Store) -> None:
     assert seen <= final
     assert len({shown for shown, *_ in final}) == len(final)
     last = day(3 * N_DAYS)
-    everything = releases.release(store, METRIC, day(0), last, today=last)
+    closing.close_days(store, METRIC, last)
+    everything = releases.release(store, METRIC, day(0), last)
     assert 0 <= N_REPORTS - everything.n_reports < 4 * METRIC.min_cohort
 
 
@@ -57,7 +58,8 @@ def answers_of(
     store: Store, i: int, *, later: int = 0
 ) -> list[tuple[datetime.date, int, tuple[int, ...]]]:
     """Return the day, reports and sums of what is shown of one day."""
-    shown = releases.release(store, METRIC, day(i), day(i), today=day(2 * N_DAYS + later))
+    closing.close_days(store, METRIC, day(2 * N_DAYS + later))
+    shown = releases.release(store, METRIC, day(i), day(i))
     return [
         (day(i), each.n_reports, tuple(each.ones.ravel().tolist())) for each in shown.collections
     ]

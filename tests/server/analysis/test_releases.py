@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from collectors import REGISTRY, TODAY, commit, metric_of, report_of, total, upload_of
 from numpy.typing import NDArray
-from rappor_server.analysis import releases
+from rappor_server.analysis import closing, releases
 from rappor_server.analysis.release_json import read_release, write_release
 from rappor_server.analysis.releases import DayReports
 from rappor_server.errors import StoreError
@@ -42,12 +42,13 @@ def send(store: Store, *cohorts: int, on: int = 0, bits: int = 0x0F0F) -> None:
 def read(
     store: Store, first: int | None = None, last: int | None = None, *, on: int = 100
 ) -> releases.Release:
-    """Return what is released, on a day, of the days from first to last."""
+    """Close blocks on a day, and return what is released of the days from first to last."""
+    closing.close_days(store, SMALL, day(on))
     days = (
         ALL_DAYS[0] if first is None else day(first),
         ALL_DAYS[1] if last is None else day(last),
     )
-    return releases.release(store, SMALL, *days, today=day(on))
+    return releases.release(store, SMALL, *days)
 
 
 def by_cohort(release: releases.Release) -> list[int]:
@@ -117,7 +118,7 @@ def test_blocks_never_change(store: Store) -> None:
 
 
 def test_a_clock_that_ran_ahead_loses_nothing(store: Store) -> None:
-    """A reader with a wrong date closes a block early; the rest of the day comes later."""
+    """Who has a wrong date closes a block early; the rest of the day comes later."""
     send(store, *[0] * 6, on=0)
     assert read(store, on=40).n_reports == 6
     send(store, *[0] * 5, on=0)
@@ -132,7 +133,7 @@ def test_without_a_minimum_everything_shows_at_once(store: Store) -> None:
     read(store, on=1)
     send(store, 1, on=1)
     metric = dataclasses.replace(SMALL, min_reports=0)
-    shown = releases.release(store, metric, *ALL_DAYS, today=day(1))
+    shown = releases.release(store, metric, *ALL_DAYS)
     assert by_cohort(shown) == [6, 2, 0, 0]
     assert shown.days == (DayReports(day(0), 7), DayReports(day(1), 1))
     assert shown.withheld == ()
@@ -144,17 +145,18 @@ def test_overview_counts_what_a_release_shows(store: Store) -> None:
     """Days, waiting days and reports by cohort are those of a release of all days."""
     send(store, 0, 0, 1, 2, 2, 2, on=0)
     send(store, 0, 0, 3, on=1)
+    read(store, on=2)
     for metric in (SMALL, dataclasses.replace(SMALL, min_reports=0)):
-        shown = releases.release(store, metric, *ALL_DAYS, today=day(2))
-        seen = releases.overview(store, metric, today=day(2))
+        shown = releases.release(store, metric, *ALL_DAYS)
+        seen = releases.overview(store, metric)
         assert (seen.days, seen.withheld) == (shown.days, shown.withheld)
         assert [(each.fingerprint, each.reports.tolist()) for each in seen.cohorts] == [
             (counts.params.fingerprint, counts.reports.tolist()) for counts in shown.collections
         ]
     send(store, 0, on=2)
     none = dataclasses.replace(SMALL, min_reports=1000)
-    assert releases.overview(store, none, today=day(2)).cohorts == ()
-    assert releases.overview(store, none, today=day(2)).withheld == (day(0), day(1), day(2))
+    assert releases.overview(store, none).cohorts == ()
+    assert releases.overview(store, none).withheld == (day(0), day(1), day(2))
 
 
 def all_answers(store: Store, until: int) -> list[Counts]:
@@ -250,7 +252,7 @@ def test_impossible_counts_in_the_database_are_a_store_error(store: Store) -> No
     with writing(store.engine) as db:
         db.execute(schema.block.update().values(reports=0))
     with pytest.raises(StoreError, match="impossible counts of small") as caught:
-        releases.release(store, metric_of("small", min_reports=0), *ALL_DAYS, today=day(1))
+        releases.release(store, metric_of("small", min_reports=0), *ALL_DAYS)
     assert not caught.value.retryable
 
 

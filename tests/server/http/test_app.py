@@ -41,6 +41,7 @@ from collectors import (
     upload_of,
     wait_until_ready,
 )
+from rappor_server.analysis.closing import close_days
 from rappor_server.ingest.upload_ids import hash_id
 from rappor_server.storage.backup import backup
 from rappor_server.storage.database import open_engine
@@ -472,6 +473,7 @@ def test_minimum_and_freeze(collector: Running, token: str, database: str, day: 
     assert (shown["reports"], shown["withheld"]) == (0, [day])
     store = Store.open(database)
     commit(store, upload_of(*[report_of("small")] * 6), today=datetime.date(2026, 1, 1))
+    close_days(store, ACCEPTED.registry["small"], datetime.date(2026, 1, 2))
     store.close()
     assert collector.get(path, token).json()["reports"] == 6
     headers = PATIENT | {"Authorization": f"Bearer {token}"}
@@ -727,7 +729,7 @@ def test_several_workers_and_collectors_on_one_postgresql(tmp_path: Path, databa
     flags = ["--suspicious", "accept"]
     (tmp_path / "two").mkdir()
     with (
-        serving(tmp_path, database, *flags, "--workers", "2") as first,
+        serving(tmp_path, database, *flags, "--workers", "2", admin=free_port()) as first,
         serving(tmp_path / "two", database, *flags) as second,
     ):
         token = make_token(tmp_path, database)

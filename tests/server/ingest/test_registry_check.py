@@ -154,6 +154,18 @@ def test_a_metric_without_a_minimum_is_warned_of() -> None:
     assert "every report shows as it comes" in found.text
 
 
+@pytest.mark.parametrize(
+    ("interval", "told"),
+    [("none", "any number of reports"), ("hour", "up to 24 reports"), ("day", ""), ("week", "")],
+)
+def test_devices_that_fill_a_block_alone_are_warned_of(interval: str, told: str) -> None:
+    """A block counts reports, so the check names metrics whose devices report more than daily."""
+    registry = registry_of(metric_of(params=ONEHOT, interval=interval))
+    found = explain_cohorts(registry, reports=100_000)
+    assert [finding.level for finding in found] == ["warning"] * bool(told)
+    assert all(f"which sends {told} a day" in finding.text for finding in found)
+
+
 def test_weak_and_expiring_metrics_are_warned_of() -> None:
     """Warnings name the losses of weak metrics and the days of expiring ones."""
     weak = Params(k=16, m=4, f=0.01, p=0.01, q=0.99)

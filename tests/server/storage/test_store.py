@@ -166,7 +166,7 @@ def test_each_day_has_counts_of_its_own(store: Store) -> None:
     commit(store, upload_of())
     commit(store, upload_of(), upload_of(), today=TOMORROW)
     assert days_of(store) == [(TODAY, 1), (TOMORROW, 2)]
-    assert releases.release(store, PAGE, TODAY, TODAY, today=TODAY).n_reports == 1
+    assert releases.release(store, PAGE, TODAY, TODAY).n_reports == 1
 
 
 def test_clock_that_goes_back_over_midnight_loses_nothing(store: Store) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from collectors import TODAY, rows_of
-from rappor_server.analysis import releases
+from rappor_server.analysis import closing
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.upload_ids import hash_id, mac_body
 from rappor_server.ingest.validate import Suspicious, read_upload
@@ -263,7 +263,7 @@ def test_no_block_is_one_report(loot: Loot) -> None:
     """What is released the next day is in rows of at least ten reports, and in no other."""
     store = Store(loot.engine)
     for metric in REGISTRY.values():
-        releases.close_days(store, metric, TOMORROW)
+        closing.close_days(store, metric, TOMORROW)
     tables = loot.tables()
     assert tables["tally"] == []
     assert all(row["closed"] and row["reports"] >= 10 for row in tables["block"])

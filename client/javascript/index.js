@@ -1,0 +1,5 @@
+// The door: what a page or a program imports.
+
+export { Client } from "./src/client.js";
+export { MetricError, ParamsError, RapporError, ReportError } from "./src/errors.js";
+export { indexedDbStore } from "./src/indexed_db_store.js";

@@ -1,0 +1,74 @@
+// Bytes as texts, and texts as bytes.
+
+import { ReportError } from "./errors.js";
+
+const ENCODER = new TextEncoder();
+const LONE_SURROGATE = /\p{Surrogate}/u;
+
+/**
+ * Return a text in UTF-8. TextEncoder would replace a lone surrogate in silence.
+ * @param {string} text
+ * @returns {Uint8Array}
+ */
+export function utf8(text) {
+  if (LONE_SURROGATE.test(text)) {
+    throw new ReportError(
+      `a value must be valid Unicode, got ${text.length} characters with a lone surrogate`,
+    );
+  }
+  return ENCODER.encode(text);
+}
+
+/**
+ * Return byte strings one after the other.
+ * @param {Uint8Array[]} parts
+ * @returns {Uint8Array}
+ */
+export function concat(...parts) {
+  const whole = new Uint8Array(parts.reduce((n, part) => n + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}
+
+/**
+ * Return bytes in lower-case hex.
+ * @param {Uint8Array} bytes
+ */
+export function hex(bytes) {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/**
+ * Return bytes in base64url without padding (RFC 4648 section 5).
+ * @param {Uint8Array} bytes
+ */
+export function base64url(bytes) {
+  const plain = btoa(String.fromCharCode(...bytes));
+  return plain.replace(/=/g, "").replace(/\+/g, "-").replace(/\//g, "_");
+}
+
+/**
+ * Read the one spelling that `base64url` writes; null for any other text.
+ * @param {unknown} text
+ * @returns {Uint8Array | null}
+ */
+export function fromBase64url(text) {
+  if (typeof text !== "string" || !/^[\w-]*$/.test(text) || text.length % 4 === 1) return null;
+  const plain = atob(text.replace(/-/g, "+").replace(/_/g, "/"));
+  const bytes = Uint8Array.from(plain, (letter) => letter.charCodeAt(0));
+  return base64url(bytes) === text ? bytes : null; // else its spare bits are not 0
+}
+
+/**
+ * Read little-endian 32-bit integers.
+ * @param {Uint8Array} bytes
+ * @returns {number[]}
+ */
+export function integers(bytes) {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  return Array.from({ length: bytes.length / 4 }, (_, i) => view.getUint32(4 * i, true));
+}

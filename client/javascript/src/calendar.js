@@ -1,0 +1,86 @@
+// Days, intervals and epochs of a moment, all in UTC. A moment is in seconds since 1970.
+
+/** @typedef {import("../index.js").Clock} Clock */
+/** @typedef {import("../index.js").Interval} Interval */
+/** @typedef {import("../index.js").Epoch} Epoch */
+
+export const DAY = 86_400;
+export const WEEK = 7 * DAY;
+
+const LAST = Date.UTC(9999, 0, 1) / 1000;
+const MONDAY = 4 * DAY; // 1970 began on a Thursday
+/** @type {Record<string, number>} */
+const SECONDS = { hour: DAY / 24, day: DAY, week: WEEK };
+/** @type {Record<string, number>} */
+const MONTHS = { year: 12, quarter: 3, month: 1 };
+
+/**
+ * Return a clock that is never beyond what a calendar holds; what is no number reads as 1970.
+ * @param {Clock} clock
+ * @returns {Clock}
+ */
+export const bounded = (clock) => () => Math.min(Math.max(clock() || 0, 0), LAST);
+
+/**
+ * Return the day of a moment, as 2026-11-30.
+ * @param {number} now
+ */
+export function dayOf(now) {
+  return isoDay(now * 1000);
+}
+
+/**
+ * Return the year (UTC) of a moment.
+ * @param {number} now
+ */
+export function yearOf(now) {
+  return new Date(now * 1000).getUTCFullYear();
+}
+
+/**
+ * Return the length of an hour, a day or a week.
+ * @param {Interval} interval
+ */
+export function intervalSeconds(interval) {
+  return SECONDS[interval];
+}
+
+/**
+ * Return the first moment after the hour, day or week (from Monday) that holds `now`.
+ * @param {Interval} interval
+ * @param {number} now
+ */
+export function intervalEnd(interval, now) {
+  const length = SECONDS[interval];
+  const offset = interval === "week" ? MONDAY : 0;
+  return Math.floor((now - offset) / length) * length + length + offset;
+}
+
+/**
+ * Return the epoch that a day belongs to; the empty text for life.
+ * @param {Epoch} epoch
+ * @param {string} day
+ */
+export function epochAt(epoch, day) {
+  if (epoch === "life") return "";
+  if (epoch === "quarter") return `${day.slice(0, 5)}Q${Math.ceil(Number(day.slice(5, 7)) / 3)}`;
+  return day.slice(0, epoch === "year" ? 4 : 7);
+}
+
+/**
+ * Return the first and the last day of the epoch that holds a day.
+ * @param {Epoch} epoch
+ * @param {string} day
+ */
+export function epochDays(epoch, day) {
+  if (epoch === "life") return ["0001-01-01", "9999-12-31"];
+  const months = MONTHS[epoch];
+  const [year, month] = day.split("-").map(Number);
+  const first = Math.floor((month - 1) / months) * months;
+  return [isoDay(Date.UTC(year, first)), isoDay(Date.UTC(year, first + months, 0))];
+}
+
+/** @param {number} milliseconds */
+function isoDay(milliseconds) {
+  return new Date(milliseconds).toISOString().slice(0, 10);
+}

@@ -1,0 +1,628 @@
+// What a program embeds: record values, look at what was sent and spent, withdraw.
+
+import { base64url, concat, fromBase64url, utf8 } from "./bytes.js";
+import { bounded, dayOf, epochAt, intervalEnd, intervalSeconds, yearOf } from "./calendar.js";
+import { Damaged, VERSION, count, newDevice, remainder } from "./device.js";
+import { encode, fits, readValue } from "./encodings.js";
+import { ParamsError, RapporError } from "./errors.js";
+import { httpTransport } from "./http_transport.js";
+import { indexedDbStore } from "./indexed_db_store.js";
+import { chargeAndSpool, spentOf } from "./ledger.js";
+import { mostReports } from "./loss.js";
+import { ONE } from "./params.js";
+import { metricOf, readRegistry } from "./registry.js";
+import { hasRoom, keepReserved, silentMetrics } from "./reservation.js";
+import { nextEnd, offer, release } from "./reservoir.js";
+import { choosePart, cohortOf, permanentOf, scopeCoin, scopeName, systemCoins } from "./responses.js";
+import { answer, draw, inForce, latchedPart, remember } from "./scopes.js";
+import { SECRET_BYTES, Secret } from "./secret.js";
+import { Sender, elapsed } from "./sender.js";
+import { build, dropMetrics, sentOf, trim } from "./spool.js";
+import { isStopped } from "./stops.js";
+import { tabsOf } from "./tabs.js";
+import { Uploader } from "./uploader.js";
+
+/** @typedef {import("../index.js").Flushed} Flushed */
+/** @typedef {import("../index.js").FlushReason} FlushReason */
+/** @typedef {import("../index.js").Metric} Metric */
+/** @typedef {import("../index.js").OpenOptions} OpenOptions */
+/** @typedef {import("../index.js").Outcome} Outcome */
+/** @typedef {import("../index.js").Params} Params */
+/** @typedef {import("../index.js").Registry} Registry */
+/** @typedef {import("./device.js").Device} Device */
+/** @typedef {import("./device.js").Documents} Documents */
+/** @typedef {import("./scopes.js").Entering} Entering */
+/** @typedef {import("./uploader.js").Step} Step */
+
+const ALL = /** @type {(keyof Documents)[]} */ (["identity", "device", "spool", "log"]);
+const PATTERN_BYTES = 16; // two patterns share a name with probability 2^-128
+const WARN_EVERY = 60;
+const DONE = ["nothing waiting", "sent", "refused"];
+/** @type {import("../index.js").Clock} */
+const systemClock = () => Date.now() / 1000;
+const SAFE = ["recorded", "held", "repeated"];
+
+/** The identity has gone, or is another one, since it was read. */
+class Changed extends Error {}
+
+/** One device's telemetry in one store, which tabs share. */
+export class Client {
+  /** @type {Registry} */ #registry;
+  /** @type {import("../index.js").Store} */ #store;
+  /** @type {{ coins: import("../index.js").Coins, clock: import("../index.js").Clock, limits: import("../index.js").Limits, caps: { total: number, per: "year" | "life" } }} */
+  #settings;
+  /** @type {boolean} */ #consent;
+  /** @type {Set<string>} */ #optedOut;
+  /** @type {{ secret: Secret, mark: string } | undefined} */ #identity;
+  /** @type {Device | undefined} as it was last seen; another tab may have changed it since */
+  #seen;
+  /** @type {{ id: string, body: string } | undefined} what leaves if the page ends now */
+  #atHand;
+  #isDisabled = false;
+  #failures = 0;
+  #warned = -Infinity;
+  /** @type {import("./tabs.js").Tabs} */ #tabs;
+  /** @type {Uploader | undefined} */ #uploader;
+  /** @type {Sender | undefined} */ #sender;
+  /** @type {import("../index.js").Transport | undefined} */ #transport;
+  #onPageHide = () => this.#leave();
+
+  /**
+   * @param {Registry} registry
+   * @param {OpenOptions} options
+   * @param {import("../index.js").Store} store
+   * @param {import("../index.js").Transport} [transport]
+   */
+  constructor(registry, options, store, transport) {
+    const { caps, clock = systemClock, coins = systemCoins, limits, optedOut } = options;
+    this.#registry = registry;
+    this.#store = store;
+    this.#transport = transport;
+    this.#consent = options.consent;
+    this.#optedOut = new Set(optedOut);
+    this.#settings = {
+      coins,
+      clock: bounded(clock),
+      limits: { reports: 200, bytes: 200_000, log: 200, ...limits },
+      caps: { total: Infinity, per: "year", ...caps },
+    };
+    check(this.#settings);
+    this.#tabs = tabsOf(store.channel, () => this.#forget());
+    if (transport) {
+      this.#uploader = new Uploader({
+        ...this.#settings,
+        transport,
+        update: (work, strict) => this.#update(ALL, (all) => work(whole(all)), strict),
+        obstacle: (documents) => this.#obstacle(documents),
+      });
+      const { maxDelay = 60, background = true } = options;
+      if (!(maxDelay >= 0 && maxDelay < Infinity)) {
+        throw new ParamsError("maxDelay must be a number of seconds in [0, infinity)");
+      }
+      if (background) {
+        this.#sender = new Sender(() => this.#step(), { ...this.#settings, maxDelay });
+        globalThis.addEventListener?.("pagehide", this.#onPageHide);
+      }
+    }
+  }
+
+  /**
+   * Open a device; see index.d.ts for the options.
+   * @param {OpenOptions} options
+   * @returns {Promise<Client>}
+   */
+  static async open(options) {
+    const { name = "telemetry", consent, store = indexedDbStore(name), collector, key } = options;
+    if (typeof consent !== "boolean") throw new ParamsError("consent must be true or false");
+    if (collector !== undefined && options.transport) {
+      throw new ParamsError("collector must be absent beside a transport");
+    }
+    const tabs = tabsOf(store.channel, () => {});
+    if (!consent) await erased(store, tabs, options.clock); // before what may be wrong with the program
+    tabs.close();
+    const transport = collector === undefined ? options.transport : httpTransport(collector, key);
+    const client = new Client(await readRegistry(options.registry), options, store, transport);
+    if (consent) await client.#safely(() => client.#begin(), undefined);
+    return client;
+  }
+
+  /** The metrics, by name, with what they say to people. */
+  get metrics() {
+    return this.#registry.metrics;
+  }
+
+  /**
+   * Prepare a noisy report of a value and keep it for sending.
+   * @param {string} name
+   * @param {unknown} value
+   * @returns {Promise<Outcome>}
+   */
+  async record(name, value) {
+    const metric = metricOf(this.#registry, name);
+    /** @type {Outcome} */
+    const failed = "failed";
+    let outcome = await this.#safely(() => this.#recorded(metric, value), failed);
+    if (outcome === failed) outcome = this.#refusal(metric) ?? failed;
+    if (SAFE.includes(outcome)) this.#sender?.nudge();
+    return outcome;
+  }
+
+  /**
+   * Send what waits now, within some seconds, and say why it ended.
+   * @param {{ timeout?: number }} [options]
+   * @returns {Promise<Flushed>}
+   */
+  async flush(options) {
+    const timeout = options?.timeout ?? 10;
+    if (!(timeout >= 0)) throw new ParamsError("timeout must be a number of seconds, 0 or more");
+    const deadline = elapsed() + timeout;
+    return this.#safely(() => this.#flushed(deadline), flushed("failed"));
+  }
+
+  /** Return how many finished reports have no answer yet. */
+  waiting() {
+    return this.#look(({ spool }) => spool.reports.length + spool.uploads.length, 0);
+  }
+
+  /** Return the loss so far, in nats: in all, by metric, and what is reserved by year. */
+  spent() {
+    return this.#look(({ device }) => spentOf(device), spentOf(newDevice()));
+  }
+
+  /** Return what has left the device, the very bytes, the oldest first. */
+  log() {
+    return this.#look(({ spool, log }) => sentOf(spool, log), []);
+  }
+
+  /** Return how many reports were recorded, accepted, dropped or refused, and why. */
+  async counters() {
+    const counted = await this.#look(({ device }) => ({ ...device.counters }), {});
+    return this.#failures ? { ...counted, failures: this.#failures } : counted;
+  }
+
+  /**
+   * Refuse a metric from now on and drop its waiting reports. The page keeps the choice.
+   * @param {string} name
+   */
+  async optOut(name) {
+    metricOf(this.#registry, name);
+    this.#optedOut.add(name);
+    await this.#safely(() => this.#update(ALL, (all) => this.#dropOptedOut(whole(all))), undefined);
+  }
+
+  /** End consent: erase everything but the nats spent and reserved, and say what was verified. */
+  async withdraw() {
+    this.#forget();
+    return erased(this.#store, this.#tabs, this.#settings.clock);
+  }
+
+  /** End the background sender; what waits stays in the store. */
+  async close() {
+    this.#stopSending();
+    this.#tabs.close();
+    await this.#safely(() => this.#store.close(), undefined);
+  }
+
+  /**
+   * @param {Metric} metric
+   * @returns {Outcome | undefined}
+   */
+  #refusal(metric) {
+    if (!this.#consent) return "no consent";
+    if (this.#isDisabled) return "disabled";
+    if (this.#optedOut.has(metric.name)) return "opted out";
+    const today = dayOf(this.#settings.clock());
+    return today > metric.expires ? "expired" : undefined;
+  }
+
+  /**
+   * @param {Metric} metric
+   * @param {unknown} value
+   * @returns {Promise<Outcome>}
+   */
+  async #recorded(metric, value) {
+    const refusal = this.#refusal(metric);
+    if (refusal) return refusal;
+    const now = this.#settings.clock();
+    const { secret } = this.#identity ?? (await this.#begin());
+    if (this.#seen && !this.#speaks(this.#seen, metric, now)) return "silent";
+    const read = readValue(metric.params, value); // before the secret is touched
+    const epoch = epochAt(metric.epoch, dayOf(now));
+    const base = scopeName(metric.name, epoch, metric.params);
+    if (metric.sample < ONE && !((await scopeCoin(secret, "sample", base)) < metric.sample)) {
+      return "silent";
+    }
+    const entering = await this.#entering(secret, metric, read, epoch, base, dayOf(now));
+    for (;;) {
+      const kept = await this.#update(["identity", "device", "spool"], (all) =>
+        this.#keep(whole(all), metric, entering, now, fits(metric.params, read)),
+      );
+      if (kept) return kept;
+      const { bits, params } = entering;
+      const scope = scopeName(metric.name, epoch, params);
+      entering.permanent = base64url(await permanentOf(secret, scope, params, bits));
+    }
+  }
+
+  /**
+   * Return a value as it enters its scope. Its permanent response is left out where the scope, as
+   * it was last seen, will not need it: HKDF takes as long as all the rest.
+   * @param {Secret} secret
+   * @param {Metric} metric
+   * @param {unknown} value
+   * @param {string} epoch
+   * @param {string} base
+   * @param {string} day
+   * @returns {Promise<Entering & { bits: Uint8Array }>}
+   */
+  async #entering(secret, metric, value, epoch, base, day) {
+    const params = await this.#partParams(secret, metric, epoch, base);
+    const scope = scopeName(metric.name, epoch, params);
+    const cohort = await cohortOf(secret, scope, params);
+    const bits = await encode(params, value, cohort);
+    const named = concat(utf8(`rappor-client/1/pattern\0${scope}\0`), bits);
+    const pattern = base64url(await secret.expand(named, PATTERN_BYTES));
+    const entering = { params, epoch, cohort, bits, pattern };
+    const isNew = !this.#seen || !inForce(this.#seen, metric, day);
+    if (!isNew) return entering;
+    return { ...entering, permanent: base64url(await permanentOf(secret, scope, params, bits)) };
+  }
+
+  /**
+   * Return the parameters of the part that the device answers for.
+   * @param {Secret} secret
+   * @param {Metric} metric
+   * @param {string} epoch
+   * @param {string} base
+   */
+  async #partParams(secret, metric, epoch, base) {
+    if (!metric.parts.length) return metric.params;
+    const { device } = await this.#store.read(["device"]);
+    const latched = device && latchedPart(device, metric, epoch);
+    if (latched) return latched.params;
+    const chosen = choosePart(metric.parts, await scopeCoin(secret, "part", base));
+    const part = metric.parts.find(({ name }) => name === chosen);
+    return part ? part.params : metric.params;
+  }
+
+  /**
+   * Latch, choose, charge and spool, all of it or nothing; null if the permanent response is
+   * needed after all.
+   * @param {Required<Documents>} documents
+   * @param {Metric} metric
+   * @param {Entering} entering
+   * @param {number} now
+   * @param {boolean} isFit
+   * @returns {Outcome | null}
+   */
+  #keep({ device, spool }, metric, entering, now, isFit) {
+    const { coins, limits } = this.#settings;
+    const speaks = this.#speaks(device, metric, now);
+    const answered = speaks ? answer(device, metric, entering, dayOf(now)) : undefined;
+    if (answered === null) return null;
+    if (!isFit) count(device, "unfit");
+    if (!answered) return "silent";
+    const { scope, params } = answered;
+    device.params[params.fingerprint] = params;
+    const report = draw(scope, params, coins);
+    const { interval } = scope;
+    if (interval === "none") chargeAndSpool(device, spool, report);
+    else {
+      release(device, spool, now, coins);
+      const ends = intervalEnd(interval, now);
+      const seconds = intervalSeconds(interval);
+      const most = mostReports(metric);
+      if (!offer(device, report, { ends, seconds, now, most, coins })) return "closed";
+    }
+    keepReserved(device, metric, yearOf(now));
+    remember(device, scope, params);
+    trim(device, spool, limits);
+    const isAtHand = spool.uploads.some(({ attempts }) => !attempts);
+    if (this.#sender && !isAtHand) build(spool, now); // there is no time for it when the page ends
+    if (scope.last !== entering.pattern) return "repeated";
+    return interval === "none" ? "recorded" : "held";
+  }
+
+  /** @param {number} deadline */
+  async #flushed(deadline) {
+    /** @type {Step[]} */
+    const steps = [];
+    const tried = new Set();
+    while (this.#consent && this.#uploader) {
+      const isUrgent = !steps.some(({ id }) => id);
+      const step = await this.#step({ deadline, tried, isUrgent });
+      steps.push(step);
+      if (step.id) tried.add(step.id);
+      const waiting = await this.waiting();
+      const pause = step.due === null ? Infinity : Math.max(step.due - this.#settings.clock(), 0);
+      if (!waiting || pause >= deadline - elapsed()) return summedUp(steps, waiting);
+      await new Promise((resolve) => setTimeout(resolve, 1000 * pause));
+    }
+    const waiting = await this.waiting();
+    if (!waiting) return flushed("nothing waiting");
+    return flushed(this.#consent ? "no collector" : "no consent", { waiting });
+  }
+
+  /**
+   * Take one step of sending, which no other tab takes at the same time.
+   * @param {import("./uploader.js").Hurry} [hurry]
+   * @returns {Promise<Step>}
+   */
+  async #step(hurry) {
+    const uploader = this.#uploader;
+    if (!uploader) return { due: null };
+    const busy = { due: this.#settings.clock() + 1, reason: /** @type {const} */ ("busy") };
+    const step = () => this.#tabs.alone(() => uploader.step(hurry), busy);
+    return this.#safely(step, { due: this.#settings.clock() + 3600, reason: "failed" });
+  }
+
+  /**
+   * Return why nothing may leave, inside the change that claims an upload.
+   * @param {Required<Documents>} documents
+   * @returns {FlushReason | undefined}
+   */
+  #obstacle(documents) {
+    this.#dropOptedOut(documents);
+    return this.#consent ? undefined : "no consent";
+  }
+
+  /** @param {Required<Documents>} documents */
+  #dropOptedOut({ device, spool, log }) {
+    const { clock, limits } = this.#settings;
+    dropMetrics(device, spool, log, this.#optedOut, { now: clock(), limits });
+  }
+
+  /** Send the upload at hand while the page ends. If no answer is seen, it is sent once more. */
+  #leave() {
+    const upload = this.#atHand;
+    this.#atHand = undefined;
+    if (!upload || !this.#consent || !this.#transport) return;
+    const now = this.#settings.clock();
+    const mark = this.#update(ALL, (all) => {
+      const found = whole(all).spool.uploads.find(({ id }) => id === upload.id);
+      if (found) Object.assign(found, { attempts: found.attempts + 1, first: found.first || now });
+    });
+    mark.catch(() => {});
+    this.#transport.send(upload.body, {}).catch(() => {});
+  }
+
+  /** Become the store's device, or a new one, and bring it in line with the person's choices. */
+  async #begin() {
+    const bytes = crypto.getRandomValues(new Uint8Array(SECRET_BYTES));
+    const fresh = {
+      mark: base64url(crypto.getRandomValues(new Uint8Array(PATTERN_BYTES))),
+      secret: this.#store.holdsKeys ? await Secret.key(bytes) : base64url(bytes),
+    };
+    bytes.fill(0);
+    const { identity, device, spool } = await this.#store.update(
+      ALL,
+      (all) => {
+        if (!all.identity && !all.device?.mark) {
+          Object.assign(all, { identity: fresh, device: newDevice(fresh.mark, all.device) });
+        }
+        if (!all.identity || !isSound(all)) throw new Damaged();
+        const documents = whole(all);
+        this.#dropOptedOut(documents);
+        return documents;
+      },
+      { strict: true },
+    );
+    this.#seen = device;
+    this.#identity = { secret: new Secret(await keyOf(identity.secret)), mark: identity.mark };
+    const waiting = spool.reports.length + spool.uploads.length;
+    if (waiting || nextEnd(device) < Infinity) this.#sender?.catchUp(waiting);
+    const year = yearOf(this.#settings.clock());
+    const silent = [...silentMetrics(device, this.#registry, this.#limits(), year)].join(", ");
+    if (silent) this.#warn(`the budget has no room for ${silent}: nothing is sent`);
+    return this.#identity;
+  }
+
+  /**
+   * Tell whether a metric has room in the budget and is not stopped; values do not matter.
+   * @param {Device} device
+   * @param {Metric} metric
+   * @param {number} now
+   */
+  #speaks(device, metric, now) {
+    const isRoom = hasRoom(device, this.#registry, this.#limits(), metric, yearOf(now));
+    return isRoom && !isStopped(device, metric.name, dayOf(now));
+  }
+
+  #limits() {
+    const { total, per } = this.#settings.caps;
+    const own = this.#registry.total;
+    if (per === "life") return { year: own, life: total };
+    return { year: Math.min(own, total), life: Infinity };
+  }
+
+  /**
+   * Change documents of this identity, all of it or nothing.
+   * @template T
+   * @param {(keyof Documents)[]} names
+   * @param {(documents: Documents) => T} work
+   * @param {boolean} [strict]
+   * @returns {Promise<T>}
+   */
+  async #update(names, work, strict = false) {
+    return this.#store.update(
+      names,
+      (all) => {
+        if (!this.#consent || !all.identity || all.identity.mark !== this.#identity?.mark) {
+          throw new Changed();
+        }
+        if (!isSound(all)) throw new Damaged();
+        const result = work(all);
+        this.#seen = all.device;
+        if (all.spool) this.#atHand = all.spool.uploads.find(({ attempts }) => !attempts);
+        return result;
+      },
+      { strict },
+    );
+  }
+
+  /**
+   * Ask the store; answer with `otherwise` where there is nothing, or it cannot be read.
+   * @template T
+   * @param {(documents: Required<Documents>) => T} question
+   * @param {T} otherwise
+   * @returns {Promise<T>}
+   */
+  #look(question, otherwise) {
+    return this.#safely(async () => {
+      const all = await this.#store.read(ALL);
+      return all.device ? question(whole(all)) : otherwise;
+    }, otherwise);
+  }
+
+  /**
+   * Run an action; whatever fails but the program itself is counted and answered.
+   * @template T
+   * @param {() => Promise<T>} action
+   * @param {T} otherwise
+   * @returns {Promise<T>}
+   */
+  async #safely(action, otherwise) {
+    try {
+      return await action();
+    } catch (error) {
+      if (error instanceof RapporError) throw error;
+      if (error instanceof Changed) {
+        this.#forget(); // another tab withdrew consent, or the person cleared the site's data
+        return otherwise;
+      }
+      this.#failures += 1;
+      this.#isDisabled ||= error instanceof Damaged;
+      this.#warn(`telemetry failed: ${error instanceof Error ? error.name : "error"}`);
+      return otherwise;
+    }
+  }
+
+  /** @param {string} text */
+  #warn(text) {
+    const now = this.#settings.clock();
+    if (Math.abs(now - this.#warned) < WARN_EVERY) return;
+    this.#warned = now;
+    console.warn(`rappor: ${text}`);
+  }
+
+  /** Let go of everything true, and send nothing more. */
+  #forget() {
+    this.#consent = false;
+    this.#identity = this.#seen = this.#atHand = undefined;
+    this.#stopSending();
+  }
+
+  #stopSending() {
+    globalThis.removeEventListener?.("pagehide", this.#onPageHide);
+    this.#sender?.stop();
+    this.#uploader?.close();
+  }
+}
+
+/**
+ * Erase a store once no tab sends any more, and look at what is left.
+ * @param {import("../index.js").Store} store
+ * @param {import("./tabs.js").Tabs} tabs
+ * @param {import("../index.js").Clock} [clock]
+ */
+async function erased(store, tabs, clock = systemClock) {
+  const erase = () =>
+    store.update(
+      ALL,
+      (all) => {
+        if (all.device && !isSound({ device: all.device })) throw new Damaged();
+        const device = remainder(all.device);
+        Object.assign(all, { identity: undefined, spool: undefined, log: undefined, device });
+      },
+      { strict: true },
+    );
+  const lost = { ...newDevice(), lost: yearOf(bounded(clock)()) };
+  const left = [];
+  tabs.tell();
+  try {
+    const eraseAnyhow = () => erase().catch(() => store.clear({ device: lost }));
+    if (!(await tabs.whenQuiet(eraseAnyhow))) left.push("an upload under way");
+    const { identity, device, spool, log } = await store.read(ALL);
+    if (identity) left.push("identity");
+    if (device?.mark || spool || log) left.push("telemetry");
+  } catch {
+    left.push("identity", "telemetry");
+  }
+  return { done: !left.length, secretGone: !left.includes("identity"), left };
+}
+
+/**
+ * Return documents with an empty one in the place of each that is absent.
+ * @param {Documents} all
+ * @returns {Required<Documents>}
+ */
+function whole(all) {
+  all.spool ??= { reports: [], uploads: [] };
+  all.log ??= [];
+  return /** @type {Required<Documents>} */ (all);
+}
+
+/**
+ * Tell whether identity and device belong together and are of this version.
+ * @param {Documents} all
+ */
+function isSound({ identity, device }) {
+  const isWhole =
+    device?.v === VERSION &&
+    Array.isArray(device.reserved) &&
+    Array.isArray(device.scopes) &&
+    device.carried >= 0;
+  return isWhole && (!identity || identity.mark === device.mark);
+}
+
+/**
+ * @param {CryptoKey | string} secret
+ * @returns {Promise<CryptoKey>}
+ */
+async function keyOf(secret) {
+  if (typeof secret !== "string") return secret;
+  const bytes = fromBase64url(secret);
+  if (bytes?.length !== SECRET_BYTES) throw new Damaged();
+  return Secret.key(bytes);
+}
+
+/** @param {{ limits: import("../index.js").Limits, caps: { total: number, per: string } }} settings */
+function check({ limits, caps }) {
+  if (!Object.values(limits).every((limit) => Number.isInteger(limit) && limit > 0)) {
+    throw new ParamsError("limits must be integers of at least 1");
+  }
+  if (!(caps.total >= 0 && ["year", "life"].includes(caps.per))) {
+    throw new ParamsError("caps must be a total in [0, infinity] per year or life");
+  }
+}
+
+/**
+ * @param {FlushReason} reason
+ * @param {Partial<Flushed>} [more]
+ * @returns {Flushed}
+ */
+function flushed(reason, more) {
+  return { done: DONE.includes(reason), reason, sent: 0, waiting: 0, ...more };
+}
+
+/**
+ * Return what the steps of one flush come to.
+ * @param {Step[]} steps
+ * @param {number} waiting
+ */
+function summedUp(steps, waiting) {
+  const n = steps.filter(({ reason }) => reason === "sent").length;
+  const told = (/** @type {Step} */ { reason, status, detail }) => ({ reason, status, detail });
+  if (!waiting) {
+    const refused = steps.find(({ reason }) => reason === "refused");
+    if (refused) return flushed("refused", { ...told(refused), reason: "refused", sent: n });
+    return flushed(n ? "sent" : "nothing waiting", { sent: n });
+  }
+  const last = steps[steps.length - 1];
+  const failed = [...steps].reverse().find(({ reason }) => reason && !DONE.includes(reason));
+  if (!failed?.reason || DONE.includes(last.reason ?? "")) {
+    return flushed("timeout", { sent: n, waiting });
+  }
+  const retryAt = last.due ?? undefined;
+  return flushed(failed.reason, { ...told(failed), reason: failed.reason, sent: n, waiting, retryAt });
+}

@@ -1,0 +1,35 @@
+// SHA-256 of WebCrypto, and MurmurHash3_x86_32 of its first 16 bytes.
+
+/**
+ * Return the SHA-256 of bytes.
+ * @param {Uint8Array} bytes
+ * @returns {Promise<Uint8Array>}
+ */
+export async function sha256(bytes) {
+  return new Uint8Array(await crypto.subtle.digest("SHA-256", /** @type {any} */ (bytes)));
+}
+
+/**
+ * Return MurmurHash3_x86_32 of 16 bytes, given as four little-endian integers, unsigned.
+ * @param {number[]} words
+ * @param {number} seed
+ */
+export function murmur3(words, seed) {
+  let hash = seed;
+  for (const word of words) {
+    hash ^= Math.imul(rotated(Math.imul(word, 0xcc9e2d51), 15), 0x1b873593);
+    hash = Math.imul(rotated(hash, 13), 5) + 0xe6546b64;
+  }
+  hash ^= 4 * words.length;
+  hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b);
+  hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35);
+  return (hash ^ (hash >>> 16)) >>> 0;
+}
+
+/**
+ * @param {number} x
+ * @param {number} n
+ */
+function rotated(x, n) {
+  return (x << n) | (x >>> (32 - n));
+}

@@ -1,0 +1,54 @@
+// The normalizers that JavaScript can do to the letter: what is the same value.
+
+import { utf8 } from "./bytes.js";
+import { ParamsError } from "./errors.js";
+
+/** Bytes of UTF-8 that a normalizer takes; a longer text fits nowhere. */
+const LONGEST = 8192;
+
+// Python's white space; `trim` takes U+FEFF away and leaves U+001C to U+001F and U+0085.
+const SPACE = "[\\t-\\r\\x1c- \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]";
+const OUTER_SPACE = new RegExp(`^${SPACE}+|${SPACE}+$`, "g");
+
+/** @type {Record<string, (text: string) => string>} */
+const REWRITES = {
+  none: (text) => text,
+  nfc: (text) => text.normalize(),
+  casefold: (text) => Array.from(text.normalize(), folded).join("").normalize(),
+  strip: (text) => text.replace(OUTER_SPACE, ""),
+};
+
+/**
+ * Refuse a normalizer that JavaScript does otherwise: browsers map hosts by later tables.
+ * @param {string} name
+ */
+export function checkNormalizer(name) {
+  if (!Object.hasOwn(REWRITES, name)) {
+    throw new ParamsError(
+      `normalize must be one of ${Object.keys(REWRITES).join(", ")} in JavaScript, got ${name}`,
+    );
+  }
+}
+
+/**
+ * Return a text as the normalizer writes it; one that is too long becomes the empty text.
+ * @param {string} name
+ * @param {string} text
+ */
+export function normalize(name, text) {
+  const size = utf8(text).length; // first of all: it refuses lone surrogates
+  if (name === "none") return text;
+  const normal = size <= LONGEST ? REWRITES[name](text) : "";
+  return utf8(normal).length <= LONGEST ? normal : "";
+}
+
+/**
+ * Return the full case folding of one character, from the mappings that JavaScript has.
+ * @param {string} character
+ */
+function folded(character) {
+  if (character === "\u0131") return character;
+  if (character === "\u1e9e") return "ss";
+  const upper = character.toUpperCase();
+  return /\p{Script=Cherokee}/u.test(character) ? upper : upper.toLowerCase();
+}

@@ -1,0 +1,151 @@
+// What a device reserves of its budget for a calendar year, before anything happens. Nothing that
+// was reserved is ever given back, and silence depends on registry and calendar alone.
+
+import { yearPrice } from "./loss.js";
+import { acceptedParams } from "./registry.js";
+
+/** @typedef {import("../index.js").Metric} Metric */
+/** @typedef {import("../index.js").Registry} Registry */
+/** @typedef {import("./device.js").Device} Device */
+/** @typedef {[string, number, number]} Row a metric, what it has reserved, what it needs beyond that */
+/** @typedef {{ year: number, life: number }} Limits the nats of a year, and of all years together */
+
+const ROUNDING = 1e-9; // prices are thousandths of a nat; their sums in binary are off by far less
+
+/**
+ * Return the names of the metrics that do not fit into a year, in the registry's order; those
+ * that have reserved before come first.
+ * @param {Device} device
+ * @param {Registry} registry
+ * @param {Limits} limits
+ * @param {number} year
+ * @returns {Set<string>}
+ */
+export function silentMetrics(device, registry, limits, year) {
+  const inYear = reserved(device.reserved.filter(([of]) => of === year));
+  const inAll = reserved(device.reserved);
+  /** @type {Row[]} */
+  const ofYear = [];
+  /** @type {Row[]} */
+  const ofLife = [];
+  for (const metric of registry.metrics.values()) {
+    const key = `${metric.name} ${dependsOn(metric)}`;
+    const [had, ever] = [inYear.get(key) ?? 0, inAll.get(key) ?? 0];
+    const price = yearPrice(metric, year);
+    ofYear.push([metric.name, had, above(price, had)]);
+    ofLife.push([metric.name, ever, above(price, metric.epoch === "life" ? ever : had)]);
+  }
+  if (device.lost !== undefined && year <= device.lost) return new Set(registry.metrics.keys());
+  const silent = withoutRoom(ofYear, limits.year, inYear);
+  return new Set([...silent, ...withoutRoom(ofLife, limits.life, inAll)]);
+}
+
+/**
+ * Tell whether a metric may reserve a year.
+ * @param {Device} device
+ * @param {Registry} registry
+ * @param {Limits} limits
+ * @param {Metric} metric
+ * @param {number} year
+ */
+export function hasRoom(device, registry, limits, metric, year) {
+  const row = rowOf(device, metric, year);
+  if (row && row[3] >= yearPrice(metric, year)) return true;
+  return !silentMetrics(device, registry, limits, year).has(metric.name);
+}
+
+/**
+ * Write down what a metric reserves of a year in which it has a report.
+ * @param {Device} device
+ * @param {Metric} metric
+ * @param {number} year
+ */
+export function keepReserved(device, metric, year) {
+  const row = rowOf(device, metric, year);
+  const price = yearPrice(metric, year);
+  if (row) row[3] = Math.max(row[3], price);
+  else device.reserved.push([year, metric.name, dependsOn(metric), price]);
+}
+
+/**
+ * Return the nats reserved so far, by calendar year; infinite where that is not known.
+ * @param {Device} device
+ * @returns {Record<number, number>}
+ */
+export function reservedByYear(device) {
+  /** @type {Record<number, number>} */
+  const years = {};
+  for (const [year, , , nats] of device.reserved) years[year] = (years[year] ?? 0) + nats;
+  if (device.lost !== undefined) years[device.lost] = Infinity;
+  return years;
+}
+
+/**
+ * @param {Device} device
+ * @param {Metric} metric
+ * @param {number} year
+ */
+function rowOf(device, metric, year) {
+  const scopes = dependsOn(metric);
+  return device.reserved.find(
+    ([of, name, own]) => of === year && name === metric.name && own === scopes,
+  );
+}
+
+/**
+ * Return the nats reserved by metric and scopes; a scope for life is one in all years.
+ * @param {Device["reserved"]} rows
+ */
+function reserved(rows) {
+  /** @type {Map<string, number>} */
+  const found = new Map();
+  for (const [, name, scopes, nats] of rows) {
+    const key = `${name} ${scopes}`;
+    const before = found.get(key) ?? 0;
+    found.set(key, scopes.startsWith("life ") ? Math.max(before, nats) : before + nats);
+  }
+  return found;
+}
+
+/**
+ * Return the metrics that a total has no room for, those first that have reserved before.
+ * @param {Row[]} rows
+ * @param {number} total
+ * @param {Map<string, number>} found
+ */
+function withoutRoom(rows, total, found) {
+  /** @type {Set<string>} */
+  const silent = new Set();
+  if (total === Infinity) return silent;
+  let room = total;
+  for (const nats of found.values()) room -= nats;
+  const left = room;
+  for (const [, had] of rows) room += had;
+  for (const [name, had] of rows) {
+    if (had <= room + ROUNDING) room -= had;
+    else silent.add(name);
+  }
+  room = left;
+  for (const [name, , extra] of rows) {
+    if (!(extra === 0 || extra <= room + ROUNDING)) silent.add(name);
+    else if (!silent.has(name)) room -= extra;
+  }
+  return silent;
+}
+
+/**
+ * @param {number} needed
+ * @param {number} had
+ */
+function above(needed, had) {
+  return needed > had ? needed - had : 0;
+}
+
+/**
+ * Return what a metric's scopes depend on beyond its name; other scopes cost anew.
+ * @param {Metric} metric
+ */
+function dependsOn(metric) {
+  const parts = acceptedParams(metric).map((params) => params.permanentFingerprint);
+  return `${metric.epoch} ${parts.join(" ")}`;
+}

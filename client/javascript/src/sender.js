@@ -1,0 +1,81 @@
+// The background sender: a timer that is set until an upload is due.
+
+import { ONE } from "./params.js";
+
+/** @typedef {import("./uploader.js").Step} Step */
+
+const LONGEST_SLEEP = 3600; // a machine may sleep, or set its clock, meanwhile
+const BACKLOG = 1;
+const ATTEMPTS = ["sent", "refused", "unreachable", "collector error"];
+
+/** Return seconds by a clock that nobody can set. */
+export const elapsed = () => performance.now() / 1000;
+
+/** Takes steps when they are due; there is no timer before the first nudge. */
+export class Sender {
+  /** @type {() => Promise<Step>} */ #step;
+  /** @type {{ coins: import("../index.js").Coins, clock: import("../index.js").Clock, maxDelay: number }} */
+  #settings;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ #timer;
+  #due = Infinity;
+  #isNudged = false;
+  #isStopped = false;
+  #backlog = 0;
+
+  /**
+   * @param {() => Promise<Step>} step
+   * @param {{ coins: import("../index.js").Coins, clock: import("../index.js").Clock, maxDelay: number }} settings
+   */
+  constructor(step, settings) {
+    this.#step = step;
+    this.#settings = settings;
+  }
+
+  /** Tell that a report waits; it is sent after a random delay. */
+  nudge() {
+    if (this.#isNudged) return;
+    this.#isNudged = true;
+    this.#plan(this.#delay());
+  }
+
+  /**
+   * Send what an earlier page has left: the first report at once, each other a moment later.
+   * @param {number} n
+   */
+  catchUp(n) {
+    this.#backlog = n;
+    this.#plan(0);
+  }
+
+  /** End it; a request that is under way may outlast this call. */
+  stop() {
+    this.#isStopped = true;
+    clearTimeout(this.#timer);
+  }
+
+  /** @param {number} seconds */
+  #plan(seconds) {
+    const due = elapsed() + Math.min(seconds, LONGEST_SLEEP);
+    if (this.#isStopped || due >= this.#due) return;
+    clearTimeout(this.#timer);
+    this.#due = due;
+    this.#timer = setTimeout(() => this.#run(), 1000 * Math.min(seconds, LONGEST_SLEEP));
+    if (typeof this.#timer === "object") /** @type {any} */ (this.#timer).unref?.();
+  }
+
+  async #run() {
+    this.#isNudged = false; // what is recorded from here on is for the next step
+    this.#due = Infinity;
+    const { due, reason } = await this.#step();
+    if (due === null) return;
+    const isAttempt = reason && ATTEMPTS.includes(reason);
+    if (isAttempt) this.#backlog -= 1;
+    const delay = isAttempt ? this.#delay(this.#backlog > 0 ? BACKLOG : Infinity) : 0;
+    this.#plan(Math.max(due - this.#settings.clock(), 0) + delay);
+  }
+
+  #delay(atMost = Infinity) {
+    const { coins, maxDelay } = this.#settings;
+    return (coins(1)[0] / ONE) * Math.min(maxDelay, atMost);
+  }
+}

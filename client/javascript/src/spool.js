@@ -1,0 +1,128 @@
+// Finished reports on their way: waiting, in an upload of their own, and sent, for the person to
+// see. An upload's id and body are fixed before it first leaves and never change.
+
+import { fromBase64url } from "./bytes.js";
+import { DAY, dayOf } from "./calendar.js";
+import { count, own } from "./device.js";
+import { newId, uploadJson } from "./wire.js";
+
+/** @typedef {import("../index.js").Limits} Limits */
+/** @typedef {import("./device.js").Device} Device */
+/** @typedef {import("./device.js").Pending} Pending */
+/** @typedef {import("./device.js").Sent} Sent */
+/** @typedef {import("./device.js").Spool} Spool */
+/** @typedef {import("./device.js").Waiting} Waiting */
+
+export const GIVE_UP = 7 * DAY; // the collector remembers ids for 14 days
+const NOTE_BYTES = 128;
+
+/**
+ * Drop and count the oldest waiting reports until the others are within the limits.
+ * @param {Device} device
+ * @param {Spool} spool
+ * @param {Limits} limits
+ */
+export function trim(device, { reports }, limits) {
+  const size = () => reports.reduce((sum, report) => sum + bytesOf(report), 0);
+  while (reports.length > limits.reports || (reports.length && size() > limits.bytes)) {
+    reports.shift();
+    count(device, "dropped_full");
+  }
+}
+
+/**
+ * Move the oldest report that is due into an upload of its own, which links it to no other.
+ * @param {Spool} spool
+ * @param {number} dueBy
+ * @returns {Pending | undefined}
+ */
+export function build(spool, dueBy) {
+  const at = spool.reports.findIndex(({ due }) => due <= dueBy);
+  if (at < 0) return undefined;
+  const [report] = spool.reports.splice(at, 1);
+  const id = newId();
+  const upload = {
+    id,
+    body: uploadJson(id, [report]),
+    metric: report.metric,
+    nats: report.nats,
+    attempts: 0,
+    first: 0,
+    claimed: 0,
+    backoff: 0,
+  };
+  spool.uploads.push(upload);
+  return upload;
+}
+
+/**
+ * Let no report wait longer than until then: a later moment is of a clock that was wrong.
+ * @param {Spool} spool
+ * @param {number} latest
+ */
+export function hasten(spool, latest) {
+  for (const report of spool.reports) report.due = Math.min(report.due, latest);
+}
+
+/**
+ * Close an upload with its status. It stays in the log, which forgets the oldest first.
+ * @param {Device} device
+ * @param {Spool} spool
+ * @param {Sent[]} log
+ * @param {string} id
+ * @param {string} status
+ * @param {{ now: number, limits: Limits }} at
+ */
+export function settle(device, spool, log, id, status, { now, limits }) {
+  const at = spool.uploads.findIndex((upload) => upload.id === id);
+  if (at < 0) return; // another tab got the answer first, or the person opted out
+  const [upload] = spool.uploads.splice(at, 1);
+  count(device, status);
+  log.push(sent(upload, status, now));
+  log.splice(0, Math.max(0, log.length - limits.log));
+}
+
+/**
+ * Drop what waits of some metrics.
+ * @param {Device} device
+ * @param {Spool} spool
+ * @param {Sent[]} log
+ * @param {Set<string>} names
+ * @param {{ now: number, limits: Limits }} at
+ */
+export function dropMetrics(device, spool, log, names, at) {
+  const kept = spool.reports.filter(({ metric }) => !names.has(metric));
+  const dropped = spool.reports.length - kept.length;
+  if (dropped) count(device, "opted_out", dropped);
+  spool.reports = kept;
+  for (const { id, metric } of [...spool.uploads]) {
+    if (names.has(metric)) settle(device, spool, log, id, "opted_out", at);
+  }
+  for (const name of names) delete own(device.held, name)?.report;
+}
+
+/**
+ * Return every remembered upload that has left the device, or may have, the oldest first.
+ * @param {Spool} spool
+ * @param {Sent[]} log
+ * @returns {Sent[]}
+ */
+export function sentOf(spool, log) {
+  const open = spool.uploads.filter(({ attempts }) => attempts > 0);
+  return [...log, ...open.map((upload) => sent(upload, "unanswered", 0))];
+}
+
+/**
+ * @param {Pending} upload
+ * @param {string} status
+ * @param {number} now
+ * @returns {Sent}
+ */
+function sent({ id, body, metric, nats, attempts, first }, status, now) {
+  return { day: dayOf(first || now), id, body, metric, nats, attempts, status };
+}
+
+/** @param {Waiting} report */
+function bytesOf({ bits }) {
+  return NOTE_BYTES + (fromBase64url(bits)?.length ?? 0);
+}

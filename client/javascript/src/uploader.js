@@ -1,0 +1,288 @@
+// One step of sending at a time: which upload is due, what an answer means, when to try again.
+//
+// An upload that fails waits while others go: longer after each failure, with jitter, up to an
+// hour. When the collector is not reached, or has failed twice in a row, the others wait as well.
+
+import { DAY, WEEK, dayOf } from "./calendar.js";
+import { ONE } from "./params.js";
+import { nextEnd, release } from "./reservoir.js";
+import { elapsed } from "./sender.js";
+import { GIVE_UP, build, hasten, settle, trim } from "./spool.js";
+import { follow } from "./stops.js";
+
+/** @typedef {import("../index.js").Answer} Answer */
+/** @typedef {import("../index.js").FlushReason} FlushReason */
+/** @typedef {import("../index.js").Transport} Transport */
+/** @typedef {import("./device.js").Device} Device */
+/** @typedef {import("./device.js").Documents} Documents */
+/** @typedef {import("./device.js").Pending} Pending */
+/** @typedef {import("./device.js").Spool} Spool */
+
+/**
+ * What one step met, and when the next one is due: null if none is.
+ * @typedef {{ due: number | null, reason?: FlushReason, status?: number, detail?: string, id?: string }} Step
+ */
+
+/** @typedef {{ deadline?: number, tried?: Set<string>, isUrgent?: boolean }} Hurry of a flush */
+
+/**
+ * What the client lends to its uploader.
+ * @typedef {object} Surroundings
+ * @property {<T>(work: (documents: Required<Documents>) => T, strict?: boolean) => Promise<T>} update
+ *   changes the documents of this identity, or rejects
+ * @property {Transport} transport
+ * @property {import("../index.js").Clock} clock
+ * @property {import("../index.js").Coins} coins
+ * @property {import("../index.js").Limits} limits
+ * @property {(documents: Required<Documents>) => FlushReason | undefined} obstacle
+ */
+
+const REQUEST = 30;
+const CLAIM = 2;
+const FIRST_BACKOFF = 5;
+const LONGEST_BACKOFF = 3600;
+const LONGEST_WAIT = DAY;
+const IMPLAUSIBLE = 365 * DAY; // between two attempts: the clock was set
+const MOST_PENDING = 20;
+const DROPPED = [400, 409, 413, 415, 422]; // what no repetition changes
+const REASON = /^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$/;
+
+/** Sends the uploads of one device through one transport. */
+export class Uploader {
+  /** @type {Surroundings} */
+  #at;
+  #severing = new AbortController();
+
+  /** @param {Surroundings} surroundings */
+  constructor(surroundings) {
+    this.#at = surroundings;
+  }
+
+  /** Sever the exchange under way and make no other. */
+  close() {
+    this.#severing.abort();
+  }
+
+  /**
+   * Send the upload that is due, one at most, and say when the next step is.
+   * @param {Hurry} [hurry]
+   * @returns {Promise<Step>}
+   */
+  async step(hurry) {
+    const { deadline = Infinity, tried, isUrgent = false } = hurry ?? {};
+    if (this.#severing.signal.aborted) return { due: null };
+    const claimed = await this.#at.update((documents) => this.#claim(documents, tried, isUrgent), true);
+    if (!("body" in claimed)) return claimed;
+    const timeout = Math.min(Math.max(deadline - elapsed(), 0.001), REQUEST);
+    const { answer, failure } = await this.#send(claimed.body, timeout);
+    if (this.#severing.signal.aborted) return { due: null };
+    const isCutShort = failure === "TimeoutError" && timeout < REQUEST;
+    return this.#at.update((documents) =>
+      this.#settle(documents, claimed, answer, failure, isCutShort),
+    );
+  }
+
+  /**
+   * Return the collector's answer, or the name of what failed; a host's transport may raise anything.
+   * @param {string} body
+   * @param {number} timeout
+   * @returns {Promise<{ answer?: Answer, failure: string }>}
+   */
+  async #send(body, timeout) {
+    const exchange = new AbortController();
+    const sever = () => exchange.abort();
+    const late = () => exchange.abort(new DOMException("the time is over", "TimeoutError"));
+    this.#severing.signal.addEventListener("abort", sever);
+    const timer = setTimeout(late, 1000 * timeout);
+    try {
+      const answer = await this.#at.transport.send(body, { signal: exchange.signal });
+      return { answer, failure: "" };
+    } catch (error) {
+      return { failure: error instanceof Error ? error.name : "error" };
+    } finally {
+      clearTimeout(timer);
+      this.#severing.signal.removeEventListener("abort", sever);
+    }
+  }
+
+  /**
+   * Return the upload to send now, claimed, or the step that says why there is none.
+   * @param {Required<Documents>} documents
+   * @param {Set<string> | undefined} tried
+   * @param {boolean} isUrgent
+   * @returns {Pending | Step}
+   */
+  #claim(documents, tried, isUrgent) {
+    const { device, spool, log } = documents;
+    const { clock, coins, limits } = this.#at;
+    const now = clock();
+    const reason = this.#at.obstacle(documents);
+    if (reason) return { due: null, reason };
+    release(device, spool, now, coins);
+    trim(device, spool, limits);
+    hasten(spool, now + WEEK);
+    const upload = next(spool, now, tried, ({ id }) =>
+      settle(device, spool, log, id, "given_up", { now, limits }),
+    );
+    if (!upload) {
+      const due = Math.min(nextEnd(device), ...spool.reports.map((report) => report.due));
+      return { due: Number.isFinite(due) ? due : null };
+    }
+    const isUntried = tried && !tried.has(upload.id);
+    const wait = pause(device, upload, now, isUntried ? 0 : upload.backoff, isUrgent);
+    if (wait) return wait;
+    if (!upload.first || isImplausible(upload, now)) upload.first = now;
+    upload.attempts += 1;
+    upload.claimed = now + CLAIM;
+    return { ...upload };
+  }
+
+  /**
+   * @param {Required<Documents>} documents
+   * @param {Pending} upload
+   * @param {Answer | undefined} answer
+   * @param {string} failure
+   * @param {boolean} isCutShort by the caller's own deadline: the collector has not failed
+   * @returns {Step}
+   */
+  #settle({ device, spool, log }, { id }, answer, failure, isCutShort) {
+    const { clock, limits } = this.#at;
+    const now = clock();
+    const read = answer && statusOf(answer);
+    const close = (/** @type {string} */ status) => {
+      settle(device, spool, log, id, status, { now, limits });
+      device.sending = { failures: 0, asked: 0, pause: 0 };
+    };
+    if (answer && read) {
+      close(read.status);
+      follow(device, read.stop, dayOf(now));
+      return read.status === "accepted"
+        ? { due: now, reason: "sent", id }
+        : { due: now, reason: "refused", detail: `the collector ${read.status}`, id };
+    }
+    const status = answer?.status;
+    if (status !== undefined && DROPPED.includes(status)) {
+      close(`refused: status ${status}`);
+      return { due: now, reason: "refused", status, detail: answered(status), id };
+    }
+    const upload = spool.uploads.find((each) => each.id === id);
+    const due = isCutShort ? now : this.#postpone(device, upload, answer, now);
+    if (upload && isCutShort) Object.assign(upload, { claimed: 0, backoff: now });
+    return status === undefined
+      ? { due, reason: "unreachable", detail: `the collector was not reached: ${failure}`, id }
+      : { due, reason: "collector error", status, detail: answered(status), id };
+  }
+
+  /**
+   * Let an upload wait, and the others where they would fail too; say when one may go.
+   * @param {Device} device
+   * @param {Pending | undefined} upload
+   * @param {Answer | undefined} answer
+   * @param {number} now
+   */
+  #postpone({ sending }, upload, answer, now) {
+    const asked = Math.min(Math.max(answer?.retryAfter || 0, 0), LONGEST_WAIT - LONGEST_BACKOFF);
+    sending.asked = now + asked;
+    if (upload) {
+      upload.claimed = 0;
+      upload.backoff = sending.asked + this.#backoff(upload.attempts);
+    }
+    sending.failures += 1;
+    if (answer && sending.failures === 1) return sending.asked;
+    sending.pause = sending.asked + this.#backoff(sending.failures - 1);
+    return sending.pause;
+  }
+
+  /** @param {number} attempts */
+  #backoff(attempts) {
+    const ceiling = Math.min(FIRST_BACKOFF * 2 ** Math.min(attempts, 32), LONGEST_BACKOFF);
+    return (this.#at.coins(1)[0] / ONE) * ceiling; // full jitter
+  }
+}
+
+/**
+ * Return the oldest upload that is due, else a new one, else one that a flush has not tried, else
+ * the one that is due next.
+ * @param {Spool} spool
+ * @param {number} now
+ * @param {Set<string> | undefined} tried
+ * @param {(upload: Pending) => void} giveUp
+ */
+function next(spool, now, tried, giveUp) {
+  for (const upload of [...spool.uploads]) {
+    if (isTooOld(upload, now)) giveUp(upload);
+    else if (!isAhead(upload.backoff, now, LONGEST_WAIT)) return upload;
+  }
+  const fresh = spool.uploads.length < MOST_PENDING && build(spool, tried ? Infinity : now);
+  if (fresh) return fresh;
+  const untried = tried && spool.uploads.find(({ id }) => !tried.has(id));
+  return untried ?? [...spool.uploads].sort((a, b) => a.backoff - b.backoff)[0];
+}
+
+/**
+ * Return the step that waits for an upload, undefined if it may be sent now.
+ * @param {Device} device
+ * @param {Pending} upload
+ * @param {number} now
+ * @param {number} backoff
+ * @param {boolean} isUrgent
+ * @returns {Step | undefined}
+ */
+function pause({ sending }, upload, now, backoff, isUrgent) {
+  if (isAhead(upload.claimed, now, CLAIM)) return { due: upload.claimed, reason: "busy" };
+  if (isAhead(sending.asked, now, LONGEST_WAIT)) {
+    return { due: sending.asked, reason: "asked to wait" };
+  }
+  const until = Math.max(backoff, isUrgent ? 0 : sending.pause);
+  return isAhead(until, now, LONGEST_WAIT) ? { due: until } : undefined;
+}
+
+/**
+ * Tell whether a moment is to come; one beyond the longest wait is of a clock set back.
+ * @param {number} moment
+ * @param {number} now
+ * @param {number} longest
+ */
+function isAhead(moment, now, longest) {
+  return now < moment && moment <= now + longest;
+}
+
+/**
+ * @param {Pending} upload
+ * @param {number} now
+ */
+function isTooOld(upload, now) {
+  return upload.first > 0 && !isImplausible(upload, now) && now > upload.first + GIVE_UP;
+}
+
+/**
+ * Tell whether the clock was wrong at the first attempt, or is now: the week starts again.
+ * @param {Pending} upload
+ * @param {number} now
+ */
+function isImplausible({ first }, now) {
+  return first > 0 && !(first <= now && now - first <= IMPLAUSIBLE);
+}
+
+/**
+ * Read the report's status and what is to stop; undefined for an error, or an answer cut short.
+ * @param {Answer} answer
+ */
+function statusOf({ status, body }) {
+  if (status < 200 || status > 299) return undefined;
+  try {
+    const { reports, stop } = JSON.parse(body);
+    const [{ status: one, reason }] = reports;
+    if (reports.length !== 1) return undefined;
+    if (one === "accepted") return { status: one, stop };
+    const told = typeof reason === "string" && REASON.test(reason) ? reason : "no reason given";
+    return { status: `refused: ${told}`, stop };
+  } catch {
+    return undefined;
+  }
+}
+
+/** @param {number} status */
+function answered(status) {
+  return `the collector answered with status ${status}`;
+}

@@ -1,0 +1,89 @@
+"""Blocks are closed when their days have ended: by a running collector, and by `prune`.
+
+Readers close nothing. A day that is in no block yet is one that they cannot see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rappor.errors import RapporError
+from rappor.registry.metric import Metric
+from rappor_server import logs
+from rappor_server.analysis.worker import Tell
+from rappor_server.storage.blocks import close_blocks, due
+from rappor_server.storage.store import Store
+
+_PIECE_SECONDS: Final = 0.5
+"""How long readers wait for a process that closes blocks."""
+_LOOK_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseTask:
+    """Close blocks of some metrics for about this many seconds."""
+
+    metrics: Sequence[Metric]
+    today: datetime.date
+    seconds: float = _PIECE_SECONDS
+
+    def run(self, store: Store, tell: Tell) -> None:
+        """Go on with the first metric that is not done."""
+        tell("closing")
+        until = time.monotonic() + self.seconds
+        for metric in self.metrics:
+            if not close_days(store, metric, self.today, until=until):
+                return
+
+
+def close_days(
+    store: Store, metric: Metric, today: datetime.date, *, until: float = math.inf
+) -> bool:
+    """Close the blocks of all days that have ended, where a metric has a minimum.
+
+    Returns whether that is done; it stops some time after `until`, by `time.monotonic`.
+    """
+    if not metric.min_reports:
+        return True
+    return close_blocks(
+        store.engine, metric.name, min_cohort=metric.min_cohort, today=today, until=until
+    )
+
+
+def metrics_due(store: Store, metrics: Sequence[Metric], today: datetime.date) -> list[Metric]:
+    """Return the metrics that have days to be closed."""
+    bounded = {metric.name: metric for metric in metrics if metric.min_reports}
+    return [bounded[name] for name in due(store.engine, list(bounded), today=today)]
+
+
+async def keep_closing(
+    run: Callable[[CloseTask], Awaitable[None]],
+    look: Callable[[], Awaitable[Sequence[Metric]]],
+    today: Callable[[], datetime.date],
+    *,
+    pause: float = _LOOK_SECONDS,
+) -> None:
+    """Close what is due when a collector starts, and after each midnight (UTC).
+
+    Tasks are run one after another, so that whoever runs them can answer questions in between.
+    `look` returns the metrics that are due; when there are none it is asked again after `pause`
+    seconds.
+    """
+    is_failing = False
+    while True:
+        try:
+            while found := await look():
+                await run(CloseTask(metrics=found, today=today()))
+            is_failing = False
+        except RapporError as error:
+            if not is_failing:
+                logs.event("closing blocks failed", level=logging.WARNING, reason=str(error))
+            is_failing = True
+        await asyncio.sleep(pause)

@@ -1,0 +1,25 @@
+// The client as `rappor audit --client` asks it: events on devices in folders, one line of JSON each.
+
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+
+import { fileStore } from "../../../client/javascript/file.js";
+import { Client } from "../../../client/javascript/index.js";
+
+for await (const line of createInterface({ input: process.stdin })) {
+  console.log(JSON.stringify(await answer(JSON.parse(line))));
+}
+
+/** Record a value, and return the reports that wait. The registry lies as JSON beside the TOML. */
+async function answer({ folder, registry, metric, value, now }) {
+  const store = fileStore(join(folder, "telemetry.json"));
+  const document = JSON.parse(readFileSync(registry.replace(/\.toml$/, ".json"), "utf8"));
+  const client = await Client.open({ registry: document, consent: true, store, clock: () => now });
+  await client.record(metric, value);
+  const { spool } = await store.read(["spool"]);
+  const sent = spool.uploads.map(({ body }) => JSON.parse(body).reports[0]);
+  const waiting = [...sent, ...spool.reports].map(({ params, cohort, bits }) => ({ params, cohort, bits }));
+  await client.close();
+  return { waiting, spent: (await client.spent()).nats };
+}

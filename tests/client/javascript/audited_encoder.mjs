@@ -1,0 +1,38 @@
+// The encoder as `rappor audit --questions` and `--exact` ask it: one line of JSON for each question.
+
+import { createInterface } from "node:readline";
+
+import { encode, readValue } from "../../../client/javascript/src/encodings.js";
+import { readParams } from "../../../client/javascript/src/params.js";
+import {
+  cohortOf,
+  instantaneousResponse,
+  permanentOf,
+  scopeName,
+  systemCoins,
+} from "../../../client/javascript/src/responses.js";
+import { Secret } from "../../../client/javascript/src/secret.js";
+
+for await (const line of createInterface({ input: process.stdin })) {
+  console.log(JSON.stringify(await answer(JSON.parse(line))));
+}
+
+async function answer({ secret: hex, metric, epoch, value, params: document, coins }) {
+  const secret = new Secret(await Secret.key(Buffer.from(hex, "hex")));
+  const params = await readParams(document);
+  const scope = scopeName(metric, epoch, params);
+  const cohort = await cohortOf(secret, scope, params);
+  const bits = await encode(params, readValue(params, parsed(params, value)), cohort);
+  const permanent = await permanentOf(secret, scope, params, bits);
+  const drawn = coins ? () => coins : systemCoins;
+  const report = instantaneousResponse(permanent, params, drawn);
+  const text = (bytes) => Array.from({ length: params.k }, (_, i) => (bytes[i >> 3] >> (i & 7)) & 1).join("");
+  return { cohort, bits: text(bits), permanent: text(permanent), report: text(report) };
+}
+
+/** Read a value as `rappor encode` does. */
+function parsed({ encoding }, text) {
+  if (encoding === "boolean") return ["true", "yes", "1"].includes(text.trim().toLowerCase());
+  if (encoding === "flags") return text ? text.split(",") : [];
+  return encoding === "buckets" ? Number(text) : text;
+}

@@ -1,0 +1,321 @@
+"""Both clients are one device: the same history leaves the same state in both."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devices import metric_of, write_device
+from node import answers
+from rappor_client import Caps, Client, FlushReason
+from rappor_client.contents import read_contents
+from rappor_client.errors import UploadError
+from rappor_client.store import Store
+from rappor_client.transport import Answer
+
+from rappor import Metric, Params, Registry
+from rappor.protocol.parts import Part
+from rappor.protocol.wire import encode_base64url
+from rappor.registry.sealed_json import sealed_json
+
+DAY = 86_400
+START = int(datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC).timestamp())
+WORDS = ("", "a", "A", "duckduckgo", " duckduckgo ", "Straße", "日本語", "🎈 x")
+SCOPE = (
+    *("metric", "epoch", "response", "first", "end", "params", "cohort"),
+    *("permanent", "admitted", "last", "closed", "patterns", "interval"),
+)
+SHAPES: dict[str, tuple[dict[str, Any], list[Any]]] = {
+    "theme": ({"k": 3, "encoding": "onehot", "categories": ("a", "b", "ü")}, ["a", "b", "ü", "c"]),
+    "boolean": ({"k": 1, "encoding": "boolean"}, [True, False]),
+    "flags": (
+        {"k": 3, "encoding": "flags", "categories": ("a", "b", "ü")},
+        [[], ["a"], ["a", "ü"], ["z"]],
+    ),
+    "seconds": (
+        {"k": 3, "encoding": "buckets", "categories": ("0.5", "10")},
+        [0, 0.5, 7.25, 1e300, "NaN"],
+    ),
+}
+"""Encodings but that of strings, and values for them."""
+FLUSHES = {
+    FlushReason.NOTHING_WAITING: "nothing waiting",
+    FlushReason.SENT: "sent",
+    FlushReason.REFUSED: "refused",
+    FlushReason.UNREACHABLE: "unreachable",
+    FlushReason.COLLECTOR_ERROR: "collector error",
+    FlushReason.ASKED_TO_WAIT: "asked to wait",
+    FlushReason.BUSY: "busy",
+    FlushReason.TIMEOUT: "timeout",
+    FlushReason.NO_CONSENT: "no consent",
+}
+
+
+def bloom(rng: random.Random, normalize: str) -> Params:
+    """Return a parameter set of strings, two of which can differ in p and q alone."""
+    p, q = rng.choice(((0.25, 0.75), (0.375, 0.625)))
+    return Params(k=16, h=2, m=8, f=0.25, p=p, q=q, normalize=normalize)
+
+
+def a_metric(rng: random.Random, name: str) -> tuple[Metric, list[Any]]:
+    """Return some metric, and values for it."""
+    fields: dict[str, Any] = {
+        "epoch": rng.choice(("life", "year", "quarter", "month")),
+        "interval": rng.choice(("none", "hour", "day", "week")),
+        "expires": rng.choice((datetime.date(2030, 12, 31), datetime.date(2026, 12, 5))),
+        "sample": rng.choice((1.0, 1.0, 0.7)),
+    }
+    kind = rng.choice(("words", "parts", "theme", "boolean", "flags", "seconds"))
+    noise: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": rng.choice((0.75, 0.5))}
+    if kind in ("words", "parts"):
+        normalize = rng.choice(("none", "strip", "casefold", "nfc"))
+        if normalize in ("none", "strip"):
+            fields["patterns"] = rng.choice((1, 2, 3))
+        if kind == "parts":
+            share = rng.choice((0.3, 0.6))
+            fields["parts"] = (Part("prefix:2", share), Part("whole"))
+        return metric_of(name, bloom(rng, normalize), **fields), list(WORDS)
+    fields["patterns"] = rng.choice((1, 2))
+    shape, values = SHAPES[kind]
+    return metric_of(name, Params(**shape, **noise), **fields), values
+
+
+def changed(metric: Metric, rng: random.Random) -> Metric:
+    """Return what a later registry may say of a metric."""
+    params = metric.params
+    if rng.random() < 0.5:
+        params = dataclasses.replace(params, p=0.3125, q=0.6875)
+    if rng.random() < 0.2:
+        params = dataclasses.replace(params, f=0.125)
+    more: dict[str, Any] = {"params": params}
+    if rng.random() < 0.3:
+        more["interval"] = rng.choice(("none", "hour", "day", "week"))
+    if rng.random() < 0.3:
+        more["epoch"] = rng.choice(("life", "year", "quarter", "month"))
+    if metric.patterns > 1:
+        more["patterns"] = rng.choice((1, 2, 3))
+    return dataclasses.replace(metric, **more)
+
+
+def a_history(seed: int) -> dict[str, Any]:
+    """Return a device's history: registries, a secret, and what happened when."""
+    rng = random.Random(seed)  # noqa: S311  (a seed, no secret)
+    names = ["first", "second", "constructor"][: rng.randint(1, 3)]
+    pairs = {name: a_metric(rng, name) for name in names}
+    metrics = [metric for metric, _ in pairs.values()]
+    later = [changed(metric, rng) for metric in metrics]
+    registries = [Registry(each, total=math.inf) for each in (metrics, later)]
+    now = float(START + rng.randrange(90 * DAY))
+    events: list[dict[str, Any]] = [{"now": now, "open": 0}]
+    for _ in range(rng.randint(3, 25)):
+        now = max(0.0, now + rng.choice((60, 3000, DAY, DAY, 8 * DAY, 40 * DAY, 200 * DAY, -DAY)))
+        if rng.random() < 0.05:
+            now = float(START)
+        draw = rng.random()
+        if draw < 0.75:
+            name = rng.choice(names)
+            value = rng.choice(pairs[name][1])
+            events.append({"now": now, "metric": name, "value": value})
+        elif draw < 0.85:
+            events.append({"now": now, "flush": rng.choice(([200], [503], [400], [200, 503]))})
+        elif draw < 0.93:
+            events.append({"now": now, "open": rng.randint(0, 1)})
+        elif draw < 0.97:
+            events.append({"now": now, "optOut": rng.choice(names)})
+        else:
+            events += [{"now": now, "withdraw": True}]
+            break
+    caps = rng.choice(({}, {"total": 12.0}, {"total": 20.0, "per": "life"}))
+    return {
+        "secret": rng.randbytes(32),
+        "registries": registries,
+        "events": events,
+        "caps": caps,
+        "coin": rng.choice((0, 2**30, 2**31, 2**32 - 1)),
+    }
+
+
+class Scripted:
+    """A transport that answers with the statuses it is given, then accepts."""
+
+    def __init__(self) -> None:
+        self.statuses: list[int] = []
+
+    def send(self, body: bytes, *, timeout: float) -> Answer:  # noqa: ARG002  (the protocol's)
+        """Answer."""
+        status = self.statuses.pop(0) if self.statuses else 200
+        return Answer(status=status, body=b'{"reports":[{"status":"accepted"}]}', retry_after=None)
+
+    def registry(self, *, timeout: float) -> Answer:  # noqa: ARG002  (the protocol's)
+        """Offer nothing."""
+        raise UploadError("none")
+
+    def close(self) -> None:
+        """Sever nothing."""
+
+
+def in_python(history: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Replay a history with the Python client and return what the folder holds."""
+    write_device(folder, history["secret"])
+    now = [0.0]
+    told: list[str] = []
+    client = None
+    transport = Scripted()
+    for event in history["events"]:
+        now[0] = event["now"]
+        if "open" in event:
+            if client is not None:
+                client.close()
+            client = Client.open(
+                folder,
+                registry=history["registries"][event["open"]],
+                consent=True,
+                caps=Caps(**history["caps"]),
+                transport=transport,
+                background=False,
+                clock=lambda: now[0],
+                coins=lambda n: [history["coin"]] * n,
+            )
+        assert client is not None
+        if "metric" in event:
+            value = math.nan if event["value"] == "NaN" else event["value"]
+            told.append(client.record(event["metric"], value).value)
+        if "optOut" in event:
+            client.opt_out(event["optOut"])
+        if "flush" in event:
+            transport.statuses = list(event["flush"])
+            told.append(FLUSHES[client.flush(timeout=0.0).reason])
+        if "withdraw" in event:
+            told.append(str(bool(client.withdraw())).lower())
+    assert client is not None
+    client.close()
+    return {"answers": told} | held(folder)
+
+
+def held(folder: Path) -> dict[str, Any]:
+    """Return what a folder holds, in the words of the other client."""
+    if not (folder / "identity").exists():
+        spent = read_contents(folder).spent
+        years = {str(year): nats for year, nats in spent.reserved.items()}
+        return {"scopes": [], "reserved": years, "carried": spent.carried}
+    store = Store(folder)
+    with store.reading() as db:
+        scopes = db.execute("SELECT * FROM scope ORDER BY metric, epoch, response").fetchall()
+        reserved = db.execute("SELECT * FROM reserved ORDER BY 1, 2, 3").fetchall()
+        patterns = db.execute("SELECT key, metric, epoch, reports, nats FROM pattern").fetchall()
+        open_ = db.execute("SELECT metric, ends, seconds, events, bits FROM held").fetchall()
+        reports = db.execute("SELECT metric, params, cohort, bits, due FROM report ORDER BY seq")
+        waiting = reports.fetchall()
+        counted = dict(db.execute("SELECT name, n FROM counter WHERE name != 'rebuilt'").fetchall())
+        uploads = db.execute("SELECT attempts, settled FROM upload ORDER BY seq").fetchall()
+    store.close()
+    return {
+        "scopes": [scope(row) for row in scopes],
+        "reserved": [list(row) for row in reserved],
+        "patterns": {
+            encode_base64url(key): [metric, epoch, reports, pytest.approx(nats, abs=1e-9)]
+            for key, metric, epoch, reports, nats in patterns
+        },
+        "held": {
+            metric: [ends, seconds, events, None if bits is None else encode_base64url(bits)]
+            for metric, ends, seconds, events, bits in open_
+        },
+        "waiting": [
+            [metric, params, cohort, encode_base64url(bits), due]
+            for metric, params, cohort, bits, due in waiting
+        ],
+        "counters": counted,
+        "attempts": [attempts for attempts, settled in uploads if not settled],
+    }
+
+
+def scope(row: tuple[Any, ...]) -> list[Any]:
+    """Return a scope's row with texts for bytes."""
+    metric, epoch, response, first, last_day, params, cohort, permanent = row[:8]
+    admitted, last, closed, patterns, interval = row[8:13]
+    names = [encode_base64url(admitted[i : i + 16]) for i in range(0, len(admitted), 16)]
+    told = [metric, epoch, response, first, last_day, params, cohort]
+    told += [encode_base64url(permanent), names, encode_base64url(last), bool(closed)]
+    return [*told, patterns, interval]
+
+
+def in_javascript(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer of the other client in the same form."""
+    device = answer.get("device") or {"reserved": [], "carried": 0.0}
+    if not answer["hasSecret"]:
+        years = {str(row[0]): row[3] for row in device["reserved"]}
+        carried = pytest.approx(device["carried"], abs=1e-9)
+        return {"answers": answer["answers"], "scopes": [], "reserved": years, "carried": carried}
+    spool = answer.get("spool") or {"reports": [], "uploads": []}
+    return {
+        "answers": answer["answers"],
+        "scopes": sorted([each[key] for key in SCOPE] for each in device["scopes"]),
+        "reserved": sorted(device["reserved"]),
+        "patterns": {
+            name: [each["metric"], each["epoch"], sum(each["reports"].values()), each["nats"]]
+            for name, each in device["patterns"].items()
+        },
+        "held": {
+            name: [
+                each["ends"],
+                each["seconds"],
+                each["events"],
+                each.get("report", {}).get("bits"),
+            ]
+            for name, each in device["held"].items()
+        },
+        "waiting": [
+            [each[key] for key in ("metric", "params", "cohort", "bits", "due")]
+            for each in spool["reports"]
+        ],
+        "counters": device["counters"],
+        "attempts": [each["attempts"] for each in spool["uploads"]],
+    }
+
+
+def question(history: dict[str, Any]) -> dict[str, Any]:
+    """Return a history as the other client reads it."""
+    documents = [
+        json.loads(sealed_json(each, dict.fromkeys(each, ""))) for each in history["registries"]
+    ]
+    return {
+        "secret": history["secret"].hex(),
+        "registries": documents,
+        "events": history["events"],
+        "caps": history["caps"],
+        "coin": history["coin"],
+    }
+
+
+def compare(seeds: range, folder: Path) -> set[str]:
+    """Replay histories in both clients and compare; return all that happened in them."""
+    histories = [a_history(seed) for seed in seeds]
+    seen: set[str] = set()
+    for seed, history, answer in zip(
+        seeds, histories, answers("history.mjs", map(question, histories)), strict=True
+    ):
+        expected = in_python(history, folder / str(seed))
+        assert in_javascript(answer) == expected, f"seed {seed}"
+        seen |= set(expected["answers"])
+    return seen
+
+
+def test_the_same_history_leaves_the_same_device(tmp_path: Path) -> None:
+    """Outcomes, permanent responses, latches, closing, prices, ledger, intervals and spool.
+
+    Over changed registries, clocks that jump, refusals, opting out, and withdrawal.
+    """
+    seen = compare(range(60), tmp_path)
+    assert {"recorded", "held", "repeated", "silent", "expired", "opted out", "sent"} <= seen
+
+
+@pytest.mark.acceptance
+def test_many_histories_leave_the_same_device(tmp_path: Path) -> None:
+    """The same, two thousand times."""
+    compare(range(1000, 3000), tmp_path)

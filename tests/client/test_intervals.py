@@ -1,0 +1,201 @@
+"""Intervals and epochs: an interval ends with its epoch, and only the chosen event counts."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devices import Opener, metric_of, secret_of
+from rappor_client import Answer, Outcome
+from rappor_client.testing import FixedClock, MemoryTransport, peek
+
+from rappor import Metric, Params
+from rappor.protocol.closing import Answered
+from rappor.protocol.encodings import encoder
+from rappor.protocol.parts import Part
+from rappor.protocol.randomizer import cohort, permanent
+from rappor.registry.budget import most_reports
+
+CLEAR = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)
+"""Reports that show the permanent response itself, of values that do not collide."""
+HELD, REPEATED, CLOSED = Outcome.HELD, Outcome.REPEATED, Outcome.CLOSED
+REPLACES, STAYS = 0, 2**32 - 1
+
+
+class Choice:
+    """Coins that let the next event replace the one held, or not."""
+
+    def __init__(self) -> None:
+        self.u = STAYS
+
+    def __call__(self, n: int) -> Sequence[int]:
+        """Return n equal coins; the reports of this module do not depend on them."""
+        return [self.u] * n
+
+
+def metric(epoch: str = "month", interval: str = "day", **fields: Any) -> Metric:
+    """Return a metric whose reports show permanent responses."""
+    return metric_of(params=CLEAR, epoch=epoch, interval=interval, **fields)
+
+
+def response(folder: Path, epoch: str, value: str) -> bytes:
+    """Return the permanent response of a value, computed by the protocol alone."""
+    secret = secret_of(folder)
+    truth = encoder(CLEAR).encode(value, cohort(secret, "page", epoch, CLEAR))
+    return permanent(secret, "page", epoch, CLEAR, truth)
+
+
+def test_interval_ends_with_its_epoch(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """A week over the end of a year is two intervals, and each report is of its own epoch."""
+    transport = MemoryTransport()
+    client = open_client(metric("year", "week"), transport=transport)
+    clock.set("2026-12-30T12:00:00")  # a Wednesday
+    assert client.record("page", "old") is HELD
+    (held,) = peek(tmp_path / "device").held
+    clock.set("2027-01-01T00:00:00")
+    assert held.ends == clock()
+    assert client.record("page", "new") is HELD
+    assert client.flush()
+    assert len(transport.reports) == 1
+    clock.set("2027-01-03T23:59:59")
+    assert client.record("page", "new") is HELD
+    assert client.flush()
+    assert len(transport.reports) == 1
+    clock.set("2027-01-04T00:00:00")
+    assert client.flush()
+    shown = [report.bits for report in transport.reports]
+    folder = tmp_path / "device"
+    assert shown == [response(folder, "2026", "old"), response(folder, "2027", "new")]
+
+
+def test_interval_of_a_metric_for_life_has_no_epoch_to_end_with(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """Its week is a whole one."""
+    client = open_client(metric("life", "week"))
+    clock.set("2026-12-30T12:00:00")
+    assert client.record("page", "a") is HELD
+    (held,) = peek(tmp_path / "device").held
+    clock.set("2027-01-04T00:00:00")
+    assert held.ends == clock()
+
+
+@pytest.mark.parametrize("patterns", [1, 2])
+@pytest.mark.parametrize("values", ["abcabc", "abbcca"])
+def test_only_the_chosen_events_are_latched_and_admitted(
+    values: str, patterns: int, open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """Three days of two events, for all choices: what is shown is the protocol's own state."""
+    pairs = [values[i : i + 2] for i in range(0, 6, 2)]
+    for number, chosen in enumerate(itertools.product([0, 1], repeat=3)):
+        clock.set("2026-11-18T12:00:00")
+        coins, transport, name = Choice(), MemoryTransport(), str(number)
+        settings: dict[str, Any] = {"folder": name, "coins": coins, "transport": transport}
+        client = open_client(metric(patterns=patterns), **settings)
+        state: Answered[str] = Answered()
+        expected = []
+        for pair, second in zip(pairs, chosen, strict=True):
+            for value, u in zip(pair, (STAYS, REPLACES if second else STAYS), strict=True):
+                coins.u = u
+                its = state.with_value(value, patterns=patterns).last
+                assert client.record("page", value) is (HELD if its == value else REPEATED)
+            if number % 2:  # the next run settles it as well
+                client.close()
+                client = open_client(metric(patterns=patterns), **settings)
+            clock.advance(days=1)
+            assert client.flush()
+            state = state.with_value(pair[second], patterns=patterns)
+            expected.append(response(tmp_path / name, "2026-11", str(state.last)))
+        assert [report.bits for report in transport.reports] == expected
+        contents = peek(tmp_path / name)
+        assert len(contents.patterns) == len(set(expected)) == len(state.admitted)
+
+
+def test_epoch_without_a_report_answers_for_nothing(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """Until the interval is over nothing is latched; then it is, before anything leaves."""
+    latched: list[bool] = []
+
+    class Looking(MemoryTransport):
+        def send(self, body: bytes, *, timeout: float) -> Answer:
+            copy = (tmp_path / "device" / "budget").read_text().splitlines()[1]
+            latched.append(bool(json.loads(copy)["scopes"]))
+            return super().send(body, timeout=timeout)
+
+    client = open_client(metric(), transport=Looking())
+    assert [client.record("page", value) for value in "aba"] == [HELD] * 3
+    assert client.flush()
+    contents = peek(tmp_path / "device")
+    assert (contents.latched, contents.patterns, contents.held[0].n_events) == ({}, (), 3)
+    clock.advance(days=1)
+    assert client.flush()
+    assert peek(tmp_path / "device").latched == {"page": "2026-11"}
+    assert latched == [True]
+
+
+@pytest.mark.parametrize("now", ["2026-11-30T23:00:00", "2026-11-30T00:00:00"])
+def test_clock_set_back_into_an_epoch_opens_no_interval_of_it_again(
+    now: str, open_client: Opener, clock: FixedClock
+) -> None:
+    """The day had its report; the next epoch's open interval is none of its business."""
+    transport = MemoryTransport()
+    client = open_client(metric(), transport=transport)
+    clock.set("2026-11-30T12:00:00")
+    assert client.record("page", "a") is HELD
+    clock.set("2026-12-01T01:00:00")
+    assert client.record("page", "b") is HELD
+    clock.set(now)
+    assert client.record("page", "c") is CLOSED
+    clock.set("2026-12-02T00:00:00")
+    assert client.flush()
+    assert len(transport.reports) == 2
+
+
+def test_part_that_an_earlier_registry_chose_waits_for_no_second_one(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """Shares and interval change while a report is held: the device answers for one part."""
+    whole = (Part("prefix:2", 1e-9), Part("whole"))
+    prefix = (Part("prefix:2", 1 - 1e-9), Part("whole"))
+    transport = MemoryTransport()
+    client = open_client(metric("life", parts=whole), transport=transport)
+    assert client.record("page", "alpha") is HELD
+    client.close()
+    client = open_client(metric("life", "none", parts=prefix), transport=transport)
+    assert client.record("page", "alpha") is Outcome.RECORDED
+    clock.advance(days=1)
+    assert client.flush()
+    assert len(transport.reports) == 2
+    assert len({report.params for report in transport.reports}) == 1
+    assert len(peek(tmp_path / "device").patterns) == 1
+
+
+@pytest.mark.parametrize(("interval", "hours"), [("hour", 1), ("day", 24), ("week", 168)])
+@pytest.mark.parametrize("intervals", [1, 5])
+def test_epoch_has_no_more_reports_than_it_pays_for_however_the_clock_jumps(
+    intervals: int, interval: str, hours: int, open_client: Opener, clock: FixedClock
+) -> None:
+    """Back and forth over the end of a month; by less than an interval, each has one report."""
+    its = metric(interval=interval)
+    client = open_client(its)
+    middle = FixedClock("2026-12-01T00:00:00")()
+    entered = set()
+    for i in range(1, 120):
+        jump = (7919 * i) % 997 / 997 - 0.5  # between halves, evenly
+        clock.now = middle + 3600 * hours * intervals * jump
+        client.record("page", "a")
+        entered.add(math.floor(intervals * jump))
+    clock.set("2027-02-01T00:00:00")
+    client.record("page", "a")
+    reports = client.spent().metrics["page"].reports
+    assert reports >= len(entered) == 2 * ((intervals + 1) // 2)
+    assert reports == len(entered) or intervals > 1
+    assert reports <= 2 * (most_reports(its) or 0)

@@ -1,0 +1,74 @@
+"""P-values of selected candidates: each is judged as if it were absent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rappor.decoding.debias import debias
+from rappor.decoding.decoder import decode
+from rappor.decoding.devices import merge
+from rappor.decoding.presence import Draws
+from rappor.protocol.params import Params
+from rappor.simulation.collection import simulate_counts
+from rappor.simulation.population import Population
+
+FALSE_ALARM = 1e-9
+
+LOW_NOISE: dict[str, Any] = {"f": 0.0, "p": 0.225, "q": 0.775}
+
+
+@pytest.mark.parametrize(("m", "h"), [(1, 1), (1, 2), (2, 1)])
+def test_no_p_value_is_below_that_of_hitting_the_same_bits(m: int, h: int) -> None:
+    """With one cohort of k bits an absent string sets a given one once in k times."""
+    params = Params(k=64, h=h, m=m, **LOW_NOISE)
+    names = [f"s{i}" for i in range(4)]
+    counts = simulate_counts(Population(names, [8, 4, 2, 1]), params, n_reports=10**7, seed=2)
+    found = decode(counts, [*names, *(f"absent{i}" for i in range(30))])
+    assert found.p_value.min() >= (1 / 64) ** (m * h)
+
+
+@pytest.mark.parametrize("m", [8, 16])
+def test_absent_candidates_are_not_detected_for_heavy_non_candidates(m: int) -> None:
+    """Half of 100 strings are no candidates: at low noise they lift a third of all rows.
+
+    Each of 20 collections has 100 absent candidates. P-values up to 1e-4 are held to ten times
+    their nominal number, 2, which honest ones exceed with probability 1e-9.
+    """
+    params = Params(k=128, h=1, m=m, **LOW_NOISE)
+    below = 0
+    for seed in range(20):
+        names = [f"{seed}/{i}" for i in range(100)]
+        asked = np.random.default_rng([seed, 3]).choice(100, size=50, replace=False)
+        absent = [f"{seed}/absent/{i}" for i in range(1000 if seed < 2 else 100)]
+        population = Population(names, np.exp(-0.05 * np.arange(100)))
+        counts = simulate_counts(population, params, n_reports=10**7, seed=seed)
+        found = decode(counts, [*(names[i] for i in asked), *absent])
+        is_absent = np.isin(found.candidates, absent)
+        below += int((found.p_value[is_absent] <= 1e-4).sum())
+    assert below <= stats.poisson.isf(FALSE_ALARM, 10 * 1e-4 * 3800)
+
+
+@pytest.mark.parametrize("lift", [0.5, 2.0, 20.0, 1000.0])
+def test_the_tail_with_lifted_rows_is_that_of_drawing_from_them(lift: float) -> None:
+    """However far one row of each of 3 cohorts of 8 bits is lifted: all 512 sums, exactly.
+
+    The formula stands between the probabilities of reaching a step and of exceeding it.
+    """
+    params = Params(k=8, h=1, m=3, **LOW_NOISE)
+    population = Population(["a", "b"], [1, 2])
+    target = debias(*merge([simulate_counts(population, params, n_reports=10**4, seed=1)]))
+    draws = Draws.of(target, np.random.default_rng(1).normal(size=24))
+    rows, lifts = np.array([1, 10, 20]), np.full(3, lift)
+    values = draws.values.copy()
+    values[rows] += lifts
+    pools = values.reshape(3, 8)
+    sums = (pools[0][:, None, None] + pools[1][:, None] + pools[2]).ravel() - pools.mean(1).sum()
+    score = np.quantile(sums, [0.9, 0.99])
+    with np.errstate(all="raise", under="ignore"):
+        found = draws.tail_with(rows, lifts).p_values(score)
+    exact = np.array([np.mean(sums >= at) for at in score])
+    assert (np.abs(np.log(found / exact)) < 1.0).all()

@@ -1,0 +1,158 @@
+"""Blocks are closed in short pieces, by collectors and by `prune`, and never by readers."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import datetime
+from typing import Any
+
+from collectors import ACCEPTED, TODAY, commit, report_of, upload_of
+from rappor_server.analysis import closing, releases
+from rappor_server.analysis.closing import CloseTask, metrics_due
+from rappor_server.errors import StoreError
+from rappor_server.storage import blocks, schema
+from rappor_server.storage.database import writing
+from rappor_server.storage.store import Store
+from sqlalchemy import insert, select
+
+from rappor import Metric, Params
+
+SMALL = ACCEPTED.registry["small"]
+"""Released from five reports on, and two of a cohort."""
+ALL_DAYS = (datetime.date.min, datetime.date.max)
+N_DAYS = 6
+
+
+def day(offset: int) -> datetime.date:
+    """Return the day some days after TODAY."""
+    return TODAY + datetime.timedelta(days=offset)
+
+
+def fill(store: Store) -> None:
+    """Store six reports of two cohorts on each of some days."""
+    for i in range(N_DAYS):
+        reports = [report_of("small", bits=i + j, cohort=j % 2) for j in range(6)]
+        commit(store, upload_of(*reports), today=day(i))
+
+
+def test_readers_close_nothing(store: Store) -> None:
+    """Days that have ended wait, and are told to wait, until somebody closes their blocks."""
+    fill(store)
+    waiting = releases.release(store, SMALL, *ALL_DAYS)
+    assert (waiting.n_reports, waiting.withheld) == (0, tuple(map(day, range(N_DAYS))))
+    assert releases.overview(store, SMALL).withheld == waiting.withheld
+    closing.close_days(store, SMALL, day(N_DAYS))
+    assert releases.release(store, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
+
+
+def test_a_backlog_is_closed_in_pieces(store: Store) -> None:
+    """A task without any time closes some days, and the next ones the rest; sums are the same."""
+    fill(store)
+    first = CloseTask(metrics=[SMALL], today=day(2), seconds=0)
+    first.run(store, lambda _: None)
+    assert releases.release(store, SMALL, *ALL_DAYS).n_reports == 12
+    n_tasks = 0
+    while found := metrics_due(store, [SMALL], day(N_DAYS)):
+        CloseTask(metrics=found, today=day(N_DAYS), seconds=0).run(store, lambda _: None)
+        n_tasks += 1
+    assert 1 <= n_tasks <= N_DAYS
+    (counts,) = releases.release(store, SMALL, *ALL_DAYS).collections
+    assert counts.n_reports == 6 * N_DAYS
+    sums = [[(i + j) for i in range(N_DAYS) for j in range(c, 6, 2)] for c in range(2)]
+    for cohort, values in enumerate(sums):
+        expected = [sum(value >> bit & 1 for value in values) for bit in range(16)]
+        assert counts.ones[cohort].tolist() == expected
+
+
+def test_only_metrics_with_ended_days_are_due(store: Store) -> None:
+    """Not those whose days have not ended, nor those whose late counts wait for the next day."""
+    fill(store)
+    assert metrics_due(store, [SMALL, ACCEPTED.registry["page"]], day(0)) == []
+    assert metrics_due(store, [SMALL, ACCEPTED.registry["page"]], day(1)) == [SMALL]
+    closing.close_days(store, SMALL, day(N_DAYS))
+    commit(Store(store.engine), upload_of(report_of("small")), today=day(0))
+    assert metrics_due(store, [SMALL], day(N_DAYS)) == []
+    assert metrics_due(store, [SMALL], day(N_DAYS + 1)) == [SMALL]
+    open_to_all = dataclasses.replace(SMALL, min_reports=0)
+    assert metrics_due(store, [open_to_all], day(N_DAYS + 1)) == []
+
+
+def test_an_interrupted_day_goes_on_and_loses_nothing(store: Store) -> None:
+    """Cohorts that were moved before the interruption stay, and what came meanwhile comes later."""
+    params = dataclasses.replace(SMALL.params, m=65_536)
+    rows: list[dict[str, Any]] = [
+        {
+            "metric": "small",
+            "params": params.fingerprint,
+            "day": day(0),
+            "quarantine": False,
+            "cohort": cohort,
+            "shard": shard,
+            "reports": 2,
+            "ones": bytes(8 * 16),
+        }
+        for shard in range(2)
+        for cohort in (0, 5000, 65_535)
+    ]
+    with writing(store.engine) as db:
+        document = params.to_json()
+        db.execute(insert(schema.params).values(fingerprint=params.fingerprint, document=document))
+        db.execute(insert(schema.tally), [row for row in rows if row["shard"] == 0])
+    with writing(store.engine) as db:
+        first, *_ = blocks._pieces(db, "small", day(1))
+        assert not first.is_last
+        blocks._move_piece(db, "small", first, 2)
+    with writing(store.engine) as db:
+        db.execute(insert(schema.tally), [row for row in rows if row["shard"] == 1])
+    closing.close_days(store, SMALL, day(1))
+    assert blocks_of(store, params) == [(0, day(0), 2), (5000, day(0), 4), (65_535, day(0), 4)]
+    commit(store, upload_of(report_of("small")), today=day(1))
+    closing.close_days(store, SMALL, day(2))
+    assert blocks_of(store, params)[1] == (0, day(1), 2)
+
+
+def blocks_of(store: Store, params: Params) -> list[tuple[int, datetime.date, int]]:
+    """Return cohort, last day and reports of the blocks of a parameter set."""
+    columns = schema.block.c
+    query = select(columns.cohort, columns.last, columns.reports)
+    with store.engine.connect() as db:
+        rows = db.execute(query.where(columns.params == params.fingerprint)).all()
+    return sorted((cohort, last, reports) for cohort, last, reports in rows)
+
+
+class _Pool:
+    """Answers tasks in this process, and fails first."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.n_tasks = 0
+
+    async def run(self, task: CloseTask) -> None:
+        """Answer a task; the first one meets a database that cannot answer."""
+        self.n_tasks += 1
+        if self.n_tasks == 1:
+            raise StoreError("the database cannot answer")
+        task.run(self._store, lambda _: None)
+
+
+def test_a_collector_goes_on_after_a_failure(store: Store) -> None:
+    """The next look tries again, and when nothing is due no process is asked."""
+    fill(store)
+    pool, ended = _Pool(store), asyncio.Event()
+
+    async def look() -> list[Metric]:
+        if not (found := metrics_due(store, [SMALL], day(N_DAYS))):
+            ended.set()
+        return found
+
+    async def run() -> None:
+        task = asyncio.create_task(
+            closing.keep_closing(pool.run, look, lambda: day(N_DAYS), pause=0.01)
+        )
+        await asyncio.wait_for(ended.wait(), 60)
+        task.cancel()
+
+    asyncio.run(run())
+    assert pool.n_tasks >= 2
+    assert releases.release(store, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
