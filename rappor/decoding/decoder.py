@@ -18,7 +18,7 @@ from rappor.decoding.collected import standardise
 from rappor.decoding.debias import Target, debias
 from rappor.decoding.design import Design
 from rappor.decoding.devices import merge
-from rappor.decoding.distribution import estimate_shares
+from rappor.decoding.distribution import Shares, estimate_shares
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.inference import ErrorControl, Raw, conclude, normal_interval
 from rappor.decoding.presence import p_values_of
@@ -155,7 +155,7 @@ def _decode_bloom(
     known = np.isfinite(selection.std_error)
     p_value = np.where(known, p_values_of(target, selection.fit, z, selection.chosen), 1.0)
     tail = null_tail(target, selection.fit)
-    shares = _shares(selection) if distribution else None
+    shares = _shares(target, selection) if distribution else None
     detected = np.flatnonzero(p_value <= control.threshold(p_value))
     std_error = _with_sampling(target, selection.estimate, selection.std_error)
     rows, hidden = string_rows(
@@ -174,7 +174,7 @@ def _decode_bloom(
         p_value=p_value,
         interval=normal_interval(selection.estimate, std_error, tail),
         sum_errors=partial(_sum_errors, target, design, selection),
-        share=shares,
+        shares=shares,
         residual=standardise(target, selection.fit),
         breakdown=break_down(
             rows, hidden, detected, n_candidates=len(p_value), n_reports=target.n_reports
@@ -205,11 +205,15 @@ def _decode_bloom(
     )
 
 
-def _shares(selection: Selection) -> NDArray[np.float64]:
+def _shares(target: Target, selection: Selection) -> Shares:
     """Return the distribution answer, which near capacity is the simplex fit."""
     if is_full(selection):
-        return simplex_fit(selection.fit, len(selection.estimate))
-    return estimate_shares(selection.estimate, selection.std_error)
+        share = simplex_fit(selection.fit, len(selection.estimate))
+        found = Shares(share=share, std_error=selection.std_error)
+    else:
+        found = estimate_shares(selection.estimate, selection.std_error)
+    error = _with_sampling(target, found.share, found.std_error)
+    return Shares(share=found.share, std_error=error)
 
 
 def _places(
@@ -260,6 +264,7 @@ def _decode_closed(target: Target, control: ErrorControl, *, distribution: bool)
     share = (
         closed_form.simplex_shares(estimate, std_error) if exclusive else np.clip(estimate, 0, 1)
     )
+    shares = Shares(share=share, std_error=std_error)
     return conclude(
         names,
         Raw(
@@ -268,7 +273,7 @@ def _decode_closed(target: Target, control: ErrorControl, *, distribution: bool)
             p_value=p_value,
             interval=answers.proportions.interval,
             sum_errors=partial(closed_form.sum_errors, target, estimate),
-            share=share if distribution else None,
+            shares=shares if distribution else None,
             residual=None,
             breakdown=break_down(
                 *answer_rows(

@@ -15,6 +15,7 @@ from rappor.decoding.breakdown import Breakdown
 from rappor.decoding.collected import describe_collected
 from rappor.decoding.debias import Target
 from rappor.decoding.devices import assumption
+from rappor.decoding.distribution import Shares
 from rappor.decoding.estimates import Estimates, Rest
 from rappor.decoding.significance import CORRECTIONS, NullTail, Steps, threshold
 from rappor.errors import DecodeError
@@ -82,7 +83,7 @@ class Raw:
     interval : returns the ends, (c,) each, of the two-sided intervals that miss with a
         probability.
     sum_errors : returns the standard error of the sum of each of t sets of entries, (t,).
-    share : (c,) float64, the distribution answer, or None.
+    shares : the distribution answer, (c,), or None.
     residual : (n,) float64, of each row in standard deviations; None where nothing was fitted.
     breakdown : how many forged reports make and hide what is detected.
     """
@@ -92,7 +93,7 @@ class Raw:
     p_value: NDArray[np.float64]
     interval: Interval
     sum_errors: SumErrors
-    share: NDArray[np.float64] | None
+    shares: Shares | None
     residual: NDArray[np.float64] | None
     breakdown: Breakdown
 
@@ -143,7 +144,8 @@ def conclude(
         ci_high_adjusted=np.where(detected, high_adjusted, np.nan)[entry],
         forged_to_make=raw.breakdown.make[entry],
         forged_to_hide=raw.breakdown.hide[entry],
-        share=None if raw.share is None else raw.share[entry],
+        share=None if raw.shares is None else raw.shares.share[entry],
+        share_std_error=None if raw.shares is None else raw.shares.std_error[entry],
         group=group[order],
         reports=target.n_reports,
         unallocated=1 - rests[0].proportion if exclusive else math.nan,
