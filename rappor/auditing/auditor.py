@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Final
+from typing import Any, ClassVar, Final
 
 from rappor.auditing.bare import bare_checks
 from rappor.auditing.check import Check
@@ -22,6 +22,7 @@ from rappor.auditing.scope import not_examined
 from rappor.auditing.shipped_encoder import shipped_respond
 from rappor.auditing.subject import Request, Subject
 from rappor.auditing.timing import timing_check
+from rappor.display import Displayed
 from rappor.errors import ParamsError
 from rappor.progress import Progress, no_progress
 from rappor.protocol.encodings import encoding_of
@@ -55,12 +56,14 @@ _TIMED_PAIRS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Audit:
+class Audit(Displayed):
     """What one audit asked, what it found, and what it did not look at.
 
     `trials` devices were asked for `n_reports` reports each; the bounds of the losses are too
     high with probability `level`.
     """
+
+    _drawn_as: ClassVar[str] = "audit"
 
     metric: Metric
     trials: int
@@ -78,6 +81,11 @@ class Audit:
     def passed(self) -> bool:
         """Whether no check found a fault."""
         return not self.faults
+
+    def _table(self) -> dict[str, list[Any]]:
+        """Return a row for each check."""
+        fields = ("name", "verdict", "detail", "p_value", "bound", "claim", "reach")
+        return {field: [getattr(check, field) for check in self.checks] for field in fields}
 
     def with_checks(self, checks: Iterable[Check]) -> Audit:
         """Return the audit with more checks, as those of coins and of time."""

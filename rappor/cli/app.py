@@ -6,6 +6,7 @@ argument, file or entry), 130 interrupted.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import click
@@ -82,7 +83,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     Without arguments it takes those of the process.
     """
     try:
-        cli.main(args=arguments, prog_name="rappor", standalone_mode=False)
+        typed = tuple(sys.argv[1:] if arguments is None else arguments)
+        cli.main(args=typed, prog_name="rappor", standalone_mode=False, obj=typed)
     except click.Abort:
         return _fail("interrupted", INTERRUPTED)
     except click.ClickException as error:

@@ -10,10 +10,11 @@ from rich.table import Table
 from rappor.cli.attack_charts import draw_exposure, draw_moved
 from rappor.cli.commands import Group
 from rappor.cli.console import Slow, print_json, show, table
-from rappor.cli.numbers import NUMBER, most_belief, percent
+from rappor.cli.numbers import NUMBER
 from rappor.cli.options import chart_option, json_option, seed_option
 from rappor.cli.subject import Subject, subject_options
 from rappor.protocol.params import Params
+from rappor.reporting.numbers import most_belief, percent
 
 if TYPE_CHECKING:
     from rappor.auditing.forger import Moved, Poisoning

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json, show, table
 from rappor.cli.numbers import NUMBER
-from rappor.cli.options import grouped, json_option, seed_option
+from rappor.cli.options import chart_option, grouped, json_option, save_chart, seed_option
 from rappor.cli.subject import Subject, subject_options
 from rappor.errors import RapporError
 from rappor.files import read_text
@@ -151,6 +151,7 @@ class _Program:
     help="Also test whether the encoder takes the same time for values of one length.",
 )
 @seed_option
+@chart_option
 @json_option
 def audit(
     *,
@@ -161,6 +162,7 @@ def audit(
     reports: int,
     timing: bool,
     seed: int | None,
+    chart: str | None,
     as_json: bool,
 ) -> None:
     """Test whether an encoder keeps its privacy promise.
@@ -194,6 +196,7 @@ def audit(
     else:
         values = [] if values_path is None else _read_values(values_path)
         found = _from_outside(program, metric, values, trials, reports, timing=timing, seed=seed)
+    save_chart(found, chart)
     if as_json:
         print_json(found)
     else:

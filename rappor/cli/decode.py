@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -11,20 +14,34 @@ from rappor.cli.console import Slow
 from rappor.cli.decode_files import Source
 from rappor.cli.options import (
     Detection,
+    chart_option,
     detection_options,
     grouped,
+    html_option,
     json_option,
     metric_option,
     registry_option,
+    save_chart,
 )
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
     from rappor.decoding.estimates import Estimates
+    from rappor.decoding.report import Origin
 
 _RELIABLE_FROM: Final = 100
 """Reports below which detections of strings that nobody has were seen in up to 18 % of collections
 at an error rate of 5 %; from here on in at most 3 %."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Output:
+    """Where the estimates go beside the terminal, and in which form they stand there."""
+
+    csv_path: str | None
+    html_path: str | None
+    chart: str | None
+    as_json: bool
 
 
 @click.command(
@@ -32,6 +49,8 @@ at an error rate of 5 %; from here on in at most 3 %."""
     examples=(
         "rappor decode week.counts --registry metrics.toml",
         "rappor decode week.counts --candidates engines.txt --all --csv week.csv",
+        "rappor decode week.counts --registry metrics.toml --html week.html",
+        "rappor decode week.counts --registry metrics.toml --chart week.svg",
         "rappor decode week.counts --registry metrics.toml --reports-per-device 7",
         "rappor decode counts.json --registry metrics.toml --json",
         "rappor decode week.counts --registry metrics.toml --forged",
@@ -106,14 +125,20 @@ at an error rate of 5 %; from here on in at most 3 %."""
     is_flag=True,
     help="In place of intervals, list how many forged reports would make and hide each row.",
 )
-@click.option(
-    "--csv",
-    "csv_path",
-    type=click.Path(),
-    metavar="FILE",
-    help="Also write the rows to a CSV file.",
+@grouped(
+    "output",
+    _Output,
+    click.option(
+        "--csv",
+        "csv_path",
+        type=click.Path(),
+        metavar="FILE",
+        help="Also write the rows to a CSV file.",
+    ),
+    html_option,
+    chart_option,
+    json_option,
 )
-@json_option
 def decode(
     *,
     source: Source,
@@ -123,8 +148,7 @@ def decode(
     show_all: bool,
     distribution: bool,
     forged: bool,
-    csv_path: str | None,
-    as_json: bool,
+    output: _Output,
 ) -> None:
     """Estimate how many reports hold each candidate.
 
@@ -155,13 +179,32 @@ def decode(
             reports_per_device=reports_per_device,
             progress=slow,
         )
-    if csv_path is not None:
-        estimates.to_csv(csv_path, detected_only=not show_all)
-    if as_json:
+    _write(estimates, output, source, detected_only=not show_all)
+    if output.as_json:
         click.echo(estimates.to_json(detected_only=not show_all))
     else:
         print_estimates(estimates, detected_only=not show_all, forged=forged)
     warn(estimates, candidates)
+
+
+def _write(estimates: Estimates, output: _Output, source: Source, *, detected_only: bool) -> None:
+    """Write the files that were asked for."""
+    if output.csv_path is not None:
+        estimates.to_csv(output.csv_path, detected_only=detected_only)
+    if output.html_path is not None:
+        from rappor.reporting.page import estimates_page
+
+        page = estimates_page(estimates, _origin(source))
+        Path(output.html_path).write_text(page, encoding="utf-8", newline="")
+    save_chart(estimates, output.chart)
+
+
+def _origin(source: Source) -> Origin:
+    """Return the command line as it was typed, and what it read."""
+    from rappor.decoding.report import Origin
+
+    typed = click.get_current_context().find_root().obj
+    return Origin(command=shlex.join(["rappor", *(typed or ())]), files=source.files())
 
 
 def warn(estimates: Estimates, candidates: Candidates | None) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rappor.errors import DecodeError, FileError, MetricError
+from rappor.files import sha256_of
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
@@ -18,6 +19,7 @@ from rappor.registry.registry import Registry
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
     from rappor.counts.counts import Counts
+    from rappor.decoding.report import InputFile
     from rappor.google.effective_noise import Client
 
 _PARQUET: Final = b"PAR1"
@@ -51,6 +53,23 @@ class Source:
             return counts, self._candidates(counts[0].params, None)
         _check_counts(counts, metric)
         return counts, self._candidates(metric.params, metric.candidates)
+
+    def files(self) -> tuple[InputFile, ...]:
+        """Return the files that were read, each with its hash; standard input has none."""
+        from rappor.decoding.report import InputFile
+
+        others = (self.registry_path, self.candidates_path, self.params_path, self.map_path)
+        return (
+            *(
+                InputFile(name=path, sha256=sha256_of(path), days=_days(path))
+                for path in self.paths
+            ),
+            *(
+                InputFile(name=path, sha256=sha256_of(path))
+                for path in others
+                if path is not None and path != "-"
+            ),
+        )
 
     def _metric(self, counts: list[Counts]) -> Metric | None:
         """Return the metric of the registry, by its name or by the one that the files have."""
@@ -124,6 +143,16 @@ def _read_counts(path: str) -> list[Counts]:
             f"rappor aggregate {path} --registry FILE --metric NAME --out FILE",
         )
     return Counts.load_all(path)
+
+
+def _days(path: str) -> str:
+    """Return the days that a collector's answer is of; empty for every other file."""
+    with Path(path).open("rb") as file:
+        if file.read(1) != b"{":
+            return ""
+        document = json.loads(b"{" + file.read())
+    first, last = document.get("from"), document.get("to")
+    return f"{first} to {last}" if first and last else ""
 
 
 def _first_line(path: str) -> bytes:

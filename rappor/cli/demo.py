@@ -13,12 +13,13 @@ import click
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json, show
 from rappor.cli.decode import warn
-from rappor.cli.numbers import NUMBER, even_odds_become, short_percent
+from rappor.cli.numbers import NUMBER, even_odds_become
 from rappor.cli.options import json_option, seed_option
 from rappor.errors import FileError
 from rappor.files import read_text
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import PROFILES, Params
+from rappor.reporting.numbers import short_percent
 
 if TYPE_CHECKING:
     import numpy as np

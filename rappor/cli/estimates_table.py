@@ -1,8 +1,7 @@
-"""Estimates as a table for people, and the diagnostics worth a sentence."""
+"""Estimates as a table for people."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -10,8 +9,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from rappor.cli.console import show, width
-from rappor.cli.numbers import percent, short_percent
 from rappor.decoding.estimates import Estimates
+from rappor.reporting.numbers import percent, short_percent
+from rappor.reporting.remarks import remarks
 
 _FORGED: Final = (
     "forged make: if this many of the reports are forged, nobody may have the string. forged hide: "
@@ -20,9 +20,6 @@ _FORGED: Final = (
 
 _LEAST_NAME, _MOST_NAME = 9, 40
 """Columns of a candidate: numbers are never cut, names are."""
-
-_IMBALANCE: Final = 1e-6
-"""P-value of the cohorts' sizes at which an analyst is told of it."""
 
 
 def print_estimates(
@@ -39,7 +36,7 @@ def print_estimates(
     reports stand in their place.
     """
     shown = _table(estimates, detected_only=detected_only, truth=truth, forged=forged)
-    show(shown, *([_FORGED] if forged else []), *_remarks(estimates))
+    show(shown, *([_FORGED] if forged else []), *remarks(estimates))
 
 
 def _table(
@@ -97,57 +94,3 @@ def _forged(row: Mapping[str, Any]) -> Iterator[str]:
     for key in ("forged_to_make", "forged_to_hide"):
         number = row.get(key)
         yield "" if key not in row else "none can" if number is None else f"{number:,}"
-
-
-def _remarks(estimates: Estimates) -> Iterator[str]:
-    """Yield what was detected at which error rate, and what an analyst should know of."""
-    yield (
-        f"{int(estimates.detected.sum()):,} of {len(estimates):,} candidates detected in "
-        f"{estimates.reports:,} reports at {_error_rate(estimates)}."
-    )
-    if math.isfinite(estimates.unallocated):
-        yield (
-            f"{percent(estimates.unallocated)} of the reports are unallocated (standard error "
-            f"{percent(estimates.unallocated_std_error)}): their strings are not candidates, or "
-            "too rare to tell from noise."
-        )
-    yield estimates.assumed
-    yield from _findings(estimates.diagnostics)
-    yield from estimates.warnings
-
-
-def _error_rate(estimates: Estimates) -> str:
-    bonferroni = estimates.correction == "bonferroni"
-    kind = "a probability of any false one" if bonferroni else "a false discovery rate"
-    return f"{kind} of {short_percent(estimates.level)}"
-
-
-def _findings(diagnostics: Mapping[str, Any]) -> Iterator[str]:
-    for cohorts in diagnostics["cohorts"]:
-        if cohorts["p_value"] < _IMBALANCE:
-            yield (
-                f"Cohorts are out of balance: {cohorts['smallest']:,} to {cohorts['largest']:,} "
-                "reports each; honest devices spread evenly."
-            )
-    if diagnostics.get("groups"):
-        n = len(diagnostics["groups"])
-        yield f"{n} groups of candidates cannot be told apart: each member shows its group's total."
-    if "detectable_share" in diagnostics:
-        yield _limit(diagnostics)
-
-
-def _limit(diagnostics: Mapping[str, Any]) -> str:
-    share = diagnostics["detectable_share"]
-    if share is None or share > 1:
-        return "No share can be detected: there are too few reports for this noise."
-    ways = {
-        "{:,} reports of more devices": diagnostics["half_detectable_with_reports"],
-        "{:,} reports from each device": diagnostics["half_detectable_with_reports_per_device"],
-        "{:,} cohorts": diagnostics["half_detectable_with_cohorts"],
-    }
-    enough = [way.format(number) for way, number in ways.items() if number is not None]
-    half = f"{' or '.join(enough)} would detect" if enough else "only more of everything detects"
-    return (
-        f"A share of {percent(share, 2)} is detected with 80 % probability; {half} "
-        f"{percent(share / 2, 2)}."
-    )

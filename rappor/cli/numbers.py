@@ -7,11 +7,8 @@ from typing import Any, Final
 
 import click
 
-from rappor.privacy.notice import at_most
 from rappor.protocol.loss import belief_bound
-
-_NEARLY_SURE: Final = 0.9999
-"""A larger belief is written as more than this: rounded up it would read as certainty."""
+from rappor.reporting.numbers import most_belief
 
 _LEAST_SHOWN: Final = 0.001
 
@@ -52,33 +49,6 @@ def _read_whole(text: str) -> int:
 NUMBER: Final = WholeNumber()
 COUNT: Final = WholeNumber(1, 10**15)
 """At least 1, and small enough for closed forms in binary64."""
-
-
-def percent(share: float, digits: int = 1) -> str:
-    """Write a share in per cent, with this number of digits after the point."""
-    return f"{100 * share:,.{digits}f} %"
-
-
-def short_percent(share: float) -> str:
-    """Write a share in per cent as short as it is exact: 5 %, 0.1 %, 95 %."""
-    return f"{100 * share:.6g} %"
-
-
-def nats(epsilon: float) -> str:
-    """Write a loss in nats, without the unit."""
-    if math.isinf(epsilon):
-        return "infinite"
-    return f"{epsilon:.4f}" if epsilon < 100 else f"{epsilon:,.0f}"
-
-
-def most_belief(belief: float, epsilon: float) -> str:
-    """Write the most that can be believed after a loss: rounded up, since a promise must hold.
-
-    Only an infinite loss makes anybody certain.
-    """
-    if math.isinf(epsilon):
-        return "100 %"
-    return at_most(belief) if belief <= _NEARLY_SURE else ">99.99 %"
 
 
 def least_belief(belief: float) -> str:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from rappor.cli.numbers import WholeNumber
+from rappor.display import Displayed
 from rappor.errors import ParamsError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -47,8 +48,13 @@ def _check_chart(ctx: click.Context, param: click.Parameter, path: str | None) -
             check_suffix(path)
         except ParamsError as error:
             raise click.BadParameter(str(error), ctx, param) from None
-        if not (folder := Path(path).parent).is_dir():
-            raise click.BadParameter(f"there is no folder {folder}", ctx, param)
+    return _check_folder(ctx, param, path)
+
+
+def _check_folder(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
+    """Refuse, before the work, a file that could not be written after it."""
+    if path is not None and not ctx.resilient_parsing and not Path(path).parent.is_dir():
+        raise click.BadParameter(f"there is no folder {Path(path).parent}", ctx, param)
     return path
 
 
@@ -85,6 +91,24 @@ chart_option = click.option(
     metavar="FILE",
     help="Also draw a chart into a file that ends in .svg, .png or .html.",
 )
+html_option = click.option(
+    "--html",
+    "html_path",
+    type=click.Path(),
+    callback=_check_folder,
+    metavar="FILE",
+    help="Also write a report as one HTML file: charts, tables, diagnostics, hashes.",
+)
+
+
+def save_chart(record: Displayed, path: str | None) -> None:
+    """Draw a record's chart into a file, if one was asked for."""
+    if path is not None:
+        from rappor.reporting.charts import save
+
+        save(record.plot(), path)
+
+
 seed_option = click.option(
     "--seed",
     type=WholeNumber(0),

@@ -9,12 +9,13 @@ from rich.table import Table
 
 from rappor.cli.commands import Command
 from rappor.cli.console import print_json, section, show, table
-from rappor.cli.numbers import COUNT, even_odds_become, nats, percent
+from rappor.cli.numbers import COUNT, even_odds_become
 from rappor.cli.options import json_option
 from rappor.cli.subject import Subject, subject_options
 from rappor.planning.detection_limit import detection_limit, standard_error
 from rappor.privacy.report import Loss, assess_losses
 from rappor.protocol.params import Params
+from rappor.reporting.numbers import nats, percent
 
 _LETTERS = ("k", "h", "m", "f", "p", "q")
 

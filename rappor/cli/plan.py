@@ -18,17 +18,16 @@ from rappor.cli.numbers import (
     NUMBER,
     WholeNumber,
     even_odds_become,
-    nats,
-    percent,
-    short_percent,
 )
 from rappor.cli.options import (
     Detection,
+    chart_option,
     detection_options,
     grouped,
     json_option,
     metric_option,
     registry_option,
+    save_chart,
 )
 from rappor.files import read_text, replacing
 from rappor.protocol.encodings import ENCODINGS, encoding_of
@@ -36,6 +35,7 @@ from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import MAX_HASHES, PROFILES, Params
 from rappor.registry.metric import EPOCHS, INTERVALS, Metric
 from rappor.registry.registry import Registry
+from rappor.reporting.numbers import nats, percent, short_percent
 
 if TYPE_CHECKING:
     from rappor.planning.plans import Alternative, Plan
@@ -271,11 +271,20 @@ class _Strings:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Output:
+    """What the printed entry is called, and where the plan goes beside the terminal."""
+
+    name: str
+    chart: str | None
+    as_json: bool
+
+
 @click.command(
     cls=Command,
     examples=(
         "rappor plan --epsilon-1 1 --epsilon-inf 4 --reports 1e6",
-        "rappor plan --epsilon-1 1 --epsilon-inf 4 --share .01",
+        "rappor plan --epsilon-1 1 --epsilon-inf 4 --share .01 --chart found.svg",
         "rappor plan --profile balanced --reports 1e6 --table population.csv",
         "rappor plan --encoding onehot --categories light,dark,other \\\n"
         "  --epsilon-1 1 --epsilon-inf 2 --devices 1e4 --days 30",
@@ -416,14 +425,19 @@ class _Strings:
     metavar="PROBABILITY",
     help="Probability with which a string of the smallest share is detected.",
 )
-@click.option(
-    "--name",
-    default="my_metric",
-    show_default=True,
-    metavar="NAME",
-    help="Name of the metric in the printed entry of a registry.",
+@grouped(
+    "output",
+    _Output,
+    click.option(
+        "--name",
+        default="my_metric",
+        show_default=True,
+        metavar="NAME",
+        help="Name of the metric in the printed entry of a registry.",
+    ),
+    chart_option,
+    json_option,
 )
-@json_option
 def plan(
     *,
     subject: _Subject,
@@ -433,8 +447,7 @@ def plan(
     strings: _Strings,
     detection: Detection,
     power: float,
-    name: str,
-    as_json: bool,
+    output: _Output,
 ) -> None:
     """Choose parameters for a privacy budget before collecting.
 
@@ -457,14 +470,15 @@ def plan(
     # The library has no clock; a year is a term that somebody will think about again.
     today = datetime.datetime.now(datetime.UTC).date()
     entry = planned.to_toml(
-        name if metric is None else metric.name,
+        output.name if metric is None else metric.name,
         expires=today + datetime.timedelta(days=365),
         epoch=repeats.epoch_of(metric),
         interval=repeats.interval_of(metric),
     )
     if subject.write:
         subject.write_numbers(planned.params)
-    if as_json:
+    save_chart(planned, output.chart)
+    if output.as_json:
         print_json(planned.to_dict(), toml=entry, **({"repeats": compared} if compared else {}))
     else:
         _print(planned, compared, entry)

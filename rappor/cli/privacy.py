@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from rappor.cli.commands import Command
 from rappor.cli.console import print_json
 from rappor.cli.numbers import COUNT
-from rappor.cli.options import chart_option, grouped, json_option
+from rappor.cli.options import chart_option, grouped, json_option, save_chart
 from rappor.cli.privacy_tables import print_report
 from rappor.cli.subject import Subject, metric_argument, subject_options
 from rappor.errors import ParamsError
 from rappor.planning.changed_params import JointError, decode_together, joint_error
-from rappor.privacy.report import Batch, Loss, PrivacyReport, Usage, assess, assess_params
-from rappor.protocol.loss import belief_bound
+from rappor.privacy.report import Batch, Usage, assess, assess_params
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
-
-if TYPE_CHECKING:
-    from rappor.reporting.charts import Chart
-
-_DRAWN = {1: "1 report", 10: "10 reports", None: "any number"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,10 +143,7 @@ def privacy(
     else:
         report = assess(metric, registry=subject.registry, usage=usage, batch=shuffled, changed=new)
     error = None if new is None else _joint_error(subject.params, new, batch.devices)
-    if chart is not None:
-        from rappor.reporting.charts import save
-
-        save(_draw(report), chart)
+    save_chart(report, chart)
     if as_json:
         print_json(report, joint_error=error)
     else:
@@ -165,30 +155,3 @@ def _joint_error(old: Params, new: Metric, devices: int) -> JointError | None:
     if not decode_together(old, new.params):
         return None
     return joint_error(old, new.params, before=devices, after=devices)
-
-
-def _draw(report: PrivacyReport) -> Chart:
-    """Draw the least and the most belief after some reports, against the belief before."""
-    from rappor.reporting.charts import Axis, line_chart, shared_labels
-
-    before = Axis(field="prior", title="belief before", domain=(0, 1), format="%")
-    after = Axis(field="after", title="least and most belief after", domain=(0, 1), format="%")
-    rows = [row for loss in report.losses if loss.reports in _DRAWN for row in _curve(loss)]
-    labels = shared_labels(rows, value="after", series="reports")
-    return line_chart(
-        [row | {"reports": labels[row["reports"]]} for row in rows],
-        x=before,
-        y=after,
-        series="reports",
-        part="end",
-        title="What reports of one value can make of a belief",
-    )
-
-
-def _curve(loss: Loss) -> list[dict[str, Any]]:
-    label = f"{_DRAWN[loss.reports]}: epsilon = {loss.epsilon:.3g}"
-    return [
-        {"prior": prior, "after": belief, "end": end, "reports": label}
-        for prior in (step / 200 for step in range(201))
-        for end, belief in zip(("least", "most"), belief_bound(loss.epsilon, prior), strict=True)
-    ]

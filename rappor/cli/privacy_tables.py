@@ -7,14 +7,7 @@ from collections.abc import Iterator
 from rich.table import Table
 
 from rappor.cli.console import section, show, table
-from rappor.cli.numbers import (
-    even_odds_become,
-    least_belief,
-    most_belief,
-    nats,
-    percent,
-    short_percent,
-)
+from rappor.cli.numbers import even_odds_become, least_belief
 from rappor.cli.params import describe_params, reports_of
 from rappor.planning.changed_params import JointError
 from rappor.privacy.changing_params import EntryChange
@@ -26,6 +19,7 @@ from rappor.privacy.report import (
     Shuffling,
     ValueChange,
 )
+from rappor.reporting.numbers import most_belief, nats, percent, short_percent
 
 
 def print_report(report: PrivacyReport, error: JointError | None, *, devices: int) -> None:

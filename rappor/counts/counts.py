@@ -6,7 +6,9 @@ or worker has one, and their sum is what the analyst decodes.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import os
 from collections.abc import Iterable
 from typing import Any, Final
@@ -187,6 +189,15 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
     def n_reports(self) -> int:
         """Reports in all cohorts."""
         return sum(self.reports.tolist())
+
+    @property
+    def sha256(self) -> str:
+        """Hash of metric, parameters, devices and sums: equal counts have it, in any file."""
+        known = {"metric": self.metric, "params": self.params.fingerprint, "squares": self.squares}
+        integers = np.concatenate([self.reports, self.ones.ravel()]).astype("<i8")
+        digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode() + b"\n")
+        digest.update(integers.tobytes())
+        return digest.hexdigest()
 
     def __add__(self, other: Counts) -> Counts:
         """Add as `add` does, for devices that may be the same."""

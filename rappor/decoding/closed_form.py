@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -82,6 +83,13 @@ def sum_error(target: Target, estimate: NDArray[np.float64]) -> float:
         one = (float(coins.sum()) + (each - 1) * again + values) / gap**2
         precision += counts.n_reports / max(one, _LEAST_NOISE)
     return math.sqrt(1 / precision)
+
+
+def sum_errors(
+    target: Target, estimate: NDArray[np.float64], sums: Sequence[NDArray[np.int64]]
+) -> NDArray[np.float64]:
+    """Return `sum_error` of each of these sets of answers, (t,); estimate is (c,)."""
+    return np.array([sum_error(target, estimate[answers]) for answers in sums])
 
 
 def pool(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from rappor.decoding import closed_form, diagnostics
 from rappor.decoding.blas_threads import one_thread
 from rappor.decoding.breakdown import answer_rows, break_down, string_rows
 from rappor.decoding.capacity import describe_capacity, fit_all, is_full, simplex_fit
+from rappor.decoding.collected import standardise
 from rappor.decoding.debias import Target, debias
 from rappor.decoding.design import Design
 from rappor.decoding.devices import merge
@@ -171,8 +173,9 @@ def _decode_bloom(
         std_error=std_error,
         p_value=p_value,
         interval=normal_interval(selection.estimate, std_error, tail),
-        sum_error=_sum_error(target, design, selection, detected),
+        sum_errors=partial(_sum_errors, target, design, selection),
         shares=shares,
+        residual=standardise(target, selection.fit),
         breakdown=break_down(
             rows, hidden, detected, n_candidates=len(p_value), n_reports=target.n_reports
         ),
@@ -239,14 +242,14 @@ def _with_sampling(
     return np.sqrt(std_error**2 + extra)
 
 
-def _sum_error(
-    target: Target, design: Design, selection: Selection, detected: NDArray[np.int64]
-) -> float:
-    """Return the standard error of the sum of what is detected."""
-    fitted = np.union1d(selection.chosen, detected)
-    noise = selection.fit.sum_error(design.columns(fitted), np.isin(fitted, detected))
-    total = np.array([selection.estimate[detected].sum()])
-    return float(_with_sampling(target, total, np.array([noise]))[0])
+def _sum_errors(
+    target: Target, design: Design, selection: Selection, sums: Sequence[NDArray[np.int64]]
+) -> NDArray[np.float64]:
+    """Return the standard error of the sum of each of these sets of candidates, (t,)."""
+    fitted = np.union1d(selection.chosen, np.concatenate(sums))
+    inside = np.array([np.isin(fitted, candidates) for candidates in sums])
+    noise = selection.fit.sum_errors(design.columns(fitted), inside)
+    return _with_sampling(target, inside @ selection.estimate[fitted], noise)
 
 
 def _decode_closed(target: Target, control: ErrorControl, *, distribution: bool) -> Estimates:
@@ -269,8 +272,9 @@ def _decode_closed(target: Target, control: ErrorControl, *, distribution: bool)
             std_error=std_error,
             p_value=p_value,
             interval=answers.proportions.interval,
-            sum_error=closed_form.sum_error(target, estimate[detected]),
+            sum_errors=partial(closed_form.sum_errors, target, estimate),
             shares=shares if distribution else None,
+            residual=None,
             breakdown=break_down(
                 *answer_rows(
                     target,

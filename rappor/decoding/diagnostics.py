@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -40,6 +41,9 @@ FALSE_ALARM: Final = 1e-9
 FIT_FALSE_ALARM: Final = 1e-6
 """P-value of the goodness of fit below which a table warns: once in a million tables, if the
 candidates are all that the devices hold and every report comes from another one."""
+
+IMBALANCE: Final = 1e-6
+"""P-value of the cohorts' sizes at which an analyst is told of it."""
 
 _POWER: Final = 0.8
 """Probability with which `detectable_share` is detected: the usual power of a study, and the
@@ -101,24 +105,51 @@ def _gamma_tail(value: float, *, mean: float, variance: float) -> float:
     return float(special.gammaincc(mean / scale, value / scale))
 
 
-def _odd_popcounts(target: Target, number: int) -> list[dict[str, Any]]:
-    """Find cohorts whose mean number of ones no mixture of honest devices has."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrueBits:
+    """The mean number of true bits in the reports of each cohort, and what honest ones can have.
+
+    Attributes
+    ----------
+    mean : (m,) float64. NaN in cohorts without reports.
+    std_error : (m,) float64. The most that its standard error can be.
+    low, high : (m,) float64. Honest means lie between them with probability 1 - FALSE_ALARM, in all
+        cohorts together at either end.
+    """
+
+    mean: NDArray[np.float64]
+    std_error: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
+def true_bits(target: Target, number: int) -> TrueBits:
+    """Estimate the true bits of each cohort of a collection from its number of ones."""
     counts = target.counts[number]
     params = counts.params
-    true_bits = encoding_of(params).true_bits
+    possible = encoding_of(params).true_bits
     gap = params.q_star - params.p_star
-    live = np.flatnonzero(counts.reports)
-    n = counts.reports[live]
-    bits = (counts.ones[live].sum(axis=1) / n - params.k * params.p_star) / gap
+    n = np.where(counts.reports > 0, counts.reports, np.nan)
     # Independent bits: the variance of a popcount is at most k/4, and all of it may repeat.
     devices = n / target.repetitions[number].reports_per_device
     error = np.sqrt(params.k / 4 / devices) / gap
     margin = -special.ndtri(FALSE_ALARM / params.m) * error
-    odd = (bits < true_bits[0] - margin) | (bits > true_bits[-1] + margin)
+    return TrueBits(
+        mean=(counts.ones.sum(axis=1) / n - params.k * params.p_star) / gap,
+        std_error=error,
+        low=possible[0] - margin,
+        high=possible[-1] + margin,
+    )
+
+
+def _odd_popcounts(target: Target, number: int) -> list[dict[str, Any]]:
+    """Find cohorts whose mean number of ones no mixture of honest devices has."""
+    bits = true_bits(target, number)
+    odd = np.flatnonzero((bits.mean < bits.low) | (bits.mean > bits.high))
     return [
         {"collection": number, "cohort": cohort, "true_bits": mean, "std_error": most}
         for cohort, mean, most in zip(
-            live[odd].tolist(), bits[odd].tolist(), error[odd].tolist(), strict=True
+            odd.tolist(), bits.mean[odd].tolist(), bits.std_error[odd].tolist(), strict=True
         )
     ]
 

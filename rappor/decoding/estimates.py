@@ -10,13 +10,14 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.decoding.collected import Collected
 from rappor.decoding.diagnostics import warnings
-from rappor.errors import MissingExtraError
+from rappor.display import Displayed, draw
 
 COLUMNS: Final = (
     "candidate",
@@ -36,9 +37,25 @@ COLUMNS: Final = (
     "group",
 )
 
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""How texts begin that spreadsheets compute, also in full width."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """What the detected rows after the first `after` hold together, as a share of all reports.
+
+    `rows` says how many they are. A group counts once, with the first of its rows.
+    """
+
+    after: int
+    rows: int
+    proportion: float
+    std_error: float
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Estimates:
+class Estimates(Displayed):
     """What a decode found, one row a candidate.
 
     Strings are sorted by count, largest first; categories, flags and buckets keep the order in
@@ -71,9 +88,13 @@ class Estimates:
         a report can hold several answers.
     unallocated_std_error : its standard error.
     assumed : one line on the devices behind the reports, on which all errors depend.
+    rests : what the detected rows after the first 10, 20, 50, 100 and 1000 hold together.
     diagnostics : findings about the counts, ready for JSON.
+    collected : what the counts say of each parameter set.
     level, correction, confidence : the arguments of `decode`.
     """
+
+    _drawn_as: ClassVar[str] = "estimates"
 
     candidates: tuple[str, ...]
     proportion: NDArray[np.float64]
@@ -93,7 +114,9 @@ class Estimates:
     unallocated: float
     unallocated_std_error: float
     assumed: str
+    rests: tuple[Rest, ...]
     diagnostics: dict[str, Any]
+    collected: tuple[Collected, ...]
     level: float
     correction: str
     confidence: float
@@ -123,9 +146,10 @@ class Estimates:
         for i in range(len(self)):
             if detected_only and not self.detected[i]:
                 continue
-            yield self._row(i)
+            yield self.row(i)
 
-    def _row(self, i: int) -> dict[str, Any]:
+    def row(self, i: int) -> dict[str, Any]:
+        """Return one row, as `rows` yields it."""
         row: dict[str, Any] = {
             "candidate": self.candidates[i],
             "count": _number(self.proportion[i] * self.reports),
@@ -167,30 +191,29 @@ class Estimates:
     def to_csv(
         self, path: str | os.PathLike[str] | None = None, *, detected_only: bool = False
     ) -> str:
-        """Return the rows as CSV with a header, and write them to `path` if there is one."""
+        """Return the rows as CSV with a header, and write them to `path` if there is one.
+
+        A candidate that a spreadsheet would compute as a formula has an apostrophe before it.
+        """
         text = io.StringIO()
         writer = csv.DictWriter(text, self._columns(), restval="", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(self.rows(detected_only=detected_only))
+        for row in self.rows(detected_only=detected_only):
+            writer.writerow(row | {"candidate": _as_text(row["candidate"])})
         if path is not None:
             Path(path).write_text(text.getvalue(), encoding="utf-8", newline="")
         return text.getvalue()
 
-    def to_arrow(self) -> Any:
-        """Return all rows as a pyarrow.Table. Raises MissingExtraError without the extra."""
-        try:
-            import pyarrow as pa  # noqa: PLC0415  # optional
-        except ImportError:
-            raise MissingExtraError("arrow") from None
-        return pa.table(self._table())
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return the report as one HTML page, and write it to `path` if there is one.
 
-    def to_pandas(self) -> Any:
-        """Return all rows as a pandas.DataFrame. Raises MissingExtraError without pandas."""
-        try:
-            import pandas as pd  # noqa: PLC0415  # optional, and the user's own
-        except ImportError:
-            raise MissingExtraError("pandas", library=True) from None
-        return pd.DataFrame(self._table())
+        It needs no other file, no network and no script; README.md of `rappor.reporting` says
+        what is on it.
+        """
+        text = str(draw("page", "estimates_page", self))
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8", newline="")
+        return text
 
     def _table(self) -> dict[str, Any]:
         everything = {
@@ -228,6 +251,11 @@ class Estimates:
                 f"(standard error {self.unallocated_std_error:.1%})"
             )
         return "\n".join([*lines, summary, self.assumed, *self.warnings])
+
+
+def _as_text(candidate: str) -> str:
+    """Return a cell that spreadsheets show and never compute."""
+    return f"'{candidate}" if candidate.startswith(_FORMULA) else candidate
 
 
 def _whole(value: float) -> int | None:

@@ -156,19 +156,26 @@ class Fit:
         moved[:, ~inside] = rest / (np.maximum(information, _TINY) * self.kappa)
         return moved * self.weight[:, None]
 
-    def sum_error(self, columns: sparse.csc_array, summed: NDArray[np.bool_]) -> float:
-        """Return the standard error of a sum of coefficients, if just these columns are fitted.
+    def sum_errors(
+        self, columns: sparse.csc_array, summed: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
+        """Return the standard errors of sums of coefficients, if just these columns are fitted.
 
         Parameters
         ----------
         columns : (n, s) sparse, without the backgrounds.
-        summed : (s,) bool. The columns of the sum.
+        summed : (t, s) bool. The columns of each sum.
+
+        Returns
+        -------
+        (t,) float64.
         """
         n_backgrounds = len(self.coefficients) - self.n_selected
         basis = sparse.hstack([self.basis[:, :n_backgrounds], columns], format="csc")
         inverse = _inverse(weighted_products(basis, self.weight, basis.tocsr()))
-        chosen = np.concatenate([np.zeros(n_backgrounds, dtype=bool), summed])
-        return math.sqrt(max(float(inverse[np.ix_(chosen, chosen)].sum()), 0.0)) / self.kappa
+        own = inverse[n_backgrounds:, n_backgrounds:]
+        variance = np.einsum("ts,ts->t", summed @ own, summed)
+        return np.asarray(np.sqrt(np.maximum(variance, 0.0)) / self.kappa)
 
 
 def fit_rows(

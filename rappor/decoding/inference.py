@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
 from rappor.decoding.breakdown import Breakdown
+from rappor.decoding.collected import describe_collected
 from rappor.decoding.debias import Target
 from rappor.decoding.devices import assumption
 from rappor.decoding.distribution import Shares
-from rappor.decoding.estimates import Estimates
+from rappor.decoding.estimates import Estimates, Rest
 from rappor.decoding.significance import CORRECTIONS, NullTail, Steps, threshold
 from rappor.errors import DecodeError
 from rappor.ranges import check_choice, check_number
 
 Interval = Callable[[float], tuple[NDArray[np.float64], NDArray[np.float64]]]
+SumErrors = Callable[[Sequence[NDArray[np.int64]]], NDArray[np.float64]]
+
+_TOPS: Final = (10, 20, 50, 100, 1000)
+"""Rows that a picture or a page may stop after: what the detected ones after them hold together has
+an error of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +82,9 @@ class Raw:
     estimate, std_error, p_value : (c,) float64, as shares of all reports.
     interval : returns the ends, (c,) each, of the two-sided intervals that miss with a
         probability.
-    sum_error : standard error of the sum of what is detected.
+    sum_errors : returns the standard error of the sum of each of t sets of entries, (t,).
     shares : the distribution answer, (c,), or None.
+    residual : (n,) float64, of each row in standard deviations; None where nothing was fitted.
     breakdown : how many forged reports make and hide what is detected.
     """
 
@@ -85,8 +92,9 @@ class Raw:
     std_error: NDArray[np.float64]
     p_value: NDArray[np.float64]
     interval: Interval
-    sum_error: float
+    sum_errors: SumErrors
     shares: Shares | None
+    residual: NDArray[np.float64] | None
     breakdown: Breakdown
 
 
@@ -123,6 +131,7 @@ def conclude(
     for number, members in enumerate(ties, start=1):
         group[members] = number
     entry = place[order]
+    rests = _rests(raw, entry[detected[entry]], detected)
     return Estimates(
         candidates=tuple(names[i] for i in order),
         proportion=raw.estimate[entry],
@@ -139,13 +148,34 @@ def conclude(
         share_std_error=None if raw.shares is None else raw.shares.std_error[entry],
         group=group[order],
         reports=target.n_reports,
-        unallocated=float(1 - raw.estimate[detected].sum()) if exclusive else math.nan,
-        unallocated_std_error=raw.sum_error if exclusive else math.nan,
+        unallocated=1 - rests[0].proportion if exclusive else math.nan,
+        unallocated_std_error=rests[0].std_error if exclusive else math.nan,
+        rests=rests[1:] if exclusive else (),
         assumed=assumption(target.counts, target.repetitions),
         diagnostics=diagnostics,
+        collected=describe_collected(target, raw.residual),
         level=control.level,
         correction=control.correction,
         confidence=control.confidence,
+    )
+
+
+def _rests(raw: Raw, rows: NDArray[np.int64], detected: NDArray[np.bool_]) -> tuple[Rest, ...]:
+    """Return what is detected in all, and then after the first 10, 20, ... rows.
+
+    Rows of one group share an entry of `raw`, which counts once, with the first of them.
+    """
+    tops = [0, *(top for top in _TOPS if top < len(rows))]
+    left = [np.setdiff1d(np.flatnonzero(detected), rows[:top]) for top in tops]
+    errors = raw.sum_errors(left)
+    return tuple(
+        Rest(
+            after=top,
+            rows=len(rows) - top,
+            proportion=float(raw.estimate[entries].sum()),
+            std_error=float(error),
+        )
+        for top, entries, error in zip(tops, left, errors, strict=True)
     )
 
 

@@ -7,8 +7,9 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
+from rappor.display import Displayed
 from rappor.errors import MetricError
 from rappor.planning.answers import best_known, choose_answer_noise
 from rappor.planning.detection_limit import rare_variance
@@ -52,12 +53,14 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Plan:
+class Plan(Displayed):
     """Parameters, what they promise and what they will find.
 
     The parameters lose at most `budget`; what they do lose are `epsilon_1` and `epsilon_inf`.
     `prediction` is for `reports` reports.
     """
+
+    _drawn_as: ClassVar[str] = "plan"
 
     params: Params
     budget: Budget
@@ -144,6 +147,22 @@ class Plan:
                 "",
             ]
         )
+
+    def _table(self) -> dict[str, list[Any]]:
+        """Return the designs to choose from, this one first."""
+        designs = [
+            (other.name, other.params, other.excess, other.share) for other in self.alternatives
+        ]
+        rows = [("this plan", self.params, self.excess, self.share), *designs]
+        return {
+            "name": [name for name, *_ in rows],
+            **{
+                letter: [getattr(params, letter) for _, params, *_ in rows]
+                for letter in ("k", "h", "m", "f", "p", "q")
+            },
+            "excess": [excess for *_, excess, _ in rows],
+            "share": [share for *_, share in rows],
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as the object that `rappor plan --json` prints."""

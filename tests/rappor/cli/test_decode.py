@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -46,6 +47,29 @@ def test_decode_lists_the_detected_unless_asked_for_all(shell: Shell, counts: st
     assert "bing" not in out
     assert "2 of 3 candidates detected in 50,000 reports" in out
     assert (shell.place / "rows.csv").read_text().count("\n") == 3
+
+
+def test_decode_writes_a_report_and_a_chart(shell: Shell, counts: str) -> None:
+    """The page has the command line as it was typed, and the hashes of the files it read."""
+    page, chart = shell.path("report.html"), shell.path("chart.svg")
+    words = ("decode", counts, "--candidates", "engines.txt", "--html", page, "--chart", chart)
+    assert shell.metric(*words)[0] == 0
+    written = (shell.place / "report.html").read_text(encoding="utf-8")
+    assert "2 of 3 candidates detected in 50,000 reports" in written
+    assert "<code>rappor decode " in written
+    assert f"--html {page}" in written
+    for name in (counts, "engines.txt"):
+        digest = hashlib.sha256((shell.place / name).read_bytes()).hexdigest()
+        assert digest in written
+    assert (shell.place / "chart.svg").read_text().startswith("<svg")
+
+
+def test_decode_refuses_a_report_that_has_no_place(shell: Shell, counts: str) -> None:
+    """Before the work, in one sentence."""
+    words = ("decode", counts, "--candidates", "engines.txt", "--html", "nowhere/report.html")
+    code, _, told = shell.metric(*words)
+    assert code == 2
+    assert "there is no folder nowhere" in told
 
 
 def test_decode_shows_what_forgers_could_do(shell: Shell, counts: str) -> None:

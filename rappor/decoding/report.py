@@ -1,0 +1,423 @@
+"""EstimatesReport: all that a page about one decode shows, as one record.
+
+A page, a notebook and a terminal draw from it; none of them computes. Rows, cells and cohorts
+beyond what anybody reads are counted here instead of listed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from statistics import NormalDist
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rappor.decoding.collected import Collected
+from rappor.decoding.diagnostics import FIT_FALSE_ALARM, IMBALANCE
+from rappor.decoding.estimates import Estimates
+from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
+from rappor.protocol.params import Params
+
+LISTED: Final = 1000
+"""Rows that a page lists; the others are counted."""
+
+CHARTED: Final = 50
+"""Detected rows of the chart, one of the tops for which `Estimates.rests` has the others' sum."""
+
+CHARTED_UNDETECTED: Final = 10
+"""Undetected rows of the chart: the nearest to detection, to see how near they are."""
+
+CELLS: Final = 64
+"""Rows and columns of a grid of residuals, and points of a chart of cohorts."""
+
+LARGE: Final = 4.0
+"""Residual, in standard deviations, from which a bit is named: noise has one in 16,000."""
+
+_LISTED_GROUPS: Final = 100
+_STEPS: Final = (1.0, 2.0, 3.0, LARGE, math.inf)
+_PACKAGES: Final = ("rappor", "numpy", "scipy", "scikit-learn")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputFile:
+    """A file that was read: its name, the SHA-256 of its bytes, the days it says that it covers."""
+
+    name: str
+    sha256: str
+    days: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a table comes from, so that others can make it again: the command, the files."""
+
+    command: str = ""
+    files: tuple[InputFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a parameter set tells of one device, in nats, and what even odds become by it.
+
+    `reports` are those that one device is taken to have sent, and `epsilon_n` their loss.
+    """
+
+    epsilon_1: float
+    reports: int
+    epsilon_n: float
+    epsilon_inf: float
+    belief_1: float
+    belief_inf: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResidualStep:
+    """Residuals that are `low` to `high` away from 0; `expected` are those of normal noise."""
+
+    low: float
+    high: float
+    bits: int
+    expected: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ResidualGrid:
+    """Residuals by cohort and bit, in standard deviations.
+
+    Attributes
+    ----------
+    cells : (r, c) float64. Of each block of neighbouring cohorts and bits the residual that is
+        furthest from 0; NaN where no cohort has reports.
+    cohorts, bits : how many cohorts and bits a cell covers.
+    steps : how they are spread, beside normal ones.
+    large : (cohort, bit, residual) of those beyond `LARGE`, the largest first; ten at most.
+    """
+
+    cells: NDArray[np.float64]
+    cohorts: int
+    bits: int
+    steps: tuple[ResidualStep, ...]
+    large: tuple[tuple[int, int, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CohortRange:
+    """Neighbouring cohorts: least and most of their reports, and of the true bits in a report.
+
+    `low` and `high` are the least and the most true bits that all of them could have honestly.
+    True bits are None where no cohort has reports.
+    """
+
+    first: int
+    last: int
+    least_reports: int
+    most_reports: int
+    least_bits: float | None
+    most_bits: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CollectedReport:
+    """One parameter set: the reports, the promise, and what the counts show."""
+
+    collected: Collected
+    told: Told
+    expected_reports: float
+    cohorts: tuple[CohortRange, ...]
+    residuals: ResidualGrid | None
+
+    @property
+    def params(self) -> Params:
+        """The parameters."""
+        return self.collected.params
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mass:
+    """A share of all reports that is no single candidate's, with its interval at `confidence`."""
+
+    name: str
+    proportion: float
+    std_error: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A reviewer's question, and what the data answer: "yes", "no" or "not told"."""
+
+    question: str
+    verdict: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EstimatesReport:
+    """All that a page shows.
+
+    Attributes
+    ----------
+    rows : at most `LISTED` rows as `Estimates.rows` yields them, detected ones first.
+    charted : those of the chart.
+    masses : of all detected rows, of those that are not charted if there are any, and what is
+        unallocated; empty where a report can hold several answers.
+    unlisted_detected, unlisted_undetected : rows that are only counted.
+    groups : indistinguishable candidates, at most a hundred groups of them.
+    versions : of Python and the packages that computed, by name.
+    candidates_sha256 : of all candidates, sorted by their UTF-8 bytes, a newline after each.
+    """
+
+    estimates: Estimates
+    rows: tuple[dict[str, Any], ...]
+    charted: tuple[dict[str, Any], ...]
+    masses: tuple[Mass, ...]
+    unlisted_detected: int
+    unlisted_undetected: int
+    collected: tuple[CollectedReport, ...]
+    groups: tuple[tuple[str, ...], ...]
+    checks: tuple[Check, ...]
+    origin: Origin
+    versions: tuple[tuple[str, str], ...]
+    candidates_sha256: str
+
+    @property
+    def n_detected(self) -> int:
+        """Detected rows, listed or not."""
+        return int(self.estimates.detected.sum())
+
+
+def report(estimates: Estimates, origin: Origin | None = None) -> EstimatesReport:
+    """Gather what a page about these estimates shows."""
+    detected = np.flatnonzero(estimates.detected)
+    others = np.flatnonzero(~estimates.detected)
+    others = others[np.argsort(estimates.p_value[others], kind="stable")]
+    listed = np.concatenate([detected, others])[:LISTED]
+    rows = tuple(estimates.row(int(i)) for i in listed)
+    n_listed = min(len(detected), LISTED)
+    return EstimatesReport(
+        estimates=estimates,
+        rows=rows,
+        charted=rows[: min(n_listed, CHARTED)] + rows[n_listed:][:CHARTED_UNDETECTED],
+        masses=tuple(masses(estimates)),
+        unlisted_detected=len(detected) - n_listed,
+        unlisted_undetected=len(others) - (len(listed) - n_listed),
+        collected=tuple(_collected(each) for each in estimates.collected),
+        groups=tuple(tuple(group) for group in _groups(estimates)[:_LISTED_GROUPS]),
+        checks=tuple(_checks(estimates)),
+        origin=origin or Origin(),
+        versions=(
+            ("Python", platform.python_version()),
+            *((name, metadata.version(name)) for name in _PACKAGES),
+        ),
+        candidates_sha256=hash_candidates(estimates.candidates),
+    )
+
+
+def hash_candidates(candidates: Sequence[str]) -> str:
+    """Return the SHA-256 of candidates, sorted by bytes: `LC_ALL=C sort -u FILE | sha256sum`."""
+    digest = hashlib.sha256()
+    for line in sorted(text.encode("utf-8", "surrogatepass") for text in candidates):
+        digest.update(line + b"\n")
+    return digest.hexdigest()
+
+
+def masses(estimates: Estimates, *, after: int = CHARTED) -> Iterator[Mass]:
+    """Yield what is detected, what of it comes after the first rows, and what is unallocated.
+
+    `after` is one of the tops of `Estimates.rests`.
+    """
+    if math.isnan(estimates.unallocated):
+        return
+    error = estimates.unallocated_std_error
+    yield _mass(estimates, "all detected", 1 - estimates.unallocated, error)
+    for rest in estimates.rests:
+        if rest.after == after:
+            name = f"other detected ({rest.rows:,})"
+            yield _mass(estimates, name, rest.proportion, rest.std_error)
+    yield _mass(estimates, "unallocated", estimates.unallocated, error)
+
+
+def _mass(estimates: Estimates, name: str, proportion: float, std_error: float) -> Mass:
+    margin = NormalDist().inv_cdf((1 + estimates.confidence) / 2) * std_error
+    return Mass(
+        name=name,
+        proportion=proportion,
+        std_error=std_error,
+        low=proportion - margin,
+        high=proportion + margin,
+    )
+
+
+def _collected(collected: Collected) -> CollectedReport:
+    return CollectedReport(
+        collected=collected,
+        told=_told(collected),
+        expected_reports=collected.n_reports / collected.params.m,
+        cohorts=tuple(_cohort_ranges(collected)),
+        residuals=None if collected.residuals is None else _grid(collected.residuals),
+    )
+
+
+def _told(collected: Collected) -> Told:
+    params = collected.params
+    n = math.ceil(collected.repetition.reports_per_device)
+    one, every = epsilon_n(params, 1), epsilon_inf(params)
+    return Told(
+        epsilon_1=one,
+        reports=n,
+        epsilon_n=epsilon_n(params, n),
+        epsilon_inf=every,
+        belief_1=belief_bound(one, 0.5)[1],
+        belief_inf=belief_bound(every, 0.5)[1],
+    )
+
+
+def _cohort_ranges(collected: Collected) -> Iterator[CohortRange]:
+    m, bits = collected.params.m, collected.true_bits
+    step = math.ceil(m / CELLS)
+    for first in range(0, m, step):
+        some = slice(first, min(first + step, m))
+        yield CohortRange(
+            first=first,
+            last=some.stop - 1,
+            least_reports=int(collected.reports[some].min()),
+            most_reports=int(collected.reports[some].max()),
+            least_bits=_end(np.fmin, bits.mean[some]),
+            most_bits=_end(np.fmax, bits.mean[some]),
+            low=_end(np.fmax, bits.low[some]),
+            high=_end(np.fmin, bits.high[some]),
+        )
+
+
+def _end(choose: np.ufunc, values: NDArray[np.float64]) -> float | None:
+    end = float(choose.reduce(values))
+    return None if math.isnan(end) else end
+
+
+def _grid(residuals: NDArray[np.float64]) -> ResidualGrid:
+    m, k = residuals.shape
+    cohorts, bits = math.ceil(m / CELLS), math.ceil(k / CELLS)
+    rows, columns = math.ceil(m / cohorts), math.ceil(k / bits)
+    whole = np.full((rows * cohorts, columns * bits), np.nan)
+    whole[:m, :k] = residuals
+    blocks = whole.reshape(rows, cohorts, columns, bits).swapaxes(1, 2).reshape(rows, columns, -1)
+    furthest = np.nanargmax(np.where(np.isnan(blocks), -1.0, np.abs(blocks)), axis=2)
+    away = np.abs(residuals[~np.isnan(residuals)])
+    return ResidualGrid(
+        cells=np.take_along_axis(blocks, furthest[:, :, None], axis=2)[:, :, 0],
+        cohorts=cohorts,
+        bits=bits,
+        steps=tuple(
+            ResidualStep(
+                low=low,
+                high=high,
+                bits=int(((away >= low) & (away < high)).sum()),
+                expected=len(away) * (math.erfc(low / 2**0.5) - math.erfc(high / 2**0.5)),
+            )
+            for low, high in zip((0.0, *_STEPS), _STEPS, strict=False)
+        ),
+        large=_largest(residuals),
+    )
+
+
+def _largest(residuals: NDArray[np.float64]) -> tuple[tuple[int, int, float], ...]:
+    flat = np.nan_to_num(residuals.ravel())
+    order = np.argsort(-np.abs(flat), kind="stable")[:10]
+    places = (divmod(int(place), residuals.shape[1]) for place in order)
+    return tuple(
+        (cohort, bit, float(residuals[cohort, bit]))
+        for cohort, bit in places
+        if abs(residuals[cohort, bit]) >= LARGE
+    )
+
+
+def _groups(estimates: Estimates) -> list[list[str]]:
+    return list(estimates.diagnostics.get("groups", []))
+
+
+def _checks(estimates: Estimates) -> Iterator[Check]:
+    """Answer a reviewer's questions as far as the data can."""
+    yield Check(
+        question="Was the question fixed before the counts were seen?",
+        verdict="not told",
+        answer=f"{len(estimates):,} candidates were asked about. The counts cannot tell who chose "
+        "them, or when.",
+    )
+    yield _sample(estimates)
+    yield _devices(estimates)
+    yield _fit(estimates)
+    yield Check(
+        question="Are the tests corrected for their number?",
+        verdict="yes",
+        answer=f"{_CORRECTIONS[estimates.correction]} of {100 * estimates.level:.4g} % over all "
+        f"{len(estimates):,} candidates, detected or not.",
+    )
+    yield Check(
+        question="Do the intervals hold for the rows that are shown?",
+        verdict="yes",
+        answer=f"Detected rows have intervals that are widened for having been chosen: of the "
+        f"intervals of such lists {100 * estimates.confidence:.4g} % hold the truth in the mean. "
+        "Intervals of undetected rows are of each row alone.",
+    )
+    yield Check(
+        question="Can the table be made again?",
+        verdict="yes",
+        answer="Decoding draws no random numbers: the same counts, candidates and versions give "
+        "the same table. Their hashes are below.",
+    )
+
+
+_CORRECTIONS: Final = {
+    "bh": "Benjamini-Hochberg bounds the expected share of false detections at a level",
+    "adaptive": "Storey's procedure bounds the expected share of false detections at a level",
+    "bonferroni": "Bonferroni bounds the probability of any false detection at a level",
+}
+
+
+def _sample(estimates: Estimates) -> Check:
+    cohorts = estimates.diagnostics["cohorts"]
+    odd = len(estimates.diagnostics["odd_popcounts"])
+    even = all(each["p_value"] >= IMBALANCE for each in cohorts)
+    balance = "as evenly as honest devices do" if even else "less evenly than honest devices do"
+    ones = f"{odd:,} cohorts have" if odd else "no cohort has"
+    return Check(
+        question="Is the sample what it should be?",
+        verdict="yes" if even and not odd else "no",
+        answer=f"{estimates.reports:,} reports spread over the cohorts {balance}; {ones} a number "
+        "of ones that honest devices do not send. Who did not report is not in the counts.",
+    )
+
+
+def _devices(estimates: Estimates) -> Check:
+    sources = {each.repetition.source for each in estimates.collected}
+    return Check(
+        question="Is it known how often devices reported?",
+        verdict="no" if "unknown" in sources else "yes",
+        answer=estimates.assumed,
+    )
+
+
+def _fit(estimates: Estimates) -> Check:
+    question = "Do the candidates explain the counts?"
+    fit = estimates.diagnostics.get("goodness_of_fit")
+    if fit is None:
+        return Check(
+            question=question,
+            verdict="yes",
+            answer="Each bit is an answer, so nothing is left to explain.",
+        )
+    return Check(
+        question=question,
+        verdict="no" if fit["p_value"] < FIT_FALSE_ALARM else "yes",
+        answer=f"The squares of what is left are {fit['chi2_per_degree']:.3g} times those of the "
+        f"noise (p = {fit['p_value']:.2g}).",
+    )

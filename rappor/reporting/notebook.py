@@ -1,0 +1,153 @@
+"""What notebooks show of each record: HTML without scripts and style sheets."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from rappor.decoding.estimates import Estimates
+from rappor.decoding.report import EstimatesReport, report
+from rappor.planning.plans import Plan
+from rappor.privacy.report import PrivacyReport
+from rappor.protocol.params import Params
+from rappor.reporting import figures
+from rappor.reporting.markup import Markup, join, tag
+from rappor.reporting.numbers import most_belief, nats, percent, short_percent
+from rappor.reporting.page import candidates_table
+from rappor.reporting.remarks import remarks
+from rappor.reporting.tables import pairs, table
+
+_TOP: Final = 20
+"""Rows in a notebook, of the detected ones and of the others together."""
+
+
+class _Check(Protocol):
+    """What is shown of a check of an audit."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def verdict(self) -> str: ...
+    @property
+    def detail(self) -> str: ...
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+class _Audit(Protocol):
+    """What is shown of an audit."""
+
+    @property
+    def metric(self) -> _Named: ...
+    @property
+    def trials(self) -> int: ...
+    @property
+    def checks(self) -> Sequence[_Check]: ...
+    @property
+    def faults(self) -> Sequence[_Check]: ...
+    @property
+    def not_examined(self) -> Sequence[str]: ...
+
+
+def estimates_html(estimates: Estimates) -> str:
+    """Return the chart and the table of the first rows, and what belongs to them."""
+    found = report(estimates)
+    first = dataclasses.replace(found, rows=found.rows[:_TOP], charted=found.charted[:_TOP])
+    parts = [tag("p", text) for text in remarks(estimates)]
+    return tag("div", _shares(first), candidates_table(first), *parts)
+
+
+def _shares(found: EstimatesReport) -> Markup:
+    if not found.charted:
+        return join("")
+    name = f"shares-{found.candidates_sha256[:8]}"
+    caption = "Shares of the reports, with intervals; hollow dots are not detected."
+    return figures.shares(found.charted, name=name, caption=caption)
+
+
+def plan_html(plan: Plan) -> str:
+    """Return the parameters, what they promise, and what they find."""
+    share = "none" if plan.share is None else percent(plan.share, 3)
+    power = short_percent(plan.question.power)
+    return tag(
+        "div",
+        pairs(
+            f"Plan for {plan.reports:,} reports",
+            (
+                *_letters(plan.params),
+                ("epsilon_1, epsilon_inf", f"{nats(plan.epsilon_1)}, {nats(plan.epsilon_inf)}"),
+                (f"smallest share detected with {power} probability", share),
+                ("candidates found, in the mean", f"{plan.prediction.found:,.1f}"),
+                ("variance of a rare string, over the optimum", f"{plan.excess:.3g}"),
+                ("largest part of the error", plan.binding),
+            ),
+        ),
+        table(
+            "Other designs of the same privacy",
+            ("design", "parameters", "variance over the optimum", "smallest share"),
+            (
+                (
+                    other.name,
+                    f"h = {other.params.h}, f = {other.params.f:.4g}, p = {other.params.p:.4g}, "
+                    f"q = {other.params.q:.4g}",
+                    f"{other.excess:.3g}",
+                    "none" if other.share is None else percent(other.share, 3),
+                )
+                for other in plan.alternatives
+            ),
+            left=2,
+        ),
+    )
+
+
+def privacy_html(found: PrivacyReport) -> str:
+    """Return the promise, and what reports of one value make of an observer's belief."""
+    priors = [belief.prior for belief in found.losses[0].beliefs]
+    return tag(
+        "div",
+        tag("p", found.promise or "Parameters without a metric: nothing is said of epochs."),
+        table(
+            "The most that an observer can believe after reports of one value",
+            ("reports", "epsilon", *(f"from {short_percent(prior)}" for prior in priors)),
+            (
+                (
+                    "any number" if loss.reports is None else f"{loss.reports:,}",
+                    nats(loss.epsilon),
+                    *(most_belief(belief.most, loss.epsilon) for belief in loss.beliefs),
+                )
+                for loss in found.losses
+            ),
+        ),
+        pairs("Parameters", _letters(found.params)),
+    )
+
+
+def audit_html(audit: _Audit) -> str:
+    """Return the verdict, every check, and what was not examined."""
+    n = len(audit.faults)
+    verdict = f"{n} of {len(audit.checks)} checks found a fault" if n else "No check found a fault"
+    return tag(
+        "div",
+        tag("p", tag("strong", f"{verdict} in {audit.trials:,} trials of {audit.metric.name}.")),
+        table(
+            "Checks",
+            ("check", "verdict", "what was measured"),
+            ((check.name, check.verdict, check.detail) for check in audit.checks),
+            left=3,
+        ),
+        tag("p", "Not examined:"),
+        tag("ul", *(tag("li", sentence) for sentence in audit.not_examined)),
+    )
+
+
+def _letters(params: Params) -> tuple[tuple[str, str], ...]:
+    return (
+        ("encoding", params.encoding),
+        ("k, h, m", f"{params.k:,}, {params.h}, {params.m:,}"),
+        ("f, p, q", f"{params.f:.6g}, {params.p:.6g}, {params.q:.6g}"),
+        ("fingerprint", params.fingerprint),
+    )

@@ -1,0 +1,33 @@
+"use strict";
+const number = text => {
+  const found = parseFloat(text.replace(/,/g, ""));
+  return Number.isNaN(found) ? Infinity : found;
+};
+for (const table of document.querySelectorAll("table[data-sorts]")) {
+  const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
+  heads.forEach((head, place) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
+      const sign = head.getAttribute("aria-sort") === "descending" ? 1 : -1;
+      heads.forEach(other => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", sign === 1 ? "ascending" : "descending");
+      const key = row => row.cells[place].textContent;
+      const words = head.align === "left";
+      const compare = (a, b) => words ? key(a).localeCompare(key(b)) : number(key(a)) - number(key(b));
+      body.append(...[...body.rows].sort((a, b) => sign * compare(a, b)));
+    });
+  });
+  const label = document.createElement("label"), input = document.createElement("input");
+  input.type = "search";
+  label.append("Show rows that contain ", input);
+  table.parentNode.before(label);
+  input.addEventListener("input", () => {
+    const wanted = input.value.toLowerCase();
+    for (const row of body.rows) {
+      row.hidden = !row.textContent.toLowerCase().includes(wanted);
+    }
+  });
+}

@@ -1,0 +1,67 @@
+"""Tables as HTML: real ones, that can be read, copied and sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rappor.reporting.markup import Markup, join, tag
+
+
+def table(
+    caption: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    left: int = 1,
+    name: str = "",
+) -> Markup:
+    """Return a table whose first cells head their rows; the first `left` columns are of words.
+
+    One with a name can be sorted and filtered where scripts are allowed.
+    """
+    heads = [
+        tag("th", title, scope="col", align="left" if place < left else "right")
+        for place, title in enumerate(columns)
+    ]
+    body = [
+        tag(
+            "tr",
+            tag("th", row[0], scope="row", align="left"),
+            *(
+                tag("td", cell) if place < left else tag("td", cell, align="right", nowrap="")
+                for place, cell in enumerate(row[1:], start=1)
+            ),
+        )
+        for row in rows
+    ]
+    whole = tag(
+        "table",
+        tag("caption", caption, align="left"),
+        tag("thead", tag("tr", *heads)),
+        tag("tbody", *body),
+        border="1",
+        cellpadding="4",
+        cellspacing="0",
+        id=name or None,
+        data_sorts="" if name else None,
+    )
+    return scrolling(whole, caption, kind="wide long" if name else "wide")
+
+
+def pairs(caption: str, entries: Iterable[tuple[str, str]]) -> Markup:
+    """Return a table of names and what belongs to each."""
+    return table(caption, ("what", "value"), entries, left=2)
+
+
+def scrolling(content: Markup, label: str, *, kind: str = "wide") -> Markup:
+    """Return what may be wider than a phone in a part of its own that scrolls."""
+    return tag("div", content, class_=kind, tabindex="0", role="region", aria_label=label)
+
+
+def figure(caption: str, drawing: Markup, description: str) -> Markup:
+    """Return a drawing under the sentence that it shows, with a description."""
+    return tag(
+        "figure",
+        tag("figcaption", join(tag("strong", caption), " ", description)),
+        scrolling(drawing, caption),
+    )

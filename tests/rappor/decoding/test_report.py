@@ -1,0 +1,93 @@
+"""What a page about a decode shows, and what the decoder says of each parameter set."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from rappor import Counts, Estimates, Params, Population, decode, simulate_counts
+from rappor.decoding.report import report
+
+PARAMS = dataclasses.replace(Params.profile("accurate"), k=64, m=16)
+NAMES = [f"name {number}" for number in range(40)]
+
+
+@pytest.fixture(scope="module")
+def counts() -> Counts:
+    weights = [1 / (rank + 1) for rank in range(40)]
+    return simulate_counts(Population(NAMES, weights), PARAMS, n_reports=100_000, seed=2)
+
+
+@pytest.fixture(scope="module")
+def estimates(counts: Counts) -> Estimates:
+    return decode(counts, [*NAMES, *(f"absent {number}" for number in range(20))])
+
+
+def test_rests_are_sums_of_the_rows_after_the_first(estimates: Estimates) -> None:
+    """Each has the rows' sum; its error is below that of rows which were added as independent."""
+    detected = estimates.proportion[estimates.detected]
+    assert [rest.after for rest in estimates.rests] == [10, 20]
+    for rest in estimates.rests:
+        left = slice(rest.after, None)
+        errors = estimates.std_error[estimates.detected][left]
+        assert rest.rows == len(detected) - rest.after
+        assert rest.proportion == pytest.approx(detected[left].sum())
+        assert errors.max() < rest.std_error < errors.sum()
+
+
+def test_residuals_have_the_size_of_noise(estimates: Estimates) -> None:
+    """Where the candidates are complete: a mean square near 1, within six standard errors."""
+    (collected,) = estimates.collected
+    assert collected.residuals is not None
+    assert collected.residuals.shape == (16, 64)
+    squares = float((collected.residuals**2).mean())
+    spent = int(estimates.detected.sum()) / collected.residuals.size
+    assert abs(squares - (1 - spent)) < 6 * math.sqrt(2 / collected.residuals.size)
+
+
+def test_a_string_that_is_no_candidate_shows_as_full_squares(counts: Counts) -> None:
+    """Its bit of each cohort is the largest residual there."""
+    (collected,) = decode(counts, NAMES[1:]).collected
+    assert collected.residuals is not None
+    (found,) = report(decode(counts, NAMES[1:])).collected
+    assert found.residuals is not None
+    assert (collected.residuals.max(axis=1) > 5).all()
+    assert found.residuals.steps[-1].bits >= 16
+    cohort, bit, value = found.residuals.large[0]
+    assert value == collected.residuals[cohort, bit] == np.abs(collected.residuals).max()
+
+
+def test_true_bits_are_within_what_is_honest(estimates: Estimates) -> None:
+    """One each under one hash, in the mean over cohorts; forged cohorts would leave the range."""
+    (collected,) = estimates.collected
+    bits = collected.true_bits
+    assert ((bits.low < bits.mean) & (bits.mean < bits.high)).all()
+    assert abs(bits.mean.mean() - 1) < 6 * bits.std_error.mean() / 4
+
+
+def test_a_hash_is_that_of_the_counts_wherever_they_lie(counts: Counts) -> None:
+    """Equal counts have one hash; another metric, a report more or less, another."""
+    same = Counts(PARAMS, counts.ones, counts.reports, counts.metric, counts.squares)
+    assert same.sha256 == counts.sha256
+    other = Counts(PARAMS, counts.ones, counts.reports, "other", counts.squares)
+    assert len({counts.sha256, other.sha256, (counts + counts).sha256}) == 3
+
+
+def test_a_reviewer_is_told_what_nobody_knows(counts: Counts) -> None:
+    """Unknown devices and counts that the candidates do not explain are a no."""
+    unknown = Counts(PARAMS, counts.ones, counts.reports)
+    checks = {check.question: check for check in report(decode(unknown, NAMES[3:])).checks}
+    assert checks["Is it known how often devices reported?"].verdict == "no"
+    assert checks["Do the candidates explain the counts?"].verdict == "no"
+    assert checks["Was the question fixed before the counts were seen?"].verdict == "not told"
+
+
+def test_losses_told_are_those_of_the_reports_that_devices_sent(counts: Counts) -> None:
+    """Three reports a device: the loss of three lies between that of one and of any number."""
+    (found,) = report(decode(counts, NAMES, reports_per_device=3)).collected
+    told = found.told
+    assert told.reports == 3
+    assert told.epsilon_1 < told.epsilon_n < told.epsilon_inf

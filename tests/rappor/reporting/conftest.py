@@ -1,0 +1,46 @@
+"""Estimates that pages and charts are drawn of."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from rappor import Estimates, Params, Population, decode, simulate_counts
+
+CANDIDATES = [f"site {number}.example" for number in range(150)]
+
+
+@pytest.fixture(scope="session")
+def estimates() -> Estimates:
+    """Return estimates of 150 candidates, some of them detected, in 64 cohorts of 96 bits."""
+    params = dataclasses.replace(Params.profile("accurate"), k=96, m=70)
+    weights = [1 / (rank + 1) for rank in range(110)]
+    population = Population([*CANDIDATES[:100], *(f"other {i}" for i in range(10))], weights)
+    counts = simulate_counts(population, params, n_reports=200_000, seed=5, metric="home page")
+    return decode(counts, CANDIDATES)
+
+
+@pytest.fixture(scope="session")
+def many(estimates: Estimates) -> Estimates:
+    """Return a table of 1,000 detected ones of 100,000 candidates."""
+    n = 100_000
+    detected = np.arange(n) < 1000
+    column = np.linspace(0.01, -0.001, n)
+    nothing = np.where(detected, 100.0, np.nan)
+    return dataclasses.replace(
+        estimates,
+        candidates=tuple(f"https://www.example.com/a/path/of/some/length/{i}" for i in range(n)),
+        proportion=column,
+        std_error=np.full(n, 0.001),
+        ci_low=column - 0.002,
+        ci_high=column + 0.002,
+        p_value=np.linspace(0.0, 1.0, n),
+        detected=detected,
+        ci_low_adjusted=np.where(detected, column - 0.003, np.nan),
+        ci_high_adjusted=np.where(detected, column + 0.003, np.nan),
+        forged_to_make=nothing,
+        forged_to_hide=nothing,
+        group=np.zeros(n, np.int64),
+    )

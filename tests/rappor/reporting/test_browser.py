@@ -1,0 +1,135 @@
+"""The report in a real browser: where everything is forbidden, and where it may sort."""
+
+from __future__ import annotations
+
+import dataclasses
+import http.server
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+from browsers import browsing, keep_picture, opened, violations
+from sockets import serving
+
+from rappor import Estimates, Params, Population, decode, simulate_counts
+from rappor.reporting.page import estimates_page
+
+STRICT: Final = "default-src 'none'"
+"""What build servers and wikis forbid: everything."""
+
+
+class Reports(http.server.BaseHTTPRequestHandler):
+    """Answers one page, under /strict with the policy that forbids all."""
+
+    page = b""
+    asked: list[str]
+
+    def do_GET(self) -> None:
+        """Answer the page, whatever is asked for."""
+        self.asked.append(self.path)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        if self.path == "/strict":
+            self.send_header("Content-Security-Policy", STRICT)
+        self.end_headers()
+        self.wfile.write(self.page)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base's name
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def estimates() -> Estimates:
+    """Return estimates of few candidates in few bits: axe-core looks at every mark of a page."""
+    names = [f"site {number}.example" for number in range(20)]
+    params = dataclasses.replace(Params.profile("accurate"), k=32, m=8)
+    weights = [1 / (rank + 1) for rank in range(20)]
+    counts = simulate_counts(Population(names, weights), params, n_reports=20_000, seed=5)
+    return decode(counts, [*names, "absent.example"])
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with browsing() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def reports(estimates: Estimates) -> Iterator[tuple[str, list[str]]]:
+    """Serve a report; return its address and the list of what is asked for."""
+    asked: list[str] = []
+    page = estimates_page(estimates).encode()
+    handler = type("Handler", (Reports,), {"page": page, "asked": asked})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    with serving(server):
+        yield f"http://127.0.0.1:{server.server_port}", asked
+
+
+def test_where_all_is_forbidden_the_report_is_whole(
+    browser: Any, reports: tuple[str, list[str]], estimates: Estimates
+) -> None:
+    """Two refusals are logged, nothing else is asked for, every row and drawing is seen."""
+    address, asked = reports
+    asked.clear()
+    with opened(browser, f"{address}/strict", color_scheme="dark") as (page, said):
+        assert len(said) == 2
+        assert "inline style" in said[0]
+        assert "inline script" in said[1]
+        assert asked == ["/strict"]
+        rows = page.locator("table#candidates tbody tr")
+        assert rows.count() == len(estimates)
+        assert page.locator("svg").count() == page.locator("svg:visible").count() == 5
+        assert page.locator("table").count() == page.locator("table:visible").count()
+        drawn = "getComputedStyle(document.querySelector('svg circle')).fill"
+        assert page.evaluate(drawn) == page.evaluate("getComputedStyle(document.body).color")
+        assert page.evaluate("getComputedStyle(document.body).color") == "rgb(255, 255, 255)"
+        keep_picture(page, "report-strict-dark")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_report_is_accessible_and_fits(
+    browser: Any, reports: tuple[str, list[str]], scheme: str, width: int
+) -> None:
+    """axe-core finds nothing, the console is silent, and the page is as wide as the window."""
+    address, asked = reports
+    asked.clear()
+    window = {"width": width, "height": 900}
+    with opened(browser, address, color_scheme=scheme, viewport=window) as (page, said):
+        assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert said == []
+        assert asked == ["/"]
+        keep_picture(page, f"report-{scheme}-{width}")
+
+
+def test_candidates_are_sorted_and_filtered(
+    browser: Any, reports: tuple[str, list[str]], estimates: Estimates
+) -> None:
+    """By number, by name, and by what a row contains."""
+    address, _ = reports
+    names = "table#candidates tbody tr:not([hidden]) th"
+    with opened(browser, address) as (page, _said):
+        page.get_by_role("button", name="p-value").click()
+        page.get_by_role("button", name="p-value").click()
+        least = page.locator(names).first.inner_text()
+        assert least in {row["candidate"] for row in estimates.rows() if row["detected"]}
+        page.get_by_role("button", name="reports").click()
+        assert page.locator(names).first.inner_text() == estimates.candidates[0]
+        page.get_by_role("button", name="candidate").click()
+        page.get_by_role("button", name="candidate").click()
+        shown = page.locator(names).all_inner_texts()
+        assert shown[0] == "absent.example"
+        page.get_by_label("Show rows that contain").fill("site 7.")
+        assert page.locator(names).all_inner_texts() == ["site 7.example"]
+
+
+def test_without_scripts_there_is_no_dead_control(
+    browser: Any, reports: tuple[str, list[str]], estimates: Estimates
+) -> None:
+    """No button and no field; the table is whole."""
+    address, _ = reports
+    with opened(browser, address, java_script_enabled=False) as (page, said):
+        assert page.locator("button, input").count() == 0
+        assert page.locator("table#candidates tbody tr").count() == len(estimates)
+        assert said == []

@@ -1,0 +1,73 @@
+"""Markup: text stays text, whatever is in it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rappor.reporting.markup import Markup, escape, join, shorten, tag, visible
+
+
+@given(st.text())
+def test_no_text_begins_a_tag_or_leaves_an_attribute(text: str) -> None:
+    """Of the characters that mean something to HTML only entities are left."""
+    written = tag("p", text, title=text)
+
+    inner = written.removeprefix('<p title="').removesuffix("</p>")
+    attribute, _, content = inner.partition('">')
+    for part in (attribute, content):
+        assert not set(part) & set("<>\"'")
+
+
+def test_markup_goes_through_once() -> None:
+    """What is escaped is not escaped again, also inside other elements."""
+    inner = tag("b", "a < b")
+    assert tag("p", inner, "&") == "<p><b>a &lt; b</b>&amp;</p>"
+    assert isinstance(join(inner, "<"), Markup)
+    assert join(inner, "<") == "<b>a &lt; b</b>&lt;"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\u202egnp.exe", "a[U+202E]gnp.exe"),
+        ("a\x00b\x1b[31m", "a\u2400b\u241b[31m"),
+        ("line\nline\ttab", "line\u240aline\u2409tab"),
+        ("\u200b\ufeff\u200f", "[U+200B][U+FEFF][U+200F]"),
+        ("\ud800", "[U+D800]"),
+        ("\x7f\x85", "[U+007F][U+0085]"),
+        (
+            "\u0645\u0631\u062d\u0628\u0627 \u4f60\u597d",
+            "\u0645\u0631\u062d\u0628\u0627 \u4f60\u597d",
+        ),
+    ],
+)
+def test_characters_that_would_not_be_seen_are_named(text: str, shown: str) -> None:
+    """Controls, marks of direction and lone surrogates; letters of any script stay."""
+    assert visible(text) == shown
+    assert escape(text).encode("utf-8")
+
+
+@given(st.text(), st.integers(2, 40))
+def test_a_shortened_text_keeps_its_columns(text: str, columns: int) -> None:
+    """What is cut ends in an ellipsis; what fits stays."""
+    short = shorten(text, columns)
+    if len(short) > columns or short != visible(text):
+        assert short.endswith("\u2026")
+    assert len(short) <= columns
+
+
+def test_a_wide_letter_takes_two_columns() -> None:
+    """East Asian letters are as wide as two others."""
+    assert shorten("\u4f60" * 10, 10) == "\u4f60" * 4 + "\u2026"
+    assert shorten("a" * 10, 10) == "a" * 10
+    assert shorten("a" * 10_000, 10) == "a" * 9 + "\u2026"
+
+
+def test_attributes_are_written_or_left_out() -> None:
+    """Underscores become hyphens, numbers are short, None is nothing."""
+    assert tag("rect", x=1.5, stroke_width=2, class_="a", id=None) == (
+        '<rect x="1.5" stroke-width="2" class="a"></rect>'
+    )
+    assert tag("meta", name="a", content="b") == '<meta name="a" content="b">'

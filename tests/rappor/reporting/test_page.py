@@ -1,0 +1,243 @@
+"""The page of a decode: whole, small, harmless, and equal to the record."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pages import drawings, tables, tags
+
+from rappor import Estimates, Params, Population, decode, simulate_counts
+from rappor.decoding.report import InputFile, Origin, hash_candidates, report
+from rappor.privacy import belief_bound
+from rappor.protocol.loss import epsilon_1, epsilon_inf
+from rappor.reporting.numbers import percent
+from rappor.reporting.page import estimates_page
+from rappor.reporting.remarks import answer
+
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "\"'><svg onload=alert(1)>",
+    "&lt;b&gt;",
+    "\u202egpj.exe\u2066",
+    "=HYPERLINK(1)",
+    "nul\x00bell\x07escape\x1b[31m",
+    "x" * 10_000,
+    "z\u0335" * 500,
+    "]]><!-- -->",
+)
+
+
+@pytest.fixture(scope="module")
+def page(estimates: Estimates) -> str:
+    return estimates_page(estimates)
+
+
+def rows_of(page: str) -> list[list[str]]:
+    """Return the rows of the table of candidates."""
+    (found,) = [rows for caption, rows in tables(page).items() if caption.startswith("Candidates:")]
+    return found[1:]
+
+
+def test_every_number_of_the_table_is_the_record_s(estimates: Estimates, page: str) -> None:
+    """Counts, errors, shares, intervals, p-values and forged reports, row by row."""
+    rows = rows_of(page)
+    expected = sorted(
+        estimates.rows(),
+        key=lambda row: (not row["detected"], 0 if row["detected"] else row["p_value"]),
+    )
+    assert len(rows) == len(expected) == 150
+    for row, cells in zip(expected, rows, strict=True):
+        suffix = "_adjusted" if row["detected"] else ""
+        low, high = row[f"ci_low{suffix}"], row[f"ci_high{suffix}"]
+        assert cells == [
+            row["candidate"],
+            "yes" if row["detected"] else "no",
+            f"{row['count']:,.0f}",
+            f"{row['std_error']:,.0f}",
+            percent(row["proportion"], 3),
+            f"{percent(low, 3)} .. {percent(high, 3)}",
+            f"{row['p_value']:.2g}",
+            *(
+                f"{row[key]:,}" if row.get(key) is not None else ""
+                for key in ("forged_to_make", "forged_to_hide")
+            ),
+        ]
+
+
+def test_the_answer_is_one_sentence(estimates: Estimates, page: str) -> None:
+    """How many are detected in how many reports, and the largest with its interval."""
+    row = estimates.row(0)
+    assert answer(estimates) in page
+    assert f"\u201c<bdi>{row['candidate']}</bdi>\u201d with {percent(row['proportion'], 2)}" in page
+
+
+def test_what_was_asked_is_told_with_its_price(estimates: Estimates, page: str) -> None:
+    """Metric, parameters, both losses and what even odds become, as the library computes them."""
+    (collected,) = estimates.collected
+    params = collected.params
+    (found,) = [
+        {row[0]: row[1] for row in rows}
+        for caption, rows in tables(page).items()
+        if caption.startswith("Metric home page")
+    ]
+    assert found["bits k, hashes h, cohorts m"] == f"{params.k}, {params.h}, {params.m}"
+    for name, loss in (
+        ("epsilon of one report", epsilon_1(params)),
+        ("epsilon of any number of reports of one value", epsilon_inf(params)),
+    ):
+        assert found[name].startswith(f"{loss:.4f} nats; even odds become at most ")
+        told = float(found[name].split()[-2])
+        assert told / 100 >= belief_bound(loss, 0.5)[1] > told / 100 - 1e-3
+
+
+def test_diagnostics_are_the_record_s(estimates: Estimates, page: str) -> None:
+    """Goodness of fit, what limits detection, and the residuals counted by size."""
+    found = tables(page)
+    fit = {row[0]: row[1] for row in found["How well the candidates explain the bits"]}
+    shown = estimates.diagnostics
+    assert fit["goodness of fit"].startswith(f"{shown['goodness_of_fit']['chi2_per_degree']:.4g} ")
+    assert fit["share that is detected with 80 % probability"] == percent(
+        shown["detectable_share"], 3
+    )
+    (residuals,) = [each.residuals for each in estimates.collected]
+    assert residuals is not None
+    away = np.abs(residuals)
+    steps = found["Residuals by size, beside those of normal noise"][1:]
+    assert [int(row[1].replace(",", "")) for row in steps] == [
+        int(((away >= low) & (away < low + (1 if low < 4 else 99))).sum()) for low in range(5)
+    ]
+    assert sum(float(row[2].replace(",", "")) for row in steps) == pytest.approx(away.size, abs=1)
+
+
+def test_page_needs_nothing_but_itself(page: str) -> None:
+    """No address, no file, no handler, no style attribute; one style sheet and one script."""
+    found = tags(page)
+    names = [name for name, _ in found]
+    assert names.count("style") == names.count("script") == 1
+    assert not {"link", "img", "iframe", "object", "embed", "base", "form"} & set(names)
+    for name, attributes in found:
+        for key, value in attributes.items():
+            assert key != "style"
+            assert not key.startswith("on")
+            assert key not in ("src", "srcset", "action", "xlink:href"), name
+            assert key != "href" or str(value).startswith("#")
+    ids = [attributes["id"] for _, attributes in found if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {str(a["href"])[1:] for name, a in found if name == "a"} <= set(ids)
+    assert "url(" not in page
+    assert "@import" not in page
+
+
+def test_page_allows_its_own_style_and_script_only(page: str) -> None:
+    """Its policy names both by their hashes."""
+    (policy,) = [a["content"] for _, a in tags(page) if a.get("http-equiv")]
+    assert str(policy).startswith("default-src 'none'; ")
+    for name in ("style", "script"):
+        (text,) = re.findall(rf"<{name}>(.*?)</{name}>", page, flags=re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{name}-src 'sha256-{digest}'" in str(policy)
+
+
+def test_every_drawing_has_a_caption_and_a_table(page: str) -> None:
+    """A figure each, with a sentence, and tables after it."""
+    figures = re.findall(r"<figure>.*?</figure>", page, flags=re.DOTALL)
+    assert len(figures) == page.count("<svg ") == len(drawings(page)) == 5
+    assert all(re.search(r"<figcaption><strong>[^<]+\.</strong> \S", each) for each in figures)
+    after = page.rsplit("</figure>", maxsplit=1)[-1]
+    assert "<table" in after
+    assert page.count("<table") >= 5
+
+
+def test_a_large_table_is_counted_beyond_a_thousand_rows(many: Estimates) -> None:
+    """1,000 detected of 100,000 candidates: 1,000 rows, the others counted, under 5 MB."""
+    page = estimates_page(many)
+    assert len(page.encode()) < 5_000_000
+    assert len(rows_of(page)) == 1000
+    assert (
+        "1,000 of 100,000 candidates are listed; 0 detected and 99,000 undetected ones are not."
+        in page
+    )
+    assert " 950 more detected candidates are in the table only." in page
+
+
+def test_hostile_strings_are_text(estimates: Estimates) -> None:
+    """As candidates, metric, file names and command: no element comes from them."""
+    candidates = [*HOSTILE, *estimates.candidates[len(HOSTILE) :]]
+    (collected,) = estimates.collected
+    hostile = dataclasses.replace(
+        estimates,
+        candidates=tuple(candidates),
+        collected=(dataclasses.replace(collected, metric=HOSTILE[0]),),
+        diagnostics=estimates.diagnostics | {"groups": [list(HOSTILE)]},
+        assumed=HOSTILE[1],
+    )
+    origin = Origin(
+        command=" ".join(HOSTILE[:7]),
+        files=tuple(InputFile(name=text, sha256=text, days=text) for text in HOSTILE),
+    )
+    page = estimates_page(hostile, origin)
+    found, plain = tags(page), tags(estimates_page(estimates, Origin(files=origin.files[3:4])))
+
+    assert [name for name, _ in found].count("script") == 1
+    assert {name for name, _ in found} == {name for name, _ in plain} | {"code", "pre"}
+    assert {key for _, a in found for key in a} == {key for _, a in plain for key in a}
+    assert not set(page) & {"\u202e", "\u2066", "\x00", "\x07", "\x1b"}
+    assert len(page) < 3_000_000
+    assert set(drawings(page)) == {"shares", "masses", "reports-0", "bits-0", "residuals-0"}
+
+
+def test_answers_without_a_regression_have_a_page() -> None:
+    """Categories: no residuals, the rest as for strings; flags: no unallocated mass either."""
+    population = Population(["a", "b"], [3, 1])
+    params = Params(
+        k=3, h=1, m=1, f=0.5, p=0.25, q=0.75, encoding="onehot", categories=("a", "b", "c")
+    )
+    found = decode(simulate_counts(population, params, n_reports=10_000, seed=1))
+    page = estimates_page(found)
+    assert set(drawings(page)) == {"shares", "masses", "bits-0"}
+    assert "Each bit is an answer" in page
+
+
+def test_nothing_detected_is_a_page_too() -> None:
+    """Few reports of strings that are no candidates."""
+    counts = simulate_counts(
+        Population(["x"], [1]), Params.profile("strict"), n_reports=200, seed=3
+    )
+    found = decode(counts, ["a", "b", "c"])
+    assert not found.detected.any()
+    page = estimates_page(found)
+    assert "not detected" in page
+    assert len(rows_of(page)) == 3
+
+
+def test_hash_of_candidates_is_that_of_a_sorted_file() -> None:
+    """`LC_ALL=C sort -u FILE | sha256sum` gives it."""
+    names = ["b", "a", "\u00e9", "Z"]
+    lines = b"".join(sorted(name.encode() + b"\n" for name in names))
+    assert hash_candidates(names) == hashlib.sha256(lines).hexdigest()
+
+
+def test_estimates_write_their_page(estimates: Estimates, page: str, tmp_path: Path) -> None:
+    """The text is returned, and stands in the file."""
+    text = estimates.to_html(tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == text
+    assert text == page
+
+
+def test_origin_is_on_the_page(estimates: Estimates) -> None:
+    """Command, hashes of files, counts and candidates, versions."""
+    origin = Origin(command="rappor decode w", files=(InputFile(name="w", sha256="ab" * 32),))
+    page = estimates_page(estimates, origin)
+    found = report(estimates)
+    assert "<code>rappor decode w</code>" in page
+    for digest in ("ab" * 32, estimates.collected[0].sha256, found.candidates_sha256):
+        assert digest in page
+    versions = {row[0]: row[1] for row in tables(page)["Versions"]}
+    assert {"Python", "rappor", "numpy"} <= set(versions)
