@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 from typing import Any
 
+import pytest
 from collectors import ACCEPTED, TODAY, commit, report_of, upload_of
 from rappor_server.analysis import closing, releases
 from rappor_server.analysis.closing import CloseTask, metrics_due
@@ -119,6 +120,17 @@ def blocks_of(store: Store, params: Params) -> list[tuple[int, datetime.date, in
     with store.engine.connect() as db:
         rows = db.execute(query.where(columns.params == params.fingerprint)).all()
     return sorted((cohort, last, reports) for cohort, last, reports in rows)
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_open_blocks_are_found_without_looking_at_closed_ones(store: Store) -> None:
+    """The index is searched by more than the metric, so that a year of blocks costs nothing."""
+    statement = blocks._OPEN._from_values(1)
+    with store.engine.connect() as db:
+        asked = db.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", ("small", "0" * 16, 0))
+        (search,) = [row[3] for row in asked if row[3].startswith("SEARCH own")]
+    assert "metric=?" in search
+    assert "params=?" in search
 
 
 class _Pool:
