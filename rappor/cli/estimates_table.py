@@ -50,7 +50,7 @@ def _table(
     last = ["forged make", "forged hide"] if forged else [interval]
     columns = ["reports", "std error", "share", *last]
     if estimates.share is not None:
-        columns.append("distribution")
+        columns += ["distribution", "its error"]
     if truth is not None:
         columns.append("truth")
     found = estimates.rows(detected_only=detected_only)
@@ -80,6 +80,8 @@ def _cells(
     yield from _forged(row) if forged else [_interval(row, suffix)]
     if "share" in row:
         yield percent(row["share"], 3)
+        error = row["share_std_error"]
+        yield "inf" if error is None else percent(error, 3)
     if truth is not None:
         yield f"{truth.get(row['candidate'], 0):,}"
 

@@ -16,7 +16,7 @@ from rappor.decoding.capacity import describe_capacity, fit_all, is_full, simple
 from rappor.decoding.debias import Target, debias
 from rappor.decoding.design import Design
 from rappor.decoding.devices import merge
-from rappor.decoding.distribution import estimate_shares
+from rappor.decoding.distribution import Shares, estimate_shares
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.inference import ErrorControl, Raw, conclude, normal_interval
 from rappor.decoding.presence import p_values_of
@@ -153,7 +153,7 @@ def _decode_bloom(
     known = np.isfinite(selection.std_error)
     p_value = np.where(known, p_values_of(target, selection.fit, z, selection.chosen), 1.0)
     tail = null_tail(target, selection.fit)
-    shares = _shares(selection) if distribution else None
+    shares = _shares(target, selection) if distribution else None
     detected = np.flatnonzero(p_value <= control.threshold(p_value))
     std_error = _with_sampling(target, selection.estimate, selection.std_error)
     rows, hidden = string_rows(
@@ -172,7 +172,7 @@ def _decode_bloom(
         p_value=p_value,
         interval=normal_interval(selection.estimate, std_error, tail),
         sum_error=_sum_error(target, design, selection, detected),
-        share=shares,
+        shares=shares,
         breakdown=break_down(
             rows, hidden, detected, n_candidates=len(p_value), n_reports=target.n_reports
         ),
@@ -202,11 +202,15 @@ def _decode_bloom(
     )
 
 
-def _shares(selection: Selection) -> NDArray[np.float64]:
+def _shares(target: Target, selection: Selection) -> Shares:
     """Return the distribution answer, which near capacity is the simplex fit."""
     if is_full(selection):
-        return simplex_fit(selection.fit, len(selection.estimate))
-    return estimate_shares(selection.estimate, selection.std_error)
+        share = simplex_fit(selection.fit, len(selection.estimate))
+        found = Shares(share=share, std_error=selection.std_error)
+    else:
+        found = estimate_shares(selection.estimate, selection.std_error)
+    error = _with_sampling(target, found.share, found.std_error)
+    return Shares(share=found.share, std_error=error)
 
 
 def _places(
@@ -257,6 +261,7 @@ def _decode_closed(target: Target, control: ErrorControl, *, distribution: bool)
     share = (
         closed_form.simplex_shares(estimate, std_error) if exclusive else np.clip(estimate, 0, 1)
     )
+    shares = Shares(share=share, std_error=std_error)
     return conclude(
         names,
         Raw(
@@ -265,7 +270,7 @@ def _decode_closed(target: Target, control: ErrorControl, *, distribution: bool)
             p_value=p_value,
             interval=answers.proportions.interval,
             sum_error=closed_form.sum_error(target, estimate[detected]),
-            share=share if distribution else None,
+            shares=shares if distribution else None,
             breakdown=break_down(
                 *answer_rows(
                     target,

@@ -32,6 +32,7 @@ COLUMNS: Final = (
     "forged_to_make",
     "forged_to_hide",
     "share",
+    "share_std_error",
     "group",
 )
 
@@ -60,7 +61,9 @@ class Estimates:
     forged_to_make, forged_to_hide : (c,) float64. How many of the reports, if forged, would make
         a detected row of a string that nobody has; how many forged reports more would hide it.
         Infinite where no number hides it, NaN for rows that are not detected.
-    share : (c,) float64 or None. The estimated distribution, if it was asked for.
+    share, share_std_error : (c,) float64 or None. The estimated distribution, if it was asked for,
+        and its standard error: the root of the mean squared error, infinite where the counts
+        say nothing about a candidate.
     group : (c,) int64. Candidates of the same number from 1 on are indistinguishable: each
         shows the total of its group; 0 for all others.
     reports : number of reports behind the table.
@@ -84,6 +87,7 @@ class Estimates:
     forged_to_make: NDArray[np.float64]
     forged_to_hide: NDArray[np.float64]
     share: NDArray[np.float64] | None
+    share_std_error: NDArray[np.float64] | None
     group: NDArray[np.int64]
     reports: int
     unallocated: float
@@ -114,7 +118,7 @@ class Estimates:
         `count`, `std_error`, `forged_to_make` and `forged_to_hide` are in reports, all else is
         named as the columns above. A number that does not exist (an infinite error) is None.
         Detected rows have the adjusted interval and the breakdown numbers, rows of a group have
-        `group`, and all have `share` if it was asked for.
+        `group`, and all have `share` and its error if it was asked for.
         """
         for i in range(len(self)):
             if detected_only and not self.detected[i]:
@@ -137,8 +141,9 @@ class Estimates:
             row["ci_high_adjusted"] = _number(self.ci_high_adjusted[i])
             row["forged_to_make"] = _whole(self.forged_to_make[i])
             row["forged_to_hide"] = _whole(self.forged_to_hide[i])
-        if self.share is not None:
+        if self.share is not None and self.share_std_error is not None:
             row["share"] = float(self.share[i])
+            row["share_std_error"] = _number(self.share_std_error[i])
         if self.group[i]:
             row["group"] = int(self.group[i])
         return row
@@ -197,7 +202,8 @@ class Estimates:
         return {name: everything[name] for name in self._columns()}
 
     def _columns(self) -> list[str]:
-        return [name for name in COLUMNS if name != "share" or self.share is not None]
+        asked = self.share is not None
+        return [name for name in COLUMNS if asked or not name.startswith("share")]
 
     def __str__(self) -> str:
         """Print the detected rows for people, the assumption and the warnings.

@@ -14,6 +14,7 @@ from scipy import special
 from rappor.decoding.breakdown import Breakdown
 from rappor.decoding.debias import Target
 from rappor.decoding.devices import assumption
+from rappor.decoding.distribution import Shares
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.significance import CORRECTIONS, NullTail, Steps, threshold
 from rappor.errors import DecodeError
@@ -76,7 +77,7 @@ class Raw:
     interval : returns the ends, (c,) each, of the two-sided intervals that miss with a
         probability.
     sum_error : standard error of the sum of what is detected.
-    share : (c,) float64, the distribution answer, or None.
+    shares : the distribution answer, (c,), or None.
     breakdown : how many forged reports make and hide what is detected.
     """
 
@@ -85,7 +86,7 @@ class Raw:
     p_value: NDArray[np.float64]
     interval: Interval
     sum_error: float
-    share: NDArray[np.float64] | None
+    shares: Shares | None
     breakdown: Breakdown
 
 
@@ -134,7 +135,8 @@ def conclude(
         ci_high_adjusted=np.where(detected, high_adjusted, np.nan)[entry],
         forged_to_make=raw.breakdown.make[entry],
         forged_to_hide=raw.breakdown.hide[entry],
-        share=None if raw.share is None else raw.share[entry],
+        share=None if raw.shares is None else raw.shares.share[entry],
+        share_std_error=None if raw.shares is None else raw.shares.std_error[entry],
         group=group[order],
         reports=target.n_reports,
         unallocated=float(1 - raw.estimate[detected].sum()) if exclusive else math.nan,

@@ -34,8 +34,9 @@ def test_rows_have_the_keys_of_the_contract(estimates: Estimates) -> None:
     always = ["candidate", "count", "std_error", "proportion", "ci_low", "ci_high", "p_value"]
     always += ["detected"]
     adjusted = ["ci_low_adjusted", "ci_high_adjusted", "forged_to_make", "forged_to_hide"]
+    shares = ["share", "share_std_error"]
     for row in estimates.rows():
-        assert list(row) == always + (adjusted if row["detected"] else []) + ["share"]
+        assert list(row) == always + (adjusted if row["detected"] else []) + shares
     without = next(decode(counted(n=1000), ABSENT).rows())
     assert list(without) == always + (adjusted if without["detected"] else [])
 
@@ -96,7 +97,7 @@ def test_frames_have_the_columns(estimates: Estimates) -> None:
     table, frame = estimates.to_arrow(), estimates.to_pandas()
     columns = ["candidate", "count", "std_error", "proportion", "ci_low", "ci_high", "p_value"]
     columns += ["detected", "ci_low_adjusted", "ci_high_adjusted"]
-    columns += ["forged_to_make", "forged_to_hide", "share", "group"]
+    columns += ["forged_to_make", "forged_to_hide", "share", "share_std_error", "group"]
     assert table.column_names == list(frame.columns) == columns
     assert table["candidate"].to_pylist() == list(frame["candidate"]) == list(estimates.candidates)
     expected = [row["count"] for row in estimates.rows()]
