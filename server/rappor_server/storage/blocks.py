@@ -29,7 +29,7 @@ _OPEN: Final = BulkDelete(
     schema.block,
     keys=("metric", "params", "cohort"),
     returning=("params", "cohort", "first", "reports", "ones"),
-    only="NOT own.closed",
+    only="own.closed = false",  # an equality, or SQLite would look at all blocks of the metric
 )
 _DAY: Final = datetime.timedelta(days=1)
 _COHORTS: Final = 4096

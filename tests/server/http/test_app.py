@@ -149,7 +149,7 @@ def test_replay_and_conflict(shared: tuple[Running, str]) -> None:
 
 
 def test_restart_keeps_everything(tmp_path: Path, database: str) -> None:
-    """Counts, ids and tokens outlive a restart; SIGTERM stores what waits and ends."""
+    """Counts, ids and tokens outlive a restart, which closes blocks; SIGTERM stores what waits."""
     with serving(tmp_path, database, "--suspicious", "accept") as running:
         body = upload_of()
         first = running.post(body).content
@@ -160,9 +160,15 @@ def test_restart_keeps_everything(tmp_path: Path, database: str) -> None:
         (received,) = [line for line in told if line["event"] == "uploads received"]
         assert [received[key] for key in ("uploads", "reports", "refused")] == [1, 1, 0]
         assert "collector stopped" in running.log.read_text()
+    with contextlib.closing(Store.open(database)) as store:
+        for i in range(3):
+            before = datetime.date(2026, 1, 1 + i)
+            commit(store, upload_of(*[report_of("small")] * 6), today=before)
     with serving(tmp_path, database, "--suspicious", "accept") as running:
         assert running.post(body).content == first
         assert running.get("/v1/metrics/page/counts", token).json()["reports"] == 1
+        closed = "/v1/metrics/small/counts"
+        wait_for(lambda: running.get(closed, token).json()["reports"] == 18)
 
 
 # What is sent
