@@ -47,7 +47,7 @@ class Table:
         head = [list(self.columns), ["---", *("--:" for _ in self.columns[1:])]]
         body = [
             [
-                f"\N{LARGE RED CIRCLE} **{_text(cell)}**"
+                f"\N{LARGE RED CIRCLE} **{_text(float(cell))}**"
                 if isinstance(cell, Failing)
                 else _text(cell)
                 for cell in row

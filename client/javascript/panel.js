@@ -11,6 +11,7 @@ const STYLE = `
   table { border-collapse: collapse; width: 100%; }
   caption { text-align: start; padding-block: 0.25rem; }
   th, td { text-align: start; vertical-align: top; padding: 0.25rem 0.75rem 0.25rem 0; border-top: 1px solid GrayText; }
+  td:first-child { white-space: nowrap; }
   pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0.25rem 0; font-size: 0.875rem; }
   button { font: inherit; padding: 0.5rem 1rem; margin-block: 1rem 0.25rem; }
 `;
@@ -20,6 +21,7 @@ export class RapporPanel extends HTMLElement {
   /** @type {Client | undefined} */
   #client;
   #status = element("p", { role: "status" });
+  #isStopped = false;
 
   constructor() {
     super();
@@ -54,8 +56,8 @@ export class RapporPanel extends HTMLElement {
           element("details", {}, element("summary", {}, `${description} (${name})`), element("pre", {}, notice)),
         ),
         element("h3", {}, "What was sent"),
-        sent.length ? table(sent) : element("p", {}, "Nothing was sent yet."),
-        stop,
+        sent.length ? table(sent) : element("p", {}, "Nothing that was sent is remembered here."),
+        ...(this.#isStopped ? [] : [stop]),
         this.#status,
       ),
     );
@@ -63,6 +65,7 @@ export class RapporPanel extends HTMLElement {
 
   async #withdraw() {
     const withdrawal = await this.#client?.withdraw();
+    this.#isStopped = withdrawal?.done ?? false;
     await this.refresh();
     this.#status.textContent = withdrawal?.done
       ? "Stopped. All that this browser kept is erased; what was sent cannot be called back."

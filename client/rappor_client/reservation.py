@@ -158,7 +158,10 @@ def absorb(db: sqlite3.Connection, dumped: Mapping[str, Any]) -> bool:
     """Bring back what `dump` returned once; tell whether the database had forgotten any of it."""
     has_forgotten = _raise_to(db, dumped["reserved"])
     year, for_life, is_over = dumped["lost"]
-    if year is not None and year >= (read_state(db, _LOST_YEAR) or year):
+    known = read_state(db, _LOST_YEAR)
+    if year is not None and year >= (known or year):
+        if year == known:  # which of the two is older is not known: an end stays one
+            is_over = is_over or read_state(db, _LOST_YEAR_IS_OVER)
         write_state(db, _LOST_YEAR, year)
         write_state(db, _LOST_YEAR_IS_OVER, is_over)
         write_state(db, _LOST_FOR_LIFE, for_life or read_state(db, _LOST_FOR_LIFE))

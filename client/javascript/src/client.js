@@ -1,20 +1,19 @@
 // What a program embeds: record values, look at what was sent and spent, withdraw.
 
 import { base64url, concat, fromBase64url, utf8 } from "./bytes.js";
-import { bounded, dayOf, epochAt, intervalEnd, intervalSeconds, yearOf } from "./calendar.js";
+import { bounded, dayOf, epochAt, yearOf } from "./calendar.js";
 import { Damaged, VERSION, count, newDevice, remainder } from "./device.js";
 import { encode, fits, readValue } from "./encodings.js";
 import { ParamsError, RapporError } from "./errors.js";
 import { httpTransport } from "./http_transport.js";
 import { indexedDbStore } from "./indexed_db_store.js";
-import { chargeAndSpool, spentOf } from "./ledger.js";
-import { mostReports } from "./loss.js";
+import { spentOf } from "./ledger.js";
 import { ONE } from "./params.js";
 import { metricOf, readRegistry } from "./registry.js";
 import { keepReserved, silentMetrics } from "./reservation.js";
-import { nextEnd, offer, release } from "./reservoir.js";
+import { nextEnd, offer, release, settleReport } from "./reservoir.js";
 import { choosePart, cohortOf, permanentOf, scopeCoin, scopeName, systemCoins } from "./responses.js";
-import { answer, draw, inForce, latchedPart, remember } from "./scopes.js";
+import { answer, draw, inForce, latchedPart, termsOf } from "./scopes.js";
 import { SECRET_BYTES, Secret } from "./secret.js";
 import { Sender, elapsed } from "./sender.js";
 import { build, dropMetrics, sentOf, trim } from "./spool.js";
@@ -254,13 +253,18 @@ export class Client {
   async #entering(secret, metric, value, epoch, base, day) {
     const params = await this.#partParams(secret, metric, epoch, base);
     const scope = scopeName(metric.name, epoch, params);
-    const known = this.#seen && inForce(this.#seen, metric, day)?.scope;
+    const seen = this.#seen ?? newDevice();
+    const terms = termsOf(seen, metric, day);
+    const known = inForce(seen, terms, { metric: metric.name, epoch })?.scope;
     const isSame = known?.epoch === epoch && known.response === params.permanentFingerprint;
     const cohort = isSame ? known.cohort : await cohortOf(secret, scope, params);
     const bits = await encode(params, value, cohort);
     const named = concat(utf8(`rappor-client/1/pattern\0${scope}\0`), bits);
     const pattern = base64url(await secret.expand(named, PATTERN_BYTES));
-    const entering = { params, epoch, cohort, bits, pattern };
+    const held = seen.held[`${metric.name} ${epoch}`]?.report;
+    const isHeld = held?.pattern === pattern;
+    const entering = { metric: metric.name, params, epoch, cohort, bits, pattern };
+    if (isHeld) return { ...entering, permanent: held.permanent };
     if (known) return entering;
     return { ...entering, permanent: await permanent(secret, scope, entering) };
   }
@@ -295,24 +299,18 @@ export class Client {
   #keep({ device, spool }, metric, entering, now, isFit) {
     const { coins, limits } = this.#settings;
     const speaks = this.#speaks(device, metric, now);
-    const answered = speaks ? answer(device, metric, entering, dayOf(now)) : undefined;
+    if (speaks) release(device, spool, now, coins);
+    const terms = termsOf(device, metric, dayOf(now));
+    const answered = speaks ? answer(device, terms, entering) : undefined;
     if (answered === null) return null;
     if (!isFit) count(device, "unfit");
     if (!answered) return "silent";
     const { scope, params } = answered;
-    device.params[params.fingerprint] = params;
     const report = draw(scope, params, coins);
     const { interval } = scope;
-    if (interval === "none") chargeAndSpool(device, spool, report);
-    else {
-      release(device, spool, now, coins);
-      const ends = intervalEnd(interval, now);
-      const seconds = intervalSeconds(interval);
-      const most = mostReports(metric);
-      if (!offer(device, report, { ends, seconds, now, most, coins })) return "closed";
-    }
+    if (interval === "none") settleReport(device, spool, answered, report);
+    else if (!offer(device, terms, scope, report, now, coins)) return "closed";
     keepReserved(device, metric, yearOf(now));
-    remember(device, scope, params);
     trim(device, spool, limits);
     const isAtHand = spool.uploads.some(({ attempts }) => !attempts);
     if (this.#sender && !isAtHand) build(spool, now); // there is no time for it when the page ends

@@ -23,6 +23,7 @@ import { reservedByYear } from "./reservation.js";
  * @property {boolean} closed
  * @property {number} patterns
  * @property {Interval} interval
+ * @property {number} most reports that the epoch may have; infinity for any number
  */
 
 /**
@@ -35,12 +36,15 @@ import { reservedByYear } from "./reservation.js";
  */
 
 /**
- * A metric's open interval; without `report` it has had its one.
+ * The open interval of a metric in an epoch; without `report` it has had its one.
  * @typedef {object} Held
+ * @property {string} metric
+ * @property {string} epoch
  * @property {number} ends
  * @property {number} seconds
  * @property {number} events
- * @property {import("./scopes.js").Prepared} [report]
+ * @property {import("./scopes.js").Terms} [terms]
+ * @property {import("./scopes.js").Prepared & { permanent: string, closed: boolean }} [report]
  */
 
 /**
@@ -51,7 +55,7 @@ import { reservedByYear } from "./reservation.js";
  * @property {Scope[]} scopes
  * @property {Record<string, Pattern>} patterns
  * @property {Record<string, Params>} params by fingerprint
- * @property {Record<string, Held>} held
+ * @property {Record<string, Held>} held by metric and epoch
  * @property {Record<string, number>} counters
  * @property {number} carried nats of earlier identities
  * @property {number} [lost] the last year of which it is not known what was reserved

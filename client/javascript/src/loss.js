@@ -37,12 +37,12 @@ export function epsilonInf(params) {
 }
 
 /**
- * Return the most reports that a device sends in one epoch; null if nothing bounds them.
+ * Return the most reports that a device sends in one epoch; infinity if nothing bounds them.
  * @param {Pick<Metric, "epoch" | "interval">} metric
  */
 export function mostReports({ epoch, interval }) {
   const days = MOST_DAYS[epoch];
-  if (!days || interval === "none") return null;
+  if (!days || interval === "none") return Infinity;
   if (interval === "week") return 1 + Math.ceil((days - 1) / 7); // Monday to Sunday
   return interval === "hour" ? 24 * days : days;
 }
@@ -53,7 +53,8 @@ export function mostReports({ epoch, interval }) {
  */
 export function scopePrice(metric) {
   const most = mostReports(metric);
-  const loss = most ? epsilonReports([[metric.params, most]]) : epsilonInf(metric.params);
+  const loss =
+    most < Infinity ? epsilonReports([[metric.params, most]]) : epsilonInf(metric.params);
   return metric.patterns * (Math.ceil(1000 * loss) / 1000);
 }
 

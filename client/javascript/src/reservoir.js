@@ -1,54 +1,96 @@
 // At most one report in an interval: a uniform choice among its events, as they come (algorithm R
-// with a reservoir of one). Only what is held when the interval ends is charged, and leaves at a
-// random time of the next one. A clock that is set back does not reopen an interval.
+// with a reservoir of one). Only what is held when the interval ends is admitted to its scope and
+// charged, and leaves at a random time of the next one; other events leave no trace. An interval
+// belongs to one epoch and ends with it at the latest. A clock that is set back reopens none.
 
-import { own } from "./device.js";
+import { DAY, intervalEnd, intervalSeconds } from "./calendar.js";
 import { chargeAndSpool, nReports } from "./ledger.js";
 import { ONE } from "./params.js";
+import { answer, draw, remember } from "./scopes.js";
 
 /** @typedef {import("../index.js").Coins} Coins */
+/** @typedef {import("../index.js").Params} Params */
 /** @typedef {import("./device.js").Device} Device */
+/** @typedef {import("./device.js").Scope} Scope */
 /** @typedef {import("./device.js").Spool} Spool */
 /** @typedef {import("./scopes.js").Prepared} Prepared */
+/** @typedef {import("./scopes.js").Terms} Terms */
 
 /**
- * Enter a report into the choice of the open interval; false if that has had its report. `most`
- * is how many reports the epoch may have. Intervals that are over must have been released.
+ * Remember what a scope has answered for, charge its report and let it wait.
  * @param {Device} device
- * @param {Prepared} prepared
- * @param {{ ends: number, seconds: number, now: number, most: number | null, coins: Coins }} interval
+ * @param {Spool} spool
+ * @param {{ scope: Scope, params: Params }} answered
+ * @param {Prepared} report
+ * @param {number} [due]
  */
-export function offer(device, prepared, { ends, seconds, now, most, coins }) {
-  const { metric, epoch } = prepared;
-  const held = own(device.held, metric);
-  if (!held || now >= held.ends || isFarAhead(held, now)) {
-    if (most !== null && nReports(device, metric, epoch) >= most) return false;
-    device.held[metric] = { ends, seconds, events: 1, report: prepared };
-  } else if (!held.report) {
+export function settleReport(device, spool, { scope, params }, report, due) {
+  remember(device, scope, params);
+  chargeAndSpool(device, spool, report, due);
+}
+
+/**
+ * Enter a report into the choice of the open interval; false if that has had its report. `scope`
+ * is what it would be after this report. Intervals that are over must have been released.
+ * @param {Device} device
+ * @param {Terms} terms
+ * @param {Scope} scope
+ * @param {Prepared} report
+ * @param {number} now
+ * @param {Coins} coins
+ */
+export function offer(device, terms, scope, report, now, coins) {
+  const { metric, epoch, interval, end, most, permanent, closed } = scope;
+  const key = `${metric} ${epoch}`;
+  const before = device.held[key];
+  const held = { metric, epoch, terms, report: { ...report, permanent, closed } };
+  if (!before || now >= before.ends || isFarAhead(before, now)) {
+    if (nReports(device, metric, epoch) >= most) return false;
+    const ends = Math.min(intervalEnd(interval, now), Date.parse(end) / 1000 + DAY);
+    device.held[key] = { ...held, ends, seconds: intervalSeconds(interval), events: 1 };
+  } else if (!before.report) {
     return false;
   } else {
-    held.events += 1;
-    if (coins(1)[0] * held.events < ONE) held.report = prepared; // probability 1/n
+    before.events += 1;
+    if (coins(1)[0] * before.events < ONE) Object.assign(before, held); // probability 1/n
   }
   return true;
 }
 
 /**
- * Charge and spool the held reports of intervals that have ended, or never were.
+ * Settle the held reports of intervals that have ended, or never were.
  * @param {Device} device
  * @param {Spool} spool
  * @param {number} now
  * @param {Coins} coins
  */
 export function release(device, spool, now, coins) {
-  for (const name of Object.keys(device.held).sort()) {
-    const held = device.held[name];
-    if (held.report && (now >= held.ends || isFarAhead(held, now))) {
-      const due = Math.min(held.ends, now) + (coins(1)[0] / ONE) * held.seconds;
-      chargeAndSpool(device, spool, held.report, due);
-      delete held.report;
-    }
+  const all = Object.values(device.held).sort((a, b) =>
+    a.metric === b.metric ? a.ends - b.ends : a.metric < b.metric ? -1 : 1,
+  );
+  for (const held of all) {
+    const { report, terms, ends, seconds } = held;
+    if (!report || !terms || (now < ends && !isFarAhead(held, now))) continue;
+    const { permanent, closed, ...prepared } = report;
+    const entering = { ...prepared, permanent, params: device.params[report.params] };
+    const answered = answer(device, terms, entering);
+    if (!answered) continue; // it never is: the permanent response is there
+    const { scope, params } = answered;
+    scope.closed ||= closed;
+    const isSame = scope.last === report.pattern && params.fingerprint === report.params;
+    const due = Math.min(ends, now) + (coins(1)[0] / ONE) * seconds;
+    settleReport(device, spool, answered, isSame ? prepared : draw(scope, params, coins), due);
+    forget(held);
   }
+}
+
+/**
+ * Drop what is held, but not the record that the interval was entered.
+ * @param {import("./device.js").Held} held
+ */
+export function forget(held) {
+  held.events = 0;
+  delete held.report;
 }
 
 /**

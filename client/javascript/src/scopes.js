@@ -1,11 +1,12 @@
 // What each metric has answered for, and the response that the next report is drawn from.
 //
-// A scope answers for as many values as the metric has patterns; the next one closes it, and it
+// A scope begins with its first report. It answers for as many values as the metric has patterns; the next one closes it, and it
 // repeats its last report's permanent response. The memory of an epoch is in force on all its days,
 // whatever the registry says meanwhile, and is never dropped: a clock that is set back finds it.
 
 import { fromBase64url, base64url } from "./bytes.js";
 import { epochDays } from "./calendar.js";
+import { mostReports } from "./loss.js";
 import { acceptedParams } from "./registry.js";
 import { instantaneousResponse } from "./responses.js";
 
@@ -16,9 +17,22 @@ import { instantaneousResponse } from "./responses.js";
 /** @typedef {import("./device.js").Scope} Scope */
 
 /**
+ * What the registry says of a metric on the day of an event; a scope that begins keeps to it.
+ * @typedef {object} Terms
+ * @property {string} day
+ * @property {string} first the first day of the epoch
+ * @property {string} end the last one
+ * @property {string[]} accepted the fingerprints of its parameters, one for each part
+ * @property {number} patterns
+ * @property {import("../index.js").Interval} interval
+ * @property {number} most reports that the epoch may have
+ */
+
+/**
  * A value as it enters a scope: the keyed name of its bit pattern, and its permanent response
  * where that was computed already.
  * @typedef {object} Entering
+ * @property {string} metric
  * @property {Params} params
  * @property {string} epoch
  * @property {number} cohort
@@ -32,21 +46,38 @@ import { instantaneousResponse } from "./responses.js";
  */
 
 /**
- * Return the scope after a value; null if it needs the value's permanent response, which is not
- * there. Nothing is kept yet.
+ * Return what the registry says on a day, and keep the parameters that it names.
  * @param {Device} device
  * @param {Metric} metric
- * @param {Entering} entering
  * @param {string} day
+ * @returns {Terms}
+ */
+export function termsOf(device, metric, day) {
+  const [first, end] = epochDays(metric.epoch, day);
+  const { patterns, interval } = metric;
+  const accepted = acceptedParams(metric).map((params) => {
+    device.params[params.fingerprint] = params;
+    return params.fingerprint;
+  });
+  return { day, first, end, accepted, patterns, interval, most: mostReports(metric) };
+}
+
+/**
+ * Return the scope after a report of a value; null if it needs the value's permanent response,
+ * which is not there. Nothing is kept before the report is sure to leave.
+ * @param {Device} device
+ * @param {Terms} terms
+ * @param {Entering} entering
  * @returns {{ scope: Scope, params: Params } | null}
  */
-export function answer(device, metric, entering, day) {
-  const found = inForce(device, metric, day);
-  if (!found) return begun(metric, entering, day);
+export function answer(device, terms, entering) {
+  const found = inForce(device, terms, entering);
+  if (!found) return begun(terms, entering);
   const { params } = found;
   const scope = { ...found.scope, params: params.fingerprint };
-  if (!scope.epoch) Object.assign(scope, { patterns: metric.patterns, interval: metric.interval });
-  scope.patterns = Math.min(scope.patterns, metric.patterns);
+  const { patterns, interval, most } = terms;
+  if (!scope.epoch) Object.assign(scope, { patterns, interval, most });
+  scope.patterns = Math.min(scope.patterns, patterns);
   scope.closed ||= scope.admitted.length > scope.patterns; // the registry asks for fewer than before
   const isOfScope =
     entering.epoch === scope.epoch && entering.params.permanentFingerprint === scope.response;
@@ -109,18 +140,18 @@ export function latchedPart(device, metric, epoch) {
  * Return the scope that is in force with the parameters of its reports, undefined if a new one
  * begins. For life it is one whose permanent responses are the metric's; p and q may change.
  * @param {Device} device
- * @param {Metric} metric
- * @param {string} day
+ * @param {Pick<Terms, "day" | "accepted">} terms
+ * @param {Pick<Entering, "metric" | "epoch">} entering
  */
-export function inForce(device, metric, day) {
+export function inForce(device, { day, accepted }, { metric, epoch }) {
   const known = device.scopes.filter(
-    (scope) => scope.metric === metric.name && scope.first <= day && day <= scope.end,
+    (scope) => scope.metric === metric && scope.first <= day && day <= scope.end,
   );
   known.sort((a, b) => (order(a) < order(b) ? -1 : 1));
   for (const scope of known) {
-    const own = acceptedParams(metric).find((each) => each.permanentFingerprint === scope.response);
-    const params = scope.epoch ? device.params[scope.params] : metric.epoch === "life" && own;
-    if (params) return { scope, params };
+    const own = accepted.find((each) => device.params[each].permanentFingerprint === scope.response);
+    const fingerprint = scope.epoch ? scope.params : epoch ? undefined : own;
+    if (fingerprint) return { scope, params: device.params[fingerprint] };
   }
   return undefined;
 }
@@ -131,17 +162,15 @@ function order({ end, first, response }) {
 }
 
 /**
- * @param {Metric} metric
+ * @param {Terms} terms
  * @param {Entering} entering
- * @param {string} day
  */
-function begun(metric, { params, epoch, cohort, pattern, permanent }, day) {
+function begun(terms, { metric, params, epoch, cohort, pattern, permanent }) {
   if (permanent === undefined) return null;
-  const [first, end] = epochDays(metric.epoch, day);
-  const { name, patterns, interval } = metric;
+  const { first, end, patterns, interval, most } = terms;
   /** @type {Scope} */
   const scope = {
-    metric: name,
+    metric,
     epoch,
     response: params.permanentFingerprint,
     first,
@@ -154,6 +183,7 @@ function begun(metric, { params, epoch, cohort, pattern, permanent }, day) {
     closed: false,
     patterns,
     interval,
+    most,
   };
   return { scope, params };
 }

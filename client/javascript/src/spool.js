@@ -2,8 +2,9 @@
 // see. An upload's id and body are fixed before it first leaves and never change.
 
 import { DAY, dayOf } from "./calendar.js";
-import { count, own } from "./device.js";
+import { count } from "./device.js";
 import { sum } from "./numbers.js";
+import { forget } from "./reservoir.js";
 import { newId, uploadJson } from "./wire.js";
 
 /** @typedef {import("../index.js").Limits} Limits */
@@ -97,7 +98,7 @@ export function dropMetrics(device, spool, log, names, at) {
   for (const { id, metric } of [...spool.uploads]) {
     if (names.has(metric)) settle(device, spool, log, id, "opted_out", at);
   }
-  for (const name of names) delete own(device.held, name)?.report;
+  for (const held of Object.values(device.held)) if (names.has(held.metric)) forget(held);
 }
 
 /**

@@ -208,7 +208,8 @@ def held(folder: Path) -> dict[str, Any]:
         scopes = db.execute("SELECT * FROM scope ORDER BY metric, epoch, response").fetchall()
         reserved = db.execute("SELECT * FROM reserved ORDER BY 1, 2, 3").fetchall()
         patterns = db.execute("SELECT key, metric, epoch, reports, nats FROM pattern").fetchall()
-        open_ = db.execute("SELECT metric, ends, seconds, events, bits FROM held").fetchall()
+        held_ = "SELECT metric || ' ' || epoch, ends, seconds, events, bits FROM held"
+        open_ = db.execute(held_).fetchall()
         reports = db.execute("SELECT metric, params, cohort, bits, due FROM report ORDER BY seq")
         waiting = reports.fetchall()
         counted = dict(db.execute("SELECT name, n FROM counter WHERE name != 'rebuilt'").fetchall())
