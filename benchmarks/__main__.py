@@ -9,12 +9,14 @@ from pathlib import Path
 
 from benchmarks import (
     accuracy,
+    atlas,
     charts,
     collector,
     curves,
     device,
     grid,
     mechanisms,
+    page,
     plans,
     published,
     reading,
@@ -27,6 +29,7 @@ from benchmarks.tables import Table
 BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
     "paper": accuracy.paper,
     "coverage": accuracy.coverage,
+    "atlas": atlas.atlas,
     "tables": published.tables,
     "grid": grid.grid,
     "curves": curves.curves,
@@ -38,6 +41,7 @@ BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
     "hash": speed.hash_candidates,
     "exact": speed.exact,
     "device": device.device,
+    "page": page.page,
     "collector": collector.collector,
     "reading": reading.reading,
     "reference": reference.reference,
@@ -51,12 +55,15 @@ def main() -> None:
     for name in options.names or list(BENCHMARKS):
         more = {"cases": options.cases} if name == "reference" else {}
         for table in BENCHMARKS[name](quick=options.quick, **more):
-            sys.stdout.write(f"{table}\n\n")
+            sys.stdout.write(f"{table.text(red=sys.stdout.isatty())}\n\n")
             sys.stdout.flush()
             tables.append(table)
     if options.charts:
         for path in charts.draw(tables, options.charts):
             sys.stdout.write(f"wrote {path}\n")
+    if options.document:
+        pages = "\n\n".join(table.to_markdown() for table in tables)
+        options.document.write_text(f"{pages}\n", encoding="utf-8")
     if options.json:
         record.write(options.json, tables, quick=options.quick)
 
@@ -74,6 +81,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--quick", action="store_true", help="reduced counts, a minute or two")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the results here")
+    parser.add_argument(
+        "--document", type=Path, metavar="PATH", help="also write the tables as Markdown here"
+    )
     parser.add_argument(
         "--charts", type=Path, metavar="DIR", help="draw what `curves` measured into this folder"
     )

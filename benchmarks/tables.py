@@ -9,6 +9,12 @@ from typing import Any
 
 Cell = str | int | float
 
+_RED, _PLAIN = "\x1b[31m", "\x1b[0m"
+
+
+class Failing(float):
+    """A number that misses its target: an exclamation mark follows it, and it is red."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Table:
@@ -21,11 +27,35 @@ class Table:
 
     def __str__(self) -> str:
         """Write aligned text: the first column to the left, the others to the right."""
+        return self.text(red=False)
+
+    def text(self, *, red: bool) -> str:
+        """Write aligned text, for a terminal with what fails in red."""
         texts = [list(self.columns), *([_text(cell) for cell in row] for row in self.rows)]
         widths = [max(len(row[i]) for row in texts) for i in range(len(self.columns))]
-        lines = [self.title, *(_align(row, widths) for row in texts)]
+        aligned = [_align(row, widths) for row in texts]
+        if red:
+            for line, row in zip(aligned[1:], self.rows, strict=True):
+                for i, cell in enumerate(row):
+                    line[i] = f"{_RED}{line[i]}{_PLAIN}" if isinstance(cell, Failing) else line[i]
+        lines = [self.title, *("  ".join(line).rstrip() for line in aligned)]
         lines.insert(2, "  ".join("-" * width for width in widths))
         return "\n".join([*lines, *([self.note] if self.note else [])])
+
+    def to_markdown(self) -> str:
+        """Write a Markdown table, what fails in bold beside a red circle."""
+        head = [list(self.columns), ["---", *("--:" for _ in self.columns[1:])]]
+        body = [
+            [
+                f"\N{LARGE RED CIRCLE} **{_text(cell)}**"
+                if isinstance(cell, Failing)
+                else _text(cell)
+                for cell in row
+            ]
+            for row in self.rows
+        ]
+        lines = [f"| {' | '.join(row)} |" for row in [*head, *body]]
+        return "\n".join([f"### {self.title}", "", *lines, "", *([self.note] if self.note else [])])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as an object ready for JSON, where NaN is None."""
@@ -36,14 +66,15 @@ class Table:
         return {"title": self.title, "rows": rows, "note": self.note}
 
 
-def _align(row: list[str], widths: list[int]) -> str:
+def _align(row: list[str], widths: list[int]) -> list[str]:
     first, *others = zip(row, widths, strict=True)
-    cells = [first[0].ljust(first[1]), *(text.rjust(width) for text, width in others)]
-    return "  ".join(cells).rstrip()
+    return [first[0].ljust(first[1]), *(text.rjust(width) for text, width in others)]
 
 
 def _text(cell: Cell) -> str:
     """Write numbers with about four digits, large ones with thousands apart, a dash for none."""
+    if isinstance(cell, Failing):
+        return f"{_text(float(cell))} !"
     if isinstance(cell, str):
         return cell
     if math.isnan(cell):

@@ -43,7 +43,7 @@ from rappor_client.settings import (
 from rappor_client.spool import Sent
 from rappor_client.state import count, counters
 from rappor_client.stops import Stops
-from rappor_client.store import BusyError, Store
+from rappor_client.store import BUSY_SECONDS, BusyError, Store
 from rappor_client.tracebacks import silent
 from rappor_client.transport import Transport
 from rappor_client.unstored import Late, Unstored
@@ -54,8 +54,6 @@ _LOG: Final = logging.getLogger("rappor_client")
 _Result = TypeVar("_Result")
 _PATIENCE: Final = 0.05
 """The seconds that `record` waits for another process's lock."""
-_CLOSE_PATIENCE: Final = 2.0
-"""The seconds that `close` waits for it: what is not stored by then is lost."""
 
 
 class _Sending(NamedTuple):
@@ -85,6 +83,7 @@ class Client:
         self._opted_out = set(settings.opted_out)
         self._consent = settings.consent
         self._is_disabled = False
+        self._has_recalled = False
         self._silent: tuple[Registry, int, frozenset[str]] | None = None
         self._stops = Stops()
         self._unstored = Unstored()
@@ -205,6 +204,8 @@ class Client:
         """
         if not isinstance(name, str):
             raise MetricError(f"a metric's name must be a text, got {type(name).__name__}")
+        if not self._has_recalled and self._consent:  # the disk failed when the client opened
+            self._safely(self._recall, None)
         metric = self.registry.metric(name)
         try:
             outcome = self._safely(lambda: self._outcome(metric, value), Outcome.FAILED)
@@ -286,7 +287,8 @@ class Client:
 
     def close(self) -> None:
         """End the background sender and close all files; what waits stays on the disk."""
-        self._safely(lambda: self._store_late(_CLOSE_PATIENCE), None)
+        deadline = time.monotonic() + BUSY_SECONDS
+        self._safely(lambda: self._store_late(deadline), None)
         self._safely(self._stop_sending, otherwise=False)
         self._safely(self._store.close, None)
 
@@ -308,23 +310,31 @@ class Client:
 
     def _settle(self) -> None:
         if self._consent:
-            self._identity.secret()
-            self._drop_opted_out()
-            self._offers.recall()
-            with self._store.reading() as db:
-                self._stops.recall(db)
-            self._silent_in(day_of(self._settings.clock()).year)
+            deadline = time.monotonic() + BUSY_SECONDS
+            self._identity.secret_soon(patience=BUSY_SECONDS)
+            self._recall()
+            self._silent_in(day_of(self._settings.clock()).year, deadline)
+            self._safely(self._drop_opted_out, None)
             self._catch_up()
 
+    def _recall(self) -> None:
+        """Follow what an earlier run was asked for: more noise, and metrics that are to stop."""
+        if self._store.exists():
+            with self._store.reading() as db:
+                self._offers.recall(db)
+                self._stops.recall(db)
+            self._has_recalled = True
+
     def _outcome(self, metric: Metric, value: object) -> Outcome:
+        deadline = time.monotonic() + _PATIENCE
         try:
-            refusal = self._refusal(metric)
-            return self._record(metric, value) if refusal is None else refusal
+            refusal = self._refusal(metric, deadline)
+            return self._record(metric, value, deadline) if refusal is None else refusal
         except ErasedError:  # another process withdrew consent
             self._consent = False
             return Outcome.NO_CONSENT
 
-    def _refusal(self, metric: Metric) -> Outcome | None:
+    def _refusal(self, metric: Metric, deadline: float) -> Outcome | None:
         """Return why a metric is not recorded at all, None if it is."""
         if not self._consent:
             return Outcome.NO_CONSENT
@@ -335,10 +345,10 @@ class Client:
         today = day_of(self._settings.clock())
         if today > metric.expires:
             return Outcome.EXPIRED
-        is_silent = metric.name in self._silent_in(today.year)
+        is_silent = metric.name in self._silent_in(today.year, deadline)
         return Outcome.SILENT if is_silent or self._stops.is_stopped(metric.name, today) else None
 
-    def _silent_in(self, year: int) -> frozenset[str]:
+    def _silent_in(self, year: int, deadline: float) -> frozenset[str]:
         """Return the metrics that have no room in a year's budget; the first look is logged.
 
         A registry that does not fit is no error here: it may fit in a later year, and the clock
@@ -347,8 +357,14 @@ class Client:
         registry = self.registry
         if self._silent is not None and self._silent[0] is registry and self._silent[1] == year:
             return self._silent[2]
-        self._identity.secret()  # a database that is gone is rebuilt before it is read
-        with self._store.reading() as db:
+        # a database that is gone is rebuilt before it is read
+        self._identity.secret_soon(patience=_left(deadline))
+        with self._store.reading(patience=_left(deadline)) as db:
+            is_lost = reservation.is_lost(db)
+        if is_lost:
+            with self._store.transaction(patience=_left(deadline)) as db:
+                reservation.follow_clock(db, year)
+        with self._store.reading(patience=_left(deadline)) as db:
             silent = reservation.silent_metrics(registry, self._limits(), year, db)
         self._silent = (registry, year, silent)
         if silent:
@@ -359,43 +375,43 @@ class Client:
     def _limits(self) -> Limits:
         return Limits.of(self.registry, self._settings.caps)
 
-    def _record(self, metric: Metric, value: object) -> Outcome:
+    def _record(self, metric: Metric, value: object, deadline: float) -> Outcome:
         now = self._settings.clock()
         epoch = metric.epoch_at(day_of(now))
         value = encoder(metric.params).checked(value)  # before the secret is touched
         while True:
-            secret = self._identity.secret()
-            if not takes_part(secret, metric, epoch):
+            secret = self._identity.secret_soon(patience=_left(deadline))
+            if not (takes_part(secret, metric, epoch) or self._is_begun(metric, now, deadline)):
                 return Outcome.SILENT
-            part = self._latched_part(metric, epoch)
+            part = self._latched_part(metric, epoch, deadline)
             coins = self._settings.coins
             prepared = prepare(secret, metric, value, epoch=epoch, part=part, coins=coins)
             fits = encoder(prepared.params).fits(value)
             late = Late(secret=secret, metric=metric, prepared=prepared, now=now, fits=fits)
             try:
-                if (outcome := self._store_soon(late)) is not None:
+                if (outcome := self._store_soon(late, deadline)) is not None:
                     return outcome
-            except BusyError as error:
+            except BusyError:
                 self._unstored.add(late)
-                self._failures.note(error)
-                return Outcome.FAILED
+                return Outcome.QUEUED
 
-    def _store_soon(self, late: Late) -> Outcome | None:
+    def _store_soon(self, late: Late, deadline: float) -> Outcome | None:
         """Store a report after those that are late; None if the secret is another one by now."""
-        self._store_late()
-        with self._store.transaction(patience=_PATIENCE) as db:
+        self._store_late(deadline)
+        with self._store.transaction(patience=_left(deadline)) as db:
             return self._keep_late(db, late)
 
-    def _store_late(self, patience: float = _PATIENCE) -> None:
+    def _store_late(self, deadline: float | None = None) -> None:
         """Store what another process has kept from being stored; BusyError if it still does."""
         if not self._unstored:
             return
+        deadline = time.monotonic() + _PATIENCE if deadline is None else deadline
         late = self._unstored.take()
         try:
-            with self._store.transaction(patience=patience) as db:
-                for each in late:
-                    if self._refusal(each.metric) is None:
-                        self._keep_late(db, each)
+            wanted = [each for each in late if self._refusal(each.metric, deadline) is None]
+            with self._store.transaction(patience=_left(deadline)) as db:
+                for each in wanted:
+                    self._keep_late(db, each)
                 n_dropped, self._unstored.n_dropped = self._unstored.n_dropped, 0
                 if n_dropped:
                     count(db, "dropped_full", n_dropped)
@@ -410,11 +426,20 @@ class Client:
             count(db, "unfit")
         return self._keep(db, late.metric, late.prepared, late.now)
 
-    def _latched_part(self, metric: Metric, epoch: str) -> str | None:
+    def _is_begun(self, metric: Metric, now: float, deadline: float) -> bool:
+        """Tell whether the device is in an epoch that it began as part of the metric's sample."""
+        with self._store.reading(patience=_left(deadline)) as db:
+            return scope_memory.is_begun(db, metric.name, day_of(now))
+
+    def _latched_part(self, metric: Metric, epoch: str, deadline: float) -> str | None:
+        """Return the part that the device has answered for; None if it may choose, or for now."""
         if not metric.parts:
             return None
-        with self._store.reading(patience=_PATIENCE) as db:
-            return scope_memory.latched_part(db, metric, epoch)
+        try:
+            with self._store.reading(patience=_left(deadline)) as db:
+                return scope_memory.latched_part(db, metric, epoch)
+        except BusyError:  # the scope in force repeats its own response for any other part
+            return None
 
     def _keep(
         self, db: sqlite3.Connection, metric: Metric, prepared: Prepared, now: float
@@ -502,7 +527,7 @@ class Client:
             sending.sender.catch_up(n_waiting)
 
     def _drop_opted_out(self) -> None:
-        if self._store.exists():
+        if self._opted_out and self._store.exists():
             with self._store.transaction() as db:
                 self._drop_opted_out_in(db)
 
@@ -571,6 +596,11 @@ class Client:
                 self._store.set_apart()
             except OSError as failure:
                 self._failures.note(failure)
+
+
+def _left(deadline: float) -> float:
+    """Return the seconds that are left until a deadline; a thousandth of one, if none are."""
+    return max(deadline - time.monotonic(), 0.001)
 
 
 def _erase(folder: Path, clock: Clock, failures: Failures) -> Withdrawal:

@@ -54,7 +54,7 @@ class Failures:
         self.n = 0
         self._folder = folder
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the handler of a signal may fail as well
         self._logged: dict[str, float] = {}
         self._mended = -math.inf
 
@@ -94,6 +94,12 @@ def is_damage(error: Exception) -> bool:
             return code is None
         return code == sqlite3.SQLITE_IOERR_SHORT_READ or code & _PRIMARY not in _OF_THE_SYSTEM
     return True
+
+
+def is_busy(error: Exception) -> bool:
+    """Tell whether an error says that another process holds a lock, while it recovers, too."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & _PRIMARY == sqlite3.SQLITE_BUSY
 
 
 def name_failure(error: Exception) -> str:

@@ -22,9 +22,10 @@ from rappor_client.periods import Clock, day_of
 from rappor_client.secret_file import SecretFile, Stamp, fresh_secret
 from rappor_client.settings import Policy
 from rappor_client.state import count
-from rappor_client.store import TABLES, Store
+from rappor_client.store import BUSY_SECONDS, TABLES, BusyError, Store
 
 _MARK_BYTES: Final = 8
+_LEAST_SECONDS: Final = 0.001
 
 
 class ErasedError(Exception):
@@ -45,9 +46,10 @@ class Identity:
         self._secret: Secret | None = None
         self._seen: tuple[Stamp | None, int] | None = None
         self._mark = b""
+        self._glimpsed: tuple[Stamp | None, Secret] | None = None
         self._may_begin = True
 
-    def secret(self) -> Secret:
+    def secret(self, *, patience: float = BUSY_SECONDS) -> Secret:
         """Return the secret, a fresh one if the folder is new.
 
         Raises IdentityError as the policy says, ErasedError once consent was withdrawn, perhaps by
@@ -59,8 +61,24 @@ class Identity:
             raise ErasedError
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._store.begin()
-        with self._store.transaction(durable=True) as db:
+        with self._store.transaction(durable=True, patience=patience) as db:
             return self.secret_in(db)
+
+    def secret_soon(self, *, patience: float) -> Secret:
+        """Return the secret as `secret` does, or as its file holds it where a lock keeps that out.
+
+        That is enough to prepare a report; whatever else must agree does when it is stored.
+        """
+        try:
+            return self.secret(patience=patience)
+        except BusyError:
+            stamp = self._file.stamp()
+            if self._glimpsed is None or self._glimpsed[0] != stamp:
+                with self._store.reading(patience=_LEAST_SECONDS) as db:
+                    if not self._is_of(budget_copy.read_mark(db)):
+                        raise
+                self._glimpsed = stamp, Secret(self._file.read())
+            return self._glimpsed[1]
 
     def secret_in(self, db: sqlite3.Connection) -> Secret:
         """Return the secret inside a transaction; it may be another one than before."""
@@ -72,7 +90,8 @@ class Identity:
 
     def keep_copy(self, db: sqlite3.Connection) -> None:
         """Bring the copy beside the secret up to date, before a report leaves."""
-        self._copy.keep(db)
+        with self._store.holding_up():
+            self._copy.keep(db)
 
     def _is_current(self, db: sqlite3.Connection) -> bool:
         """Tell whether the secret's file and the database are those that were read."""

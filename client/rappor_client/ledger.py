@@ -31,7 +31,8 @@ ONE_PATTERN: Final = (
 )
 SEVERAL_PATTERNS: Final = (
     "This bounds what your reports reveal about WHICH values you had. It does not hide WHEN a "
-    "value changed or came back: over many reports, that can show."
+    "value changed or came back, nor that two values share all their bits: over many reports, that "
+    "can show."
 )
 
 

@@ -33,10 +33,15 @@ class Outcome(enum.Enum):
     """The last day of the metric's collection is over."""
     DISABLED = "disabled"
     """The identity is damaged and the policy is to record nothing."""
-    FAILED = "failed"
-    """Nothing is safe on the disk: it is full, read-only or locked; this is counted and logged.
+    QUEUED = "queued"
+    """The report waits in memory, because another process holds the database's lock.
 
-    Where another process holds a lock, the report waits in memory and is stored with the next.
+    It is stored with the next one, or by the sender; it is lost if the process ends before.
+    """
+    FAILED = "failed"
+    """Nothing is safe: the disk is full or read-only, or locked before the device has a secret.
+
+    This is counted and logged.
     """
 
     def __bool__(self) -> bool:

@@ -1,7 +1,8 @@
 """The folder on the disk: where it is, and whether it is the user's alone.
 
-Whoever may write to a folder may put another secret into it, or a link in the place of one. Such
-a folder is refused with a sentence. Files that others may read are closed to them.
+Whoever owns a folder, or may write to it, may put another secret into it, or a link in the place of
+one. Such a folder is refused with a sentence, and so is another user's file in it. Files that
+others may read are closed to them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def place_of(folder: str | os.PathLike[str]) -> Path:
 
 
 def check_private(folder: Path, names: Iterable[str]) -> None:
-    """Raise FileError for a folder that others may write to, and for links; close its files.
+    """Raise FileError for what others own or may write to, and for links; close its files.
 
     `names` are those of the device's files. Others in the folder are the host's business.
     """
@@ -35,11 +36,23 @@ def check_private(folder: Path, names: Iterable[str]) -> None:
         raise FileError(folder, "it must be a folder, got a symbolic link; name the folder itself")
     if not folder.is_dir() or os.name != "posix":  # elsewhere these bits mean nothing
         return
-    if folder.stat().st_mode & _OTHERS_WRITE:
+    status = folder.stat()
+    _check_owner(folder, status)
+    if status.st_mode & _OTHERS_WRITE:
         raise FileError(folder, "no one else may write to it; run chmod 700 on it")
     for path in filter(os.path.lexists, (folder / name for name in names)):
         status = path.lstat()
         if stat.S_ISLNK(status.st_mode):
             raise FileError(path, "it must be a file, got a symbolic link; remove it")
+        _check_owner(path, status)
         if stat.S_ISREG(status.st_mode) and status.st_mode & _OTHERS:
             path.chmod(stat.S_IRUSR | stat.S_IWUSR)
+
+
+def _check_owner(path: Path, status: os.stat_result) -> None:
+    if status.st_uid != os.geteuid():
+        raise FileError(
+            path,
+            "it must belong to the user who runs the program, got another user's; "
+            "run the program as that user, or name another folder",
+        )

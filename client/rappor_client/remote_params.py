@@ -40,11 +40,10 @@ class Offers:
         self._settings = settings
         self.registry = settings.registry
 
-    def recall(self) -> None:
-        """Follow what an earlier process was asked for; it raises as `Store.reading`."""
+    def recall(self, db: sqlite3.Connection) -> None:
+        """Follow what an earlier process was asked for."""
         if self._settings.offers:
-            with self._store.reading() as db:
-                self._follow(noise_step(db))
+            self._follow(noise_step(db))
 
     def refresh(self, *, timeout: float) -> None:
         """Ask again if the day has changed; an offer of anything but a step changes nothing."""

@@ -26,6 +26,7 @@ _EARLIER: Final = ""
 
 _LOST_YEAR: Final = "lost_year"
 _LOST_FOR_LIFE: Final = "lost_for_life"
+_LOST_YEAR_IS_OVER: Final = "lost_year_is_over"
 _LIFE: Final = "life"
 _ROUNDING: Final = 1e-9
 """Prices are thousandths of a nat; their sums in binary are off by far less."""
@@ -108,7 +109,22 @@ def end_identity(db: sqlite3.Connection) -> None:
 def lose(db: sqlite3.Connection, year: int) -> None:
     """Note in which year it was found that nothing tells what this identity has reserved."""
     write_state(db, _LOST_YEAR, max(year, read_state(db, _LOST_YEAR) or year))
+    write_state(db, _LOST_YEAR_IS_OVER, None)
     write_state(db, _LOST_FOR_LIFE, 1)
+
+
+def follow_clock(db: sqlite3.Connection, year: int) -> None:
+    """Move what was lost to the year that the clock shows, unless that only follows on it.
+
+    A clock that jumps over a year was wrong when the loss was found, as one that starts in 1970.
+    """
+    lost_year = read_state(db, _LOST_YEAR)
+    if lost_year is None or year <= lost_year or read_state(db, _LOST_YEAR_IS_OVER):
+        return
+    if year == lost_year + 1:
+        write_state(db, _LOST_YEAR_IS_OVER, 1)
+    else:
+        write_state(db, _LOST_YEAR, year)
 
 
 def is_lost(db: sqlite3.Connection) -> bool:
@@ -119,25 +135,32 @@ def is_lost(db: sqlite3.Connection) -> bool:
 def dump(db: sqlite3.Connection) -> dict[str, Any]:
     """Return all that was reserved, in a fixed order."""
     rows = db.execute("SELECT year, metric, scopes, nats FROM reserved ORDER BY 1, 2, 3")
-    lost = [read_state(db, _LOST_YEAR), read_state(db, _LOST_FOR_LIFE)]
+    lost = [read_state(db, name) for name in (_LOST_YEAR, _LOST_FOR_LIFE, _LOST_YEAR_IS_OVER)]
     return {"reserved": [list(row) for row in rows], "lost": lost}
 
 
 def is_sound(dumped: Mapping[str, Any]) -> bool:
     """Tell whether this is something that `dump` can have returned."""
-    lost_year, for_life = dumped["lost"]
-    return all(
-        isinstance(year, int) and isinstance(name, str) and isinstance(scopes, str) and nats >= 0
-        for year, name, scopes, nats in dumped["reserved"]
-    ) and {type(lost_year), type(for_life)} <= {int, type(None)}
+    lost = dumped["lost"]
+    return (
+        all(
+            isinstance(year, int)
+            and isinstance(name, str)
+            and isinstance(scopes, str)
+            and nats >= 0
+            for year, name, scopes, nats in dumped["reserved"]
+        )
+        and [type(each) in (int, type(None)) for each in lost] == [True] * 3
+    )
 
 
 def absorb(db: sqlite3.Connection, dumped: Mapping[str, Any]) -> bool:
     """Bring back what `dump` returned once; tell whether the database had forgotten any of it."""
     has_forgotten = _raise_to(db, dumped["reserved"])
-    year, for_life = dumped["lost"]
-    if year is not None:
-        write_state(db, _LOST_YEAR, max(year, read_state(db, _LOST_YEAR) or year))
+    year, for_life, is_over = dumped["lost"]
+    if year is not None and year >= (read_state(db, _LOST_YEAR) or year):
+        write_state(db, _LOST_YEAR, year)
+        write_state(db, _LOST_YEAR_IS_OVER, is_over)
         write_state(db, _LOST_FOR_LIFE, for_life or read_state(db, _LOST_FOR_LIFE))
     return has_forgotten
 

@@ -167,6 +167,14 @@ def latched_part(db: sqlite3.Connection, metric: Metric, epoch: str) -> str | No
     return None
 
 
+def is_begun(db: sqlite3.Connection, name: str, day: datetime.date) -> bool:
+    """Tell whether a metric has answered in an epoch that holds a day; never for life."""
+    query = (
+        "SELECT 1 FROM scope WHERE metric = ? AND epoch <> '' AND ? BETWEEN first_day AND last_day"
+    )
+    return db.execute(query, (name, day.isoformat())).fetchone() is not None
+
+
 def dump(db: sqlite3.Connection) -> list[Row]:
     """Return all that was answered, in a fixed order."""
     rows = db.execute("SELECT * FROM scope ORDER BY metric, epoch, response")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from rappor.errors import FileError
-from rappor_client.failures import DamagedError, is_damage, name_failure
+from rappor_client.failures import DamagedError, is_busy, is_damage, name_failure
 from rappor_client.forking import hold_over_forks
 
 _NAME: Final = "telemetry.sqlite3"
@@ -28,7 +28,8 @@ _DAMAGED: Final = "damaged.sqlite3"
 _SUFFIXES: Final = ("-wal", "-shm", "")
 """The log and its index go first: SQLite would replay a log that outlives its database."""
 _VERSION: Final = 3
-_BUSY_SECONDS: Final = 2.0
+BUSY_SECONDS: Final = 2.0
+"""How long a lock is waited for, unless a caller has less patience."""
 _MAGIC: Final = b"SQLite format 3\0"
 _FORMATS: Final = slice(18, 20)
 """The bytes of the header by which a file may say that this SQLite must not write or read it."""
@@ -93,7 +94,10 @@ TABLES: Final = (
 
 
 class BusyError(Exception):
-    """Another thread or process holds the database's lock."""
+    """Another process holds the database's lock, or this very thread does, further down its stack.
+
+    A signal's handler, or whatever else runs in the middle of a transaction, meets the latter.
+    """
 
 
 class Store:
@@ -106,6 +110,7 @@ class Store:
         self._open: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
         self._is_locked_out = False
+        self._inside: int | None = None
         self.n_opened = 0
         hold_over_forks(self)
 
@@ -120,7 +125,7 @@ class Store:
 
     @contextlib.contextmanager
     def transaction(
-        self, *, durable: bool = False, patience: float = _BUSY_SECONDS
+        self, *, durable: bool = False, patience: float = BUSY_SECONDS
     ) -> Iterator[sqlite3.Connection]:
         """Run the block as one write transaction: all of it is kept, or nothing.
 
@@ -139,7 +144,7 @@ class Store:
                 raise
 
     @contextlib.contextmanager
-    def reading(self, *, patience: float = _BUSY_SECONDS) -> Iterator[sqlite3.Connection]:
+    def reading(self, *, patience: float = BUSY_SECONDS) -> Iterator[sqlite3.Connection]:
         """Run the block on one unchanging view of the database; it raises as `transaction`."""
         with self._held(patience), self._telling_damage():
             connection = self._connection(patience)
@@ -182,6 +187,15 @@ class Store:
         ):
             os.fsync(log.fileno())
 
+    @contextlib.contextmanager
+    def holding_up(self) -> Iterator[None]:
+        """Let nobody wait for this transaction longer than for another process's: it is slow."""
+        self._is_locked_out = True
+        try:
+            yield
+        finally:
+            self._is_locked_out = False
+
     def before_fork(self) -> None:
         """Lock and close: no thread is inside, and the child inherits no handle."""
         self._lock.acquire()
@@ -196,6 +210,7 @@ class Store:
         """Take a new lock: the threads that waited for the old one are not here."""
         self._lock = threading.RLock()
         self._is_locked_out = False
+        self._inside = None
 
     def close(self) -> None:
         """Close the connection; the next use opens another."""
@@ -204,7 +219,7 @@ class Store:
             if opened is not None:
                 opened.close()
 
-    def _connection(self, patience: float = _BUSY_SECONDS) -> sqlite3.Connection:
+    def _connection(self, patience: float = BUSY_SECONDS) -> sqlite3.Connection:
         """Return the connection to the file that has the database's name now."""
         now_there = _file_at(self._path)
         if self._open is None or self._file != now_there:
@@ -220,36 +235,39 @@ class Store:
 
     @contextlib.contextmanager
     def _held(self, patience: float) -> Iterator[None]:
-        """Hold the lock between threads; BusyError if its owner waits for another process."""
+        """Hold the lock between threads; BusyError if its owner waits, or is this very thread."""
+        if self._inside == threading.get_ident():
+            raise BusyError
         while not self._lock.acquire(timeout=patience):
             if self._is_locked_out:
                 raise BusyError
         try:
+            self._inside = threading.get_ident()
             yield
         finally:
+            self._inside = None
             self._lock.release()
 
     def _begun(self, patience: float, *, durable: bool) -> sqlite3.Connection:
         """Begin a write transaction; BusyError if another process keeps its lock for too long."""
-        try:
-            connection = self._connection(patience)
-            connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            if not _write(connection, 0.0):
-                self._is_locked_out = True
+        connection = self._connection(patience)
+        connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        if not _write(connection, 0.0):
+            with self.holding_up():
                 if not _write(connection, patience):
                     raise BusyError
-        finally:
-            self._is_locked_out = False
         return connection
 
     @contextlib.contextmanager
     def _telling_damage(self) -> Iterator[None]:
-        """Raise DamagedError for what only a damaged file explains."""
+        """Raise DamagedError for what only a damaged file explains, BusyError for a lock."""
         try:
             yield
         except (DamagedError, BusyError):
             raise
         except Exception as error:
+            if is_busy(error):
+                raise BusyError from None
             self.close()  # to read the file beside SQLite would end the locks that it holds
             if is_damage(error) or not _has_sound_header(self._path):
                 raise DamagedError(name_failure(error)) from None
@@ -261,7 +279,7 @@ def failing_as_file_error(folder: Path) -> Iterator[None]:
     """Raise FileError for what the disk does not allow when a caller only looks."""
     try:
         yield
-    except (sqlite3.Error, OSError, DamagedError) as error:
+    except (sqlite3.Error, OSError, DamagedError, BusyError) as error:
         raise FileError(folder, name_failure(error)) from None
 
 
@@ -299,11 +317,11 @@ def _write(connection: sqlite3.Connection, patience: float) -> bool:
     try:
         connection.execute("BEGIN IMMEDIATE")
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+        if is_busy(error):
             return False
         raise
     finally:
-        connection.execute(f"PRAGMA busy_timeout = {1000 * _BUSY_SECONDS:.0f}")
+        connection.execute(f"PRAGMA busy_timeout = {1000 * BUSY_SECONDS:.0f}")
     return True
 
 
@@ -314,7 +332,7 @@ def _connect(path: Path, patience: float) -> sqlite3.Connection:
         try:
             return _connect_once(path, patience)
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            if not is_busy(error) or time.monotonic() > deadline:
                 raise
         time.sleep(_RETRY_SECONDS)
 

@@ -19,7 +19,7 @@ from rappor_client import budget_copy, reservation
 from rappor_client.budget_copy import BudgetCopy, Copy
 from rappor_client.failures import DamagedError
 from rappor_client.secret_file import SecretFile
-from rappor_client.store import Store, database_names, in_memory
+from rappor_client.store import BusyError, Store, database_names, in_memory
 
 _CHUNK: Final = 1 << 20
 _SHARED: Final = "-shm"
@@ -134,7 +134,7 @@ def _copied(store: Store, db: sqlite3.Connection) -> bool:
             store.copy_to(whole)
             budget_copy.dump(whole)
             whole.backup(db)
-    except (sqlite3.Error, OSError, DamagedError, TypeError, ValueError):
+    except (sqlite3.Error, OSError, DamagedError, BusyError, TypeError, ValueError):
         return False
     return True
 

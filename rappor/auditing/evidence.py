@@ -165,6 +165,8 @@ class Evidence:
         """Devices whose cohort changed."""
         self.other_value: dict[Stage, Unrelated] = {}
         self.other_metric: dict[Stage, Unrelated] = {}
+        self.next_device: dict[Stage, tuple[Matches, Matches]] = {}
+        """Devices asked one after the other: the first and the second, the second and the third."""
 
     def add_game(self, stage: Stage, keys: Keys) -> None:
         """Add the trials of an observer's game."""

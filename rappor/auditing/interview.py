@@ -228,6 +228,12 @@ class Interview:
         evidence.reports.add(answers.reports, truth)
         evidence.within_reports.add(answers.reports, truth)
         evidence.true_reports.add(answers.reports, truth, values)
+        for stage, bits in answers.stages().items():
+            kept = evidence.next_device.setdefault(stage, (Matches(), Matches()))
+            for start, matches in enumerate(kept):  # pairs without a common device
+                end = start + (len(values) - start) // 2 * 2
+                first, second = slice(start, end, 2), slice(start + 1, end, 2)
+                matches.add(bits[first], bits[second], (truth[first], truth[second]))
         if answers.permanents is not None:
             evidence.permanents.add(answers.permanents, truth)
             evidence.within_permanents.add(answers.permanents, truth)

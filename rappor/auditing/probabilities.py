@@ -7,7 +7,7 @@ their own, and two reports of a device share nothing but its permanent response.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 
 import numpy as np
@@ -22,7 +22,6 @@ from rappor.auditing.evidence import (
     Pairs,
     Repeats,
     Stage,
-    Unrelated,
 )
 from rappor.auditing.subject import Request, Subject
 from rappor.protocol.params import Params
@@ -48,6 +47,7 @@ def probability_checks(evidence: Evidence, params: Params) -> list[Check]:
         binomial_check("two reports: one permanent response", _again(evidence, params)),
         _unrelated_check("another metric: independent noise", evidence.other_metric, ones),
         _unrelated_check("another value: independent noise", evidence.other_value, ones),
+        _unrelated_check("next device: independent noise", evidence.next_device, ones),
         _cohorts(evidence, params),
     ]
 
@@ -149,7 +149,9 @@ def _copies(copies: Copies, kept: _Pair) -> Iterator[Case]:
         )
 
 
-def _unrelated_check(name: str, kept: dict[Stage, Unrelated], ones: dict[Stage, _Pair]) -> Check:
+def _unrelated_check(
+    name: str, kept: Mapping[Stage, tuple[Matches, ...]], ones: Mapping[Stage, _Pair]
+) -> Check:
     cases = [
         case
         for stage, unrelated in kept.items()

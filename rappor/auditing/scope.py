@@ -24,6 +24,7 @@ def not_examined(
     if params.k > 2:
         sentences.append("Bits: any two were compared; three may depend where no two of them do.")
     sentences += [
+        "Devices: those asked one after the other were compared; others may share fresh coins.",
         f"Rare faults: noise that is left out in fewer than one report of {_rarest(params, trials)}"
         " may be missed.",
         f"Reports: a device may change after its first {n_reports}, or with the date."

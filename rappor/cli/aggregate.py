@@ -13,6 +13,7 @@ from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json
 from rappor.cli.options import json_option, metric_option, registry_option
 from rappor.errors import DecodeError, FileError, MetricError
+from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
 if TYPE_CHECKING:
@@ -87,8 +88,10 @@ def aggregate(
     name = metric_name or _only(registry, tables)
     summary = _read_uploads(streams, registry)
     counts = _one_metric(summary, name, needed=not tables)
-    for path in tables:
-        counts = _add_table(counts, path, registry, name)
+    if tables:
+        assert name is not None  # `_only` has seen to it
+        stored = _add_tables(tables, registry.metric(name))
+        counts = stored if counts is None else counts + stored
     refused = _refused(summary)
     if counts is None or counts.n_reports == 0:
         _warn(refused)
@@ -161,12 +164,21 @@ def _one_metric(summary: Aggregation, name: str | None, *, needed: bool) -> Coun
     return chosen[0] if chosen else None
 
 
-def _add_table(counts: Counts | None, path: str, registry: Registry, name: str | None) -> Counts:
-    from rappor.engines.parquet import aggregate_parquet
+def _add_tables(paths: list[str], metric: Metric) -> Counts:
+    """Add up stored reports, and say what their days and the metric's interval tell of devices."""
+    from rappor.counts.counts import Counts
+    from rappor.counts.devices import squares_by_interval
+    from rappor.engines.parquet import aggregate_parquet, count_days
 
-    assert name is not None  # `_only` has seen to it
-    found = aggregate_parquet(path, params=registry.metric(name).params, metric=name)
-    return found if counts is None else counts + found
+    total = Counts.zero(metric.params, metric.name)
+    for path in paths:
+        total += aggregate_parquet(path, params=metric.params, metric=metric.name)
+    days = [count_days(path) for path in paths]
+    if None in days:
+        return total
+    periods = ((day, day, n) for each in days for day, n in (each or {}).items())
+    squares = squares_by_interval(metric.interval, periods)
+    return Counts(total.params, total.ones, total.reports, total.metric, squares)
 
 
 def _refused(summary: Aggregation) -> tuple[RefusedReports, ...]:

@@ -6,14 +6,14 @@ import datetime
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json
-from rappor.cli.numbers import NUMBER
-from rappor.cli.options import json_option, metric_option, registry_option, seed_option
+from rappor.cli.numbers import NUMBER, WholeNumber
+from rappor.cli.options import grouped, json_option, metric_option, registry_option, seed_option
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -21,17 +21,56 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from rappor.counts.counts import Counts
     from rappor.simulation.collection import ReportBlock
     from rappor.simulation.population import Population
 
 
+_MOST_DAYS: Final = 366
+"""Days at most: devices that come and go are drawn by first and last day, a group each."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulated:
-    """What was written."""
+    """What was written: one file, or a file of counts for each day."""
 
     metric: Metric
     reports: int
+    devices: int
     out: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Size:
+    """How many devices there are, and how often they report."""
+
+    reports: int | None
+    devices: int | None
+    reports_per_device: int | None
+    days: int | None
+    churn: float | None
+
+    def __post_init__(self) -> None:
+        """Refuse what does not go together."""
+        if (self.reports is None) == (self.devices is None):
+            raise click.UsageError("give either --reports or --devices")
+        if self.repeated and self.devices is None:
+            raise click.UsageError("give --devices where they report again, not --reports")
+        if self.reports_per_device is not None and self.days is not None:
+            raise click.UsageError("give either --reports-per-device or --days")
+        if self.churn is not None and self.days is None:
+            raise click.UsageError("--churn needs --days")
+
+    @property
+    def repeated(self) -> bool:
+        """Whether devices report more than once."""
+        return self.reports_per_device is not None or self.days is not None
+
+    @property
+    def n_devices(self) -> int:
+        """Devices, on each day where there are several."""
+        return (self.reports if self.devices is None else self.devices) or 0
 
 
 @click.command(
@@ -41,6 +80,9 @@ class Simulated:
         "  --population population.csv --reports 1e6 --seed 1 --out week.counts",
         "rappor simulate --registry metrics.toml --metric search_engine \\\n"
         "  --population population.csv --reports 1e4 --out reports.parquet",
+        "rappor simulate --registry metrics.toml --metric search_engine \\\n"
+        "  --population population.csv --devices 1e5 --days 7 --churn 0.1 \\\n"
+        "  --out day.counts",
     ),
 )
 @registry_option()
@@ -53,12 +95,40 @@ class Simulated:
     metavar="FILE",
     help="CSV file with the header value,weight: who holds what.",
 )
-@click.option(
-    "--reports",
-    required=True,
-    type=NUMBER,
-    metavar="N",
-    help="Devices, each with one report; such as 1e6.",
+@grouped(
+    "size",
+    _Size,
+    click.option(
+        "--reports",
+        type=NUMBER,
+        metavar="N",
+        help="Reports, each of another device; such as 1e6.",
+    ),
+    click.option(
+        "--devices",
+        type=NUMBER,
+        metavar="N",
+        help="Devices instead of reports; with --days, those of each day.",
+    ),
+    click.option(
+        "--reports-per-device",
+        type=WholeNumber(1, 10**6),
+        metavar="N",
+        help="Reports that each device sends, of one value and one permanent response.",
+    ),
+    click.option(
+        "--days",
+        type=WholeNumber(1, _MOST_DAYS),
+        metavar="N",
+        help="Days on which each device reports once; each day has a file of its own, with its "
+        "number in the name.",
+    ),
+    click.option(
+        "--churn",
+        type=click.FloatRange(0, 1),
+        metavar="SHARE",
+        help="Share of the devices that others replace on the next day.  [default: 0]",
+    ),
 )
 @seed_option
 @click.option(
@@ -74,32 +144,80 @@ def simulate(
     registry_path: str,
     metric_name: str,
     population_path: str,
-    reports: int,
+    size: _Size,
     seed: int | None,
     out: str,
     as_json: bool,
 ) -> None:
     """Simulate the counts or the reports of many devices.
 
-    Each device draws a value of the population and sends one report. Counts take the same
-    time for any number of devices, and are drawn exactly; a .parquet file holds every single
-    report.
+    Each device draws a value of the population and sends one report, or several of the same value
+    and permanent response. Counts take the same time for any number of devices, are drawn exactly,
+    and know how their devices repeat; a .parquet file holds every single report, one a device.
     """
-    from rappor.simulation.collection import simulate_counts
     from rappor.simulation.population import Population
 
     metric = Registry.load(registry_path).metric(metric_name)
     population = Population.from_csv(population_path)
+    files = _names(out, size)
     if Path(out).suffix == ".parquet":
-        _write_reports(population, metric, reports, seed, out)
+        if size.repeated:
+            raise click.UsageError("a .parquet file holds one report a device: write counts")
+        _write_reports(population, metric, size.n_devices, seed, out)
+        n_reports = size.n_devices
     else:
-        simulate_counts(
-            population, metric.params, n_reports=reports, seed=seed, metric=metric.name
-        ).save(out)
+        collections = _draw(population, metric, size, seed)
+        for path, counts in zip(files, collections, strict=True):
+            counts.save(path)
+        n_reports = sum(counts.n_reports for counts in collections)
     if as_json:
-        print_json(Simulated(metric=metric, reports=reports, out=out))
+        print_json(
+            Simulated(
+                metric=metric, reports=n_reports, devices=size.n_devices, out=out, files=files
+            )
+        )
     else:
-        click.echo(f"{reports:,} reports of {metric.name} in {out}")
+        told = files[0] if len(files) == 1 else f"{files[0]} to {files[-1]}"
+        click.echo(f"{n_reports:,} reports of {metric.name} in {told}")
+
+
+def _names(out: str, size: _Size) -> tuple[str, ...]:
+    """Return the files' names: where there are days, each with its number."""
+    if size.days is None:
+        return (out,)
+    path, width = Path(out), len(str(size.days))
+    return tuple(
+        str(path.with_stem(f"{path.stem}-{day:0{width}}")) for day in range(1, size.days + 1)
+    )
+
+
+def _draw(population: Population, metric: Metric, size: _Size, seed: int | None) -> list[Counts]:
+    """Draw the counts, one a file."""
+    from rappor.simulation.repeated import simulate_days, simulate_repeated
+
+    if size.days is not None:
+        return simulate_days(
+            population,
+            metric.params,
+            n_devices=size.n_devices,
+            n_days=size.days,
+            churn=size.churn or 0.0,
+            seed=seed,
+            metric=metric.name,
+        )
+    if size.reports_per_device is not None:
+        devices = {size.reports_per_device: size.n_devices}
+        drawn = simulate_repeated(
+            population, metric.params, devices=devices, seed=seed, metric=metric.name
+        )
+        return [drawn.counts]
+    from rappor.simulation.collection import simulate_counts
+
+    return [
+        simulate_counts(
+            population, metric.params, n_reports=size.n_devices, seed=seed, metric=metric.name
+        )
+    ]
 
 
 def _write_reports(

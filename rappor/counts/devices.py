@@ -17,8 +17,11 @@ sums of different devices have S = |a|^2 + |b|^2.
 
 from __future__ import annotations
 
+import datetime
 import math
+from collections import Counter
 from collections.abc import Iterable
+from fractions import Fraction
 
 from rappor.errors import ReportError
 from rappor.ranges import check_number
@@ -68,11 +71,49 @@ def add_squares(first: int | None, second: int | None, *, same_devices: bool) ->
 
 
 def squares_of_days(reports: Iterable[int]) -> int:
-    """Return the largest sum of squares of days on which no device reported twice.
+    """Return the largest sum of squares of days on which no device reported twice."""
+    return squares_of_periods((n, 1) for n in reports)
 
-    Of two days, at most as many devices reported on both as on the smaller of them, so S is at
-    most the sum over all pairs of days of the smaller one's reports.
+
+def squares_of_periods(periods: Iterable[tuple[int, int]]) -> int:
+    """Return the largest sum of squares, given the reports of periods and a device's most in each.
+
+    In periods of n reports, at most d from each device, and of n' and d', the products of the
+    devices' reports sum to at most min(n d', n' d): as many devices are in both as the smaller one
+    holds, and each sent d and d'. S is the sum of that over all pairs of periods.
     """
-    ordered = sorted(reports)
-    # The i-th smallest of T days is the smaller one of itself and of 2 (T - 1 - i) ordered pairs.
-    return sum(n * (2 * (len(ordered) - i) - 1) for i, n in enumerate(ordered))
+    ordered = sorted(periods, key=lambda period: Fraction(*period))
+    later = sum(most for _, most in ordered)
+    squares = 0
+    for n, most in ordered:
+        later -= most
+        squares += n * (most + 2 * later)
+    return min(squares, sum(n for n, _ in ordered) ** 2)
+
+
+def squares_by_interval(
+    interval: str, periods: Iterable[tuple[datetime.date, datetime.date, int]]
+) -> int | None:
+    """Return the largest sum of squares of a metric whose devices report once an interval.
+
+    Parameters
+    ----------
+    interval : that of the metric: "hour", "day", "week" from Monday on, or "none", for which
+        nothing bounds the reports and None is returned.
+    periods : first and last day of some days, and the reports of these days. A report counts on
+        the day on which it was received, and is taken for one of that day. A device that has
+        drawn new noise in a new epoch still holds its value, so it is taken for the same.
+    """
+    if interval == "none":
+        return None
+    reports: Counter[tuple[int, int]] = Counter()
+    for first, last, n in periods:
+        if n:
+            reports[_number(interval, first), _number(interval, last) + 1] += n
+    each = 24 if interval == "hour" else 1
+    return squares_of_periods((n, each * (end - first)) for (first, end), n in reports.items())
+
+
+def _number(interval: str, day: datetime.date) -> int:
+    """Return the number of the week or of the day itself."""
+    return (day.toordinal() - 1) // 7 if interval == "week" else day.toordinal()

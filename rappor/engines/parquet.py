@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import datetime
 import os
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -34,7 +35,7 @@ FORMAT: Final = 2
 """The number of the layout, and of what its bits mean."""
 
 _COLUMNS: Final = ("format", "metric", "params", "cohort", "bits")
-"""The columns that are read; the day is for queries that choose files."""
+"""The columns that are added up; the day is for queries that choose files, and `count_days`."""
 
 
 def write_parquet(
@@ -120,6 +121,30 @@ def aggregate_parquet(path: str | os.PathLike[str], *, params: Params, metric: s
     except ReportError as error:
         raise FileError(path, str(error)) from None
     return total
+
+
+def count_days(path: str | os.PathLike[str]) -> dict[datetime.date, int] | None:
+    """Return how many reports of each day a Parquet file has; None where it does not say.
+
+    Raises
+    ------
+    FileError
+        The file cannot be read.
+    MissingExtraError
+        The extra 'arrow' is not installed.
+    """
+    pa = load_pyarrow()
+    days: Counter[datetime.date] = Counter()
+    with open_parquet(path) as file:
+        names = file.schema_arrow.names
+        if names.count("day") != 1 or file.schema_arrow.field("day").type != pa.date32():
+            return None
+        for batch in file.iter_batches(_BATCH, columns=["day"]):
+            for each in batch.column("day").value_counts().to_pylist():
+                if each["values"] is None:
+                    return None
+                days[each["values"]] += each["counts"]
+    return dict(days)
 
 
 def count_batch(batch: Any, *, params: Params, metric: str, first_row: int = 0) -> Counts:

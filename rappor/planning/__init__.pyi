@@ -7,7 +7,10 @@ from rappor.planning.frequencies import Frequencies as Frequencies
 from rappor.planning.noise import Budget as Budget
 from rappor.planning.planner import assess as assess
 from rappor.planning.planner import plan as plan
+from rappor.planning.planner import plan_answers as plan_answers
 from rappor.planning.plans import Alternative as Alternative
 from rappor.planning.plans import Plan as Plan
 from rappor.planning.power import Prediction as Prediction
 from rappor.planning.power import Question as Question
+from rappor.planning.repeats import Repeat as Repeat
+from rappor.planning.repeats import compare_repeats as compare_repeats

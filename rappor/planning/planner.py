@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rappor.errors import DecodeError, ParamsError
+from rappor.planning.answers import choose_answer_noise
 from rappor.planning.detection_limit import standard_error
 from rappor.planning.dimensions import choose_params, least_cohorts
 from rappor.planning.frequencies import Frequencies
@@ -36,7 +37,7 @@ def plan(
     hashes: int | None = None,
     symmetric: bool = False,
 ) -> Plan:
-    """Choose the best parameters for a privacy budget and predict what they find.
+    """Choose the best parameters of strings for a privacy budget and predict what they find.
 
     Parameters
     ----------
@@ -82,6 +83,46 @@ def plan(
     return finish(chosen(n_reports), n_reports, full_question, budget)
 
 
+def plan_answers(
+    encoding: str,
+    categories: Sequence[str] = (),
+    *,
+    epsilon_1: float,
+    epsilon_inf: float,
+    reports: float | None = None,
+    share: float | None = None,
+    question: Question | None = None,
+    symmetric: bool = False,
+) -> Plan:
+    """Choose the best noise of an encoding that answers for every bit; see `plan`.
+
+    Parameters
+    ----------
+    encoding, categories : those of `Params`.
+    question : how frequent the answers are and how they are tested; its candidates are all
+        answers. By Zipf's law if None.
+
+    Raises
+    ------
+    ParamsError
+        As `plan`, or the encoding hashes its values.
+    DecodeError
+        No number of reports up to 1e15 detects the share.
+
+    Examples
+    --------
+    >>> found = plan_answers("boolean", epsilon_1=1, epsilon_inf=2, reports=10_000)
+    >>> round(found.params.p_star, 6), f"{found.share:.1%}"
+    (0.268941, '2.1%')
+    """
+    budget = Budget(epsilon_1, epsilon_inf)
+    params = choose_answer_noise(budget, encoding, categories, symmetric=symmetric)
+    full_question = (
+        Question(frequencies=Frequencies.zipf(params.k)) if question is None else question
+    )
+    return _finish_given(params, full_question, budget, reports, share)
+
+
 def assess(
     params: Params,
     question: Question | int,
@@ -89,29 +130,47 @@ def assess(
     reports: float | None = None,
     share: float | None = None,
 ) -> Plan:
-    """Predict what given Bloom parameters find, beside the best of the same privacy; see `plan`.
+    """Predict what given parameters find, beside the best of the same privacy; see `plan`.
 
     Raises
     ------
     ParamsError
-        A number is outside its range, the parameters have no finite loss, their encoding is
-        another one, or they have too few cohorts to distinguish the candidates.
+        A number is outside its range, the parameters have no finite loss, or they have too few
+        cohorts to distinguish the candidates.
     DecodeError
         No number of reports up to 1e15 detects the share.
     """
-    if not encoding_of(params).hashed:
-        raise ParamsError(f"encoding must be bloom to be planned, got {params.encoding}")
     budget = Budget(loss.epsilon_1(params), loss.epsilon_inf(params))
-    full_question = _question(question)
-    n_candidates = full_question.frequencies.n_candidates
+    return _finish_given(params, _question(question), budget, reports, share)
+
+
+def _finish_given(
+    params: Params,
+    question: Question,
+    budget: Budget,
+    reports: float | None,
+    share: float | None,
+) -> Plan:
+    """Check that the question can be asked of the parameters, and predict."""
+    _check_candidates(params, question.frequencies.n_candidates)
+    n_reports = _n_reports(lambda _: params, question, reports, share)
+    return finish(params, n_reports, question, budget)
+
+
+def _check_candidates(params: Params, n_candidates: int) -> None:
+    if not encoding_of(params).hashed:
+        if n_candidates != params.k:
+            raise ParamsError(
+                f"candidates must number {params.k}, as the answers of the encoding, "
+                f"got {n_candidates:,}"
+            )
+        return
     least = math.ceil(least_cohorts(params.k, n_candidates))
     if params.m < least:
         raise ParamsError(
             f"m must be at least {least} to distinguish {n_candidates:,} candidates "
             f"at k = {params.k}, got {params.m}"
         )
-    n_reports = _n_reports(lambda _: params, full_question, reports, share)
-    return finish(params, n_reports, full_question, budget)
 
 
 def _question(question: Question | int) -> Question:

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from rappor.errors import MetricError
+from rappor.planning.answers import best_known, choose_answer_noise
 from rappor.planning.detection_limit import rare_variance
-from rappor.planning.noise import Budget, choose_noise, choose_published, optimum, shortest
+from rappor.planning.entry import header, params_lines
+from rappor.planning.noise import Budget, choose_noise, choose_published
 from rappor.planning.power import Prediction, Question, predict
 from rappor.privacy.small_cohorts import Filling, fill
 from rappor.protocol import loss
+from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.protocol.wire import METRIC_NAME
 from rappor.registry.budget import reserve
 from rappor.registry.metric import MIN_COHORT, Metric
 
 REMEDIES: Final = {
-    "coins": "the coins' noise, which only more reports or a larger loss lower",
-    "sampling": "the sampling of devices, which only more reports lower",
+    "coins": "the coins' noise, which only more devices, more reports or a larger loss lower",
+    "sampling": "the sampling of devices, which only more devices lower",
     "unexplained": "collisions with strings that stay unexplained, which only more cohorts lower",
     "candidates": "collisions of candidates among themselves, which only a larger m k lowers",
 }
@@ -79,8 +83,12 @@ class Plan:
 
     @property
     def excess(self) -> float:
-        """Variance of a rare string, collisions included, as a multiple of the optimum."""
-        return self.prediction.rare_error**2 * self.reports / optimum(self.budget.epsilon_1)
+        """Variance of a rare string, collisions included, as a multiple of the optimum.
+
+        That of one report a device; NaN where no optimum is known, as for several flags.
+        """
+        best = best_known(self.params, self.budget.epsilon_1)
+        return self.prediction.rare_error**2 * self.reports / best
 
     @property
     def binding(self) -> str:
@@ -99,8 +107,10 @@ class Plan:
         expires: datetime.date,
         description: str = "say here, for the people concerned, what is collected",
         owner: str = "you@example.org",
+        epoch: str = _EPOCH,
+        interval: str = "day",
     ) -> str:
-        """Write the metric's entry of a registry; its parameters read back to the last bit.
+        """Write a registry of the metric alone; its parameters read back to the last bit.
 
         Raises
         ------
@@ -109,32 +119,28 @@ class Plan:
         """
         if not METRIC_NAME.fullmatch(name):
             raise MetricError(f"a metric's name must match {METRIC_NAME.pattern}, got {name!r}")
-        params = self.params
         metric = Metric(
             name=name,
-            params=params,
+            params=self.params,
             description=description,
             owner=owner,
             expires=expires,
-            epoch=_EPOCH,
+            epoch=epoch,
+            interval=interval,
         )
+        epochs = ", ".join(f'"{other}"' for other in ("quarter", "month", "year") if other != epoch)
         return "\n".join(
             [
                 "[budget]",
                 f"total = {reserve(metric).total:g}  # nats in a calendar year, this metric alone",
                 "",
-                f'[metrics."{name}"]' if "." in name else f"[metrics.{name}]",
+                header(name),
                 f"description = {json.dumps(description, ensure_ascii=False)}",
                 f"owner = {json.dumps(owner, ensure_ascii=False)}",
                 f"expires = {expires.isoformat()}",
-                f'epoch = "{_EPOCH}"  # or "year", "month": devices answer for one value in each',
-                'encoding = "bloom"',
-                f"k = {params.k}",
-                f"h = {params.h}",
-                f"m = {params.m}",
-                f"f = {shortest(params.f, halved=True)}  # epsilon_inf {self.epsilon_inf:.4f}",
-                f"p = {shortest(params.p)}  # epsilon_1 {self.epsilon_1:.4f}",
-                f"q = {shortest(params.q)}",
+                f'epoch = "{epoch}"  # or {epochs}: devices answer for one value in each',
+                f'interval = "{interval}"  # a device reports once in each',
+                *params_lines(self.params),
                 "",
             ]
         )
@@ -151,7 +157,9 @@ class Plan:
             "epsilon_inf": self.epsilon_inf,
             "budget": asdict(self.budget),
             "report_bytes": self.params.n_bytes,
+            "encoding": self.params.encoding,
             "reports": self.reports,
+            "reports_per_device": question.reports_per_device,
             "candidates": question.frequencies.n_candidates,
             "correction": question.correction,
             "level": question.level,
@@ -164,7 +172,7 @@ class Plan:
             "rare_std_error": prediction.rare_error,
             "interval_width": prediction.width,
             "adjusted_interval_width": prediction.adjusted_width,
-            "excess": self.excess,
+            "excess": _number(self.excess),
             "parts": prediction.parts,
             "binding": self.binding,
             "alternatives": [
@@ -172,7 +180,7 @@ class Plan:
                     "name": other.name,
                     **_letters(other.params),
                     "variance": other.variance,
-                    "excess": other.excess,
+                    "excess": _number(other.excess),
                     "share": other.share,
                 }
                 for other in self.alternatives
@@ -190,7 +198,7 @@ def finish(params: Params, n_reports: int, question: Question, budget: Budget) -
                 name=name,
                 params=other,
                 variance=variance,
-                excess=variance / optimum(budget.epsilon_1),
+                excess=variance / best_known(params, budget.epsilon_1),
                 share=predict(other, n_reports, question).share,
             )
         )
@@ -206,15 +214,37 @@ def finish(params: Params, n_reports: int, question: Question, budget: Budget) -
 
 def _alternatives(params: Params, budget: Budget) -> Iterator[tuple[str, Params]]:
     """Yield the names and parameters of designs of this budget, this one first."""
+    yield "this one", params
+    if not encoding_of(params).hashed:
+        yield from _answer_alternatives(params, budget)
+        return
     losses = (budget.epsilon_1, budget.epsilon_inf)
     k, m = params.k, params.m
-    yield "this one", params
     yield "h = 1, asymmetric", choose_noise(*losses, k=k, m=m)
     yield "h = 1, symmetric", choose_noise(*losses, k=k, m=m, symmetric=True)
     yield "h = 2, asymmetric", choose_noise(*losses, k=k, h=2, m=m)
     published = choose_published(*losses, k=k, m=m)
     if published is not None:
         yield "h = 2, p = 1/2 [EPK14]", published
+
+
+def _answer_alternatives(params: Params, budget: Budget) -> Iterator[tuple[str, Params]]:
+    """Yield the asymmetric and the symmetric noise, where both are not one."""
+    designs = {
+        name: choose_answer_noise(
+            budget, params.encoding, params.categories, symmetric=name == "symmetric"
+        )
+        for name in ("asymmetric", "symmetric")
+    }
+    if designs["asymmetric"] == designs["symmetric"]:
+        yield "best", designs["symmetric"]
+    else:
+        yield from designs.items()
+
+
+def _number(value: float) -> float | None:
+    """Return a JSON number, or None for what is not one."""
+    return value if math.isfinite(value) else None
 
 
 def _letters(params: Params) -> dict[str, float]:

@@ -2,8 +2,9 @@
 
 Theory of operation
 -------------------
-The decoder regresses m k de-biased bits on the candidates (`rappor.decoding.fit`). A string
-sets n = m k d of them, d being the density, and its error is
+`rappor.planning.answers` has the errors of the encodings that answer for every bit; those of
+strings follow. The decoder regresses m k de-biased bits on the candidates (`rappor.decoding.fit`).
+A string sets n = m k d of them, d being the density, and its error is
 
     error^2 = 1 / (n (1 - d) (1 - s / (m k)) E[1 / (v + tau^2)])
 
@@ -40,7 +41,9 @@ from scipy import special
 from rappor.decoding.fit import TAPER
 from rappor.decoding.selection import ENTER
 from rappor.decoding.significance import CORRECTIONS, Steps
+from rappor.planning.answers import Answers
 from rappor.planning.frequencies import Frequencies, bit_levels
+from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.ranges import check_choice, check_number
 
@@ -119,13 +122,8 @@ class Prediction:
 def predict(params: Params, n_reports: int, question: Question) -> Prediction:
     """Predict detection and errors of the decoder; see the theory above."""
     frequencies = question.frequencies
-    collection = _Collection(
-        params=params,
-        n_reports=n_reports,
-        frequencies=frequencies,
-        repeated=question.reports_per_device,
-    )
-    errors, selected = collection.settle()
+    collection = _settled(params, n_reports, question)
+    errors = collection.errors(_SHARES)
     z = frequencies.shares / np.interp(frequencies.shares, _SHARES, errors)
     threshold, more = _thresholds(z, question)
     # A string that is surely found is among those that set the threshold; one in doubt comes on
@@ -136,7 +134,7 @@ def predict(params: Params, n_reports: int, question: Question) -> Prediction:
     found = float(frequencies.candidates @ probabilities)
     n_detected = max(found + frequencies.absent * threshold, 1.0)
     own = np.array([1.0 if share is None else share])
-    error = float(collection.errors(own, selected)[0])
+    error = float(collection.errors(own)[0])
     missed = 1 - question.confidence
     chosen_share = min(n_detected / frequencies.n_candidates, 1)
     return Prediction(
@@ -147,8 +145,19 @@ def predict(params: Params, n_reports: int, question: Question) -> Prediction:
         error=error,
         width=2 * _quantile(missed / 2) * error,
         adjusted_width=2 * _quantile(missed * chosen_share / 2) * error,
-        parts=collection.parts(own, selected),
+        parts=collection.parts(own),
     )
+
+
+def _settled(params: Params, n_reports: int, question: Question) -> Answers | _Settled:
+    """Return what tells the errors of this encoding."""
+    repeated = question.reports_per_device
+    if not encoding_of(params).hashed:
+        return Answers(params=params, n_reports=n_reports, repeated=repeated)
+    collection = _Collection(
+        params=params, n_reports=n_reports, frequencies=question.frequencies, repeated=repeated
+    )
+    return _Settled(collection, collection.settle())
 
 
 def error_without_collisions(params: Params, n_reports: int, question: Question) -> float:
@@ -182,8 +191,8 @@ class _Collection:
     frequencies: Frequencies
     repeated: float
 
-    def settle(self) -> tuple[NDArray[np.float64], _Selected]:
-        """Return the errors at the shares `_SHARES`, and the selection that they settle at."""
+    def settle(self) -> _Selected:
+        """Return the selection at which errors and what they let the decoder select agree."""
         frequencies = self.frequencies
         selected = _Selected(tau2=0.0, number=0.0)
         for _ in range(_ROUNDS):
@@ -203,7 +212,7 @@ class _Collection:
             settled = (before.tau2, before.number), (selected.tau2, selected.number)
             if np.allclose(*settled, rtol=_SETTLED, atol=0):
                 break
-        return errors, selected
+        return selected
 
     def errors(self, own: NDArray[np.float64], selected: _Selected) -> NDArray[np.float64]:
         """Return the standard errors of strings with these shares: the theory's formula."""
@@ -268,6 +277,22 @@ class _Collection:
             "candidates": variance - noise - unexplained - spread,
         }
         return {name: part / variance for name, part in parts.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """Reports to come, and what the decoder will select in them."""
+
+    collection: _Collection
+    selected: _Selected
+
+    def errors(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the standard errors of strings with these shares."""
+        return self.collection.errors(own, self.selected)
+
+    def parts(self, own: NDArray[np.float64]) -> dict[str, float]:
+        """Split the variance of a string of one share, (1,), by cause; the parts sum to one."""
+        return self.collection.parts(own, self.selected)
 
 
 def _thresholds(z: NDArray[np.float64], question: Question) -> tuple[float, float]:

@@ -99,7 +99,7 @@ def promise(metric: Metric) -> str:
     return (
         f"Promise: in {span} a device answers for up to {metric.patterns} values; at the next one "
         "it begins to repeat its last answer. Their losses add and hold for histories whose "
-        f"values repeat in the same way, {condition}. That a value changed or came back is not "
+        f"bits repeat in the same way, {condition}. That a value changed or came back is not "
         "hidden until then."
     )
 

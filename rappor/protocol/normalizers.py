@@ -1,8 +1,9 @@
 """The named normalizers: what is the same value, on the device and for candidates alike.
 
 `host` uses the IDNA of 2003 that comes with Python: frozen at Unicode 3.2, so every version
-of Python agrees, where the later standard would change with its tables. It differs from
-browsers for few names: it maps the sharp s to "ss" and the final sigma to the usual one.
+of Python agrees, where the later standard would change with its tables. What Unicode did not have
+then is in no host, for Python would fold it by its own tables. It differs from browsers for few
+names: it maps the sharp s to "ss" and the final sigma to the usual one.
 """
 
 from __future__ import annotations
@@ -90,11 +91,18 @@ def _host(text: str) -> str:
     host = _PORT.sub("", _authority(text.strip()))
     if host.startswith("["):
         return _ipv6_literal(host)
+    if not host.isascii() and any(map(_is_later, host)):
+        return ""
     try:
         ascii_host = host.encode("idna").decode("ascii").lower().removesuffix(".")
     except UnicodeError:  # an empty, over-long or prohibited label
         return ""
     return ascii_host if _HOST.fullmatch(ascii_host) else ""
+
+
+def _is_later(character: str) -> bool:
+    """Tell whether Unicode 3.2 had no such character."""
+    return unicodedata.ucd_3_2_0.category(character) == "Cn"
 
 
 def _shout(host: str) -> str:

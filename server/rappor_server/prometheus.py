@@ -96,6 +96,11 @@ class Metrics:
             buckets=(0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5, 20),
             registry=self._registry,
         )
+        self.refused_connections = Counter(
+            "rappor_refused_connections",
+            "Connections beyond max_connections",
+            registry=self._registry,
+        )
         self._times: dict[tuple[str, int], Histogram] = {}
         self.key_uploads = Counter(
             "rappor_key_uploads",

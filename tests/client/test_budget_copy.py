@@ -334,6 +334,28 @@ def test_both_lost_is_silence_for_good_or_until_the_year_ends(
     assert client.record("year", "x") is Outcome.RECORDED
 
 
+def test_loss_under_a_wrong_clock_is_a_loss_in_the_true_year(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """A clock that starts in 1970 ends no silence when it is set; the next year does."""
+    metric, folder = metric_of(epoch="quarter"), tmp_path / "device"
+    client = open_client(metric)
+    assert client.record("page", "x")
+    client.close()
+    lose(folder)
+    (folder / "budget").unlink()
+    outcomes = []
+    for moment in ("1970-01-01", "2026-11-01", "2026-12-31", "2027-01-01", "2029-06-01"):
+        clock.set(f"{moment}T00:00:00")
+        client = open_client(metric, transport=MemoryTransport())
+        outcomes.append(client.record("page", "y"))
+        client.flush()
+        client.close()
+    assert outcomes == [Outcome.SILENT] * 3 + [Outcome.RECORDED] * 2
+    lose(folder)
+    assert open_client(metric).record("page", "y")
+
+
 def test_killed_while_being_created(open_client: Opener, tmp_path: Path) -> None:
     """Whatever of the three files is there, the device begins, and has lost nothing."""
     folder = tmp_path / "device"

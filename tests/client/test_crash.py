@@ -1,13 +1,15 @@
 """A host that is killed at any moment, against a collector that fails at random.
 
 Every confirmed record ends in one place: delivered exactly once by upload id, still in the
-spool, or in the counter of what was dropped.
+spool, or in the counter of what was dropped. No cap is passed, and each value of a scope shows one
+permanent response.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import functools
+import gzip
 import http.server
 import json
 import os
@@ -18,24 +20,32 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import crash_child
 import pytest
-from crash_child import fast_clock
-from devices import UNCAPPED, metric_of
+from crash_child import CLEAR, REGISTRY, TOTAL, VALUES, fast_clock
+from devices import secret_of
 from rappor_client import Client
 from rappor_client.testing import constant_coins, peek
-from registries import registry_of
 from sockets import serving
 
+from rappor.protocol.encodings import encoder
+from rappor.protocol.randomizer import cohort, permanent
 from rappor.protocol.wire import decode_base64url
 
 CHILD = Path(crash_child.__file__)
+NUMBERED = ("one", "two")
 
-
-MOODS = ("well", "well", "hang up", "error", "busy", "cut", "lost", "cut headers")
+REFUSING = ("hang up", "error", "busy", "redirect", "minus 17")
+"""Moods in which nothing is accepted."""
+UNCLEAR = ("cut", "lost", "cut headers", "hang", "bomb", "garbage", "wrong count")
+"""Moods in which an upload is accepted, but the answer does not say so."""
+ODD = ("drip", "hundreds", "old http")
+"""Moods in which the answer is right, but comes in an odd way."""
+MOODS = ("well", *REFUSING, *UNCLEAR, *ODD)
 
 
 class Moody(http.server.ThreadingHTTPServer):
@@ -49,14 +59,15 @@ class Moody(http.server.ThreadingHTTPServer):
         self.accepted: dict[str, bytes] = {}
         self.lock = threading.Lock()
         self.is_moody = True
-        self.moods: dict[str, int] = {}
+        self.moods = Counter[str]()
         self.n_conflicts = 0
 
     def mood(self) -> str:
-        """Draw the next mood."""
-        chosen = random.choice(MOODS) if self.is_moody else "well"  # noqa: S311
+        """Draw the next mood; it is well every third time."""
+        moody = random.choice(("well",) * 7 + MOODS)  # noqa: S311
+        chosen = moody if self.is_moody else "well"
         with self.lock:
-            self.moods[chosen] = self.moods.get(chosen, 0) + 1
+            self.moods[chosen] += 1
         return chosen
 
     def accept(self, body: bytes) -> None:
@@ -64,6 +75,9 @@ class Moody(http.server.ThreadingHTTPServer):
         with self.lock:
             first = self.accepted.setdefault(json.loads(body)["id"], body)
             self.n_conflicts += first != body
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of hosts that are killed while they are answered."""
 
 
 class MoodyHandler(http.server.BaseHTTPRequestHandler):
@@ -76,33 +90,63 @@ class MoodyHandler(http.server.BaseHTTPRequestHandler):
         """Take an upload, or not, and say so, or not."""
         mood = self.server.mood()
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        if mood in ("hang up", "error", "busy"):
+        if mood in REFUSING:
             return self.refuse(mood)
         self.server.accept(body)
-        if mood == "lost":
-            return self.hang_up()
         statuses = [{"status": "accepted"} for _ in json.loads(body)["reports"]]
         answer = json.dumps({"reports": statuses}).encode()
-        if mood == "cut headers":
-            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-")
-            return self.hang_up()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer if mood == "well" else answer[: len(answer) // 2])
-        self.close_connection = mood != "well"
-        return None
+        return self.mumble(mood, answer) if mood in UNCLEAR else self.answer(mood, answer)
 
     def refuse(self, mood: str) -> None:
         """Accept nothing."""
         if mood == "hang up":
             return self.hang_up()
-        self.send_response(500 if mood == "error" else 503)
+        self.send_response({"error": 500, "redirect": 307}.get(mood, 503))
         self.send_header("Content-Length", "0")
-        if mood == "busy":
-            self.send_header("Retry-After", "0")
+        if mood == "redirect":
+            self.send_header("Location", "/v1/elsewhere")
+        if mood in ("busy", "minus 17"):
+            self.send_header("Retry-After", "0" if mood == "busy" else "-17")
         self.end_headers()
         return None
+
+    def mumble(self, mood: str, answer: bytes) -> None:
+        """Say nothing that can be understood."""
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n"
+        match mood:
+            case "cut":
+                self.wfile.write(head % len(answer) + b"\r\n" + answer[: len(answer) // 2])
+            case "cut headers":
+                self.wfile.write(head[:20])
+            case "hang":
+                time.sleep(random.uniform(0, 0.5))  # noqa: S311
+            case "bomb":
+                bomb = gzip.compress(bytes(10_000_000))
+                self.wfile.write(head % len(bomb) + b"Content-Encoding: gzip\r\n\r\n" + bomb)
+            case "garbage":
+                self.wfile.write(head % 99 + b"\r\n" + random.randbytes(99))  # noqa: S311
+            case "wrong count":
+                twice = answer.replace(b"[", b'[{"status": "accepted"}, ')
+                self.wfile.write(head % len(twice) + b"\r\n" + twice)
+        self.hang_up()
+
+    def answer(self, mood: str, answer: bytes) -> None:
+        """Say that it was accepted."""
+        if mood == "hundreds":
+            self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 9)
+        if mood == "old http":
+            self.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n" + answer)
+            self.close_connection = True
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        if mood == "drip":
+            for i in range(len(answer)):
+                self.wfile.write(answer[i : i + 1])
+                time.sleep(0.001)
+        else:
+            self.wfile.write(answer)
 
     def hang_up(self) -> None:
         """Close with a reset."""
@@ -120,44 +164,45 @@ def start(folder: Path, url: str, started: float, number: int) -> subprocess.Pop
     return subprocess.Popen(
         [sys.executable, str(CHILD), str(folder), url, str(number), str(started)],
         stdout=subprocess.PIPE,
+        start_new_session=True,  # it is killed with what it has forked
         env={**os.environ, "PYTHONPATH": paths},
     )
 
 
 def kill_one(folder: Path, url: str, started: float, number: int) -> set[int]:
-    """Let a host run for a random time, kill it, and return what it had confirmed."""
+    """Let a host run for a random time, kill it and its forks, and return what they confirmed."""
     child = start(folder, url, started, number)
     assert child.stdout is not None
     try:
         first = child.stdout.readline()
         time.sleep(random.uniform(0, 0.25))  # noqa: S311
     finally:
-        child.send_signal(signal.SIGKILL)
+        os.killpg(child.pid, signal.SIGKILL)
         rest, _ = child.communicate()
     assert child.returncode == -signal.SIGKILL, "it ended by itself"
     lines = (first + rest).split(b"\n")[:-1]  # what is cut was not said
     return {int(line) for line in lines}
 
 
-def numbers_of(body: bytes) -> list[int]:
-    """Return the numbers that the reports of an upload spell."""
+def reports_of(body: bytes) -> list[tuple[str, bytes]]:
+    """Return metric and bits of the reports of an upload."""
     reports: list[dict[str, Any]] = json.loads(body)["reports"]
-    return [
-        int.from_bytes(decode_base64url("bits", report["bits"]), "little") for report in reports
-    ]
+    return [(report["metric"], decode_base64url("bits", report["bits"])) for report in reports]
 
 
-def spooled(folder: Path, accepted: dict[str, bytes]) -> list[int]:
-    """Return the numbers that wait, but for those of pending uploads that were accepted."""
+def waiting_reports(folder: Path, accepted: dict[str, bytes]) -> list[tuple[str, bytes]]:
+    """Return the reports that wait, but for those of pending uploads that were accepted."""
     contents = peek(folder)
-    waiting = [int.from_bytes(report.bits, "little") for report in contents.waiting]
-    known = {
-        number
-        for upload in contents.pending
-        if upload.id in accepted
-        for number in numbers_of(upload.body)
-    }
-    return [number for number in waiting if number not in known]
+    waiting = Counter((report.metric, report.bits) for report in contents.waiting)
+    for upload in contents.pending:
+        if upload.id in accepted:
+            waiting.subtract(reports_of(upload.body))
+    return list(waiting.elements())
+
+
+def numbers_of(reports: list[tuple[str, bytes]]) -> list[int]:
+    """Return the numbers that reports spell."""
+    return [int.from_bytes(bits, "little") for metric, bits in reports if metric in NUMBERED]
 
 
 def crash(folder: Path, kills: int) -> None:
@@ -177,40 +222,64 @@ def crash(folder: Path, kills: int) -> None:
         server.is_moody = False
         with Client.open(
             folder,
-            registry=registry_of(metric_of("one"), metric_of("two")),
+            registry=REGISTRY,
             collector=url,
             consent=True,
-            caps=UNCAPPED,
             background=False,
             clock=lambda: fast_clock(started) + 3600,  # past every claim and backoff
             coins=constant_coins(0),
         ) as client:
-            account(client, folder, server, confirmed, kills + len(late))
-            waiting = spooled(folder, server.accepted)
+            in_flight = 2 * kills + len(late)
+            account(client, folder, server, confirmed, in_flight)
+            waiting = waiting_reports(folder, server.accepted)
             assert client.flush(timeout=60)
             counters = client.counters()
-            account(client, folder, server, confirmed, kills + len(late))
-    delivered = [n for body in server.accepted.values() for n in numbers_of(body)]
-    assert set(waiting) <= set(delivered)
+            account(client, folder, server, confirmed, in_flight)
+    delivered = [report for body in server.accepted.values() for report in reports_of(body)]
+    assert not Counter(waiting) - Counter(delivered)
     assert counters["accepted"] == len(delivered)
     assert server.n_conflicts == 0
     assert sum(server.moods.values()) >= kills, "the hosts hardly sent"
     assert kills < 200 or set(server.moods) == set(MOODS)
+    check_responses(folder, delivered, kills)
 
 
-def account(client: Client, folder: Path, server: Moody, confirmed: set[int], kills: int) -> None:
-    """Check that records, deliveries, the spool and the counters agree."""
-    delivered = [n for body in server.accepted.values() for n in numbers_of(body)]
-    kept = delivered + spooled(folder, server.accepted)
+def account(client: Client, folder: Path, server: Moody, confirmed: set[int], most: int) -> None:
+    """Check that records, deliveries, the spool, the counters and the budget agree."""
+    delivered = [report for body in server.accepted.values() for report in reports_of(body)]
+    kept = delivered + waiting_reports(folder, server.accepted)
+    numbers = numbers_of(kept)
     counters = client.counters()
     dropped = counters.get("dropped_full", 0)
-    assert len(kept) == len(set(kept)), "a report was delivered under two ids"
+    assert not {"given_up", "dropped_old", "rebuilt", "identity_resets"} & set(counters)
+    assert len(numbers) == len(set(numbers)), "a report was delivered under two ids"
     assert counters["recorded"] == len(kept) + dropped
-    assert len(confirmed - set(kept)) <= dropped
-    assert len(set(kept) - confirmed) <= kills, "more than the record in flight was unconfirmed"
-    assert confirmed <= set(kept) or dropped
+    assert len(confirmed - set(numbers)) <= dropped
+    assert len(set(numbers) - confirmed) <= most, "more than the records in flight were unconfirmed"
+    assert confirmed <= set(numbers) or dropped
     spent = client.spent()
     assert sum(metric.reports for metric in spent.metrics.values()) == counters["recorded"]
+    assert max(spent.reserved.values()) <= TOTAL
+
+
+def check_responses(folder: Path, delivered: list[tuple[str, bytes]], kills: int) -> None:
+    """Check that each scope showed the responses of as many values as it may, and no others."""
+    secret, contents = secret_of(folder), peek(folder)
+    charged = Counter((pattern.metric, pattern.epoch) for pattern in contents.patterns)
+    for name in ("shown", "hourly"):
+        metric = REGISTRY[name]
+        epochs = [epoch for each, epoch in charged if each == name]
+        values = {
+            permanent(secret, name, epoch, CLEAR, encoder(CLEAR).encode(value, own)): (epoch, value)
+            for epoch in epochs
+            for own in [cohort(secret, name, epoch, CLEAR)]
+            for value in VALUES
+        }
+        shown = {values[bits] for each, bits in delivered if each == name}
+        assert shown or kills < 200, "the hosts hardly sent"
+        shown_by_epoch = Counter(epoch for epoch, _ in shown)
+        assert all(shown_by_epoch[epoch] <= metric.patterns for epoch in epochs)
+        assert all(charged[name, epoch] <= metric.patterns for epoch in epochs)
 
 
 def test_killed_host_loses_nothing_confirmed(tmp_path: Path) -> None:
@@ -220,5 +289,5 @@ def test_killed_host_loses_nothing_confirmed(tmp_path: Path) -> None:
 
 @pytest.mark.acceptance
 def test_killed_host_loses_nothing_confirmed_in_full(tmp_path: Path) -> None:
-    """Two hundred kills."""
-    crash(tmp_path / "device", 200)
+    """Three hundred kills, in sixteen moods of the collector."""
+    crash(tmp_path / "device", 300)

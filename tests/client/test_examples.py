@@ -1,9 +1,15 @@
-"""The programs in client/examples do what they say."""
+"""The programs in client/examples do what they say.
+
+Most tests run a copy whose metrics have `interval = "none"`, so that a report leaves at once; the
+programs as they are shipped hold it until the day is over.
+"""
 
 from __future__ import annotations
 
 import base64
+import datetime
 import os
+import shutil
 import subprocess
 import sys
 import urllib.error
@@ -20,29 +26,41 @@ from rappor_client.testing import peek
 
 from rappor import Registry
 
-EXAMPLES = ROOT / "client" / "examples"
+SHIPPED = ROOT / "client" / "examples"
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Opens pages without the proxy that the environment may name."""
 
 
 @pytest.fixture
-def collector() -> Iterator[AcceptingCollector]:
+def examples(tmp_path: Path) -> Path:
+    """A copy of the examples that reports every event."""
+    copy = tmp_path / "examples"
+    shutil.copytree(SHIPPED, copy)
+    registry = (copy / "metrics.toml").read_text()
+    every_event = registry.replace("[metrics.theme]", 'interval = "none"\n[metrics.theme]')
+    (copy / "metrics.toml").write_text(every_event + 'interval = "none"\n')
+    return copy
+
+
+@pytest.fixture
+def collector(examples: Path) -> Iterator[AcceptingCollector]:
     """A collector for the examples' registry."""
-    with accepting(Registry.load(EXAMPLES / "metrics.toml")) as server:
+    with accepting(Registry.load(examples / "metrics.toml")) as server:
         yield server
 
 
 class Tool:
     """The command-line tool, at a home and a collector of its own."""
 
-    def __init__(self, home: Path, collector: str) -> None:
+    def __init__(self, examples: Path, home: Path, collector: str) -> None:
         self.home = home
+        self._program = str(examples / "command_line.py")
         self._env = {**os.environ, "MYTOOL_HOME": str(home), "MYTOOL_COLLECTOR": collector}
 
     def run(self, *words: str, stdin: int = subprocess.DEVNULL) -> str:
         """Run one command and return what it prints."""
         ended = subprocess.run(
-            [sys.executable, str(EXAMPLES / "command_line.py"), *words],
+            [sys.executable, self._program, *words],
             stdin=stdin,
             stdout=subprocess.PIPE,
             env=self._env,
@@ -53,18 +71,34 @@ class Tool:
 
 
 def test_tool_without_an_answer_keeps_nothing(
-    tmp_path: Path, collector: AcceptingCollector
+    examples: Path, tmp_path: Path, collector: AcceptingCollector
 ) -> None:
     """A script is not asked, and what is not answered is a no."""
-    tool = Tool(tmp_path / "home", collector.url)
+    tool = Tool(examples, tmp_path / "home", collector.url)
     assert tool.run("search", "duckduckgo") == "Searching with duckduckgo ...\n"
     assert not tool.home.exists()
     assert collector.reports == []
 
 
-def test_tool_records_sends_shows_and_erases(tmp_path: Path, collector: AcceptingCollector) -> None:
+def test_shipped_tool_reports_once_a_day(tmp_path: Path, collector: AcceptingCollector) -> None:
+    """However often it is used: one report is held, and leaves when the day is over."""
+    tool = Tool(SHIPPED, tmp_path / "home", collector.url)
+    tool.run("telemetry", "on")
+    days = set()
+    for _ in range(2):
+        days.add(datetime.datetime.now(datetime.UTC).date())
+        tool.run("search", "duckduckgo")
+        days.add(datetime.datetime.now(datetime.UTC).date())
+    (held,) = peek(tool.home / "telemetry").held
+    assert held.metric == "search_engine"
+    assert len(collector.reports) < len(days)  # two, if this test met midnight
+
+
+def test_tool_records_sends_shows_and_erases(
+    examples: Path, tmp_path: Path, collector: AcceptingCollector
+) -> None:
     """With consent, a run's report has left when the run ends; "off" leaves one number."""
-    tool = Tool(tmp_path / "home", collector.url)
+    tool = Tool(examples, tmp_path / "home", collector.url)
     assert tool.run("telemetry", "on") == "Telemetry is on.\n"
     tool.run("search", "duckduckgo")
     tool.run("search", "duckduckgo")
@@ -83,10 +117,10 @@ def test_tool_records_sends_shows_and_erases(tmp_path: Path, collector: Acceptin
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="the system has no terminals")
 @pytest.mark.parametrize(("typed", "n_reports"), [(b"y\n", 1), (b"\n", 0)], ids=["yes", "enter"])
 def test_tool_asks_on_a_terminal_once(
-    typed: bytes, n_reports: int, tmp_path: Path, collector: AcceptingCollector
+    typed: bytes, n_reports: int, examples: Path, tmp_path: Path, collector: AcceptingCollector
 ) -> None:
     """The answer counts from the first value on, and is not asked for again."""
-    tool = Tool(tmp_path / "home", collector.url)
+    tool = Tool(examples, tmp_path / "home", collector.url)
     terminal, stdin = os.openpty()
     os.write(terminal, typed)
     assert "[y/N]" in tool.run("search", "qwant", stdin=stdin)
@@ -99,10 +133,10 @@ def test_tool_asks_on_a_terminal_once(
 class Site:
     """The web application, served by a process of its own."""
 
-    def __init__(self, home: Path, collector: str) -> None:
+    def __init__(self, examples: Path, home: Path, collector: str) -> None:
         self.devices = home / "devices"
         self._env = {**os.environ, "MYSITE_HOME": str(home), "MYSITE_COLLECTOR": collector}
-        self._command = [sys.executable, str(EXAMPLES / "web_application.py")]
+        self._command = [sys.executable, str(examples / "web_application.py")]
         self._server = subprocess.Popen(
             [*self._command, "serve", "0"],
             stdout=subprocess.PIPE,
@@ -139,9 +173,9 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path, collector: AcceptingCollector) -> Iterator[Site]:
+def site(examples: Path, tmp_path: Path, collector: AcceptingCollector) -> Iterator[Site]:
     """The web application, with the collector above."""
-    site = Site(tmp_path / "site", collector.url)
+    site = Site(examples, tmp_path / "site", collector.url)
     yield site
     site.close()
 

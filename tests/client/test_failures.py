@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from devices import DATABASE, Opener, metric_of
 from rappor_client import Answer, Caps, Client, Outcome
-from rappor_client.failures import DamagedError, Failures
+from rappor_client.failures import DamagedError, Failures, is_busy
 from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Registry
@@ -51,6 +52,24 @@ def test_each_kind_is_logged_once_a_minute_and_counted_always(
     now.seconds = 60.0
     failures.note(OSError(28, "full"))
     assert len(caplog.records) == 4
+
+
+@pytest.mark.parametrize(
+    ("code", "busy"),
+    [
+        (sqlite3.SQLITE_BUSY, True),
+        (sqlite3.SQLITE_BUSY_RECOVERY, True),
+        (sqlite3.SQLITE_BUSY_SNAPSHOT, True),
+        (sqlite3.SQLITE_FULL, False),
+        (None, False),
+    ],
+)
+def test_lock_is_told_from_failures(code: int | None, *, busy: bool) -> None:
+    """Also where another process brings the database in order after a third was killed."""
+    error = sqlite3.OperationalError("database is locked")
+    if code is not None:
+        error.sqlite_errorcode = code
+    assert is_busy(error) is busy
 
 
 def test_database_is_set_apart_once_an_hour(tmp_path: Path) -> None:
@@ -186,6 +205,26 @@ def test_folder_that_others_may_write_to_is_refused(
         open_client()
     open_client(consent=False)
     assert [path.name for path in folder.iterdir()] == ["budget"]
+
+
+def test_folders_and_files_of_another_user_are_refused(open_client: Opener, tmp_path: Path) -> None:
+    """Whoever owns them may put another secret into them; withdrawing is allowed all the same."""
+    told = "it must belong to the user who runs the program, got another user's; "
+    if os.getuid():  # only the superuser gives files away
+        with pytest.raises(FileError, match=told):
+            open_client(folder="/usr")
+        return
+    folder = tmp_path / "device"
+    open_client().close()
+    os.chown(folder / "identity", 65534, 65534)
+    with pytest.raises(FileError, match=rf"identity: {told}"):
+        open_client()
+    os.chown(folder / "identity", 0, 0)
+    os.chown(folder, 65534, 65534)
+    with pytest.raises(FileError, match=rf"device: {told}"):
+        open_client()
+    open_client(consent=False)
+    assert not (folder / "identity").exists()
 
 
 def test_links_are_refused(open_client: Opener, tmp_path: Path) -> None:

@@ -1,21 +1,28 @@
-"""Another process, or another thread, holds the database's lock: record() goes on."""
+"""Another process, a thread, or an outer call holds the database's lock: record() goes on."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from devices import DATABASE, Opener, metric_of
+from devices import BALANCED, DATABASE, Opener, metric_of
 from rappor_client import Answer, Outcome
 from rappor_client.prepared import prepare
+from rappor_client.stops import Stops
+from rappor_client.store import BusyError, Store
 from rappor_client.testing import FixedClock, MemoryTransport, peek
 from rappor_client.unstored import Late, Unstored
+from rappor_client.uploader import Uploader
 
+from rappor import Metric
+from rappor.protocol.noise_steps import at_step
 from rappor.protocol.randomizer import Secret, system_coins
 
 
@@ -36,7 +43,7 @@ def test_record_waits_in_memory_for_a_lock(open_client: Opener, tmp_path: Path) 
     client = open_client(metric_of(patterns=8))
     client.record("page", "a")
     with locked(tmp_path / "device"):
-        assert client.record("page", "b") is Outcome.FAILED
+        assert client.record("page", "b") is Outcome.QUEUED
         assert client.waiting() == 1
     assert client.record("page", "c") is Outcome.RECORDED
     assert client.waiting() == 3
@@ -49,7 +56,7 @@ def test_what_waits_in_memory_is_stored(how: str, open_client: Opener, tmp_path:
     transport = MemoryTransport()
     client = open_client(transport=transport, background=how == "sender", max_delay=0.0)
     with locked(tmp_path / "device"):
-        assert client.record("page", "a") is Outcome.FAILED
+        assert client.record("page", "a") is Outcome.QUEUED
     if how == "flush":
         assert client.flush().sent == 1
     elif how == "close":
@@ -58,6 +65,97 @@ def test_what_waits_in_memory_is_stored(how: str, open_client: Opener, tmp_path:
     else:
         while not transport.reports:
             client.record("page", "a")  # its first step may have met the lock, too
+
+
+def test_report_that_waited_over_new_year_is_stored(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """Whether it may be stored in the new year is asked before its transaction begins."""
+    client = open_client(transport=MemoryTransport())
+    client.record("page", "a")
+    with locked(tmp_path / "device"):
+        assert client.record("page", "a") is Outcome.QUEUED
+    clock.set("2027-01-01T00:00:00")
+    assert client.flush().sent == 2
+    assert client.counters() == {"accepted": 2, "recorded": 2}
+
+
+def test_opening_and_recording_beside_a_lock_forgets_nothing(
+    open_client: Opener, tmp_path: Path
+) -> None:
+    """A report is queued, a stopped metric stays silent, and more noise stays in force."""
+    stop = json.dumps({"reports": [{"status": "accepted"}], "stop": {"other": "2026-11-20"}})
+    metrics = (metric_of(params=BALANCED), metric_of("other"))
+    noisier = dataclasses.replace(metrics[0], params=at_step(BALANCED, 1))
+    transport = MemoryTransport([Answer(status=200, body=stop.encode())], registry=toml_of(noisier))
+    client = open_client(*metrics, transport=transport, offers=True)
+    client.record("page", "a")
+    assert client.flush()
+    client.close()
+    with locked(tmp_path / "device"):
+        client = open_client(*metrics, transport=transport, offers=True)
+        assert client.record("page", "a") is Outcome.QUEUED
+        assert client.record("other", "a") is Outcome.SILENT
+        assert client.registry["page"].params == at_step(BALANCED, 1)
+    assert client.flush().sent == 1
+    assert transport.reports[-1].params == at_step(BALANCED, 1).fingerprint
+
+
+def toml_of(metric: Metric) -> str:
+    """Return the registry of a collector that asks for these parameters."""
+    params = metric.params
+    return (
+        f'[budget]\ntotal = inf\n[metrics.{metric.name}]\ndescription = "a"\nowner = "b"\n'
+        f'expires = 2030-12-31\nepoch = "life"\ninterval = "none"\nencoding = "bloom"\n'
+        f"k = {params.k}\nh = {params.h}\nm = {params.m}\n"
+        f"f = {params.f}\np = {params.p}\nq = {params.q}\n"
+    )
+
+
+def test_record_in_the_middle_of_a_record_waits_in_memory(open_client: Opener) -> None:
+    """As from a signal's handler; here a coin records, before and in a transaction."""
+    outcomes: list[Outcome] = []
+    is_quiet = [True]
+
+    def coins(n: int) -> Sequence[int]:
+        if not is_quiet[0]:
+            is_quiet[0] = True
+            outcomes.append(client.record("page", "a"))
+            is_quiet[0] = False
+        return system_coins(n)
+
+    client = open_client(coins=coins)
+    assert client.record("page", "a") is Outcome.RECORDED
+    is_quiet[0] = False
+    assert client.record("page", "b") is Outcome.REPEATED  # its coins fall in the transaction
+    assert outcomes == [Outcome.RECORDED, Outcome.QUEUED]
+    is_quiet[0] = True
+    assert client.record("page", "a") is Outcome.RECORDED
+    assert client.waiting() == 5
+    assert client.counters() == {"recorded": 5}
+
+
+def test_no_thread_waits_for_a_slow_transaction(tmp_path: Path) -> None:
+    """Such as one that writes the budget to a slow disk."""
+    store = Store(tmp_path)
+    store.begin()
+    is_slow, is_over = threading.Event(), threading.Event()
+
+    def be_slow() -> None:
+        with store.transaction(), store.holding_up():
+            is_slow.set()
+            is_over.wait(300)
+
+    slow = threading.Thread(target=be_slow)
+    slow.start()
+    assert is_slow.wait(300)
+    with pytest.raises(BusyError), store.transaction(patience=0.05):
+        pass
+    is_over.set()
+    slow.join()
+    with store.transaction(patience=0.05):
+        pass
+    store.close()
 
 
 def test_memory_is_bounded(open_client: Opener, clock: FixedClock) -> None:
@@ -122,6 +220,36 @@ def test_fork_does_not_double_what_waits_in_memory(open_client: Opener, tmp_path
     os.waitpid(child, 0)
     assert client.record("page", "a")
     assert client.waiting() == 4
+
+
+def test_upload_waits_for_the_disk_while_no_lock_is_held(
+    open_client: Opener, tmp_path: Path
+) -> None:
+    """The disk is waited for before an upload leaves; meanwhile whoever records is let in."""
+    steps: list[str] = []
+
+    class SlowDisk(Store):
+        def sync(self) -> None:
+            with self.transaction(patience=0.05), Store(tmp_path / "device").reading():
+                steps.append("let in")
+            super().sync()
+            steps.append("on the disk")
+
+    class Noting(MemoryTransport):
+        def send(self, body: bytes, *, timeout: float) -> Answer:
+            steps.append("sent")
+            return super().send(body, timeout=timeout)
+
+    client = open_client()
+    client.record("page", "a")
+    store = SlowDisk(tmp_path / "device")
+    transport, settings, offers = Noting(), client._settings, client._offers
+    uploader = Uploader(store, transport, settings, offers, lambda _: None, lambda _: None, Stops())
+    step = threading.Thread(target=uploader.step)  # as the sender does
+    step.start()
+    step.join()
+    store.close()
+    assert steps == ["let in", "on the disk", "sent"]
 
 
 def test_record_does_not_wait_for_an_upload(open_client: Opener) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import Opener, metric_of, secret_of
+from devices import BALANCED, Opener, metric_of, secret_of, write_device
 from rappor_client import Answer, Outcome
 from rappor_client.testing import FixedClock, MemoryTransport, peek
 
@@ -98,6 +99,31 @@ def test_sample_is_decided_by_the_secret(
         assert outcomes == expected
         after = peek(tmp_path / folder)
         assert (after == before) is not is_in
+
+
+@pytest.mark.parametrize(
+    "fields", [{"params": dataclasses.replace(BALANCED, f=0.5)}, {"sample": 0.001}]
+)
+def test_device_that_has_reported_is_in_the_sample_until_the_epoch_ends(
+    fields: dict[str, Any], open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """Other parameters draw the sample anew, and a smaller share leaves some out: both later."""
+    old = metric_of(epoch="month", sample=0.5)
+    new = dataclasses.replace(old, **fields)
+    secret = next(
+        secret
+        for secret in (i.to_bytes(32, "little") for i in range(1000))
+        if takes_part(secret, old, "2026-11")
+        and not takes_part(secret, new, "2026-11")
+        and not takes_part(secret, new, "2026-12")
+    )
+    write_device(tmp_path / "reported", secret)
+    write_device(tmp_path / "new", secret)
+    assert open_client(old, folder="reported").record("page", "x") is Outcome.RECORDED
+    assert open_client(new, folder="reported").record("page", "x")
+    assert open_client(new, folder="new").record("page", "x") is Outcome.SILENT
+    clock.set("2026-12-01T12:00:00")
+    assert open_client(new, folder="reported").record("page", "x") is Outcome.SILENT
 
 
 def test_samples_are_of_their_share() -> None:

@@ -197,6 +197,8 @@ def test_read_only_folder_is_overwritten_as_far_as_it_lets_itself(
     assert not any(trace in left for trace in traces)
     give_to_nobody(folder, folder_mode=0o700, file_mode=0o600)
     assert as_nobody(tmp_path, withdraw) == str(GONE)
+    for path in (folder, *folder.iterdir()):
+        os.chown(path, os.getuid(), os.getgid())
     client = open_client(*METRICS)
     assert client.spent().reserved == {2026: pytest.approx(8, abs=0.1)}  # of what had left
 

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import device_child
-import httpx
 import numpy as np
+import plain_http
 import pytest
 from collectors import PATIENT, free_port, make_token, serving
 from scipy import stats
@@ -51,14 +51,12 @@ def words_of_devices() -> list[str]:
     ]
 
 
-def start_devices(words: list[str], url: str, folder: Path, number: int) -> subprocess.Popen[str]:
+def start_devices(words: list[str], url: str, folder: Path) -> subprocess.Popen[str]:
     """Start a process that simulates devices."""
     own = Path(device_child.__file__)
     paths = os.pathsep.join([str(own.parent), *filter(None, sys.path)])
-    own_folder = folder / f"devices-{number}"
-    own_folder.mkdir()
     child = subprocess.Popen(
-        [sys.executable, str(own), str(folder / "metrics.toml"), url, str(own_folder)],
+        [sys.executable, str(own), str(folder / "metrics.toml"), url],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -79,12 +77,12 @@ def test_words_of_real_devices_are_found(tmp_path: Path, database: str) -> None:
     candidates = [*dict.fromkeys(words), "zyzzyva", "qwertz", "xylograph"]
     (tmp_path / "words.txt").write_text("\n".join(candidates))
     with serving(tmp_path, database, *workers, admin=admin, registry=TOML) as running:
-        children = [start_devices(words[i::4], running.url, tmp_path, i) for i in range(4)]
+        children = [start_devices(words[i::4], running.url, tmp_path) for i in range(4)]
         for child in children:
             output, _ = child.communicate(timeout=300)
             assert (child.returncode, output) == (0, "delivered")
-        token = make_token(tmp_path, database)
-        answer = httpx.post(
+        token = make_token(database)
+        answer = plain_http.post(
             f"{running.admin_url}/v1/metrics/word/estimates",
             json={"all": True, "confidence": 1 - FALSE_ALARM / len(candidates)},
             headers=PATIENT | {"Authorization": f"Bearer {token}"},

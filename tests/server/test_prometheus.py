@@ -8,7 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
-import httpx
+import plain_http
 import pytest
 from collectors import Running, free_port, serving, upload_of, wait_until_ready
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 def figure(running: Running, name: str, **labels: str) -> float:
     """Return one number of /metrics."""
-    scraped = httpx.get(f"{running.admin_url}/metrics", timeout=60).text
+    scraped = plain_http.get(f"{running.admin_url}/metrics", timeout=60).text
     for family in text_string_to_metric_families(scraped):
         for sample in family.samples:
             if sample.name == name and labels.items() <= sample.labels.items():

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
+import plain_http
 import pytest
 from collectors import (
     REGISTRY,
@@ -67,15 +68,15 @@ def test_operators_have_an_address_of_their_own(tmp_path: Path, database_file: s
     admin = free_port()
     with serving(tmp_path, database_file, admin=admin) as running:
         private = f"http://127.0.0.1:{admin}"
-        token = {"Authorization": f"Bearer {make_token(tmp_path, database_file)}"}
+        token = {"Authorization": f"Bearer {make_token(database_file)}"}
         assert running.post(upload_of()).status_code == 200
         for path in ("/", "/healthz", "/openapi.json", "/v1/registry"):
             assert running.get(path).status_code == 200
         for path in OPERATORS:
-            hidden = httpx.get(f"{running.url}{path}", headers=token)
+            hidden = plain_http.get(f"{running.url}{path}", headers=token)
             assert hidden.status_code == 404
             assert hidden.headers["content-type"] == "application/problem+json"
-            assert httpx.get(f"{private}{path}", headers=token, timeout=60).status_code == 200
+            assert plain_http.get(f"{private}{path}", headers=token, timeout=60).status_code == 200
 
 
 def test_keys_stops_and_registry_are_read_again(tmp_path: Path, database_file: str) -> None:
@@ -136,7 +137,7 @@ def test_certificates_are_read_again(tmp_path: Path, database_file: str) -> None
         key.write_bytes(new_key.read_bytes())
         reload(running)
         assert serial_at(running.port, cert) != first
-        assert httpx.get(f"http://127.0.0.1:{admin}/healthz").text == "alive\n"
+        assert plain_http.get(f"http://127.0.0.1:{admin}/healthz").text == "alive\n"
         with socket.create_connection(("127.0.0.1", running.port), 30) as stranger:
             stranger.sendall(b"GET / HTTP/1.1\r\nHost: telltale\r\n\r\n")
             stranger.recv(1000)
@@ -190,7 +191,9 @@ def test_answers_protect_and_the_registry_has_a_tag(tmp_path: Path, database_fil
         tag = answers[3].headers["etag"]
         assert answers[3].headers["cache-control"] == "no-cache"
         for known in (tag, f'"other", {tag}', f"W/{tag}", "*"):
-            unchanged = httpx.get(f"{running.url}/v1/registry", headers={"If-None-Match": known})
+            unchanged = plain_http.get(
+                f"{running.url}/v1/registry", headers={"If-None-Match": known}
+            )
             assert (unchanged.status_code, unchanged.content) == (304, b"")
         assert running.get("/v1/registry", **{"If-None-Match": '"other"'}).text == REGISTRY
         (tmp_path / "metrics.toml").write_text(OTHER_REGISTRY)
@@ -206,7 +209,7 @@ def test_answers_protect_and_the_registry_has_a_tag(tmp_path: Path, database_fil
 def test_odd_text_is_refused_and_never_reaches_the_database(tmp_path: Path, database: str) -> None:
     """NUL and its like in any field are the sender's mistake, and a failure of nothing."""
     with serving(tmp_path, database) as running:
-        token = make_token(tmp_path, database)
+        token = make_token(database)
         counts = "/v1/metrics/page/counts"
         for odd in ("%00", "%1F", "%C3%A9", "%ED%A0%80", "a" * 100):
             assert running.get(f"{counts}?freeze={odd}", token).status_code == 422
@@ -219,7 +222,7 @@ def test_odd_text_is_refused_and_never_reaches_the_database(tmp_path: Path, data
         headers = {"Authorization": f"Bearer {token}"}
         freezes = f"{running.url}/v1/metrics/page/freezes"
         body = {"from": "\0", "to": "2026-11-30"}
-        assert httpx.post(freezes, json=body, headers=headers).status_code == 422
+        assert plain_http.post(freezes, json=body, headers=headers).status_code == 422
 
 
 def test_a_start_waits_for_a_database_that_is_late(tmp_path: Path, database_file: str) -> None:
@@ -286,7 +289,7 @@ def processes_of(running: Running) -> list[int]:
 
 def registries_of(running: Running) -> dict[str, float]:
     """Return how many processes have each registry."""
-    lines = httpx.get(f"{running.admin_url}/metrics", timeout=60).text.splitlines()
+    lines = plain_http.get(f"{running.admin_url}/metrics", timeout=60).text.splitlines()
     found = [line for line in lines if line.startswith("rappor_registry_info{")]
     return {line.split('"')[1]: float(line.split()[-1]) for line in found if line[-3:] != "0.0"}
 

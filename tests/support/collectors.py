@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import plain_http
 from rappor_server.analysis import releases
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
-from rappor_server.storage import day_tables
+from rappor_server.storage import day_tables, tokens
 from rappor_server.storage.store import Store
 from sqlalchemy import select
 
@@ -181,14 +182,14 @@ class Running:
         named = {"Content-Type": "application/json"} | {
             name.replace("_", "-"): value for name, value in headers.items()
         }
-        return httpx.post(f"{self.url}/v1/reports", content=body, headers=named, timeout=30)
+        return plain_http.post(f"{self.url}/v1/reports", content=body, headers=named, timeout=30)
 
     def get(self, path: str, token: str = "", **headers: str) -> httpx.Response:
         """Read from it: with a token as analysts do, without one as devices do."""
         if not token:
-            return httpx.get(f"{self.url}{path}", headers=headers, timeout=60)
+            return plain_http.get(f"{self.url}{path}", headers=headers, timeout=60)
         named = {"Authorization": f"Bearer {token}"}
-        return httpx.get(f"{self.admin_url}{path}", headers=named | headers, timeout=60)
+        return plain_http.get(f"{self.admin_url}{path}", headers=named | headers, timeout=60)
 
     def kill(self) -> None:
         """Kill it and its workers at once."""
@@ -280,7 +281,7 @@ def wait_until_ready(running: Running) -> None:
     while time.monotonic() < end:
         assert running.process.poll() is None, running.log.read_text()
         with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{running.admin_url}/readyz", timeout=5).status_code == 200:
+            if plain_http.get(f"{running.admin_url}/readyz", timeout=5).status_code == 200:
                 return
         time.sleep(0.05)
     raise AssertionError(running.log.read_text())
@@ -296,12 +297,11 @@ def serving(folder: Path, database: str, *flags: str, **more: Any) -> Iterator[R
         running.kill()
 
 
-def make_token(running_folder: Path, database: str, *flags: str) -> str:
-    """Create a token on the command line, which prints it as the last line."""
-    registry = str(running_folder / "metrics.toml")
-    answer = run_command("token", "create", "--registry", registry, "--database", database, *flags)
-    assert answer.returncode == 0, answer.stderr
-    return answer.stdout.splitlines()[-1]
+def make_token(database: str, *metrics: str, expires: datetime.date | None = None) -> str:
+    """Create a token that may read some metrics, or all of them."""
+    with contextlib.closing(Store.open(database)) as store:
+        today = datetime.datetime.now(datetime.UTC).date()
+        return tokens.create(store, metrics=metrics or None, expires=expires, today=today)
 
 
 def total_reports(counts: dict[str, Any]) -> int:

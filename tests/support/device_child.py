@@ -1,11 +1,14 @@
 """Many devices in one process: each has a folder, a client and one word of its own.
 
-Run as `python device_child.py REGISTRY URL FOLDER` with words on standard input, one a line.
+Run as `python device_child.py REGISTRY URL` with words on standard input, one a line. Folders lie
+in memory where the system has files there, because nothing is to outlive this process.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from pathlib import Path
 
 from devices import UNCAPPED
@@ -14,24 +17,28 @@ from rappor_client.http_transport import HttpTransport
 
 from rappor import Registry
 
+MEMORY = "/dev/shm"  # noqa: S108 - only where it exists
 
-def main(registry_path: str, url: str, folder: str) -> None:
+
+def main(registry_path: str, url: str) -> None:
     """Let every device record its word and deliver it."""
     registry = Registry.load(registry_path)
     transport = HttpTransport(url)
-    for i, line in enumerate(sys.stdin):
-        client = Client.open(
-            Path(folder) / str(i),
-            registry=registry,
-            transport=transport,
-            consent=True,
-            caps=UNCAPPED,
-            max_delay=3600.0,
-        )
-        assert client.record("word", line.rstrip("\n")) is Outcome.RECORDED
-        assert client.flush(timeout=30.0)
-        assert client.counters() == {"accepted": 1, "recorded": 1}
-        client.close()
+    place = MEMORY if os.access(MEMORY, os.W_OK) else None
+    for line in sys.stdin:
+        with tempfile.TemporaryDirectory(dir=place) as folder:
+            client = Client.open(
+                Path(folder) / "device",
+                registry=registry,
+                transport=transport,
+                consent=True,
+                caps=UNCAPPED,
+                max_delay=3600.0,
+            )
+            assert client.record("word", line.rstrip("\n")) is Outcome.RECORDED
+            assert client.flush(timeout=30.0)
+            assert client.counters() == {"accepted": 1, "recorded": 1}
+            client.close()
     sys.stdout.write("delivered")
 
 

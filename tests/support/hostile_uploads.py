@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import zlib
 from collections.abc import Callable, Iterator
 
 from collectors import BOOLEAN, PARAMS, report_of, upload_of
@@ -49,6 +50,15 @@ def mutated(rng: random.Random, n: int) -> Iterator[bytes]:
         for _ in range(rng.randint(0, 4)):
             body = rng.choice(_FAULTS)(rng, body)
         yield body
+
+
+def bomb_of(byte: bytes, n_mebibytes: int) -> bytes:
+    """Return a gzip stream of one byte again and again; a mebibyte is packed, and repeated."""
+    packer = zlib.compressobj(9, wbits=31)
+    first, other = (
+        packer.compress(byte * (1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH) for _ in range(2)
+    )
+    return first + other * (n_mebibytes - 1) + packer.flush()
 
 
 def _insert(rng: random.Random, body: bytes) -> bytes:

@@ -35,4 +35,4 @@ def run_node(*words: str, text: str | None = None) -> str:
 def answers(program: str, questions: Iterable[Any]) -> Iterator[Any]:
     """Ask a program of the tests questions, one a line of JSON, and yield its answers."""
     lines = "".join(json.dumps(question) + "\n" for question in questions)
-    return map(json.loads, run_node(program, text=lines).splitlines())
+    return map(json.loads, run_node(program, text=lines).rstrip("\n").split("\n"))

@@ -182,6 +182,26 @@ def twelve_bits(metric: Metric) -> Respond:
     return cut
 
 
+def shared_by_two_devices(metric: Metric) -> Respond:
+    """Start an encoder in which each two devices in a row share their fresh coins."""
+    numbers: dict[bytes, int] = {}
+    reports: Counter[bytes] = Counter()
+    drawn: dict[tuple[int, int], Sequence[int]] = {}
+
+    def respond(secret: bytes, name: str, value: str) -> Response:
+        reports[secret] += 1
+        place = numbers.setdefault(secret, len(numbers)) // 2, reports[secret]
+
+        def instantly(memoised: bytes, params: Params) -> bytes:
+            return instantaneous_response(
+                memoised, params, lambda n: drawn.setdefault(place, system_coins(n))
+            )
+
+        return start(metric, instantly=instantly)(secret, name, value)
+
+    return respond
+
+
 def bare_canary(metric: Metric) -> Respond:
     """Start an encoder that reports one value without noise."""
     respond, encode = start(metric), encoder(metric.params)

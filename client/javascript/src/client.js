@@ -11,7 +11,7 @@ import { chargeAndSpool, spentOf } from "./ledger.js";
 import { mostReports } from "./loss.js";
 import { ONE } from "./params.js";
 import { metricOf, readRegistry } from "./registry.js";
-import { hasRoom, keepReserved, silentMetrics } from "./reservation.js";
+import { keepReserved, silentMetrics } from "./reservation.js";
 import { nextEnd, offer, release } from "./reservoir.js";
 import { choosePart, cohortOf, permanentOf, scopeCoin, scopeName, systemCoins } from "./responses.js";
 import { answer, draw, inForce, latchedPart, remember } from "./scopes.js";
@@ -21,6 +21,7 @@ import { build, dropMetrics, sentOf, trim } from "./spool.js";
 import { isStopped } from "./stops.js";
 import { tabsOf } from "./tabs.js";
 import { Uploader } from "./uploader.js";
+import { newId } from "./wire.js";
 
 /** @typedef {import("../index.js").Flushed} Flushed */
 /** @typedef {import("../index.js").FlushReason} FlushReason */
@@ -34,7 +35,8 @@ import { Uploader } from "./uploader.js";
 /** @typedef {import("./scopes.js").Entering} Entering */
 /** @typedef {import("./uploader.js").Step} Step */
 
-const ALL = /** @type {(keyof Documents)[]} */ (["identity", "device", "spool", "log"]);
+const CHANGING = /** @type {(keyof Documents)[]} */ (["device", "spool", "log"]);
+const ALL = /** @type {(keyof Documents)[]} */ (["identity", ...CHANGING]);
 const PATTERN_BYTES = 16; // two patterns share a name with probability 2^-128
 const WARN_EVERY = 60;
 const DONE = ["nothing waiting", "sent", "refused"];
@@ -92,13 +94,11 @@ export class Client {
       this.#uploader = new Uploader({
         ...this.#settings,
         transport,
-        update: (work, strict) => this.#update(ALL, (all) => work(whole(all)), strict),
+        update: (work, strict) => this.#update(CHANGING, (all) => work(whole(all)), strict),
         obstacle: (documents) => this.#obstacle(documents),
       });
       const { maxDelay = 60, background = true } = options;
-      if (!(maxDelay >= 0 && maxDelay < Infinity)) {
-        throw new ParamsError("maxDelay must be a number of seconds in [0, infinity)");
-      }
+      demand(maxDelay >= 0 && maxDelay < Infinity, "maxDelay must be a number of seconds, 0 or more");
       if (background) {
         this.#sender = new Sender(() => this.#step(), { ...this.#settings, maxDelay });
         globalThis.addEventListener?.("pagehide", this.#onPageHide);
@@ -113,14 +113,11 @@ export class Client {
    */
   static async open(options) {
     const { name = "telemetry", consent, store = indexedDbStore(name), collector, key } = options;
-    if (typeof consent !== "boolean") throw new ParamsError("consent must be true or false");
-    if (collector !== undefined && options.transport) {
-      throw new ParamsError("collector must be absent beside a transport");
-    }
+    demand(typeof consent === "boolean", "consent must be true or false");
     const tabs = tabsOf(store.channel, () => {});
     if (!consent) await erased(store, tabs, options.clock); // before what may be wrong with the program
     tabs.close();
-    const transport = collector === undefined ? options.transport : httpTransport(collector, key);
+    const transport = options.transport ?? (collector ? httpTransport(collector, key) : undefined);
     const client = new Client(await readRegistry(options.registry), options, store, transport);
     if (consent) await client.#safely(() => client.#begin(), undefined);
     return client;
@@ -154,7 +151,7 @@ export class Client {
    */
   async flush(options) {
     const timeout = options?.timeout ?? 10;
-    if (!(timeout >= 0)) throw new ParamsError("timeout must be a number of seconds, 0 or more");
+    demand(timeout >= 0, "timeout must be a number of seconds, 0 or more");
     const deadline = elapsed() + timeout;
     return this.#safely(() => this.#flushed(deadline), flushed("failed"));
   }
@@ -187,7 +184,7 @@ export class Client {
   async optOut(name) {
     metricOf(this.#registry, name);
     this.#optedOut.add(name);
-    await this.#safely(() => this.#update(ALL, (all) => this.#dropOptedOut(whole(all))), undefined);
+    await this.#safely(() => this.#update(CHANGING, (all) => this.#dropOptedOut(whole(all))), undefined);
   }
 
   /** End consent: erase everything but the nats spent and reserved, and say what was verified. */
@@ -234,19 +231,18 @@ export class Client {
     }
     const entering = await this.#entering(secret, metric, read, epoch, base, dayOf(now));
     for (;;) {
-      const kept = await this.#update(["identity", "device", "spool"], (all) =>
+      const kept = await this.#update(["device", "spool"], (all) =>
         this.#keep(whole(all), metric, entering, now, fits(metric.params, read)),
       );
       if (kept) return kept;
-      const { bits, params } = entering;
-      const scope = scopeName(metric.name, epoch, params);
-      entering.permanent = base64url(await permanentOf(secret, scope, params, bits));
+      const scope = scopeName(metric.name, epoch, entering.params);
+      entering.permanent = await permanent(secret, scope, entering);
     }
   }
 
   /**
-   * Return a value as it enters its scope. Its permanent response is left out where the scope, as
-   * it was last seen, will not need it: HKDF takes as long as all the rest.
+   * Return a value as it enters its scope. Where the scope, as it was last seen, has a cohort, that
+   * is taken; and no permanent response is computed before it is needed: both take time.
    * @param {Secret} secret
    * @param {Metric} metric
    * @param {unknown} value
@@ -258,14 +254,15 @@ export class Client {
   async #entering(secret, metric, value, epoch, base, day) {
     const params = await this.#partParams(secret, metric, epoch, base);
     const scope = scopeName(metric.name, epoch, params);
-    const cohort = await cohortOf(secret, scope, params);
+    const known = this.#seen && inForce(this.#seen, metric, day)?.scope;
+    const isSame = known?.epoch === epoch && known.response === params.permanentFingerprint;
+    const cohort = isSame ? known.cohort : await cohortOf(secret, scope, params);
     const bits = await encode(params, value, cohort);
     const named = concat(utf8(`rappor-client/1/pattern\0${scope}\0`), bits);
     const pattern = base64url(await secret.expand(named, PATTERN_BYTES));
     const entering = { params, epoch, cohort, bits, pattern };
-    const isNew = !this.#seen || !inForce(this.#seen, metric, day);
-    if (!isNew) return entering;
-    return { ...entering, permanent: base64url(await permanentOf(secret, scope, params, bits)) };
+    if (known) return entering;
+    return { ...entering, permanent: await permanent(secret, scope, entering) };
   }
 
   /**
@@ -334,7 +331,7 @@ export class Client {
       steps.push(step);
       if (step.id) tried.add(step.id);
       const waiting = await this.waiting();
-      const pause = step.due === null ? Infinity : Math.max(step.due - this.#settings.clock(), 0);
+      const pause = Math.max(step.due - this.#settings.clock(), 0);
       if (!waiting || pause >= deadline - elapsed()) return summedUp(steps, waiting);
       await new Promise((resolve) => setTimeout(resolve, 1000 * pause));
     }
@@ -350,7 +347,7 @@ export class Client {
    */
   async #step(hurry) {
     const uploader = this.#uploader;
-    if (!uploader) return { due: null };
+    if (!uploader) return { due: Infinity };
     const busy = { due: this.#settings.clock() + 1, reason: /** @type {const} */ ("busy") };
     const step = () => this.#tabs.alone(() => uploader.step(hurry), busy);
     return this.#safely(step, { due: this.#settings.clock() + 3600, reason: "failed" });
@@ -378,7 +375,7 @@ export class Client {
     this.#atHand = undefined;
     if (!upload || !this.#consent || !this.#transport) return;
     const now = this.#settings.clock();
-    const mark = this.#update(ALL, (all) => {
+    const mark = this.#update(CHANGING, (all) => {
       const found = whole(all).spool.uploads.find(({ id }) => id === upload.id);
       if (found) Object.assign(found, { attempts: found.attempts + 1, first: found.first || now });
     });
@@ -390,7 +387,7 @@ export class Client {
   async #begin() {
     const bytes = crypto.getRandomValues(new Uint8Array(SECRET_BYTES));
     const fresh = {
-      mark: base64url(crypto.getRandomValues(new Uint8Array(PATTERN_BYTES))),
+      mark: newId(),
       secret: this.#store.holdsKeys ? await Secret.key(bytes) : base64url(bytes),
     };
     bytes.fill(0);
@@ -412,8 +409,8 @@ export class Client {
     const waiting = spool.reports.length + spool.uploads.length;
     if (waiting || nextEnd(device) < Infinity) this.#sender?.catchUp(waiting);
     const year = yearOf(this.#settings.clock());
-    const silent = [...silentMetrics(device, this.#registry, this.#limits(), year)].join(", ");
-    if (silent) this.#warn(`the budget has no room for ${silent}: nothing is sent`);
+    const silent = [...silentMetrics(device, this.#registry, this.#limits(), year)];
+    if (silent.length) this.#warn(`no room in the budget for ${silent}`);
     return this.#identity;
   }
 
@@ -424,8 +421,8 @@ export class Client {
    * @param {number} now
    */
   #speaks(device, metric, now) {
-    const isRoom = hasRoom(device, this.#registry, this.#limits(), metric, yearOf(now));
-    return isRoom && !isStopped(device, metric.name, dayOf(now));
+    const silent = silentMetrics(device, this.#registry, this.#limits(), yearOf(now));
+    return !silent.has(metric.name) && !isStopped(device, metric.name, dayOf(now));
   }
 
   #limits() {
@@ -447,9 +444,7 @@ export class Client {
     return this.#store.update(
       names,
       (all) => {
-        if (!this.#consent || !all.identity || all.identity.mark !== this.#identity?.mark) {
-          throw new Changed();
-        }
+        if (!this.#identity || all.device?.mark !== this.#identity.mark) throw new Changed();
         if (!isSound(all)) throw new Damaged();
         const result = work(all);
         this.#seen = all.device;
@@ -537,18 +532,29 @@ async function erased(store, tabs, clock = systemClock) {
       { strict: true },
     );
   const lost = { ...newDevice(), lost: yearOf(bounded(clock)()) };
-  const left = [];
   tabs.tell();
-  try {
-    const eraseAnyhow = () => erase().catch(() => store.clear({ device: lost }));
-    if (!(await tabs.whenQuiet(eraseAnyhow))) left.push("an upload under way");
-    const { identity, device, spool, log } = await store.read(ALL);
-    if (identity) left.push("identity");
-    if (device?.mark || spool || log) left.push("telemetry");
-  } catch {
-    left.push("identity", "telemetry");
+  const eraseAnyhow = () => erase().catch(() => store.clear({ device: lost }));
+  let left = await leftIn(store);
+  if (left.length) {
+    const isQuiet = await tabs.whenQuiet(eraseAnyhow).catch(() => true); // what failed is left
+    left = await leftIn(store);
+    if (!isQuiet) left.push("an upload under way");
   }
   return { done: !left.length, secretGone: !left.includes("identity"), left };
+}
+
+/**
+ * Return the names of the documents that an erasure must not leave; all if none can be read.
+ * @param {import("../index.js").Store} store
+ * @returns {Promise<string[]>}
+ */
+async function leftIn(store) {
+  try {
+    const all = await store.read(ALL);
+    return ALL.filter((name) => (name === "device" ? all.device?.mark : all[name]));
+  } catch {
+    return [...ALL];
+  }
 }
 
 /**
@@ -567,12 +573,7 @@ function whole(all) {
  * @param {Documents} all
  */
 function isSound({ identity, device }) {
-  const isWhole =
-    device?.v === VERSION &&
-    Array.isArray(device.reserved) &&
-    Array.isArray(device.scopes) &&
-    device.carried >= 0;
-  return isWhole && (!identity || identity.mark === device.mark);
+  return device?.v === VERSION && (!identity || identity.mark === device.mark);
 }
 
 /**
@@ -582,18 +583,33 @@ function isSound({ identity, device }) {
 async function keyOf(secret) {
   if (typeof secret !== "string") return secret;
   const bytes = fromBase64url(secret);
-  if (bytes?.length !== SECRET_BYTES) throw new Damaged();
+  if (bytes.length !== SECRET_BYTES) throw new Damaged();
   return Secret.key(bytes);
+}
+
+/**
+ * @param {Secret} secret
+ * @param {string} scope
+ * @param {{ params: Params, bits: Uint8Array }} entering
+ */
+async function permanent(secret, scope, { params, bits }) {
+  return base64url(await permanentOf(secret, scope, params, bits));
 }
 
 /** @param {{ limits: import("../index.js").Limits, caps: { total: number, per: string } }} settings */
 function check({ limits, caps }) {
-  if (!Object.values(limits).every((limit) => Number.isInteger(limit) && limit > 0)) {
-    throw new ParamsError("limits must be integers of at least 1");
-  }
-  if (!(caps.total >= 0 && ["year", "life"].includes(caps.per))) {
-    throw new ParamsError("caps must be a total in [0, infinity] per year or life");
-  }
+  const isLimit = (/** @type {number} */ limit) => Number.isInteger(limit) && limit > 0;
+  demand(Object.values(limits).every(isLimit), "limits must be integers of at least 1");
+  const isCap = caps.total >= 0 && ["year", "life"].includes(caps.per);
+  demand(isCap, "caps must be a total, 0 or more, per year or life");
+}
+
+/**
+ * @param {boolean} holds
+ * @param {string} sentence
+ */
+function demand(holds, sentence) {
+  if (!holds) throw new ParamsError(sentence);
 }
 
 /**
@@ -612,17 +628,12 @@ function flushed(reason, more) {
  */
 function summedUp(steps, waiting) {
   const n = steps.filter(({ reason }) => reason === "sent").length;
-  const told = (/** @type {Step} */ { reason, status, detail }) => ({ reason, status, detail });
-  if (!waiting) {
-    const refused = steps.find(({ reason }) => reason === "refused");
-    if (refused) return flushed("refused", { ...told(refused), reason: "refused", sent: n });
-    return flushed(n ? "sent" : "nothing waiting", { sent: n });
-  }
   const last = steps[steps.length - 1];
-  const failed = [...steps].reverse().find(({ reason }) => reason && !DONE.includes(reason));
-  if (!failed?.reason || DONE.includes(last.reason ?? "")) {
-    return flushed("timeout", { sent: n, waiting });
-  }
-  const retryAt = last.due ?? undefined;
-  return flushed(failed.reason, { ...told(failed), reason: failed.reason, sent: n, waiting, retryAt });
+  const told = steps.reverse().find(({ reason }) => {
+    if (!waiting) return reason === "refused";
+    return reason && !DONE.includes(reason) && !DONE.includes(last.reason ?? "");
+  });
+  const { reason = waiting ? "timeout" : n ? "sent" : "nothing waiting", status, detail } = told ?? {};
+  const retryAt = waiting && told ? last.due : undefined;
+  return flushed(reason, { sent: n, waiting, status, detail, retryAt });
 }

@@ -1,5 +1,6 @@
 // What a device remembers, in plain records that a store keeps, and the end of an identity.
 
+import { sum } from "./numbers.js";
 import { reservedByYear } from "./reservation.js";
 
 /** @typedef {import("../index.js").Interval} Interval */
@@ -110,7 +111,7 @@ export function remainder(device) {
   const years = Object.entries(reservedByYear(rest));
   if (!carried && !years.length && lost === undefined) return undefined;
   /** @type {Device["reserved"]} */
-  const reserved = years.map(([year, sum]) => [Number(year), "", "", sum]);
+  const reserved = years.map(([year, nats]) => [Number(year), "", "", nats]);
   return { ...newDevice(undefined, device), carried, reserved };
 }
 
@@ -119,7 +120,7 @@ export function remainder(device) {
  * @param {Device} device
  */
 export function nats(device) {
-  return Object.values(device.patterns).reduce((sum, each) => sum + each.nats, device.carried);
+  return device.carried + sum(Object.values(device.patterns).map((each) => each.nats));
 }
 
 /**

@@ -13,8 +13,8 @@ const TABLE = "documents";
 export function indexedDbStore(name) {
   /** @type {Promise<IDBDatabase> | undefined} */
   let opened;
-  const database = () => {
-    opened ??= open(`rappor ${name}`, () => (opened = undefined));
+  const database = (/** @type {boolean} */ mayCreate) => {
+    opened ??= open(`rappor ${name}`, mayCreate, () => (opened = undefined));
     opened.catch(() => (opened = undefined));
     return opened;
   };
@@ -26,7 +26,7 @@ export function indexedDbStore(name) {
    * @param {(table: IDBObjectStore) => Promise<T>} work
    */
   async function run(mode, isStrict, work) {
-    const transaction = (await database()).transaction(TABLE, mode, {
+    const transaction = (await database(mode === "readwrite")).transaction(TABLE, mode, {
       durability: isStrict ? "strict" : "relaxed",
     });
     const ended = new Promise((resolve, reject) => {
@@ -36,6 +36,7 @@ export function indexedDbStore(name) {
     ended.catch(() => {}); // whoever waits for it is told below
     try {
       const result = await work(transaction.objectStore(TABLE));
+      transaction.commit(); // without waiting for what each write answers
       await ended;
       return result;
     } catch (error) {
@@ -44,10 +45,23 @@ export function indexedDbStore(name) {
     }
   }
 
+  const close = async () => {
+    const database = await opened;
+    opened = undefined;
+    database?.close();
+  };
+
   return {
     holdsKeys: true,
     channel: name,
-    read: (names) => run("readonly", false, (table) => documentsOf(table, names)),
+    read: async (names) => {
+      try {
+        return await run("readonly", false, (table) => documentsOf(table, names));
+      } catch (error) {
+        if (/** @type {Error} */ (error).name === "AbortError") return {}; // there is no database
+        throw error;
+      }
+    },
     update: (names, work, { strict = false } = {}) =>
       run("readwrite", strict, async (table) => {
         const documents = await documentsOf(table, names);
@@ -59,41 +73,33 @@ export function indexedDbStore(name) {
         }
         return result;
       }),
-    clear: (documents) =>
-      run("readwrite", true, async (table) => {
-        table.clear();
-        for (const [each, document] of Object.entries(documents)) {
-          if (document !== undefined) table.put(document, each);
-        }
-      }),
-    close: async () => {
-      const open = opened;
-      opened = undefined;
-      (await open)?.close();
+    clear: async (documents) => {
+      await close();
+      await asked(indexedDB.deleteDatabase(`rappor ${name}`));
+      if (documents.device) {
+        await run("readwrite", true, async (table) => table.put(documents.device, "device"));
+      }
     },
+    close,
   };
 }
-
 /**
  * @param {string} name
+ * @param {boolean} mayCreate whether a database may come to be: to look is no reason
  * @param {() => void} onClosed
  * @returns {Promise<IDBDatabase>}
  */
-function open(name, onClosed) {
-  return new Promise((resolve, reject) => {
-    const request = indexedDB.open(name, 1);
-    request.onupgradeneeded = () => request.result.createObjectStore(TABLE);
-    request.onerror = () => reject(request.error);
-    request.onsuccess = () => {
-      const opened = request.result;
-      opened.onclose = onClosed; // the person has cleared the site's data
-      opened.onversionchange = () => {
-        opened.close();
-        onClosed();
-      };
-      resolve(opened);
-    };
-  });
+async function open(name, mayCreate, onClosed) {
+  const request = indexedDB.open(name, 1);
+  request.onupgradeneeded = () =>
+    mayCreate ? request.result.createObjectStore(TABLE) : request.transaction?.abort();
+  const opened = await asked(request);
+  opened.onclose = onClosed; // the person has cleared the site's data
+  opened.onversionchange = () => {
+    opened.close();
+    onClosed();
+  };
+  return opened;
 }
 
 /**
@@ -102,14 +108,20 @@ function open(name, onClosed) {
  * @returns {Promise<Documents>}
  */
 async function documentsOf(table, names) {
-  const found = names.map((name) => {
-    const request = table.get(name);
-    return new Promise((resolve, reject) => {
-      request.onsuccess = () => resolve([name, request.result]);
-      request.onerror = () => reject(request.error);
-    });
+  const found = await Promise.all(names.map((name) => asked(table.get(name))));
+  return Object.fromEntries(names.map((name, i) => [name, found[i]]));
+}
+
+/**
+ * @template T
+ * @param {IDBRequest<T>} request
+ * @returns {Promise<T>}
+ */
+function asked(request) {
+  return new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
   });
-  return Object.fromEntries(await Promise.all(found));
 }
 
 /** @param {() => void} action */

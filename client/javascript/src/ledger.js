@@ -3,6 +3,7 @@
 
 import { count, nats, own } from "./device.js";
 import { epsilonReports } from "./loss.js";
+import { sum } from "./numbers.js";
 import { reservedByYear } from "./reservation.js";
 
 /** @typedef {import("../index.js").Spent} Spent */
@@ -18,8 +19,8 @@ import { reservedByYear } from "./reservation.js";
  * @param {number} [due]
  */
 export function chargeAndSpool(device, spool, prepared, due = 0) {
-  const { metric, params, cohort, bits } = prepared;
-  spool.reports.push({ metric, params, cohort, bits, nats: charge(device, prepared), due });
+  const { epoch, pattern, ...report } = prepared;
+  spool.reports.push({ ...report, nats: charge(device, prepared), due });
   count(device, "recorded");
 }
 
@@ -53,7 +54,7 @@ export function nReports(device, metric, epoch) {
   const own = Object.values(device.patterns).filter(
     (each) => each.metric === metric && each.epoch === epoch,
   );
-  return own.reduce((sum, { reports }) => sum + total(reports), 0);
+  return sum(own.map(({ reports }) => total(reports)));
 }
 
 /**
@@ -73,5 +74,5 @@ function charge(device, { metric, epoch, params, pattern }) {
 
 /** @param {Record<string, number>} reports */
 function total(reports) {
-  return Object.values(reports).reduce((sum, n) => sum + n, 0);
+  return sum(Object.values(reports));
 }

@@ -6,9 +6,8 @@ import { ParamsError } from "./errors.js";
 /** Bytes of UTF-8 that a normalizer takes; a longer text fits nowhere. */
 const LONGEST = 8192;
 
-// Python's white space; `trim` takes U+FEFF away and leaves U+001C to U+001F and U+0085.
-const SPACE = "[\\t-\\r\\x1c- \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]";
-const OUTER_SPACE = new RegExp(`^${SPACE}+|${SPACE}+$`, "g");
+// Python's white space: JavaScript's without U+FEFF, but with U+001C to U+001F and U+0085.
+const OUTER_SPACE = /^(?:[^\S\ufeff]|[\x1c-\x1f\x85])+|(?:[^\S\ufeff]|[\x1c-\x1f\x85])+$/g;
 
 /** @type {Record<string, (text: string) => string>} */
 const REWRITES = {
@@ -24,9 +23,7 @@ const REWRITES = {
  */
 export function checkNormalizer(name) {
   if (!Object.hasOwn(REWRITES, name)) {
-    throw new ParamsError(
-      `normalize must be one of ${Object.keys(REWRITES).join(", ")} in JavaScript, got ${name}`,
-    );
+    throw new ParamsError(`normalize must be one of ${Object.keys(REWRITES)}, got ${name}`);
   }
 }
 

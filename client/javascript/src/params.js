@@ -22,7 +22,7 @@ export async function readParams(document, part = document.part ?? "") {
   checkEncoding(letters.encoding);
   checkNormalizer(normalize);
   const params = { ...letters, categories, normalize, part };
-  return Object.freeze({ ...params, ...(await fingerprints({ ...params, v })) });
+  return { ...params, ...(await fingerprints({ ...params, v })) };
 }
 
 /**

@@ -1,7 +1,7 @@
 // The strict reading of an upload, as collectors do it: for tests, and for pages that show a person
 // what was sent. No client needs it to send.
 
-import { fromBase64url } from "./bytes.js";
+import { base64url, fromBase64url } from "./bytes.js";
 import { ReportError } from "./errors.js";
 
 /** @typedef {import("../index.js").Params} Params */
@@ -23,7 +23,7 @@ export function readUpload(body, lookup) {
   if (!hasKeys(upload, ["v", "id", "reports"]) || upload.v !== 1) {
     throw new ReportError("an upload must have the keys v, id and reports, and v must be 1");
   }
-  if (fromBase64url(upload.id)?.length !== 16) {
+  if (strictBytes(upload.id)?.length !== 16) {
     throw new ReportError("id must be 16 bytes in base64url");
   }
   if (!Array.isArray(upload.reports) || !upload.reports.length) {
@@ -45,12 +45,23 @@ function readReport(entry, lookup) {
   if (!(Number.isInteger(cohort) && 0 <= cohort && cohort < params.m)) {
     return new ReportError(`cohort must be an integer in [0, ${params.m - 1}]`);
   }
-  const bits = fromBase64url(entry.bits);
+  const bits = strictBytes(entry.bits);
   if (bits?.length !== Math.ceil(params.k / 8)) return new ReportError("bits must be ceil(k/8) bytes");
   if (params.k % 8 && bits[bits.length - 1] >> params.k % 8) {
     return new ReportError("bits must be 0 past bit k - 1");
   }
   return { metric, params: params.fingerprint, cohort, bits: entry.bits };
+}
+
+/**
+ * Read the one spelling that `base64url` writes; null for any other text.
+ * @param {unknown} text
+ * @returns {Uint8Array | null}
+ */
+export function strictBytes(text) {
+  if (typeof text !== "string" || !/^[\w-]*$/.test(text) || text.length % 4 === 1) return null;
+  const bytes = fromBase64url(text);
+  return base64url(bytes) === text ? bytes : null; // else its spare bits are not 0
 }
 
 /** @param {Uint8Array} body */

@@ -2,7 +2,7 @@
 // what was checked when it was written need not be checked again, and nothing else is read.
 
 import { hex, utf8 } from "./bytes.js";
-import { MetricError, ParamsError } from "./errors.js";
+import { MetricError } from "./errors.js";
 import { sha256 } from "./hashes.js";
 import { readParams } from "./params.js";
 
@@ -19,7 +19,7 @@ import { readParams } from "./params.js";
 export async function readRegistry(document) {
   const { seal, ...rest } = document;
   if (seal !== hex(await sha256(utf8(JSON.stringify(rest)))) || rest.v !== 1) {
-    throw new MetricError("a registry must be just what `rappor collects --json` writes");
+    throw notWritten();
   }
   const metrics = new Map();
   for (const entry of rest.metrics) metrics.set(entry.name, await readMetric(entry));
@@ -35,7 +35,7 @@ export async function readRegistry(document) {
 export function metricOf({ metrics }, name) {
   const metric = metrics.get(name);
   if (!metric) {
-    throw new MetricError(`unknown metric; expected one of ${[...metrics.keys()].join(", ")}`);
+    throw new MetricError(`unknown metric; expected one of ${[...metrics.keys()]}`);
   }
   return metric;
 }
@@ -45,22 +45,21 @@ export function metricOf({ metrics }, name) {
  * @returns {Promise<Metric>}
  */
 async function readMetric(entry) {
-  try {
-    const read = async (/** @type {string} */ fingerprint, /** @type {string} */ part) => {
-      const params = await readParams(entry.params, part);
-      if (params.fingerprint === fingerprint) return params;
-      throw new ParamsError("the fingerprint must be that of the parameters");
-    };
-    const parts = entry.parts.map(async (part) => ({
-      ...part,
-      params: await read(part.fingerprint, part.name),
-    }));
-    const params = await read(entry.fingerprint, "");
-    return Object.freeze({ ...entry, params, parts: await Promise.all(parts) });
-  } catch (error) {
-    if (!(error instanceof ParamsError)) throw error;
-    throw new MetricError(`metric ${entry.name}: ${error.message}`);
-  }
+  const read = async (/** @type {string} */ fingerprint, /** @type {string} */ part) => {
+    const params = await readParams(entry.params, part);
+    if (params.fingerprint === fingerprint) return params;
+    throw notWritten();
+  };
+  const parts = entry.parts.map(async (part) => ({
+    ...part,
+    params: await read(part.fingerprint, part.name),
+  }));
+  const params = await read(entry.fingerprint, "");
+  return { ...entry, params, parts: await Promise.all(parts) };
+}
+
+function notWritten() {
+  return new MetricError("a registry must be as `rappor collects --json` wrote it");
 }
 
 /**

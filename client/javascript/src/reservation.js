@@ -2,6 +2,7 @@
 // was reserved is ever given back, and silence depends on registry and calendar alone.
 
 import { yearPrice } from "./loss.js";
+import { sum } from "./numbers.js";
 import { acceptedParams } from "./registry.js";
 
 /** @typedef {import("../index.js").Metric} Metric */
@@ -41,30 +42,19 @@ export function silentMetrics(device, registry, limits, year) {
 }
 
 /**
- * Tell whether a metric may reserve a year.
- * @param {Device} device
- * @param {Registry} registry
- * @param {Limits} limits
- * @param {Metric} metric
- * @param {number} year
- */
-export function hasRoom(device, registry, limits, metric, year) {
-  const row = rowOf(device, metric, year);
-  if (row && row[3] >= yearPrice(metric, year)) return true;
-  return !silentMetrics(device, registry, limits, year).has(metric.name);
-}
-
-/**
  * Write down what a metric reserves of a year in which it has a report.
  * @param {Device} device
  * @param {Metric} metric
  * @param {number} year
  */
 export function keepReserved(device, metric, year) {
-  const row = rowOf(device, metric, year);
+  const scopes = dependsOn(metric);
   const price = yearPrice(metric, year);
+  const row = device.reserved.find(
+    ([of, name, own]) => of === year && name === metric.name && own === scopes,
+  );
   if (row) row[3] = Math.max(row[3], price);
-  else device.reserved.push([year, metric.name, dependsOn(metric), price]);
+  else device.reserved.push([year, metric.name, scopes, price]);
 }
 
 /**
@@ -78,18 +68,6 @@ export function reservedByYear(device) {
   for (const [year, , , nats] of device.reserved) years[year] = (years[year] ?? 0) + nats;
   if (device.lost !== undefined) years[device.lost] = Infinity;
   return years;
-}
-
-/**
- * @param {Device} device
- * @param {Metric} metric
- * @param {number} year
- */
-function rowOf(device, metric, year) {
-  const scopes = dependsOn(metric);
-  return device.reserved.find(
-    ([of, name, own]) => of === year && name === metric.name && own === scopes,
-  );
 }
 
 /**
@@ -117,10 +95,8 @@ function withoutRoom(rows, total, found) {
   /** @type {Set<string>} */
   const silent = new Set();
   if (total === Infinity) return silent;
-  let room = total;
-  for (const nats of found.values()) room -= nats;
-  const left = room;
-  for (const [, had] of rows) room += had;
+  const left = total - sum(found.values());
+  let room = left + sum(rows.map(([, had]) => had));
   for (const [name, had] of rows) {
     if (had <= room + ROUNDING) room -= had;
     else silent.add(name);

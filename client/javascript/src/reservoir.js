@@ -57,7 +57,7 @@ export function release(device, spool, now, coins) {
  */
 export function nextEnd(device) {
   const held = Object.values(device.held).filter(({ report }) => report);
-  return Math.min(Infinity, ...held.map(({ ends }) => ends));
+  return Math.min(...held.map(({ ends }) => ends));
 }
 
 /**

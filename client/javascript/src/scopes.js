@@ -86,8 +86,7 @@ export function remember(device, scope, params) {
  * @returns {Prepared}
  */
 export function draw({ metric, epoch, cohort, permanent, last }, params, coins) {
-  const kept = /** @type {Uint8Array} */ (fromBase64url(permanent));
-  const bits = base64url(instantaneousResponse(kept, params, coins));
+  const bits = base64url(instantaneousResponse(fromBase64url(permanent), params, coins));
   return { metric, epoch, params: params.fingerprint, cohort, bits, pattern: last };
 }
 

@@ -6,7 +6,6 @@ import { ONE } from "./params.js";
 
 const LONGEST_SLEEP = 3600; // a machine may sleep, or set its clock, meanwhile
 const BACKLOG = 1;
-const ATTEMPTS = ["sent", "refused", "unreachable", "collector error"];
 
 /** Return seconds by a clock that nobody can set. */
 export const elapsed = () => performance.now() / 1000;
@@ -60,17 +59,16 @@ export class Sender {
     clearTimeout(this.#timer);
     this.#due = due;
     this.#timer = setTimeout(() => this.#run(), 1000 * Math.min(seconds, LONGEST_SLEEP));
-    if (typeof this.#timer === "object") /** @type {any} */ (this.#timer).unref?.();
+    /** @type {any} */ (this.#timer).unref?.(); // in Node it keeps no program alive
   }
 
   async #run() {
     this.#isNudged = false; // what is recorded from here on is for the next step
     this.#due = Infinity;
-    const { due, reason } = await this.#step();
-    if (due === null) return;
-    const isAttempt = reason && ATTEMPTS.includes(reason);
-    if (isAttempt) this.#backlog -= 1;
-    const delay = isAttempt ? this.#delay(this.#backlog > 0 ? BACKLOG : Infinity) : 0;
+    const { due, id } = await this.#step();
+    if (due === Infinity) return;
+    if (id) this.#backlog -= 1; // an upload was sent, or tried
+    const delay = id ? this.#delay(this.#backlog > 0 ? BACKLOG : Infinity) : 0;
     this.#plan(Math.max(due - this.#settings.clock(), 0) + delay);
   }
 

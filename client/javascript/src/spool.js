@@ -1,9 +1,9 @@
 // Finished reports on their way: waiting, in an upload of their own, and sent, for the person to
 // see. An upload's id and body are fixed before it first leaves and never change.
 
-import { fromBase64url } from "./bytes.js";
 import { DAY, dayOf } from "./calendar.js";
 import { count, own } from "./device.js";
+import { sum } from "./numbers.js";
 import { newId, uploadJson } from "./wire.js";
 
 /** @typedef {import("../index.js").Limits} Limits */
@@ -11,7 +11,6 @@ import { newId, uploadJson } from "./wire.js";
 /** @typedef {import("./device.js").Pending} Pending */
 /** @typedef {import("./device.js").Sent} Sent */
 /** @typedef {import("./device.js").Spool} Spool */
-/** @typedef {import("./device.js").Waiting} Waiting */
 
 export const GIVE_UP = 7 * DAY; // the collector remembers ids for 14 days
 const NOTE_BYTES = 128;
@@ -23,7 +22,7 @@ const NOTE_BYTES = 128;
  * @param {Limits} limits
  */
 export function trim(device, { reports }, limits) {
-  const size = () => reports.reduce((sum, report) => sum + bytesOf(report), 0);
+  const size = () => sum(reports.map(({ bits }) => NOTE_BYTES + bits.length));
   while (reports.length > limits.reports || (reports.length && size() > limits.bytes)) {
     reports.shift();
     count(device, "dropped_full");
@@ -79,7 +78,7 @@ export function settle(device, spool, log, id, status, { now, limits }) {
   const [upload] = spool.uploads.splice(at, 1);
   count(device, status);
   log.push(sent(upload, status, now));
-  log.splice(0, Math.max(0, log.length - limits.log));
+  log.splice(0, log.length - limits.log);
 }
 
 /**
@@ -118,11 +117,6 @@ export function sentOf(spool, log) {
  * @param {number} now
  * @returns {Sent}
  */
-function sent({ id, body, metric, nats, attempts, first }, status, now) {
-  return { day: dayOf(first || now), id, body, metric, nats, attempts, status };
-}
-
-/** @param {Waiting} report */
-function bytesOf({ bits }) {
-  return NOTE_BYTES + (fromBase64url(bits)?.length ?? 0);
+function sent({ first, claimed, backoff, ...upload }, status, now) {
+  return { ...upload, day: dayOf(first || now), status };
 }

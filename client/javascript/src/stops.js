@@ -41,6 +41,5 @@ function latest(today) {
 
 /** @param {string} text */
 function isDay(text) {
-  const moment = /^\d{4}-\d\d-\d\d$/.test(text) ? Date.parse(text) : NaN;
-  return moment === moment && new Date(moment).toISOString().slice(0, 10) === text;
+  return /^\d{4}-\d\d-\d\d$/.test(text) && Date.parse(text) > 0;
 }

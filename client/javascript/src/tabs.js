@@ -40,19 +40,18 @@ export function tabsOf(channel, onWithdrawn) {
         await action();
         return true;
       }
-      const waiting = new AbortController();
-      const timer = setTimeout(() => waiting.abort(), PATIENCE);
+      let isAlone = false;
+      const alone = () => {
+        isAlone = true;
+        return action();
+      };
       try {
-        await locks.request(name, { signal: waiting.signal }, async () => {
-          clearTimeout(timer);
-          await action();
-        });
-        return true;
+        await locks.request(name, { signal: /** @type {any} */ (AbortSignal).timeout(PATIENCE) }, alone);
       } catch (error) {
-        if (!waiting.signal.aborted) throw error;
+        if (isAlone) throw error;
         await action();
-        return false;
       }
+      return isAlone;
     },
     tell: () => radio && radio.postMessage("withdrawn"),
     close: () => radio && radio.close(),

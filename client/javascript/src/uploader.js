@@ -19,8 +19,8 @@ import { follow } from "./stops.js";
 /** @typedef {import("./device.js").Spool} Spool */
 
 /**
- * What one step met, and when the next one is due: null if none is.
- * @typedef {{ due: number | null, reason?: FlushReason, status?: number, detail?: string, id?: string }} Step
+ * What one step met, and when the next one is due: infinity if none is.
+ * @typedef {{ due: number, reason?: FlushReason, status?: number, detail?: string, id?: string }} Step
  */
 
 /** @typedef {{ deadline?: number, tried?: Set<string>, isUrgent?: boolean }} Hurry of a flush */
@@ -70,12 +70,12 @@ export class Uploader {
    */
   async step(hurry) {
     const { deadline = Infinity, tried, isUrgent = false } = hurry ?? {};
-    if (this.#severing.signal.aborted) return { due: null };
+    if (this.#severing.signal.aborted) return { due: Infinity };
     const claimed = await this.#at.update((documents) => this.#claim(documents, tried, isUrgent), true);
     if (!("body" in claimed)) return claimed;
     const timeout = Math.min(Math.max(deadline - elapsed(), 0.001), REQUEST);
     const { answer, failure } = await this.#send(claimed.body, timeout);
-    if (this.#severing.signal.aborted) return { due: null };
+    if (this.#severing.signal.aborted) return { due: Infinity };
     const isCutShort = failure === "TimeoutError" && timeout < REQUEST;
     return this.#at.update((documents) =>
       this.#settle(documents, claimed, answer, failure, isCutShort),
@@ -117,7 +117,7 @@ export class Uploader {
     const { clock, coins, limits } = this.#at;
     const now = clock();
     const reason = this.#at.obstacle(documents);
-    if (reason) return { due: null, reason };
+    if (reason) return { due: Infinity, reason };
     release(device, spool, now, coins);
     trim(device, spool, limits);
     hasten(spool, now + WEEK);
@@ -125,8 +125,7 @@ export class Uploader {
       settle(device, spool, log, id, "given_up", { now, limits }),
     );
     if (!upload) {
-      const due = Math.min(nextEnd(device), ...spool.reports.map((report) => report.due));
-      return { due: Number.isFinite(due) ? due : null };
+      return { due: Math.min(nextEnd(device), ...spool.reports.map(({ due }) => due)) };
     }
     const isUntried = tried && !tried.has(upload.id);
     const wait = pause(device, upload, now, isUntried ? 0 : upload.backoff, isUrgent);
@@ -156,21 +155,19 @@ export class Uploader {
     if (answer && read) {
       close(read.status);
       follow(device, read.stop, dayOf(now));
-      return read.status === "accepted"
-        ? { due: now, reason: "sent", id }
-        : { due: now, reason: "refused", detail: `the collector ${read.status}`, id };
+      const reason = read.status === "accepted" ? "sent" : "refused";
+      return { due: now, reason, detail: read.status, id };
     }
     const status = answer?.status;
     if (status !== undefined && DROPPED.includes(status)) {
       close(`refused: status ${status}`);
-      return { due: now, reason: "refused", status, detail: answered(status), id };
+      return { due: now, reason: "refused", status, id };
     }
     const upload = spool.uploads.find((each) => each.id === id);
     const due = isCutShort ? now : this.#postpone(device, upload, answer, now);
     if (upload && isCutShort) Object.assign(upload, { claimed: 0, backoff: now });
-    return status === undefined
-      ? { due, reason: "unreachable", detail: `the collector was not reached: ${failure}`, id }
-      : { due, reason: "collector error", status, detail: answered(status), id };
+    const reason = status === undefined ? "unreachable" : "collector error";
+    return { due, reason, status, detail: failure, id };
   }
 
   /**
@@ -280,9 +277,4 @@ function statusOf({ status, body }) {
   } catch {
     return undefined;
   }
-}
-
-/** @param {number} status */
-function answered(status) {
-  return `the collector answered with status ${status}`;
 }

@@ -11,13 +11,24 @@ from rappor.protocol.params import Params
 from rappor_server.analysis.releases import DayReports, Release
 
 
+class _Devices(msgspec.Struct, frozen=True):
+    """The most that the devices' squared reports can sum to."""
+
+    squares: int
+
+
 class _Collection(msgspec.Struct, frozen=True, kw_only=True):
-    """The counts under one parameter set: reports (m) and ones (m, k) as lists."""
+    """The counts under one parameter set: reports (m) and ones (m, k) as lists.
+
+    `devices` is None where the metric's interval bounds nothing, and in what was frozen before
+    it was known.
+    """
 
     fingerprint: str
     params: msgspec.Raw
     reports: list[int]
     ones: list[list[int]]
+    devices: _Devices | None = None
 
 
 class _Document(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +56,7 @@ def write_release(release: Release) -> bytes:
                 params=msgspec.Raw(counts.params.to_json().encode()),
                 reports=counts.reports.tolist(),
                 ones=counts.ones.tolist(),
+                devices=None if counts.squares is None else _Devices(counts.squares),
             )
             for counts in release.collections
         ),
@@ -67,6 +79,7 @@ def read_release(data: bytes) -> Release:
                 each.ones,
                 each.reports,
                 document.metric,
+                None if each.devices is None else each.devices.squares,
             )
             for each in document.collections
         ),

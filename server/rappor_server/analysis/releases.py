@@ -1,16 +1,16 @@
 """What analysts may read: sums of whole blocks, never of fewer reports than a metric's minima.
 
 A block is some whole days of one cohort that hold at least `min_cohort` reports. Blocks never
-change, and every range is a sum of whole blocks. So two ranges, or one range at two times, never
-differ by a report, and a sum of one, which is a report, is never shown. A metric without a minimum
-shows whatever has come.
+change but by a restored backup, and every range is a sum of whole blocks. So two ranges, or one
+range at two times, never differ by a report, and a sum of one, which is a report, is never shown. A
+metric without a minimum shows whatever has come.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections import Counter
-from collections.abc import Set
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Connection, Subquery, and_, func, or_, select, union_all
 
 from rappor.counts.counts import Counts
+from rappor.counts.devices import squares_by_interval
 from rappor.errors import DecodeError, ReportError
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
@@ -90,7 +91,8 @@ class _Range:
         """Return what may be shown: closed blocks; without a minimum everything there is."""
         columns = schema.block.c
         blocks = select(
-            columns.params, columns.cohort, columns.last.label("day"), columns.reports, columns.ones
+            *(columns.params, columns.cohort, columns.first, columns.last.label("day")),
+            *(columns.reports, columns.ones),
         ).where(
             columns.metric == self.metric.name,
             columns.first >= self.first,
@@ -98,7 +100,11 @@ class _Range:
         )
         if self.metric.min_reports:
             return blocks.where(columns.closed).subquery("shown")
-        counters = select(*schema.tally.c["params", "cohort", "day", "reports", "ones"])
+        tally = schema.tally.c
+        counters = select(
+            *(tally.params, tally.cohort, tally.day.label("first"), tally.day),
+            *(tally.reports, tally.ones),
+        )
         return union_all(blocks, counters.where(self._counted())).subquery("shown")
 
     def waiting(self, db: Connection) -> set[datetime.date]:
@@ -187,6 +193,9 @@ def check_decodable(found: Release) -> None:
 _Days = Counter[tuple[str, datetime.date]]
 """(fingerprint, day) -> reports."""
 
+_Period = tuple[datetime.date, datetime.date, int]
+"""First and last day of a block of one cohort, and its reports."""
+
 
 def _by_day(days: _Days, enough: Set[str]) -> tuple[DayReports, ...]:
     totals: Counter[datetime.date] = Counter()
@@ -209,7 +218,9 @@ def _add_rows(db: Connection, asked: _Range) -> tuple[dict[str, Counts], _Days]:
     reports: dict[str, NDArray[np.int64]] = {}
     ones: dict[str, NDArray[np.int64]] = {}
     sets: dict[str, Params] = {}
-    for key, cohort, day, number, data in db.execute(select(shown)):
+    periods: defaultdict[str, defaultdict[int, list[_Period]]]
+    periods = defaultdict(lambda: defaultdict(list))
+    for key, cohort, first, day, number, data in db.execute(select(shown)):
         if key not in sets:
             sets |= _sets(db, {key})
             reports[key] = np.zeros(sets[key].m, dtype=np.int64)
@@ -217,10 +228,25 @@ def _add_rows(db: Connection, asked: _Range) -> tuple[dict[str, Counts], _Days]:
         days[key, day] += number
         reports[key][cohort] += number
         ones[key][cohort] += Tally.from_bytes(number, bytes(data)).ones
+        periods[key][cohort].append((first, day, number))
     counts = {
-        key: _stored_counts(sets[key], ones[key], reports[key], asked.metric.name) for key in sets
+        key: _stored_counts(
+            sets[key],
+            ones[key],
+            reports[key],
+            asked.metric.name,
+            squares=_squares(asked.metric.interval, periods[key].values()),
+        )
+        for key in sets
     }
     return counts, days
+
+
+def _squares(interval: str, cohorts: Iterable[list[_Period]]) -> int | None:
+    """Return the most that the sum of squares can be; a device is in one cohort."""
+    if interval == "none":
+        return None
+    return sum(squares_by_interval(interval, periods) or 0 for periods in cohorts)
 
 
 def _sets(db: Connection, fingerprints: Set[str]) -> dict[str, Params]:
@@ -233,11 +259,16 @@ def _sets(db: Connection, fingerprints: Set[str]) -> dict[str, Params]:
 
 
 def _stored_counts(
-    params: Params, ones: NDArray[np.int64], reports: NDArray[np.int64], metric: str
+    params: Params,
+    ones: NDArray[np.int64],
+    reports: NDArray[np.int64],
+    metric: str,
+    *,
+    squares: int | None,
 ) -> Counts:
     """Return what the database holds as Counts; StoreError if that is impossible."""
     try:
-        return Counts(params, ones, reports, metric)
+        return Counts(params, ones, reports, metric, squares)
     except ReportError as error:
         raise StoreError(
             f"the database holds impossible counts of {metric}: {error}", retryable=False

@@ -19,6 +19,8 @@ from rappor_server import logs, problems
 from rappor_server.collector import Collector
 from rappor_server.http import operations, queries, uploads
 from rappor_server.http.envelope import DevicesCors, Doors, Envelope
+from rappor_server.http.slow_clients import METRICS
+from rappor_server.prometheus import Metrics
 from rappor_server.settings import Settings
 
 _METRIC: Final = "/v1/metrics/{name}"
@@ -70,13 +72,13 @@ def create(
     """
 
     @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Metrics]]:
         collector = open_collector(settings)
         app.state.collector = collector
         _spare_collections()
         logs.event("collector started", metrics=len(collector.accepted_params.registry))
         try:
-            yield
+            yield {METRICS: collector.metrics}
         finally:
             await asyncio.to_thread(collector.close)
             logs.event("collector stopped")

@@ -216,12 +216,20 @@ _SCHEMAS: Final[dict[str, Any]] = {
             "collections": {
                 "type": "array",
                 "items": _object(
-                    ["fingerprint", "params", "reports", "ones"],
+                    ["fingerprint", "params", "reports", "ones", "devices"],
                     {
                         "fingerprint": _FINGERPRINT,
                         "params": {"type": "object"},
                         "reports": {"type": "array", "items": _COUNT},
                         "ones": {"type": "array", "items": {"type": "array", "items": _COUNT}},
+                        "devices": {
+                            "description": "The most that the devices' squared reports sum to, by "
+                            "the metric's interval; null where it is none.",
+                            "anyOf": [
+                                _object(["squares"], {"squares": _COUNT}, closed=True),
+                                {"type": "null"},
+                            ],
+                        },
                     },
                     closed=True,
                 ),

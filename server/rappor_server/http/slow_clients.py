@@ -21,6 +21,8 @@ from rappor_server.settings import Settings
 
 ENVIRONMENT: Final = "RAPPOR_SERVER_SETTINGS"
 """Where a worker process finds the settings of its parent, as JSON."""
+METRICS: Final = "metrics"
+"""How the application names its counters in the state that it hands to the server."""
 
 _MAX_HEAD_BYTES: Final = 16_384
 
@@ -40,6 +42,7 @@ class PunctualProtocol(HttpToolsProtocol):
         """Start the timer of the first request, or turn away one connection too many."""
         super().connection_made(transport)
         if self.is_bounded and len(self.connections) > _settings().max_connections:
+            self.app_state[METRICS].refused_connections.inc()
             self._end_with(_too_many_connections())
         else:
             self._start_timer()
@@ -64,7 +67,8 @@ class PunctualProtocol(HttpToolsProtocol):
         self._is_in_head = False
         self._stop_timer()
         super().on_headers_complete()
-        self.cycle.transport = _HeadWithBody(self.cycle)  # type: ignore[assignment]
+        if self.scope["method"] != "HEAD":  # whose answer has no body that its head could wait for
+            self.cycle.transport = _HeadWithBody(self.cycle)  # type: ignore[assignment]
 
     def on_message_complete(self) -> None:
         """Tell the application that it need not wait for the body."""

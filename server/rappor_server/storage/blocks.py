@@ -110,6 +110,8 @@ def _pieces(db: Connection, metric: str, today: datetime.date) -> Iterator[_Piec
         return
     ends = select(func.min(columns.cohort), func.max(columns.cohort))
     first, last = db.execute(ends.where(columns.metric == metric)).one()
+    if first is None:  # another one has moved all of it meanwhile
+        return
     for day in days:
         if day < today:
             for start in range(first, last + 1, _COHORTS):

@@ -54,7 +54,7 @@ class _Bulk:
 
     @functools.cache  # noqa: B019
     def _from_arrays(self) -> str:
-        arrays = ", ".join(f"%s::{kind}[]" for kind in self._types)
+        arrays = ", ".join(f"%b::{kind}[]" for kind in self._types)  # binary: nothing to escape
         named = ", ".join(_places(self._n_columns))
         rows = f"SELECT * FROM unnest({arrays}) AS given({named})"  # noqa: S608 - our own schema
         return self._head.format(rows=rows, row="ctid") + self._tail

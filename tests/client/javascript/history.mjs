@@ -10,7 +10,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   console.log(JSON.stringify(await replay(JSON.parse(line))));
 }
 
-async function replay({ secret, registries, events, coin, caps }) {
+async function replay({ secret, registries, events, coin }) {
   const store = memoryStore();
   store.documents = {
     identity: { mark: "m", secret: Buffer.from(secret, "hex").toString("base64url") },
@@ -25,10 +25,10 @@ async function replay({ secret, registries, events, coin, caps }) {
       return { status, body };
     },
   };
-  const open = (number, consent = true) =>
+  const open = (number, caps) =>
     Client.open({
       registry: registries[number],
-      consent,
+      consent: true,
       caps,
       store,
       transport,
@@ -40,7 +40,7 @@ async function replay({ secret, registries, events, coin, caps }) {
   const answers = [];
   for (const event of events) {
     now = event.now;
-    if (event.open !== undefined) client = await open(event.open, event.consent);
+    if (event.open !== undefined) client = await open(event.open, event.caps);
     if (event.metric) answers.push(await client.record(event.metric, valueOf(event.value)));
     if (event.optOut) await client.optOut(event.optOut);
     if (event.flush) {

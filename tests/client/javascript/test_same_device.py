@@ -112,7 +112,8 @@ def a_history(seed: int) -> dict[str, Any]:
     later = [changed(metric, rng) for metric in metrics]
     registries = [Registry(each, total=math.inf) for each in (metrics, later)]
     now = float(START + rng.randrange(90 * DAY))
-    events: list[dict[str, Any]] = [{"now": now, "open": 0}]
+    caps: list[dict[str, Any]] = [{}, {}, {"total": 12.0}, {"total": 20.0, "per": "life"}]
+    events: list[dict[str, Any]] = [{"now": now, "open": 0, "caps": rng.choice(caps)}]
     for _ in range(rng.randint(3, 25)):
         now = max(0.0, now + rng.choice((60, 3000, DAY, DAY, 8 * DAY, 40 * DAY, 200 * DAY, -DAY)))
         if rng.random() < 0.05:
@@ -125,18 +126,16 @@ def a_history(seed: int) -> dict[str, Any]:
         elif draw < 0.85:
             events.append({"now": now, "flush": rng.choice(([200], [503], [400], [200, 503]))})
         elif draw < 0.93:
-            events.append({"now": now, "open": rng.randint(0, 1)})
+            events.append({"now": now, "open": rng.randint(0, 1), "caps": rng.choice(caps)})
         elif draw < 0.97:
             events.append({"now": now, "optOut": rng.choice(names)})
         else:
             events += [{"now": now, "withdraw": True}]
             break
-    caps = rng.choice(({}, {"total": 12.0}, {"total": 20.0, "per": "life"}))
     return {
         "secret": rng.randbytes(32),
         "registries": registries,
         "events": events,
-        "caps": caps,
         "coin": rng.choice((0, 2**30, 2**31, 2**32 - 1)),
     }
 
@@ -176,7 +175,7 @@ def in_python(history: dict[str, Any], folder: Path) -> dict[str, Any]:
                 folder,
                 registry=history["registries"][event["open"]],
                 consent=True,
-                caps=Caps(**history["caps"]),
+                caps=Caps(**event["caps"]),
                 transport=transport,
                 background=False,
                 clock=lambda: now[0],
@@ -288,7 +287,6 @@ def question(history: dict[str, Any]) -> dict[str, Any]:
         "secret": history["secret"].hex(),
         "registries": documents,
         "events": history["events"],
-        "caps": history["caps"],
         "coin": history["coin"],
     }
 

@@ -30,6 +30,7 @@ from planted_faults import (
     redrawn,
     redrawn_after_50,
     redrawn_by_process,
+    shared_by_two_devices,
     shared_coins,
     sometimes_bare,
     sometimes_unsent,
@@ -217,6 +218,11 @@ FAULTS: dict[str, tuple[Callable[[Metric], Respond], set[str]]] = {
     ),
     # 500 devices make 30 pairs with one of 4,096 secrets; 3 or more are found
     "a secret has 12 bits": (twelve_bits, {"secrets: devices differ"}),
+    # .28 for .14 of 15,000 zeros that are the first and the second device's: far beyond 9
+    "two devices in a row share their fresh coins": (
+        shared_by_two_devices,
+        {"next device: independent noise"},
+    ),
     # the same coins after each start
     "fresh coins come from a constant seed": (
         twister_for_system,

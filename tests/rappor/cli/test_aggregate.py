@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 
+import numpy as np
+import pyarrow.parquet as pq
 from shell import REGISTRY, Shell, uploads
 
-from rappor import Counts
+from rappor import Counts, Registry
+from rappor.engines import write_parquet
 
 
 def test_reports_in_parquet_aggregate_to_their_sums(shell: Shell) -> None:
@@ -18,6 +22,36 @@ def test_reports_in_parquet_aggregate_to_their_sums(shell: Shell) -> None:
     assert code == 0
     assert json.loads(printed)["reports"] == 20_000
     assert Counts.load(out).n_reports == 20_000
+    assert Counts.load(out).squares is None
+
+
+def test_stored_days_and_the_interval_bound_the_reports_of_a_device(shell: Shell) -> None:
+    """A report a day: two files of one day are of other devices, and of two days of the same."""
+    daily = REGISTRY.replace('interval = "none"', 'interval = "day"')
+    (shell.place / "metrics.toml").write_text(daily)
+    metric = Registry.loads(daily)["engine"]
+    rows = np.zeros((300, metric.params.n_bytes), np.uint8), np.zeros(300, np.int32)
+    for name, day in (("a", 1), ("b", 1), ("c", 2)):
+        path, date = shell.place / f"{name}.parquet", datetime.date(2026, 11, day)
+        write_parquet(path, [rows], params=metric.params, metric="engine", day=date)
+    for files, squares in ((("a", "b"), 600), (("a", "c"), 1200), (("a", "b", "c"), 1500)):
+        paths = [shell.path(f"{name}.parquet") for name in files]
+        assert shell.metric("aggregate", *paths, "--out", shell.path("sums.counts"))[0] == 0
+        assert Counts.load(shell.place / "sums.counts").squares == squares
+
+
+def test_stored_reports_without_days_say_nothing_of_devices(shell: Shell) -> None:
+    """Other programs may leave the column out."""
+    daily = REGISTRY.replace('interval = "none"', 'interval = "day"')
+    (shell.place / "metrics.toml").write_text(daily)
+    metric = Registry.loads(daily)["engine"]
+    rows = np.zeros((300, metric.params.n_bytes), np.uint8), np.zeros(300, np.int32)
+    path = shell.place / "a.parquet"
+    date = datetime.date(2026, 11, 1)
+    write_parquet(path, [rows], params=metric.params, metric="engine", day=date)
+    pq.write_table(pq.read_table(path).drop_columns(["day"]), path)
+    assert shell.metric("aggregate", str(path), "--out", shell.path("sums.counts"))[0] == 0
+    assert Counts.load(shell.place / "sums.counts").squares is None
 
 
 def test_aggregate_sums_uploads_and_tells_what_it_refused(shell: Shell) -> None:

@@ -48,8 +48,8 @@ def test_commands_with_and_without_json() -> None:
         if not isinstance(command, click.Group)
         and not any("--json" in option.opts for option in command.params)
     }
-    assert without == {"collects", "completion"}
-    assert "All commands but `collects` and `completion` take `--json`" in README
+    assert without == {"completion"}
+    assert "All commands but `completion` take `--json`" in README
 
 
 def test_exit_codes_are_those_of_the_program() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from shell import Shell
 
@@ -70,3 +72,62 @@ def test_writing_into_a_missing_folder_is_told(shell: Shell) -> None:
     code, _, err = shell.metric("simulate", *words, "--out", shell.path("no/such/x.counts"))
     assert code == 2
     assert "no/such" in err
+
+
+def test_devices_report_again(shell: Shell) -> None:
+    """Thirty reports of each are thirty times as many, and the counts know it."""
+    words = ("--population", "population.csv", "--devices", "1e4", "--reports-per-device", "30")
+    code, printed, _ = shell.metric("simulate", *words, "--out", shell.path("x"), "--json")
+    assert code == 0
+    answer = json.loads(printed)
+    assert (answer["reports"], answer["devices"]) == (300_000, 10_000)
+    assert Counts.load(shell.path("x")).reports_per_device == 30
+
+
+def test_each_day_has_a_file_and_devices_come_and_go(shell: Shell) -> None:
+    """Of ten days; a decode of all estimates how much they overlap."""
+    words = ["--population", "population.csv", "--devices", "1e5", "--seed", "1"]
+    words += ["--out", shell.path("day.counts"), "--days", "10"]
+    code, printed, _ = shell.metric("simulate", *words, "--churn", "1", "--json")
+    assert code == 0
+    files = json.loads(printed)["files"]
+    assert files[0] == shell.path("day-01.counts")
+    assert len(files) == 10
+    changing = [Counts.load(file) for file in files]
+    assert [(each.n_reports, each.reports_per_device) for each in changing] == [(100_000, 1)] * 10
+    assert shell.metric("simulate", *words)[0] == 0
+    staying = [Counts.load(file) for file in files]
+    # Other devices on each day have another spread over the cohorts, the same ones have not.
+    assert len({tuple(each.reports) for each in staying}) == 1
+    assert len({tuple(each.reports) for each in changing}) == 10
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ((), "either --reports or --devices"),
+        (("--reports", "9", "--devices", "9"), "either --reports or --devices"),
+        (("--reports", "9", "--days", "2"), "give --devices"),
+        (("--devices", "9", "--days", "2", "--reports-per-device", "2"), "or --days"),
+        (("--devices", "9", "--churn", "0.5"), "--churn needs --days"),
+        (("--devices", "9", "--days", "2", "--churn", "1.5"), "--churn"),
+        (("--devices", "9", "--days", "367"), "--days"),
+    ],
+)
+def test_sizes_that_do_not_go_together_are_refused(
+    shell: Shell, words: tuple[str, ...], reason: str
+) -> None:
+    """A usage error in one sentence, and nothing is written."""
+    beside = ("--population", "population.csv", "--out", shell.path("x"))
+    code, _, err = shell.metric("simulate", *words, *beside)
+    assert code == 2
+    assert reason in err
+    assert not (shell.place / "x").exists()
+
+
+def test_single_reports_are_one_a_device(shell: Shell) -> None:
+    """A .parquet file cannot say which reports are one device's."""
+    words = ("--population", "population.csv", "--devices", "9", "--days", "2")
+    code, _, err = shell.metric("simulate", *words, "--out", shell.path("x.parquet"))
+    assert code == 2
+    assert "one report a device" in err

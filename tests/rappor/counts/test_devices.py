@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 from pathlib import Path
 
@@ -9,11 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from rappor.counts.counts import Counts
-from rappor.counts.devices import add_squares, squares_of_days
+from rappor.counts.devices import add_squares, squares_by_interval, squares_of_days
+from rappor.decoding.decoder import decode
 from rappor.errors import FileError, ReportError
-from rappor.protocol.params import Params
+from rappor.protocol.params import PROFILES, Params
+from rappor.simulation import Population, simulate_days
 
 PARAMS = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
 
@@ -127,6 +131,54 @@ def test_days_bound_the_squares(days: list[list[bool]]) -> None:
     assert int((nested**2).sum()) == bound
 
 
+@given(
+    st.sampled_from(["hour", "day", "week"]),
+    st.lists(st.sets(st.integers(0, 30)), min_size=1, max_size=6),
+    st.sets(st.integers(1, 30)),
+)
+def test_interval_and_days_bound_the_squares(
+    interval: str, devices: list[set[int]], ends: set[int]
+) -> None:
+    """Whichever intervals a device reports in, and however days are summed into periods."""
+    start = datetime.date(2026, 11, 20)  # a Friday, so that weeks begin inside
+    each = 24 if interval == "hour" else 1
+    starts = sorted({0, *ends})
+    periods = []
+    for first, end in itertools.pairwise([*starts, 31]):
+        n = sum(each * (first <= day < end) for days in devices for day in _used(interval, days))
+        last = start + datetime.timedelta(days=end - 1)
+        periods.append((start + datetime.timedelta(days=first), last, n))
+    squares = sum((each * len(_used(interval, days))) ** 2 for days in devices)
+    bound = squares_by_interval(interval, periods)
+    assert bound is not None
+    assert squares <= bound
+
+
+def _used(interval: str, days: set[int]) -> set[int]:
+    """Return the days on which a device that tries on these days does report."""
+    if interval != "week":
+        return days
+    return {
+        min(day for day in days if (day + 4) // 7 == week) for week in {(d + 4) // 7 for d in days}
+    }
+
+
+def test_the_same_devices_every_day_reach_the_bound_of_the_interval() -> None:
+    """Thirty days of 100 devices: thirty reports each by day, five by week."""
+    first = datetime.date(2026, 11, 1)  # a Sunday, and a week of its own
+    days = [first + datetime.timedelta(days=i) for i in range(30)]
+    each_day = [(day, day, 100) for day in days]
+    assert squares_by_interval("day", each_day) == 3000 * 30
+    assert squares_by_interval("day", [(days[0], days[-1], 3000)]) == 3000 * 30
+    weeks = [(day, day, 100) for day in days if day.weekday() == 6]
+    assert squares_by_interval("week", weeks) == 500 * 5
+    # Other devices of one week more: on Monday and Tuesday, before its Sunday.
+    assert squares_by_interval("week", [*weeks, (days[1], days[2], 100)]) == 500 * 5 + 100
+    assert squares_by_interval("hour", each_day[:1]) == 100 * 24
+    assert squares_by_interval("none", each_day) is None
+    assert squares_by_interval("day", []) == 0
+
+
 @given(st.integers(0, 10**30), st.integers(0, 10**30))
 def test_large_squares_are_added_exactly(first: int, second: int) -> None:
     """The least integer that is not below (sqrt(a) + sqrt(b))^2."""
@@ -134,3 +186,29 @@ def test_large_squares_are_added_exactly(first: int, second: int) -> None:
     assert total is not None
     cross = total - first - second
     assert (cross - 1) ** 2 < 4 * first * second <= cross**2 or cross == first * second == 0
+
+
+def test_counts_known_by_days_and_interval_alone_are_covered() -> None:
+    """Thirty days, a twentieth of the devices replaced each day: intervals 1.23 times as wide."""
+    names = tuple(f"c{i}" for i in range(20))
+    noise = PROFILES["balanced"]
+    params = Params(
+        encoding="onehot", k=20, categories=names, f=noise["f"], p=noise["p"], q=noise["q"]
+    )
+    shares = np.array([0.5, 0.3, 0.2] + [0.0] * 17)
+    n_runs, n_days, held, ratios = 10, 30, 0, []
+    true_r = sum(0.95 ** abs(i - j) for i in range(n_days) for j in range(n_days)) / n_days
+    today = datetime.date(2026, 11, 1)
+    for seed in range(n_runs):
+        people = Population(list(names), shares.tolist())
+        days = simulate_days(people, params, n_devices=10_000, n_days=n_days, churn=0.05, seed=seed)
+        dated = [(today + datetime.timedelta(days=i), day.n_reports) for i, day in enumerate(days)]
+        total = sum(days[1:], days[0])
+        squares = squares_by_interval("day", ((day, day, n) for day, n in dated))
+        bounded = Counts(params, total.ones, total.reports, squares=squares)
+        found, exact = decode(bounded), decode(bounded, reports_per_device=true_r)
+        held += int(((found.ci_low <= shares) & (shares <= found.ci_high)).sum())
+        ratios += ((found.ci_high - found.ci_low) / (exact.ci_high - exact.ci_low)).tolist()
+    # The bits of a report are nearly independent, so 200 intervals are.
+    assert held >= stats.binom.ppf(1e-9, 20 * n_runs, 0.94)
+    assert max(ratios) < 1.25

@@ -322,9 +322,9 @@ def test_impossible_questions_are_refused() -> None:
 
 
 def test_what_cannot_be_planned_is_refused() -> None:
-    """Other encodings, noise that promises nothing, too few cohorts, shares out of reach."""
+    """Too many answers, noise that promises nothing, too few cohorts, shares out of reach."""
     boolean = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
-    with pytest.raises(ParamsError, match="encoding must be bloom"):
+    with pytest.raises(ParamsError, match="candidates must number 1, as the answers"):
         assess(boolean, 10, reports=100)
     bare = Params(k=8, m=64, f=0, p=0.1, q=0.9)
     with pytest.raises(ParamsError, match="epsilon_inf must be a number in"):
@@ -395,8 +395,8 @@ def test_command_prints_the_plan_for_people(
 @pytest.mark.parametrize(
     ("words", "code", "reason"),
     [
-        ((*BUDGET,), 2, "give either --reports or --share"),
-        ((*BUDGET, "--reports", "9", "--share", ".1"), 2, "give either --reports or --share"),
+        ((*BUDGET,), 2, "give either --reports or --devices"),
+        ((*BUDGET, "--reports", "9", "--share", ".1"), 2, "give either --reports or --devices"),
         (("--epsilon-1", "1", "--reports", "9"), 2, "give --epsilon-1 and --epsilon-inf"),
         ((*BUDGET, "--profile", "strict", "--reports", "9"), 2, "a --profile is fixed"),
         ((*BUDGET, "--reports", "9", "--zipf", "1", "--table", "x"), 2, "--zipf or --table"),

@@ -90,6 +90,12 @@ def test_hosts(text: str, host: str) -> None:
     assert normalize("host", text) == host
 
 
+def test_characters_that_came_later_are_in_no_host() -> None:
+    """Python would fold U+023A, of Unicode 4.1, by its own tables; U+00C9 is as old as Unicode."""
+    assert normalize("host", "\u023a.example") == ""
+    assert normalize("host", "\u00c9.example") == "xn--9ca.example"
+
+
 @pytest.mark.parametrize(
     "text",
     [

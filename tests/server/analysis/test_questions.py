@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 
 import httpx
+import plain_http
 import pyarrow as pa
 import pytest
 from collectors import PATIENT, TODAY, Running, report_of, serving, upload_of
@@ -34,7 +35,7 @@ class Asker:
         """Ask for estimates; without a body, by a list of candidates as text."""
         text = "a\nb\n" if body is None else json.dumps(body)
         kind = "text/plain" if body is None else "application/json"
-        return httpx.post(
+        return plain_http.post(
             f"{self.running.url}/v1/metrics/page/estimates{query}",
             content=text,
             headers=self.headers | PATIENT | {"Content-Type": kind} | headers,
@@ -43,11 +44,11 @@ class Asker:
 
     def get(self, path: str) -> httpx.Response:
         """Read a path."""
-        return httpx.get(f"{self.running.url}{path}", headers=self.headers, timeout=60)
+        return plain_http.get(f"{self.running.url}{path}", headers=self.headers, timeout=60)
 
     def delete(self, path: str) -> httpx.Response:
         """Delete what is at a path."""
-        return httpx.delete(f"{self.running.url}{path}", headers=self.headers, timeout=60)
+        return plain_http.delete(f"{self.running.url}{path}", headers=self.headers, timeout=60)
 
 
 def asker_of(running: Running) -> Asker:
@@ -176,7 +177,7 @@ def test_who_hangs_up_frees_the_decoder(asker: Asker) -> None:
     os.kill(stopped, signal.SIGSTOP)
     for i in range(N_WAITING + 2):
         with contextlib.suppress(httpx.ReadTimeout):  # 429 until those before are seen to be gone
-            httpx.post(
+            plain_http.post(
                 f"{asker.running.url}/v1/metrics/page/estimates",
                 json={"candidates": [f"left {i}"]},
                 headers=asker.headers | PATIENT,
@@ -198,7 +199,7 @@ def test_questions_that_wait_hold_up_nothing_else(asker: Asker) -> None:
             refused = [answer.result() for answer in first_answers(asked, N_ASKED - N_WAITING - 1)]
             assert {answer.status_code for answer in refused} == {503}
             assert all(int(answer.headers["retry-after"]) > 0 for answer in refused)
-            assert httpx.get(f"{asker.running.url}/readyz", timeout=20).status_code == 200
+            assert plain_http.get(f"{asker.running.url}/readyz", timeout=20).status_code == 200
             assert asker.get("/v1/metrics").status_code == 200
             assert asker.running.post(upload_of()).status_code == 200
         finally:

@@ -20,11 +20,12 @@ from rappor_server.storage import schema
 from rappor_server.storage.database import writing
 from rappor_server.storage.store import Store
 
-from rappor import Counts, Registry
+from rappor import Counts, Metric, Registry
 from rappor.errors import DecodeError
 
 SMALL = Registry.loads(REGISTRY)["small"]
-"""Released from five reports on, and two of a cohort."""
+"""Released from five reports on, and two of a cohort; devices report every event."""
+DAILY = dataclasses.replace(SMALL, interval="day")
 ALL_DAYS = (datetime.date.min, datetime.date.max)
 
 
@@ -40,15 +41,20 @@ def send(store: Store, *cohorts: int, on: int = 0, bits: int = 0x0F0F) -> None:
 
 
 def read(
-    store: Store, first: int | None = None, last: int | None = None, *, on: int = 100
+    store: Store,
+    first: int | None = None,
+    last: int | None = None,
+    *,
+    on: int = 100,
+    metric: Metric = SMALL,
 ) -> releases.Release:
     """Close blocks on a day, and return what is released of the days from first to last."""
-    closing.close_days(store, SMALL, day(on))
+    closing.close_days(store, metric, day(on))
     days = (
         ALL_DAYS[0] if first is None else day(first),
         ALL_DAYS[1] if last is None else day(last),
     )
-    return releases.release(store, SMALL, *days)
+    return releases.release(store, metric, *days)
 
 
 def by_cohort(release: releases.Release) -> list[int]:
@@ -256,11 +262,41 @@ def test_impossible_counts_in_the_database_are_a_store_error(store: Store) -> No
     assert not caught.value.retryable
 
 
+def test_counts_know_how_often_a_device_may_have_reported(store: Store) -> None:
+    """By the interval and the days of each cohort: a report a day at most, unknown by event."""
+    send(store, 0, 0, 0, 1, 1, 1, 1)
+    send(store, 0, 0, 1, on=1)
+    (one,) = read(store, 0, 0, metric=DAILY).collections
+    assert one.squares == 7
+    (both,) = read(store, 0, 1, metric=DAILY).collections
+    # The two of the second day may be among the three of the first. The lone report waits.
+    assert (both.n_reports, both.squares) == (9, 3 + 2 + 2 * 2 + 4)
+    assert read(store, metric=SMALL).collections[0].squares is None
+
+
+def test_a_block_of_several_days_counts_as_many_reports_of_a_device(store: Store) -> None:
+    """A lone report of each day: the block of both may be of one device."""
+    send(store, 0, *[1] * 5)
+    send(store, 0, on=1)
+    (counts,) = read(store, metric=DAILY).collections
+    assert counts.squares == 4 + 5
+
+
 def test_release_survives_its_json(store: Store) -> None:
-    """A release that is written and read back is the same."""
+    """A release that is written and read back is the same, with what is known of devices."""
+    send(store, 0, 0, 0, 1, 1, 2)
+    for metric in (SMALL, DAILY):
+        release = read(store, metric=metric)
+        assert read_release(write_release(release)) == release
+
+
+def test_a_release_of_before_devices_were_known_is_read(store: Store) -> None:
+    """A range that was frozen then has no such key."""
     send(store, 0, 0, 0, 1, 1, 2)
     release = read(store)
-    assert read_release(write_release(release)) == release
+    written = write_release(release).replace(b',"devices":null', b"")
+    assert b"devices" not in written
+    assert read_release(written) == release
 
 
 def test_json_of_one_parameter_set_is_read_by_counts(store: Store, tmp_path: Path) -> None:

@@ -9,16 +9,17 @@ import selectors
 import socket
 import subprocess
 import time
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 import httpx
+import plain_http
 import pytest
 from collectors import Running, free_port, report_of, serving, upload_of
-from hostile_uploads import costly, mutated, seeded
+from hostile_uploads import bomb_of, costly, mutated, seeded
 
 MEBIBYTE = 1 << 20
 HEAD = b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -145,18 +146,9 @@ def test_oversized_bodies_are_refused_by_what_they_say_and_by_what_they_are(
         assert answer.status_code == 413
 
 
-def bomb(n_mebibytes: int) -> bytes:
-    """Return a gzip stream of zeros: one mebibyte of them is packed and repeated."""
-    packer = zlib.compressobj(9, wbits=31)
-    first, *others = (
-        packer.compress(bytes(MEBIBYTE)) + packer.flush(zlib.Z_FULL_FLUSH) for _ in range(2)
-    )
-    return first + b"".join(others) * (n_mebibytes - 1) + packer.flush()
-
-
 def test_zip_bombs_cost_nothing(running: Running) -> None:
     """Twenty requests of a megabyte that unpack to 18 GiB are refused, and cost no memory."""
-    sent = bomb(900)
+    sent = bomb_of(bytes(1), 900)
     assert len(sent) < 1_000_000
     assert post(running, sent, Content_Encoding="gzip").status_code == 413
     before = memory_of(running)
@@ -204,7 +196,7 @@ def test_all_bodies_share_one_budget(tmp_path: Path) -> None:
             refused = first.fileobj.recv(65536)
             assert refused.startswith(b"HTTP/1.1 503")
             assert b"retry-after: 5" in refused.lower()
-            assert httpx.get(f"{running.url}/healthz", timeout=30).status_code == 200
+            assert plain_http.get(f"{running.url}/healthz", timeout=30).status_code == 200
             for sender in senders:
                 sender.close()
         end = time.monotonic() + 30
@@ -225,13 +217,57 @@ def test_connections_are_bounded_and_operators_are_not_kept_out(tmp_path: Path) 
         assert head.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
         assert b"retry-after: 5" in head.lower()
         assert json.loads(document)["status"] == 503
-        assert httpx.get(f"{running.admin_url}/readyz", timeout=30).status_code == 200
+        counters = plain_http.get(f"{running.admin_url}/metrics", timeout=30).text
+        assert "\nrappor_refused_connections_total 1.0\n" in counters
+        assert plain_http.get(f"{running.admin_url}/readyz", timeout=30).status_code == 200
         for connection in idle:
             connection.close()
         end = time.monotonic() + 30
         while running.post(upload_of()).status_code != 200:
             assert time.monotonic() < end
             time.sleep(0.05)
+
+
+def test_every_way_to_send_a_request_is_answered_once(running: Running) -> None:
+    """In one packet with others, in chunks, after 100 Continue, in single bytes, without a body."""
+    body = upload_of()
+    length = f"Content-Length: {len(body)}\r\n".encode()
+    whole = HEAD + length + b"\r\n" + body
+    in_chunks = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+    in_chunks += b"%x\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n" % (9, body[:9], len(body) - 9, body[9:])
+    ask = b"%s /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    expecting = HEAD + length + b"Expect: 100-continue\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", running.port), 30) as sender:
+        answers = sender.makefile("rb")
+        for sent, n_answers in (
+            ((whole * 3,), 3),
+            ((in_chunks,), 1),
+            ((ask % b"HEAD", ask % b"GET"), 2),
+            ([bytes([each]) for each in whole], 1),
+        ):
+            for part in sent:
+                sender.sendall(part)
+            if sent[0] == ask % b"HEAD":
+                assert read_answer(answers, has_body=False) == (200, b"")
+                assert read_answer(answers) == (200, b"alive\n")
+            else:
+                stored = (200, b'{"reports":[{"status":"accepted"}]}')
+                assert [read_answer(answers) for _ in range(n_answers)] == [stored] * n_answers
+        sender.sendall(expecting)
+        assert answers.readline() == b"HTTP/1.1 100 Continue\r\n"
+        assert answers.readline() == b"\r\n"
+        sender.sendall(body)
+        assert read_answer(answers)[0] == 200
+
+
+def read_answer(answers: BinaryIO, *, has_body: bool = True) -> tuple[int, bytes]:
+    """Read one answer with its length from a connection; return its status and body."""
+    status = int(answers.readline().split()[1])
+    n_bytes = 0
+    while (line := answers.readline()) != b"\r\n":
+        name, _, value = line.partition(b":")
+        n_bytes = int(value) if name.lower() == b"content-length" else n_bytes
+    return status, answers.read(n_bytes) if has_body else b""
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, 
     with serving(folder, database, "--suspicious", "accept") as running:
         for i in range(20):
             running.post(upload_of(report_of(bits=i), report_of("sound", bits=i % 2)))
-        yield running, make_token(folder, database)
+        yield running, make_token(database)
 
 
 def fuzz(fuzzed: tuple[Running, str], label: str, n: int) -> None:

@@ -49,7 +49,7 @@ def crash(folder: Path, database: str, kills: int) -> None:
         running = start(folder, database, *flags, port=port)
         try:
             output, _ = load.communicate("", timeout=60)
-            account(json.loads(output), running, make_token(folder, database), kills)
+            account(json.loads(output), running, make_token(database), kills)
         finally:
             running.kill()
     finally:

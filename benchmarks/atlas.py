@@ -1,0 +1,292 @@
+"""The atlas: where coverage, false discovery rates and p-values hold, and where they do not.
+
+Every cell is simulated and decoded over and over. A number is marked, and printed in red, if it
+misses its target by more than three standard errors:
+
+- intervals at 95 % hold the truth for 94 % of all candidates at least, and for 93 % of the twenty
+  most frequent ones;
+- adjusted intervals of the detected do so for 94 %, a collection without detections counting as one
+  that holds all;
+- the false discovery rate, and the probability of any false detection under Bonferroni, are 5 % at
+  most;
+- p-values of absent candidates fall below .05, 1e-2, 1e-3 and 1e-4 at most 1.2 times as often as
+  they say;
+- decoding raises no error and no warning.
+
+Intervals that hold too much (over 96 % of all) are no false promise, and are only counted.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from benchmarks.accuracy import LEVEL, TOP, start_pool
+from benchmarks.atlas_cells import ANSWERS, STRINGS, Cell, Factors, all_cells, ask
+from benchmarks.tables import Cell as TableCell
+from benchmarks.tables import Failing, Table
+from rappor.decoding.decoder import decode
+from rappor.decoding.estimates import Estimates
+from rappor.decoding.inference import ErrorControl
+
+N_RUNS: Final = 200
+SECONDS: Final = 60.0
+"""Collections of a cell, or as many as take this time on one core, and at least `LEAST`."""
+
+LEAST: Final = 10
+
+TAILS: Final = (0.05, 1e-2, 1e-3, 1e-4)
+"""P-values at which the absent candidates are counted."""
+
+COVERAGE: Final = {"all": 0.94, "top 20": 0.93, "adjusted": 0.94}
+"""Least coverage of 95 % intervals."""
+
+ERROR_RATES: Final = {
+    "bh": "FDR bh",
+    "adaptive": "FDR adaptive",
+    "bonferroni": "any false, Bonferroni",
+}
+
+ALL_MOST: Final = 0.96
+"""Coverage of all candidates from which intervals are called wide."""
+
+TAIL_MOST: Final = 1.2
+ERRORS: Final = 3.0
+"""Standard errors by which a target may be missed."""
+
+GRIDS: Final[Mapping[str, Factors]] = {"strings": STRINGS, "answers": ANSWERS}
+
+MEASURES: Final = (*COVERAGE, *ERROR_RATES.values(), *(f"p {tail:g}" for tail in TAILS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What one collection shows.
+
+    `covered` are the truths that intervals hold, and all of them: of every candidate, of the most
+    frequent ones, of the detected. `false` and `found` are the detections under each correction;
+    `below` the absent candidates with p-values up to each of `TAILS`, among `absent`.
+    """
+
+    covered: tuple[tuple[int, int], ...] = ()
+    false: tuple[int, ...] = ()
+    found: tuple[int, ...] = ()
+    below: tuple[int, ...] = ()
+    absent: int = 0
+    raised: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One cell: `values` by name of the measure, those that `fail`, and whether it is `wide`."""
+
+    cell: Cell
+    n_runs: int
+    values: Mapping[str, float]
+    fails: tuple[str, ...]
+    wide: bool
+    found: float
+    raised: str
+
+
+def run_once(cell: Cell, seed: int) -> Run:
+    """Draw and decode one collection; a warning counts as an error."""
+    question = ask(cell, seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            estimates = decode(question.counts, question.candidates, level=LEVEL)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the cell fails
+            return Run(raised=f"{type(error).__name__}: {error}")
+    return _compare(estimates, question.shares)
+
+
+def _compare(estimates: Estimates, shares: Mapping[str, float]) -> Run:
+    """Hold estimates to the truth; candidates that cannot be told apart are one, their sum."""
+    names, group = estimates.candidates, estimates.group
+    truth = np.array([shares[name] for name in names])
+    for number in range(1, int(group.max()) + 1):
+        truth[group == number] = truth[group == number].sum()
+    first = group == 0
+    first[np.unique(group, return_index=True)[1]] = True
+    inside = (estimates.ci_low <= truth) & (truth <= estimates.ci_high)
+    adjusted = (estimates.ci_low_adjusted <= truth) & (truth <= estimates.ci_high_adjusted)
+    place = {name: i for i, name in enumerate(shares)}
+    # Of equal ones the first in the list: rows are sorted by estimate, which would choose errors.
+    order = np.lexsort((np.array([place[name] for name in names]), -truth))
+    top = order[first[order]][:TOP]
+    detected = first & estimates.detected
+    p_values, absent = estimates.p_value[first], truth[first] == 0
+    decided = [_decide(p_values, correction) for correction in ERROR_RATES]
+    return Run(
+        covered=tuple(
+            (int(held.sum()), len(held))
+            for held in (inside[first], inside[top], adjusted[detected])
+        ),
+        false=tuple(int((found & absent).sum()) for found in decided),
+        found=tuple(int(found.sum()) for found in decided),
+        below=tuple(int((p_values[absent] <= tail).sum()) for tail in TAILS),
+        absent=int(absent.sum()),
+    )
+
+
+def _decide(p_values: NDArray[np.float64], correction: str) -> NDArray[np.bool_]:
+    control = ErrorControl(level=LEVEL, correction=correction, confidence=0.95)
+    return np.asarray(p_values <= control.threshold(p_values))
+
+
+def measure(cell: Cell, *, n_runs: int = N_RUNS, seconds: float = SECONDS) -> Measured:
+    """Draw and decode collections of a cell until there are enough, or the time is over."""
+    begun = time.process_time()
+    runs: list[Run] = []
+    while len(runs) < n_runs and (len(runs) < LEAST or time.process_time() - begun < seconds):
+        runs.append(run_once(cell, seed=len(runs)))
+    return judge(cell, runs)
+
+
+def judge(cell: Cell, runs: Sequence[Run]) -> Measured:
+    """Add the runs up, and tell which measures miss their targets."""
+    decoded = [run for run in runs if not run.raised]
+    judged = {
+        **_judge_coverage(decoded),
+        **_judge_detection(decoded),
+        **_judge_tails(decoded),
+    }
+    values = {name: value for name, (value, _) in judged.items()}
+    return Measured(
+        cell=cell,
+        n_runs=len(runs),
+        values=values,
+        fails=tuple(name for name, (_, misses) in judged.items() if misses),
+        wide=values["all"] > ALL_MOST,
+        found=_mean([run.found[0] - run.false[0] for run in decoded]),
+        raised=next((run.raised for run in runs if run.raised), ""),
+    )
+
+
+def _judge_coverage(runs: Sequence[Run]) -> dict[str, tuple[float, bool]]:
+    judged = {}
+    for i, (name, least) in enumerate(COVERAGE.items()):
+        shares = [held / n if n else 1.0 for held, n in (run.covered[i] for run in runs)]
+        judged[name] = _mean(shares), _mean(shares) + ERRORS * _error(shares) < least
+    return judged
+
+
+def _judge_detection(runs: Sequence[Run]) -> dict[str, tuple[float, bool]]:
+    judged = {}
+    for i, (correction, name) in enumerate(ERROR_RATES.items()):
+        rates = [
+            float(run.false[i] > 0)
+            if correction == "bonferroni"
+            else run.false[i] / max(run.found[i], 1)
+            for run in runs
+        ]
+        judged[name] = _mean(rates), _mean(rates) - ERRORS * _error(rates) > LEVEL
+    return judged
+
+
+def _judge_tails(runs: Sequence[Run]) -> dict[str, tuple[float, bool]]:
+    """Return the ratios of observed to nominal p-values of absent candidates; NaN without any.
+
+    The candidates of one collection depend on each other, so the number is compared with a Poisson
+    one of as much more scatter as the collections show.
+    """
+    judged = {}
+    absent = sum(run.absent for run in runs)
+    for i, tail in enumerate(TAILS):
+        below = np.array([run.below[i] for run in runs], dtype=float)
+        if not absent:
+            judged[f"p {tail:g}"] = math.nan, False
+            continue
+        scatter = max(1.0, float(below.var() / below.mean())) if below.any() else 1.0
+        most = TAIL_MOST * tail * absent / scatter
+        beyond = stats.poisson.sf(math.ceil(below.sum() / scatter) - 1, most)
+        judged[f"p {tail:g}"] = (
+            float(below.sum() / (tail * absent)),
+            bool(beyond < stats.norm.sf(ERRORS)),
+        )
+    return judged
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if len(values) else math.nan
+
+
+def _error(values: Sequence[float]) -> float:
+    """Return the standard error of a mean of independent collections."""
+    return float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.inf
+
+
+def atlas(*, quick: bool) -> list[Table]:
+    """Measure all cells of both grids; a quick run takes the first cells and few collections."""
+    few = partial(measure, n_runs=20, seconds=5.0)
+    with start_pool() as pool:
+        measured = {
+            name: list(pool.map(few, of_grid[:8]) if quick else pool.map(measure, of_grid))
+            for name, of_grid in all_cells().items()
+        }
+    return describe(measured)
+
+
+def describe(measured: Mapping[str, Sequence[Measured]]) -> list[Table]:
+    """Return a table of all cells of each grid, and one of the levels in which cells fail."""
+    tables = []
+    for name, rows in measured.items():
+        tables += [_cells_table(name, rows), _levels_table(name, rows)]
+    return tables
+
+
+def _cells_table(name: str, rows: Sequence[Measured]) -> Table:
+    usual = {key: levels[0] for key, levels in GRIDS[name].items()}
+    failing = sum(bool(row.fails or row.raised) for row in rows)
+    table = Table(
+        title=f"atlas of {name}: {failing} of {len(rows)} cells fail",
+        columns=("cell", "runs", *MEASURES, "found", "error"),
+        note=f'Where a cell says nothing: {_told(usual)}. "wide": intervals hold more than '
+        f"{ALL_MOST:.0%} of all. Found: present candidates detected, in the mean.",
+    )
+    for row in rows:
+        numbers: list[TableCell] = [
+            Failing(row.values[measure]) if measure in row.fails else row.values[measure]
+            for measure in MEASURES
+        ]
+        said = _told({key: level for key, level in row.cell.items() if level != usual[key]})
+        wide = " (wide)" if row.wide else ""
+        table.rows.append(
+            [f"{said or 'usual'}{wide}", row.n_runs, *numbers, row.found, row.raised or "-"]
+        )
+    return table
+
+
+def _levels_table(name: str, rows: Sequence[Measured]) -> Table:
+    """Count, for every level of every factor, the cells that hold it and those that fail."""
+    held: Counter[tuple[str, str]] = Counter()
+    failing: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        for key, level in row.cell.items():
+            held[key, _said(level)] += 1
+            failing[key, _said(level)] += bool(row.fails or row.raised)
+    table = Table(
+        title=f"atlas of {name}: failing cells by level",
+        columns=("factor", "level", "cells", "fail"),
+    )
+    table.rows += [[key, level, n, failing[key, level]] for (key, level), n in held.items()]
+    return table
+
+
+def _told(cell: Mapping[str, object]) -> str:
+    return "; ".join(f"{key} {_said(level)}" for key, level in cell.items())
+
+
+def _said(level: object) -> str:
+    return f"{level:,}" if isinstance(level, int) else str(level)

@@ -1,0 +1,264 @@
+"""The cells of the atlas: settings in which the errors of estimates are held to the truth.
+
+A cell names one level of every factor. The whole product would be millions of cells; two grids hold
+every level alone, at otherwise usual settings, and every pair of levels of two factors at
+least once, in cells whose other factors vary. Levels that are hard together, by three or four,
+are added (`HARD`); other faults that need three at once may be missed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rappor.counts.counts import Counts
+from rappor.protocol.encodings import ENCODINGS, encoder
+from rappor.protocol.params import PROFILES, Params
+from rappor.simulation.population import Population
+from rappor.simulation.repeated import simulate_days, simulate_repeated
+
+Level = str | int
+Cell = Mapping[str, Level]
+Factors = Mapping[str, tuple[Level, ...]]
+
+BY_DAY: Final = "days"
+SUMMED: Final = "sum of days"
+N_DAYS: Final = 7
+CHURN: Final = 0.1
+"""Days of `days` and `sum of days`, and the probability that a device has left by the next one."""
+
+UNEVEN: Final = "90 % in one"
+EVEN: Final = "even"
+"""How devices are spread over the cohorts."""
+
+_REPORTS: Final = (1, 7, 30, 365, BY_DAY, SUMMED)
+"""Reports a device, which the counts know; or days that are decoded apart, or their sum."""
+
+_NOISE: Final = {
+    **{name: (noise["f"], noise["p"], noise["q"]) for name, noise in PROFILES.items()},
+    "low noise": (0.0, 0.225, 0.775),
+}
+"""f, p and q."""
+
+_HELD: Final = {
+    "100 falling": np.exp(-0.05 * np.arange(100)),
+    "5 heavy": np.array([0.4, 0.3, 0.15, 0.1, 0.05]),
+    "500 Zipf": 1 / np.arange(1.0, 501.0),
+    "300 equal": np.ones(300),
+}
+"""Weights of the strings that devices hold."""
+
+STRINGS: Final[Factors] = {
+    "reports a device": _REPORTS,
+    "noise": ("balanced", "strict", "accurate", "low noise"),
+    "m": (128, 1, 2, 4, 8, 16),
+    "k": (128, 32, 1024),
+    "h": (1, 2),
+    "cohorts": (EVEN, UNEVEN),
+    "held": tuple(_HELD),
+    "no candidates": ("none", "a random half", "every other", "the heaviest"),
+    "absent": (100, 0, 5000),
+    "devices": (10**6, 30, 1000, 30_000, 10**9),
+}
+"""Of Bloom filters; the first level of a factor is the usual one."""
+
+HARD: Final[tuple[Cell, ...]] = (
+    *(
+        {"noise": "low noise", "m": m, "no candidates": unasked, "devices": 10**7}
+        for m in (4, 8, 16)
+        for unasked in ("a random half", "the heaviest")
+    ),
+    {"noise": "low noise", "m": 8, "no candidates": "every other", "held": "500 Zipf"},
+    {"noise": "accurate", "m": 16, "k": 32, "held": "300 equal", "devices": 10**7},
+    {"noise": "accurate", "m": 8, "held": "500 Zipf", "devices": 10**7},
+    {"m": 2, "absent": 5000},
+    {"noise": "accurate", "m": 16, "held": "5 heavy", "reports a device": 30, "devices": 20_000},
+    {"noise": "accurate", "m": 16, "held": "5 heavy", "reports a device": 365, "devices": 20_000},
+    {"m": 16, "cohorts": UNEVEN, "reports a device": 30},
+)
+"""Levels of strings that are hard together: heavy strings that are no candidates in few cohorts,
+nearly as many strings as rows, shared noise of heavy strings."""
+
+_ANSWERS: Final = tuple(f"a{i}" for i in range(1000))
+
+_ENCODINGS: Final = {
+    "onehot, 20": ("onehot", _ANSWERS[:20]),
+    "onehot, 1000": ("onehot", _ANSWERS),
+    "boolean": ("boolean", ()),
+    "flags, 12": ("flags", _ANSWERS[:12]),
+    "buckets, 16": ("buckets", tuple(str(i) for i in range(17))),
+}
+
+_VALUES: Final = {
+    "onehot": ("a0", "a1", "a2"),
+    "boolean": ("no", "false", "yes"),
+    "flags": ("a0,a1", "a1", "a0,a1,a2"),
+    "buckets": ("0.5", "3.5", "7.5"),
+}
+
+ANSWERS: Final[Factors] = {
+    "reports a device": _REPORTS,
+    "noise": ("balanced", "strict", "accurate", "low noise"),
+    "encoding": tuple(_ENCODINGS),
+    "held": ("several", "one rare", "one"),
+    "devices": (10_000, 30, 100, 1000, 10**6, 10**9),
+}
+"""Of the encodings that answer for every bit."""
+
+_WEIGHTS: Final = {"several": (0.5, 0.4, 0.1), "one rare": (0.5, 0.49, 0.01), "one": (1, 0, 0)}
+"""Of the three values of an encoding in `_VALUES`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Question:
+    """What a decoder gets, and the truth.
+
+    Attributes
+    ----------
+    counts : one collection, or one a day.
+    candidates : what is asked about; None where the encoding answers for every bit.
+    shares : the true share of every answer, 0 for the absent ones.
+    """
+
+    counts: list[Counts]
+    candidates: list[str] | None
+    shares: dict[str, float]
+
+
+def all_cells() -> dict[str, list[Cell]]:
+    """Return the cells of both grids."""
+    return {"strings": cells(STRINGS, HARD), "answers": cells(ANSWERS)}
+
+
+def cells(factors: Factors, added: Sequence[Cell] = ()) -> list[Cell]:
+    """Return the usual cell, every level alone, those added, and cells that hold every pair."""
+    usual = {name: levels[0] for name, levels in factors.items()}
+    chosen: list[Cell] = [usual]
+    for name, levels in factors.items():
+        chosen += [{**usual, name: level} for level in levels[1:]]
+    chosen += [{**usual, **levels} for levels in added]
+    missing = dict.fromkeys(pair for pair in _all_pairs(factors) if _possible(dict(pair)))
+    for cell in chosen:
+        _remove(missing, cell)
+    while missing:
+        cell = _fill(dict(next(iter(missing))), factors, missing)
+        _remove(missing, cell)
+        chosen.append({name: cell[name] for name in factors})
+    return chosen
+
+
+Pair = tuple[tuple[str, Level], tuple[str, Level]]
+
+
+def _all_pairs(factors: Factors) -> Iterator[Pair]:
+    for (one, levels), (other, others) in itertools.combinations(factors.items(), 2):
+        for level, another in itertools.product(levels, others):
+            yield (one, level), (other, another)
+
+
+def _possible(cell: Cell) -> bool:
+    """Tell whether devices can be so: uneven cohorts are several."""
+    return not (cell.get("m") == 1 and cell.get("cohorts") == UNEVEN)
+
+
+def _fill(cell: dict[str, Level], factors: Factors, missing: Mapping[Pair, None]) -> Cell:
+    """Give every other factor the level that brings most missing pairs, the first of equal ones."""
+    for name, levels in factors.items():
+        if name in cell:
+            continue
+        able = [level for level in levels if _possible({**cell, name: level})]
+        news = [_n_missing(cell, name, level, missing) for level in able]
+        cell[name] = able[news.index(max(news))]
+    return cell
+
+
+def _n_missing(cell: Cell, name: str, level: Level, missing: Mapping[Pair, None]) -> int:
+    return sum(
+        ((other, own), (name, level)) in missing or ((name, level), (other, own)) in missing
+        for other, own in cell.items()
+    )
+
+
+def _remove(missing: dict[Pair, None], cell: Cell) -> None:
+    for pair in [pair for pair in missing if all(cell[name] == level for name, level in pair)]:
+        del missing[pair]
+
+
+def ask(cell: Cell, seed: int) -> Question:
+    """Draw one collection of a cell; every seed has names, and so a layout, of its own."""
+    return _ask_strings(cell, seed) if "held" in cell and "m" in cell else _ask_answers(cell, seed)
+
+
+def _ask_strings(cell: Cell, seed: int) -> Question:
+    weights = _HELD[str(cell["held"])]
+    names = [f"{seed}/held/{i}" for i in range(len(weights))]
+    population = Population(names, weights)
+    k, h, m = (int(cell[letter]) for letter in "khm")
+    f, p, q = _NOISE[str(cell["noise"])]
+    params = Params(k=k, h=h, m=m, f=f, p=p, q=q)
+    n = len(names)
+    asked = {
+        "none": np.arange(n),
+        "a random half": np.sort(np.random.default_rng([seed, 1]).permutation(n)[: n // 2]),
+        "every other": np.arange(0, n, 2),
+        "the heaviest": np.arange(1, n),
+    }[str(cell["no candidates"])]
+    shares = {names[i]: float(population.weights[i]) for i in asked}
+    shares |= {f"{seed}/absent/{i}": 0.0 for i in range(int(cell["absent"]))}
+    return Question(
+        counts=_collect(population, params, cell, seed), candidates=list(shares), shares=shares
+    )
+
+
+def _ask_answers(cell: Cell, seed: int) -> Question:
+    name, categories = _ENCODINGS[str(cell["encoding"])]
+    k = ENCODINGS[name].implied_bits(categories)
+    assert k is not None
+    f, p, q = _NOISE[str(cell["noise"])]
+    params = Params(encoding=name, k=k, categories=categories, f=f, p=p, q=q)
+    population = Population(_VALUES[name], _WEIGHTS[str(cell["held"])])
+    encoding = encoder(params)
+    shares = dict.fromkeys(encoding.answers, 0.0)
+    for value, share in zip(population.values, population.weights.tolist(), strict=True):
+        for i in encoding.bits(encoding.parse_value(value), 0):
+            shares[encoding.answers[i]] += share
+    return Question(counts=_collect(population, params, cell, seed), candidates=None, shares=shares)
+
+
+def _collect(population: Population, params: Params, cell: Cell, seed: int) -> list[Counts]:
+    """Draw the collections of a cell: one, or one a day."""
+    n, reports = int(cell["devices"]), cell["reports a device"]
+    if cell.get("cohorts", EVEN) == EVEN:
+        days = _draw(population, params, n, reports, seed=2 * seed)
+    else:
+        spread = _draw(population, params, n // 10, reports, seed=2 * seed)
+        # Of m times as many, those in the first cohort are the rest.
+        many = _draw(population, params, (n - n // 10) * params.m, reports, seed=2 * seed + 1)
+        days = [
+            day.add(_first_cohort(other), same_devices=False)
+            for day, other in zip(spread, many, strict=True)
+        ]
+    return [sum(days[1:], days[0])] if reports == SUMMED else days
+
+
+def _draw(
+    population: Population, params: Params, n_devices: int, reports: Level, *, seed: int
+) -> list[Counts]:
+    if isinstance(reports, int):
+        devices = {reports: n_devices}
+        return [simulate_repeated(population, params, devices=devices, seed=seed).counts]
+    return simulate_days(
+        population, params, n_devices=n_devices, n_days=N_DAYS, churn=CHURN, seed=seed
+    )
+
+
+def _first_cohort(counts: Counts) -> Counts:
+    """Return the reports of the first cohort, with as many a device."""
+    first: NDArray[np.int64] = (np.arange(counts.params.m) == 0).astype(np.int64)
+    kept = Counts(counts.params, counts.ones * first[:, None], counts.reports * first)
+    return kept.of_devices(reports_per_device=counts.reports_per_device)

@@ -1,0 +1,126 @@
+"""What the client in JavaScript costs its page: record() in Chromium, beside IndexedDB alone."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import http.server
+import json
+import shutil
+import statistics
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.tables import Table
+from rappor.protocol.params import Params
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
+from rappor.registry.sealed_json import sealed_json
+
+_CLIENT = Path(__file__).resolve().parents[1] / "client" / "javascript"
+_MEASURE = """async ([registry, n]) => {
+  const { Client } = await import("/index.js");
+  const client = await Client.open({ registry, consent: true, background: false });
+  const timed = async (action) => {
+    const times = [];
+    for (let i = 0; i < n + 20; i++) {
+      const start = performance.now();
+      await action(i);
+      times.push(performance.now() - start);
+    }
+    return times.slice(20);
+  };
+  const database = await new Promise((resolve) => {
+    const request = indexedDB.open("bare", 1);
+    request.onupgradeneeded = () => request.result.createObjectStore("documents");
+    request.onsuccess = () => resolve(request.result);
+  });
+  const bare = (i) => new Promise((resolve) => {
+    const options = { durability: "relaxed" };
+    const transaction = database.transaction("documents", "readwrite", options);
+    transaction.objectStore("documents").put({ i, text: "x".repeat(500) }, "document");
+    transaction.oncomplete = resolve;
+  });
+  return {
+    held: await timed(() => client.record("daily", "duckduckgo")),
+    latched: await timed(() => client.record("page", "duckduckgo")),
+    repeated: await timed((i) => client.record("page", `another ${i}`)),
+    bare: await timed(bare),
+  };
+}"""
+_WAYS = (
+    ("bare", "IndexedDB alone: one write of 500 characters"),
+    ("held", "one value, one report a day"),
+    ("latched", "one value, a report of every event"),
+    ("repeated", "a new value each time, which repeats the first"),
+)
+
+
+def page(*, quick: bool) -> list[Table]:
+    """Measure record() of a latched value, k = 128, in fresh profiles of the system's Chromium."""
+    runs = [_one_run(100 if quick else 500) for _ in range(1 if quick else 5)]
+    table = Table(
+        title="page: record() in Chromium, k = 128, milliseconds",
+        columns=("what", "median", "99 %"),
+        note="Median over fresh profiles. Each call ends when its transaction has.",
+    )
+    for key, label in _WAYS:
+        medians = [statistics.median(run[key]) for run in runs]
+        slow = [statistics.quantiles(run[key], n=100)[-1] for run in runs]
+        table.rows.append([label, statistics.median(medians), statistics.median(slow)])
+    return [table]
+
+
+def _one_run(n: int) -> dict[str, list[float]]:
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415  (the extra dev has it)
+
+    with _serving() as url, sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        tab = chromium.new_page()
+        tab.goto(f"{url}/package.json")
+        measured: dict[str, list[float]] = tab.evaluate(_MEASURE, [_registry(), n])
+        chromium.close()
+    return measured
+
+
+def _registry() -> Any:
+    """Return a registry of two metrics as a page reads it."""
+    metrics = [
+        Metric(
+            name=name,
+            params=Params.profile("balanced"),
+            description="-",
+            owner="-",
+            expires=datetime.date(2100, 1, 1),
+            epoch="quarter",
+            interval=interval,
+        )
+        for name, interval in (("page", "none"), ("daily", "day"))
+    ]
+    registry = Registry(metrics, total=32.0)
+    return json.loads(sealed_json(registry, {"page": "-", "daily": "-"}))
+
+
+@contextlib.contextmanager
+def _serving() -> Iterator[str]:
+    """Serve the client's folder while the block runs; return the address."""
+    handler = functools.partial(_Quiet, directory=str(_CLIENT))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://localhost:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Keep quiet."""

@@ -1,0 +1,124 @@
+// <rappor-panel>: shows a person what is collected and what was sent, and lets them end it.
+// Give it a client: document.querySelector("rappor-panel").client = client.
+
+/** @typedef {import("./index.js").Client} Client */
+/** @typedef {import("./index.js").Sent} Sent */
+
+const STYLE = `
+  :host { display: block; font: 1rem/1.5 system-ui, sans-serif; color: CanvasText; background: Canvas; }
+  h2 { font-size: 1.25rem; margin: 0 0 0.5rem; }
+  h3 { font-size: 1rem; margin: 1rem 0 0.25rem; }
+  table { border-collapse: collapse; width: 100%; }
+  caption { text-align: start; padding-block: 0.25rem; }
+  th, td { text-align: start; vertical-align: top; padding: 0.25rem 0.75rem 0.25rem 0; border-top: 1px solid GrayText; }
+  pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0.25rem 0; font-size: 0.875rem; }
+  button { font: inherit; padding: 0.5rem 1rem; margin-block: 1rem 0.25rem; }
+`;
+
+/** What this browser reports to a collector, for the person whose browser it is. */
+export class RapporPanel extends HTMLElement {
+  /** @type {Client | undefined} */
+  #client;
+  #status = element("p", { role: "status" });
+
+  constructor() {
+    super();
+    this.attachShadow({ mode: "open" });
+  }
+
+  get client() {
+    return this.#client;
+  }
+
+  set client(client) {
+    this.#client = client;
+    this.refresh();
+  }
+
+  /** Show what there is now. */
+  async refresh() {
+    const client = this.#client;
+    if (!client) return;
+    const [sent, spent, waiting] = await Promise.all([client.log(), client.spent(), client.waiting()]);
+    const stop = element("button", { type: "button" }, "Stop and erase");
+    stop.addEventListener("click", () => this.#withdraw());
+    this.shadowRoot?.replaceChildren(
+      element("style", {}, STYLE),
+      element(
+        "section",
+        { "aria-labelledby": "title" },
+        element("h2", { id: "title" }, "What this browser reports"),
+        element("p", {}, told(spent.nats, waiting)),
+        element("h3", {}, "What is collected"),
+        ...[...client.metrics.values()].map(({ name, description, notice }) =>
+          element("details", {}, element("summary", {}, `${description} (${name})`), element("pre", {}, notice)),
+        ),
+        element("h3", {}, "What was sent"),
+        sent.length ? table(sent) : element("p", {}, "Nothing was sent yet."),
+        stop,
+        this.#status,
+      ),
+    );
+  }
+
+  async #withdraw() {
+    const withdrawal = await this.#client?.withdraw();
+    await this.refresh();
+    this.#status.textContent = withdrawal?.done
+      ? "Stopped. All that this browser kept is erased; what was sent cannot be called back."
+      : `Stopped, but this could not be erased: ${withdrawal?.left.join(", ")}.`;
+    this.#status.tabIndex = -1;
+    this.#status.focus();
+    this.dispatchEvent(new CustomEvent("withdrawn", { detail: withdrawal, bubbles: true, composed: true }));
+  }
+}
+
+customElements.define("rappor-panel", RapporPanel);
+
+/**
+ * Say in words what reports have cost.
+ * @param {number} nats
+ * @param {number} waiting
+ */
+function told(nats, waiting) {
+  const sure = Math.ceil(1000 / (1 + Math.exp(-nats))) / 10;
+  const wait = waiting === 1 ? "1 report waits" : `${waiting} reports wait`;
+  return (
+    `Privacy loss so far: epsilon = ${nats.toFixed(2)}. An observer who gives even odds that this ` +
+    `browser holds some value can be at most ${sure} % sure after all of its reports. ${wait} to be sent.`
+  );
+}
+
+/** @param {Sent[]} sent */
+function table(sent) {
+  const head = ["Day (UTC)", "Metric", "Answer", "The very bytes"];
+  const rows = sent.map(({ day, metric, status, body }) =>
+    element(
+      "tr",
+      {},
+      element("td", {}, day),
+      element("th", { scope: "row" }, metric),
+      element("td", {}, status),
+      element("td", {}, element("pre", {}, body)),
+    ),
+  );
+  return element(
+    "table",
+    {},
+    element("caption", {}, "Each upload holds one report, with its noise."),
+    element("thead", {}, element("tr", {}, ...head.map((text) => element("th", { scope: "col" }, text)))),
+    element("tbody", {}, ...rows),
+  );
+}
+
+/**
+ * @param {string} name
+ * @param {Record<string, string>} attributes
+ * @param {(string | Node)[]} children
+ */
+function element(name, attributes, ...children) {
+  const created = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) created.setAttribute(key, value);
+  created.append(...children);
+  return created;
+}

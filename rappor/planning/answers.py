@@ -1,0 +1,122 @@
+"""Plan the encodings that answer for every bit: categories, buckets, flags, yes or no.
+
+Theory of operation
+-------------------
+Each bit is one answer, so there is nothing to distinguish and nothing to collide. An answer of
+share b has the mean mu = p* + (q* - p*) b and, with R reports a device, the error
+
+    error^2 = (mu (1 - mu) + (R - 1) (mu - p) (q - mu)) / (N (q* - p*)^2)
+
+(`rappor.decoding.proportions`). Exact tests of few reports are a little more cautious than this.
+
+Two categories differ in two bits, one that rises and one that falls, as two strings of one hash do:
+the best noise is the same. Yes and no, and each of k flags with a k-th of the loss, differ in one
+bit, which either direction may betray; there p* = 1 - q* = 1 / (1 + e^epsilon) is best, for rare
+and for even answers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rappor.errors import ParamsError
+from rappor.planning.noise import Budget, choose_noise, optimum
+from rappor.protocol import loss
+from rappor.protocol.encodings import ENCODINGS, encoding_of
+from rappor.protocol.params import ONE, Params
+from rappor.ranges import check_choice
+
+_MOST: Final = 40.0
+"""Nats beyond which the noise of one bit ends at what the coins can do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answers:
+    """Reports to come, of devices that give these answers; `own` is (s,) float64."""
+
+    params: Params
+    n_reports: int
+    repeated: float
+
+    def errors(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the standard errors of answers with these shares."""
+        return np.asarray(np.sqrt(self._one(own) / self.n_reports) / self._gap)
+
+    def parts(self, own: NDArray[np.float64]) -> dict[str, float]:
+        """Split the variance of an answer of one share, (1,), by cause; the parts sum to one."""
+        sampled = self.repeated * self._gap**2 * own * (1 - own) / self._one(own)
+        return {"coins": 1 - float(sampled[0]), "sampling": float(sampled[0])}
+
+    @property
+    def _gap(self) -> float:
+        return self.params.q_star - self.params.p_star
+
+    def _one(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the variance of the mean of one report, times the number of reports."""
+        params = self.params
+        mean = params.p_star + self._gap * own
+        between = (mean - params.p) * (params.q - mean)
+        return np.asarray(mean * (1 - mean) + (self.repeated - 1) * between)
+
+
+def choose_answer_noise(
+    budget: Budget, encoding: str, categories: Sequence[str], *, symmetric: bool = False
+) -> Params:
+    """Return the parameters of least variance that lose at most a budget.
+
+    Parameters
+    ----------
+    encoding, categories : those of `Params`; the encoding answers for every bit.
+    symmetric : whether q = 1 - p.
+
+    Raises
+    ------
+    ParamsError
+        The encoding is unknown or hashes its values, or the categories are none of it.
+    """
+    check_choice("encoding", encoding, ENCODINGS)
+    k = ENCODINGS[encoding].implied_bits(categories)
+    if k is None:
+        raise ParamsError(f"encoding must answer for every bit, got {encoding}")
+
+    def shaped(t_f: int, t_p: int, t_q: int) -> Params:
+        f, p, q = 2 * t_f / ONE, t_p / ONE, t_q / ONE
+        return Params(encoding=encoding, k=k, categories=tuple(categories), f=f, p=p, q=q)
+
+    exchanged, bits = _difference(shaped(ONE // 4, ONE // 4, 3 * ONE // 4))
+    if exchanged:
+        ideal = choose_noise(budget.epsilon_1, budget.epsilon_inf, symmetric=symmetric)
+    else:  # one bit of a string's two in each direction
+        one, inf = (min(2 * each / bits, _MOST) for each in (budget.epsilon_1, budget.epsilon_inf))
+        ideal = choose_noise(one, inf, symmetric=True)
+    t_f, t_p, t_q = ideal.t_f, ideal.t_p, ideal.t_q
+    # Rounding on the way is worth a few thresholds at most.
+    while loss.epsilon_inf(shaped(t_f, t_p, t_q)) > budget.epsilon_inf:
+        t_f += 1
+    while loss.epsilon_1(shaped(t_f, t_p, t_q)) > budget.epsilon_1:
+        t_p, t_q = t_p + 1, t_q - 1
+    return shaped(t_f, t_p, t_q)
+
+
+def best_known(params: Params, epsilon_1: float) -> float:
+    """Return the least known variance of a rare answer, over the reports; NaN if none is known.
+
+    For categories that of large domains [WBLJ17], for one bit that of randomized response; several
+    flags may do better by telling one of them each.
+    """
+    exchanged, bits = _difference(params)
+    if exchanged:
+        return optimum(epsilon_1)
+    return optimum(epsilon_1) / 4 if bits == 1 else math.nan
+
+
+def _difference(params: Params) -> tuple[bool, float]:
+    """Return whether two values differ in a bit each way, and in how many bits at most."""
+    worst = encoding_of(params).worst_difference
+    return worst(1.0, 1.0) > worst(1.0, 0.0), worst(1.0, 1.0)

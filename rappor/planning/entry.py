@@ -1,0 +1,102 @@
+"""Planned parameters as lines of a registry: a new entry, or an entry that is there."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from typing import Final
+
+from rappor.errors import FileError, MetricError
+from rappor.planning.noise import shortest
+from rappor.protocol import loss
+from rappor.protocol.encodings import encoding_of
+from rappor.protocol.params import Params
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
+
+_KEYS: Final = ("profile", "k", "h", "m", "f", "p", "q")
+"""The keys of an entry that a plan decides; encoding, categories and all else stay."""
+
+_KEY: Final = re.compile(r"\s*['\"]?([\w-]+)['\"]?\s*=")
+_TABLE: Final = re.compile(r"\s*\[")
+
+
+def header(name: str) -> str:
+    """Write the first line of a metric's entry."""
+    return f'[metrics."{name}"]' if "." in name else f"[metrics.{name}]"
+
+
+def params_lines(params: Params) -> list[str]:
+    """Write the lines of an entry that say its parameters, which read back to the last bit."""
+    key = encoding_of(params).categories_key
+    lines = [f'encoding = "{params.encoding}"']
+    if key == "edges":
+        lines.append(f"edges = [{', '.join(params.categories)}]")
+    elif key is not None:
+        lines.append(f"{key} = {json.dumps(params.categories, ensure_ascii=False)}")
+    if params.normalize != "none":
+        lines.append(f'normalize = "{params.normalize}"')
+    return [*lines, *_numbers(params)]
+
+
+def _numbers(params: Params) -> list[str]:
+    """Write the lines of dimensions and noise."""
+    letters = "khm" if encoding_of(params).hashed else ""
+    return [
+        *(f"{letter} = {getattr(params, letter)}" for letter in letters),
+        f"f = {shortest(params.f, halved=True)}  # epsilon_inf {loss.epsilon_inf(params):.4f}",
+        f"p = {shortest(params.p)}  # epsilon_1 {loss.epsilon_1(params):.4f}",
+        f"q = {shortest(params.q)}",
+    ]
+
+
+def replace_numbers(text: str, name: str, params: Params) -> str:
+    """Return a registry in which a metric has other dimensions and noise; all else stays as it is.
+
+    Raises
+    ------
+    MetricError
+        The registry has no such metric, the numbers of its entry are not a line each, or its
+        budget cannot pay the new loss.
+    """
+    old = Registry.loads(text).metric(name)
+    lines = text.split("\n")
+    first = _first_line(lines, name)
+    last = next((i for i in range(first + 1, len(lines)) if _TABLE.match(lines[i])), len(lines))
+    kept = [line for line in lines[first + 1 : last] if not _is_replaced(line)]
+    end = max((i + 1 for i, line in enumerate(kept) if line.strip()), default=0)
+    entry = [*kept[:end], *_numbers(params), *kept[end:]]
+    changed = "\n".join([*lines[: first + 1], *entry, *lines[last:]])
+    if _read(changed, name) != dataclasses.replace(old, params=with_numbers(old.params, params)):
+        raise MetricError(f"metric {name}: its entry must be a table with a line for each number")
+    return changed
+
+
+def with_numbers(params: Params, planned: Params) -> Params:
+    """Return parameters with the planned dimensions and noise."""
+    numbers = {letter: getattr(planned, letter) for letter in "khmfpq"}
+    return dataclasses.replace(params, **numbers, insecure=True)
+
+
+def _read(text: str, name: str) -> Metric | None:
+    """Read a metric of a registry whose lines were changed; None where that is no TOML any more."""
+    try:
+        return Registry.loads(text)[name]
+    except FileError:
+        return None
+
+
+def _first_line(lines: list[str], name: str) -> int:
+    """Return the line of the entry's header."""
+    quoted = re.escape(name)
+    pattern = re.compile(rf"\s*\[\s*metrics\s*\.\s*(?:{quoted}|\"{quoted}\"|'{quoted}')\s*\]")
+    found = [i for i, line in enumerate(lines) if pattern.match(line)]
+    if len(found) != 1:
+        raise MetricError(f"metric {name}: the registry must hold one line {header(name)}")
+    return found[0]
+
+
+def _is_replaced(line: str) -> bool:
+    key = _KEY.match(line)
+    return key is not None and key[1] in _KEYS

@@ -1,0 +1,86 @@
+"""What repeated reports bring: the same devices once, as often as planned, without end.
+
+More reports of the same devices lower the noise of their fresh coins only. Their values, and the
+permanent responses that come again with each report, stay as they are until an epoch ends. The
+decoder takes a device for the same one in the next epoch too, and so does this.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from rappor.errors import ParamsError
+from rappor.planning.plans import Plan
+from rappor.planning.power import predict
+from rappor.protocol import loss
+from rappor.ranges import check_integer
+
+_ENDLESS: Final = 10**6
+"""Reports a device that stand for any number: fresh coins then have a millionth of the variance."""
+
+_A_DAY: Final = {"hour": 24.0, "day": 1.0, "week": 1 / 7}
+_EPOCH_DAYS: Final = {"month": 30, "quarter": 91, "year": 365}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeat:
+    """What some reports of each device show, and lose.
+
+    `reports_per_device` is None for any number. `share` is the smallest share detected, None if
+    none is; `rare_error` the standard error of an absent candidate, as a share; `epsilon` the loss,
+    in nats, of a device that keeps its value over `epochs`.
+    """
+
+    reports_per_device: int | None
+    share: float | None
+    rare_error: float
+    epsilon: float
+
+
+def compare_repeats(planned: Plan, *, epochs: int = 1) -> tuple[Repeat, ...]:
+    """Compare one report a device with those of a plan, and with any number of them."""
+    check_integer("epochs", epochs, 1)
+    question = planned.question
+    devices = planned.reports / question.reports_per_device
+
+    def repeated(each: int) -> Repeat:
+        prediction = predict(
+            planned.params,
+            math.ceil(devices * each),
+            dataclasses.replace(question, reports_per_device=each),
+        )
+        endless = each == _ENDLESS
+        return Repeat(
+            reports_per_device=None if endless else each,
+            share=prediction.share,
+            rare_error=prediction.rare_error,
+            epsilon=_loss(planned, each, epochs=1 if each == 1 else epochs),
+        )
+
+    numbers = sorted({1, math.ceil(question.reports_per_device), _ENDLESS})
+    return tuple(repeated(each) for each in numbers)
+
+
+def _loss(planned: Plan, each: int, *, epochs: int) -> float:
+    if each == _ENDLESS:
+        return epochs * planned.epsilon_inf
+    return epochs * loss.epsilon_n(planned.params, math.ceil(each / epochs))
+
+
+def reports_in(days: int, interval: str) -> int:
+    """Return how often a device reports in some days, once in each interval.
+
+    Raises ParamsError for a metric whose interval is "none".
+    """
+    check_integer("days", days, 1)
+    if interval not in _A_DAY:
+        raise ParamsError(f"interval must be one of {', '.join(_A_DAY)}, got {interval!r}")
+    return math.ceil(days * _A_DAY[interval])
+
+
+def epochs_in(days: int, epoch: str) -> int:
+    """Return how many permanent responses of a device answer in some days."""
+    return math.ceil(days / _EPOCH_DAYS[epoch]) if epoch in _EPOCH_DAYS else 1

@@ -1,0 +1,140 @@
+"""The atlas: its cells hold every pair of levels, its judgements are right, and it runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from benchmark_modules import benchmark
+from scipy import stats
+
+if TYPE_CHECKING:
+    from benchmarks import atlas, atlas_cells, tables
+else:
+    atlas, atlas_cells, tables = (benchmark(name) for name in ("atlas", "atlas_cells", "tables"))
+
+FALSE_ALARM = 1e-9
+SMALL: dict[str, int | str] = {"m": 8, "k": 32, "held": "5 heavy", "absent": 100, "devices": 30_000}
+
+
+@pytest.mark.parametrize("name", ["strings", "answers"])
+def test_every_pair_of_levels_has_a_cell(name: str) -> None:
+    """Of any two factors, but one cohort cannot be uneven."""
+    factors = atlas.GRIDS[name]
+    cells = atlas_cells.cells(factors)
+    for (one, levels), (other, others) in itertools.combinations(factors.items(), 2):
+        held = {(cell[one], cell[other]) for cell in cells}
+        missing = set(itertools.product(levels, others)) - held
+        assert missing <= {(1, atlas_cells.UNEVEN)}
+
+
+def test_the_grids_are_no_products() -> None:
+    """At a minute for 200 collections, all cells take an hour on two cores at most."""
+    n_cells = sum(len(cells) for cells in atlas_cells.all_cells().values())
+    assert n_cells * atlas.SECONDS / 2 <= 3600
+
+
+def runs_of(**numbers: Any) -> list[atlas.Run]:
+    """Return 200 equal runs of which every number is right but for those given."""
+    right = atlas.Run(
+        covered=((190, 200), (19, 20), (10, 10)),
+        false=(0, 0, 0),
+        found=(10, 10, 10),
+        below=(5, 1, 0, 0),
+        absent=100,
+    )
+    return [dataclasses.replace(right, **numbers)] * 200
+
+
+def test_right_numbers_do_not_fail() -> None:
+    """Coverage of 95 %, no false detections, p-values as often as they say."""
+    judged = atlas.judge(SMALL, runs_of())
+    assert judged.fails == ()
+    assert judged.values["all"] == pytest.approx(0.95)
+    assert judged.values["p 0.05"] == pytest.approx(1.0)
+    assert judged.found == 10
+
+
+@pytest.mark.parametrize(
+    ("numbers", "failing"),
+    [
+        ({"covered": ((76, 200), (19, 20), (10, 10))}, "all"),
+        ({"covered": ((190, 200), (17, 20), (10, 10))}, "top 20"),
+        ({"covered": ((190, 200), (19, 20), (9, 10))}, "adjusted"),
+        ({"false": (1, 0, 0)}, "FDR bh"),
+        ({"false": (0, 1, 0)}, "FDR adaptive"),
+        ({"false": (0, 0, 1)}, "any false, Bonferroni"),
+        ({"below": (7, 1, 0, 0)}, "p 0.05"),
+        ({"below": (5, 2, 0, 0)}, "p 0.01"),
+        ({"below": (5, 1, 1, 0)}, "p 0.001"),
+        ({"below": (5, 1, 0, 1)}, "p 0.0001"),
+    ],
+)
+def test_a_wrong_number_fails_alone(numbers: dict[str, Any], failing: str) -> None:
+    """Coverage too small, detections too false, p-values too often small."""
+    assert atlas.judge(SMALL, runs_of(**numbers)).fails == (failing,)
+
+
+def test_a_number_within_three_standard_errors_does_not_fail() -> None:
+    """One of twenty runs has a false detection among two: 2.5 %, and one tail event is no rate."""
+    quiet = runs_of()[:19]
+    odd = runs_of(false=(1, 1, 1), found=(2, 2, 2), below=(5, 1, 1, 1))[:1]
+    assert atlas.judge(SMALL, quiet + odd).fails == ()
+
+
+def test_an_error_or_a_warning_fails_the_cell() -> None:
+    """It is told in the table, whatever the other runs say."""
+    judged = atlas.judge(SMALL, [*runs_of(), atlas.Run(raised="RuntimeWarning: divide by zero")])
+    (cells, levels) = atlas.describe({"strings": [judged]})
+    assert cells.title == "atlas of strings: 1 of 1 cells fail"
+    assert cells.rows[0][-1] == "RuntimeWarning: divide by zero"
+    assert ["m", "8", 1, 1] in levels.rows
+
+
+def test_what_fails_is_red_and_marked() -> None:
+    """In a terminal by its colour, in a document by a circle, in both by a mark."""
+    table = tables.Table(title="t", columns=("cell", "all"), rows=[["a", tables.Failing(0.38)]])
+    assert "\x1b[31m0.38 !\x1b[0m" in table.text(red=True)
+    assert "\x1b" not in str(table)
+    assert "| a | \N{LARGE RED CIRCLE} **0.38 !** |" in table.to_markdown()
+
+
+@pytest.mark.parametrize("reports", atlas_cells.STRINGS["reports a device"])
+def test_a_reduced_atlas_runs(reports: int | str) -> None:
+    """No cell raises or warns, truth and intervals go together, and dependence is no fault."""
+    usual = {name: levels[0] for name, levels in atlas_cells.STRINGS.items()}
+    strings: dict[str, int | str] = {**usual, **SMALL, "reports a device": reports}
+    answers = {name: levels[0] for name, levels in atlas_cells.ANSWERS.items()}
+    cells: list[dict[str, int | str]] = [
+        {**strings, "m": 1, "no candidates": "every other"},
+        {**strings, "cohorts": atlas_cells.UNEVEN, "devices": 30},
+        {**answers, "reports a device": reports},
+        {**answers, "reports a device": reports, "encoding": "buckets, 16", "devices": 30},
+    ]
+    measured = [atlas.measure(cell, n_runs=1) for cell in cells]
+    assert [each.raised for each in measured] == [""] * len(cells)
+    runs = [atlas.run_once(cells[3], seed) for seed in range(20)]
+    held, n = np.array([run.covered[0] for run in runs]).sum(axis=0)
+    # The answers of a device are nearly independent, and so are 400 intervals.
+    assert held >= stats.binom.ppf(FALSE_ALARM, n, 0.94)
+
+
+def test_indistinguishable_candidates_are_one_answer() -> None:
+    """With one cohort of 32 bits, 105 candidates are at most 32 answers, and their truth a sum."""
+    usual = {name: levels[0] for name, levels in atlas_cells.STRINGS.items()}
+    run = atlas.run_once({**usual, **SMALL, "m": 1, "devices": 10**9}, seed=1)
+    assert run.covered[0][1] <= 32
+    assert run.absent < 32
+
+
+def test_the_most_frequent_ones_are_chosen_by_truth_not_by_estimate() -> None:
+    """Of equally frequent strings, those with the largest estimates would seldom cover."""
+    usual = {name: levels[0] for name, levels in atlas_cells.STRINGS.items()}
+    cell: dict[str, int | str] = {**usual, **SMALL, "held": "300 equal", "absent": 0, "m": 16}
+    tops = np.array([atlas.run_once(cell, seed).covered[1] for seed in range(4)])
+    assert tops.sum(axis=0).tolist()[1] == 80
+    # 80 nearly independent intervals.
+    assert tops.sum(axis=0)[0] >= stats.binom.ppf(FALSE_ALARM, 80, 0.93)

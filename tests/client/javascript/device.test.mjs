@@ -1,0 +1,249 @@
+// The device in Node: consent, withdrawal, the file, other tabs' changes, and transports that fail.
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdtempSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { promisify } from "node:util";
+
+import { fileStore } from "../../../client/javascript/file.js";
+import { Client, MetricError, ParamsError, ReportError } from "../../../client/javascript/index.js";
+import { httpTransport } from "../../../client/javascript/src/http_transport.js";
+import { memoryStore } from "../../../client/javascript/testing.js";
+
+const REGISTRY = JSON.parse(readFileSync(new URL("registry.json", import.meta.url), "utf8"));
+const NOON = Date.UTC(2026, 10, 18, 12) / 1000;
+const ACCEPTED = JSON.stringify({ reports: [{ status: "accepted" }] });
+const silently = { warn: console.warn };
+
+/** Open a device whose collector answers with these statuses, then accepts. */
+async function open(options = {}) {
+  const sent = [];
+  const statuses = options.statuses ?? [];
+  const transport = {
+    send: async (body) => {
+      sent.push(body);
+      const next = statuses.shift() ?? { status: 200, body: ACCEPTED };
+      if (next instanceof Error) throw next;
+      return next;
+    },
+  };
+  const { store = memoryStore(), ...more } = options;
+  const client = await Client.open({
+    registry: REGISTRY,
+    consent: true,
+    background: false,
+    store,
+    transport,
+    clock: () => NOON,
+    ...more,
+  });
+  return { client, store, sent };
+}
+
+function folder(t) {
+  const path = mkdtempSync(join(tmpdir(), "rappor-"));
+  t.after(() => rmSync(path, { recursive: true }));
+  return path;
+}
+
+test("without consent nothing is computed, stored or sent", async () => {
+  const { client, store, sent } = await open({ consent: false });
+  assert.equal(await client.record("page", "a"), "no consent");
+  assert.deepEqual(store.documents, {});
+  assert.equal((await client.flush()).reason, "nothing waiting");
+  assert.deepEqual(sent, []);
+});
+
+test("consent is a boolean, and no other answer is read as one", async () => {
+  for (const consent of ["no", 1, null, undefined]) {
+    await assert.rejects(open({ consent }), ParamsError);
+  }
+});
+
+test("mistakes of the program are raised, and say nothing of the value", async () => {
+  const { client, store } = await open();
+  await assert.rejects(client.record("pgae", "hidden"), MetricError);
+  for (const value of [7, null, undefined, {}, true, "hidden \ud800"]) {
+    await assert.rejects(client.record("page", value), (error) => {
+      assert.ok(error instanceof ReportError);
+      assert.ok(!String(error.stack).includes("hidden"));
+      return true;
+    });
+  }
+  assert.equal(store.documents.device.scopes.length, 0);
+});
+
+test("an upload holds one report, and its id and bytes stay over retries", async () => {
+  const gone = new TypeError("fetch failed");
+  const { client, sent } = await open({ statuses: [gone, { status: 503, body: "" }] });
+  await client.record("page", "a");
+  await client.record("page", "a");
+  assert.equal((await client.flush({ timeout: 0 })).reason, "unreachable");
+  assert.equal((await client.flush({ timeout: 0 })).reason, "collector error");
+  assert.ok((await client.flush()).done);
+  assert.ok((await client.flush()).done);
+  const ids = sent.map((body) => JSON.parse(body).id);
+  assert.equal(new Set(ids).size, 2);
+  assert.equal(new Set(sent).size, 2);
+  assert.ok(sent.every((body) => JSON.parse(body).reports.length === 1));
+  const log = await client.log();
+  assert.deepEqual(new Set(log.map(({ body }) => body)), new Set(sent));
+});
+
+test("what no repetition changes is dropped, and a collector that asks to wait is left alone", async () => {
+  const { client } = await open({ statuses: [{ status: 400, body: "" }] });
+  await client.record("page", "a");
+  const refused = await client.flush();
+  assert.deepEqual([refused.reason, refused.status, refused.waiting], ["refused", 400, 0]);
+  const busy = await open({ statuses: [{ status: 429, body: "", retryAfter: 60 }] });
+  await busy.client.record("page", "a");
+  assert.equal((await busy.client.flush({ timeout: 0 })).reason, "collector error");
+  const waited = await busy.client.flush({ timeout: 0 });
+  assert.deepEqual([waited.reason, waited.retryAt], ["asked to wait", NOON + 60]);
+  assert.equal(busy.sent.length, 1);
+});
+
+test("answers of any content are only failures", async () => {
+  const bodies = ["", "{", "[]", "null", '{"reports":[]}', '{"reports":[{"status":"accepted"},{}]}'];
+  for (const body of bodies) {
+    const { client } = await open({ statuses: [{ status: 200, body }] });
+    await client.record("page", "a");
+    assert.equal((await client.flush({ timeout: 0 })).reason, "collector error", body);
+    assert.ok((await client.flush()).done);
+  }
+});
+
+test("a stop silences a metric until its day is over, thirty days at most", async () => {
+  const stop = { page: "2999-01-01", theme: "nonsense", constructor: 7 };
+  let now = NOON;
+  const body = JSON.stringify({ reports: [{ status: "accepted" }], stop });
+  const { client } = await open({ statuses: [{ status: 200, body }], clock: () => now });
+  await client.record("page", "a");
+  await client.flush();
+  assert.equal(await client.record("page", "a"), "silent");
+  assert.equal(await client.record("theme", "light"), "held");
+  now += 31 * 86_400;
+  assert.equal(await client.record("page", "a"), "recorded");
+});
+
+test("the spool has bounds, and drops the oldest", async () => {
+  const { client } = await open({ limits: { reports: 3, log: 2 } });
+  for (let i = 0; i < 5; i++) await client.record("page", "a");
+  assert.equal(await client.waiting(), 3);
+  assert.equal((await client.counters()).dropped_full, 2);
+  for (let i = 0; i < 3; i++) await client.flush();
+  assert.equal((await client.log()).length, 2);
+});
+
+test("withdrawal leaves what was spent and reserved, and a new consent pays anew", async () => {
+  const { client, store } = await open();
+  await client.record("page", "a");
+  const before = await client.spent();
+  assert.deepEqual(await client.withdraw(), { done: true, secretGone: true, left: [] });
+  assert.deepEqual(Object.keys(store.documents).filter((key) => store.documents[key]), ["device"]);
+  assert.ok(!JSON.stringify(store.documents).includes("page"));
+  assert.equal(await client.record("page", "a"), "no consent");
+  const again = await open({ store });
+  assert.equal(await again.client.record("page", "a"), "recorded");
+  const after = await again.client.spent();
+  assert.equal(after.carried, before.nats);
+  assert.equal(after.nats, 2 * before.nats);
+  assert.equal(after.reserved[2026], 2 * before.reserved[2026]);
+});
+
+test("a registry that was changed by hand is refused", async () => {
+  const metrics = REGISTRY.metrics.map((metric) => ({ ...metric, patterns: 100 }));
+  await assert.rejects(open({ registry: { ...REGISTRY, metrics } }), MetricError);
+});
+
+test("addresses that are not https are refused", () => {
+  for (const url of ["http://example.org", "ftp://x", "https://u@x", "https://x?y", "https://x#y"]) {
+    assert.throws(() => httpTransport(url), ParamsError, url);
+  }
+  assert.throws(() => httpTransport("nonsense"), TypeError);
+  assert.throws(() => httpTransport("https://x", "a\nb"), TypeError);
+  for (const url of ["https://x/", "http://localhost:1", "http://127.0.0.1/a"]) httpTransport(url);
+});
+
+test("a store that fails records nothing, raises nothing and says so once", async () => {
+  const said = [];
+  console.warn = (text) => said.push(text);
+  const fail = async () => {
+    throw new DOMException("no", "SecurityError");
+  };
+  const store = { ...memoryStore(), read: fail, update: fail, clear: fail };
+  try {
+    const { client } = await open({ store });
+    assert.equal(await client.record("page", "hidden"), "failed");
+    assert.equal(await client.record("page", "hidden"), "failed");
+    assert.equal((await client.counters()).failures, 4);
+    assert.deepEqual(said, ["rappor: telemetry failed: SecurityError"]);
+    assert.equal((await client.withdraw()).done, false);
+  } finally {
+    console.warn = silently.warn;
+  }
+});
+
+test("the file is private, holds no value, and a later process is the same device", async (t) => {
+  const path = join(folder(t), "device", "telemetry.json");
+  const { client } = await open({ store: fileStore(path) });
+  await client.record("page", "hidden");
+  const [{ last }] = JSON.parse(readFileSync(path, "utf8")).device.scopes;
+  assert.equal(statSync(path).mode & 0o777, 0o600);
+  assert.equal(statSync(join(path, "..")).mode & 0o777, 0o700);
+  assert.ok(!readFileSync(path, "utf8").includes("hidden"));
+  assert.deepEqual(readdirSync(join(path, "..")), ["telemetry.json"]);
+  const again = await open({ store: fileStore(path) });
+  assert.equal(await again.client.record("page", "other"), "repeated");
+  assert.equal(JSON.parse(readFileSync(path, "utf8")).device.scopes[0].last, last);
+});
+
+test("a damaged file disables the device until withdrawal, which leaves no budget of the year", async (t) => {
+  const path = join(folder(t), "telemetry.json");
+  await (await open({ store: fileStore(path) })).client.record("page", "a");
+  writeFileSync(path, readFileSync(path, "utf8").slice(0, -9));
+  console.warn = () => {};
+  try {
+    const { client } = await open({ store: fileStore(path) });
+    assert.equal(await client.record("page", "a"), "disabled");
+    assert.equal((await client.withdraw()).done, true);
+    const again = await open({ store: fileStore(path) });
+    assert.equal(await again.client.record("page", "a"), "silent");
+    const later = await open({ store: fileStore(path), clock: () => NOON + 366 * 86_400 });
+    assert.equal(await later.client.record("page", "a"), "recorded");
+  } finally {
+    console.warn = silently.warn;
+  }
+});
+
+test("an erased file ends the consent of a program that runs", async (t) => {
+  const path = join(folder(t), "telemetry.json");
+  const { client } = await open({ store: fileStore(path) });
+  await client.record("page", "a");
+  rmSync(path);
+  assert.equal(await client.record("page", "a"), "no consent");
+});
+
+test("processes that share a file lose and double nothing", async (t) => {
+  const path = join(folder(t), "telemetry.json");
+  const program = new URL("recorder.mjs", import.meta.url).pathname;
+  const run = promisify(execFile);
+  await Promise.all([1, 2, 3].map(() => run(process.execPath, [program, path, "15"])));
+  const { device, spool, identity } = JSON.parse(readFileSync(path, "utf8"));
+  assert.equal(device.mark, identity.mark);
+  assert.equal(device.counters.recorded, 45);
+  assert.equal(spool.reports.length + spool.uploads.length, 45);
+  const [pattern] = Object.values(device.patterns);
+  assert.deepEqual(Object.values(pattern.reports), [45]);
+  assert.deepEqual(readdirSync(join(path, "..")), ["telemetry.json"]);
+});
+
+test("a lock that a killed process has left is cleared away", async (t) => {
+  const path = join(folder(t), "telemetry.json");
+  writeFileSync(`${path}.lock`, "999999999");
+  const { client } = await open({ store: fileStore(path) });
+  assert.equal(await client.record("page", "a"), "recorded");
+});

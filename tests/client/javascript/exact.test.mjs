@@ -1,0 +1,189 @@
+// Every way the coins can fall, with its exact weight: the distributions of the real code.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Client } from "../../../client/javascript/index.js";
+import { instantaneousResponse, permanentResponse } from "../../../client/javascript/src/responses.js";
+import { sha256 } from "../../../client/javascript/src/hashes.js";
+import { hex, utf8 } from "../../../client/javascript/src/bytes.js";
+import { newDevice } from "../../../client/javascript/src/device.js";
+import { epsilonInf, epsilonReports } from "../../../client/javascript/src/loss.js";
+import { fingerprints, readParams } from "../../../client/javascript/src/params.js";
+import { memoryStore } from "../../../client/javascript/testing.js";
+
+const ONE = 2 ** 32;
+const F = ONE / 4; // the threshold of f/2, so f is one half
+const P = ONE / 4;
+const Q = (3 * ONE) / 4;
+
+/** Call with every tuple of coins, one for each range between two thresholds, and its weight. */
+function everyFall(k, thresholds, call) {
+  const edges = [0, ...new Set(thresholds), ONE];
+  const ranges = edges.slice(1).map((end, i) => [edges[i], (end - edges[i]) / ONE]);
+  const fall = (coins, weight) => {
+    if (coins.length === k) call(coins, weight);
+    else for (const [coin, share] of ranges) fall([...coins, coin], weight * share);
+  };
+  fall([], 1);
+}
+
+/** Return the exact distribution of a response of k bits, by its first byte. */
+function distribution(k, thresholds, respond) {
+  const found = new Map();
+  everyFall(k, thresholds, (coins, weight) => {
+    const [answer] = respond(() => coins);
+    found.set(answer, (found.get(answer) ?? 0) + weight);
+  });
+  return found;
+}
+
+for (const k of [1, 2, 3]) {
+  test(`each of ${k} bits is kept, or random, as the paper says`, () => {
+    const params = { k, f: F, p: P, q: Q };
+    for (let truth = 0; truth < 2 ** k; truth++) {
+      const bits = Uint8Array.of(truth);
+      const permanent = distribution(k, [F, 2 * F], (coins) => permanentResponse(bits, params, coins));
+      const instant = distribution(k, [P, Q], (coins) => instantaneousResponse(bits, params, coins));
+      for (let answer = 0; answer < 2 ** k; answer++) {
+        let [kept, shown] = [1, 1];
+        for (let i = 0; i < k; i++) {
+          const [bit, told] = [(truth >> i) & 1, (answer >> i) & 1];
+          kept *= bit === told ? 0.75 : 0.25;
+          shown *= told ? (bit ? 0.75 : 0.25) : bit ? 0.25 : 0.75;
+        }
+        assert.equal(permanent.get(answer), kept);
+        assert.equal(instant.get(answer), shown);
+      }
+    }
+  });
+}
+
+test("a coin below its threshold hits, one at it does not", () => {
+  const params = { k: 1, f: F, p: P, q: Q };
+  const one = (bit, u) => instantaneousResponse(Uint8Array.of(bit), params, () => [u])[0];
+  assert.deepEqual([one(0, P - 1), one(0, P), one(1, Q - 1), one(1, Q)], [1, 0, 1, 0]);
+  const kept = (bit, u) => permanentResponse(Uint8Array.of(bit), params, () => [u])[0];
+  assert.deepEqual([kept(0, F - 1), kept(1, F), kept(1, 2 * F - 1), kept(1, 2 * F)], [1, 0, 0, 1]);
+});
+
+test("q may be certain", () => {
+  const answer = instantaneousResponse(Uint8Array.of(1), { k: 1, p: 0, q: ONE }, () => [ONE - 1]);
+  assert.deepEqual([...answer], [1]);
+});
+
+// Histories of a one-hot metric: the loss over all reports, exactly, against what the ledger says.
+
+const DOCUMENT = {
+  v: 1,
+  encoding: "onehot",
+  k: 2,
+  h: 1,
+  m: 1,
+  f: F,
+  p: P,
+  q: Q,
+  categories: ["a", "b"],
+};
+
+async function registryOf(patterns) {
+  const { fingerprint } = await fingerprints(DOCUMENT);
+  const metric = {
+    name: "theme",
+    description: "d",
+    owner: "o",
+    expires: "2999-12-31",
+    epoch: "life",
+    interval: "none",
+    patterns,
+    sample: ONE,
+    params: DOCUMENT,
+    fingerprint,
+    parts: [],
+    notice: "",
+  };
+  const rest = { v: 1, total: "Infinity", metrics: [metric] };
+  return { ...rest, seal: hex(await sha256(utf8(JSON.stringify(rest)))) };
+}
+
+/** Return what each report of a history is drawn from: which permanent responses, in which order. */
+async function sources(registry, history) {
+  const store = memoryStore();
+  const mark = "m";
+  store.documents = { identity: { mark, secret: "A".repeat(43) }, device: newDevice(mark) };
+  const client = await Client.open({ registry, consent: true, store, background: false });
+  const shown = [];
+  for (const value of history) {
+    await client.record("theme", value);
+    shown.push(store.documents.device.scopes[0].last);
+  }
+  return { shown, spent: (await client.spent()).nats };
+}
+
+/** Return every history of a length over some values. */
+function histories(values, n) {
+  if (!n) return [[]];
+  return histories(values, n - 1).flatMap((rest) => values.map((value) => [...rest, value]));
+}
+
+test("with one pattern every history shows its first value alone", async () => {
+  const registry = await registryOf(1);
+  for (const history of histories(["a", "b", "c"], 4)) {
+    const { shown } = await sources(registry, history);
+    assert.equal(new Set(shown).size, 1);
+    const { shown: first } = await sources(registry, [history[0]]);
+    assert.equal(shown[0], first[0]);
+  }
+});
+
+test("with two patterns the third value closes the scope on its last answer", async () => {
+  const registry = await registryOf(2);
+  for (const history of histories(["a", "b", "c"], 5)) {
+    const { shown } = await sources(registry, history);
+    const names = new Map();
+    const admitted = [];
+    let last;
+    let closed = false;
+    history.forEach((value, i) => {
+      if (!closed && !admitted.includes(value)) {
+        if (admitted.length < 2) admitted.push(value);
+        else closed = true;
+      }
+      if (!closed) last = value;
+      if (!names.has(last)) names.set(last, shown[i]);
+      assert.equal(shown[i], names.get(last));
+    });
+    assert.equal(new Set(names.values()).size, names.size);
+  }
+});
+
+test("the loss of any pair of one-pattern histories is what the ledger says", async () => {
+  const registry = await registryOf(1);
+  const params = await readParams(DOCUMENT);
+  for (const n of [1, 2, 3]) {
+    const { spent } = await sources(registry, Array(n).fill("a"));
+    assert.equal(spent, epsilonReports([[params, n]]));
+    assert.ok(Math.abs(exactLoss(n) - spent) < 1e-12);
+  }
+  assert.ok(exactLoss(3) < epsilonInf(params));
+});
+
+/** Return the largest log-ratio of n reports of two values, over every way the coins can fall. */
+function exactLoss(n) {
+  const params = { k: 2, f: F, p: P, q: Q };
+  const reports = [1, 2].map((bits) => {
+    const found = new Map();
+    everyFall(2, [F, 2 * F], (coins, weight) => {
+      const permanent = permanentResponse(Uint8Array.of(bits), params, () => coins);
+      const one = distribution(2, [P, Q], (each) => instantaneousResponse(permanent, params, each));
+      for (const answers of histories([...one.keys()], n)) {
+        const share = answers.reduce((product, answer) => product * one.get(answer), weight);
+        const key = answers.join();
+        found.set(key, (found.get(key) ?? 0) + share);
+      }
+    });
+    return found;
+  });
+  const [first, second] = reports;
+  return Math.max(...[...first].map(([key, share]) => Math.log(share / second.get(key))));
+}

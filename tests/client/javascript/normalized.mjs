@@ -1,0 +1,10 @@
+// Normalizes texts: each line of standard input is a list of a normalizer's name and a text.
+
+import { createInterface } from "node:readline";
+
+import { normalize } from "../../../client/javascript/src/normalizers.js";
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const [name, texts] = JSON.parse(line);
+  console.log(JSON.stringify(texts.map((text) => normalize(name, text))));
+}

@@ -1,0 +1,381 @@
+"""The client in a real browser, on the README's site and before a real collector."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from browser import PATIENCE, browsing
+from collectors import PATIENT
+from node import CLIENT
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
+from tools import need
+from websites import Site, the_readmes_site
+
+OPEN = """async (options) => {
+  const { Client } = await import("/rappor-client/index.js");
+  const registry = await (await fetch("/registry.json")).json();
+  const all = { registry, consent: true, collector: "/telemetry", background: false, ...options };
+  globalThis.client = await Client.open(all);
+}"""
+RECORD = "(words) => Promise.all(words.map((word) => client.record('search_engine', word)))"
+FLUSH = "() => client.flush({ timeout: 50 })"
+BARE = "/registry.json"
+WORDS_TOML = """
+[budget]
+total = inf
+[metrics.search_engine]
+description = "A word, for this test only: the noise protects nobody"
+owner = "tests"
+expires = 2100-01-01
+epoch = "life"
+interval = "none"
+encoding = "bloom"
+k = 64
+m = 2
+f = 0.0
+p = 0.02
+q = 0.98
+insecure = true
+candidates = "words.txt"
+min_reports = 0
+min_cohort = 1
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """The system's Chromium."""
+    with browsing() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def the_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The README's site."""
+    with the_readmes_site(tmp_path_factory.mktemp("site")) as running:
+        yield running
+
+
+@pytest.fixture
+def profile(browser: Browser, the_site: Site) -> Iterator[BrowserContext]:
+    """A fresh profile."""
+    context = browser.new_context(base_url=the_site.url)
+    yield context
+    context.close()
+
+
+def tab(profile: BrowserContext, **options: Any) -> Page:
+    """Open a page whose device has consent, and no background sender unless asked for one.
+
+    It is one of the site without a script of its own.
+    """
+    page = profile.new_page()
+    page.goto(BARE)
+    page.evaluate(OPEN, options)
+    return page
+
+
+def eventually(question: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + PATIENCE
+    while not question():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_the_readme_as_a_visitor_sees_it(profile: BrowserContext, the_site: Site) -> None:
+    """Nothing before the answer; then a report, the very bytes of it, and an end to it."""
+    before = the_site.n_received()
+    page = profile.new_page()
+    sent: list[str | None] = []
+    page.on("request", lambda request: sent.append(request.post_data))
+    page.goto("/")
+    page.wait_for_selector("rappor-panel button")
+    assert page.evaluate("client.record('search_engine', 'qwant')") == "no consent"
+    assert page.evaluate("indexedDB.databases()") == []
+    page.click("#yes")
+    page.wait_for_selector("#question", state="hidden")
+    page.wait_for_selector("rappor-panel button")
+    page.fill("#engine", "Qwant")
+    page.press("#engine", "Enter")
+    page.wait_for_function("document.querySelector('#outcome').value === 'recorded'")
+    assert page.evaluate(FLUSH)["done"]
+    assert the_site.n_received() == before + 1
+    page.evaluate("document.querySelector('rappor-panel').refresh()")
+    page.wait_for_selector("rappor-panel td pre")
+    (body,) = [text for text in sent if text]
+    assert page.inner_text("rappor-panel td pre") == body
+    assert set(json.loads(body)["reports"][0]) == {"metric", "params", "cohort", "bits"}
+    assert "at most 88.1 % sure" in page.inner_text("rappor-panel section")
+    page.click("rappor-panel button")
+    page.wait_for_function("localStorage.getItem('telemetry') === 'no'")
+    assert "Stopped." in page.inner_text("rappor-panel [role=status]")
+    left = page.evaluate(DOCUMENTS)
+    assert set(left) == {"device"}
+    assert [left["device"][key] for key in ("patterns", "scopes", "params")] == [{}, [], {}]
+    assert page.evaluate("client.record('search_engine', 'qwant')") == "no consent"
+
+
+DOCUMENTS = """() => new Promise((resolve, reject) => {
+  const request = indexedDB.open("rappor telemetry");
+  request.onerror = () => reject(request.error);
+  request.onsuccess = () => {
+    const table = request.result.transaction("documents").objectStore("documents");
+    const found = {};
+    table.openCursor().onsuccess = ({ target: { result: cursor } }) => {
+      if (!cursor) { request.result.close(); resolve(found); return; }
+      found[cursor.key] = cursor.value;
+      cursor.continue();
+    };
+  };
+})"""
+
+
+def test_the_panel_speaks_to_everybody(profile: BrowserContext) -> None:
+    """Its parts have the names and roles that a screen reader tells; the keyboard reaches all."""
+    page = tab(profile)
+    page.evaluate(RECORD, ["qwant"])
+    page.evaluate(FLUSH)
+    page.evaluate(
+        """async () => {
+          const { RapporPanel } = await import("/rappor-client/panel.js");
+          const panel = new RapporPanel();
+          panel.client = client;
+          document.body.replaceChildren(panel);
+        }"""
+    )
+    panel = page.get_by_role("region", name="What this browser reports")
+    panel.get_by_role("columnheader", name="The very bytes").wait_for()
+    assert panel.get_by_role("rowheader", name="search_engine").count() == 1
+    assert panel.get_by_role("heading", name="What was sent").count() == 1
+    panel.get_by_role("button", name="Stop and erase").press("Enter")
+    assert "erased" in panel.get_by_role("status").inner_text()
+
+
+def test_the_secret_is_a_key_that_no_script_can_read(profile: BrowserContext) -> None:
+    """It is in the store, and cannot be exported."""
+    page = tab(profile)
+    exported = "async (key) => crypto.subtle.exportKey('raw', key).catch((error) => error.name)"
+    found = page.evaluate(
+        f"async () => {{ const {{ identity }} = await ({DOCUMENTS})();"
+        f"return [identity.secret.constructor.name, await ({exported})(identity.secret)]; }}"
+    )
+    assert found == ["CryptoKey", "InvalidAccessError"]
+
+
+def two_tabs(profile: BrowserContext, site: Site, n: int) -> None:
+    """Record in two tabs at once and flush in both; every report arrives once."""
+    before = site.n_received()
+    pages = [tab(profile), tab(profile)]
+    start = "(words) => { globalThis.done = (%s)(words); }" % RECORD  # noqa: UP031  (braces)
+    for page in pages:
+        page.evaluate(start, ["duckduckgo", "qwant"] * (n // 2))
+    outcomes = [set(page.evaluate("done")) for page in pages]
+    assert set.union(*outcomes) == {"recorded", "repeated"}
+    for page in pages:
+        page.evaluate(f"() => {{ globalThis.flushed = ({FLUSH})(); }}")
+    assert all(page.evaluate("flushed")["done"] for page in pages)
+    device = pages[0].evaluate(DOCUMENTS)["device"]
+    (pattern,) = device["patterns"].values()
+    assert list(pattern["reports"].values()) == [2 * n]
+    assert pattern["nats"] <= device["reserved"][0][3]
+    assert site.n_received() == before + 2 * n
+    assert device["counters"]["accepted"] == 2 * n
+
+
+def test_two_tabs_are_one_device(profile: BrowserContext, the_site: Site) -> None:
+    """One secret, one latch, one ledger, and no report twice or lost."""
+    two_tabs(profile, the_site, 6)
+
+
+@pytest.mark.acceptance
+def test_two_tabs_are_one_device_for_long(profile: BrowserContext, the_site: Site) -> None:
+    """Forty reports each."""
+    two_tabs(profile, the_site, 40)
+
+
+def test_a_withdrawal_reaches_the_other_tab(profile: BrowserContext) -> None:
+    """It records and sends nothing more, and the secret is gone for both."""
+    first, second = tab(profile), tab(profile)
+    assert second.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    assert first.evaluate("client.withdraw()") == {"done": True, "secretGone": True, "left": []}
+    assert second.evaluate(RECORD, ["qwant"]) == ["no consent"]
+    assert second.evaluate(FLUSH)["reason"] == "nothing waiting"
+
+
+def test_offline_and_back(profile: BrowserContext, the_site: Site) -> None:
+    """What is recorded offline waits, and arrives once under the id of the first attempt."""
+    before = the_site.n_received()
+    page = tab(profile)
+    profile.set_offline(True)
+    assert page.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    assert page.evaluate("client.flush({ timeout: 0.01 })")["reason"] == "unreachable"
+    (tried,) = page.evaluate("client.log()")
+    profile.set_offline(False)
+    assert page.evaluate(FLUSH)["reason"] == "sent"
+    (sent,) = page.evaluate("client.log()")
+    assert (sent["id"], sent["body"]) == (tried["id"], tried["body"])
+    assert the_site.n_received() == before + 1
+
+
+def test_a_page_that_ends_sends_once(profile: BrowserContext, the_site: Site) -> None:
+    """The report leaves while the page goes away; the next visit's repetition is not counted."""
+    before = the_site.n_received()
+    page = tab(profile, background=True, maxDelay=3600)
+    assert page.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    page.goto("about:blank")
+    eventually(lambda: the_site.n_received() == before + 1)
+    again = tab(profile)
+    assert again.evaluate(FLUSH)["done"]
+    assert again.evaluate("client.counters()")["accepted"] == 1
+    assert the_site.n_received() == before + 1
+
+
+def test_storage_that_is_cleared_under_a_page(profile: BrowserContext) -> None:
+    """The page goes on and records nothing; the next one is a new device."""
+    page = tab(profile)
+    assert page.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    session = profile.new_cdp_session(page)
+    origin = page.evaluate("location.origin")
+    session.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
+    assert page.evaluate(RECORD, ["qwant"]) == ["no consent"]
+    assert tab(profile).evaluate(RECORD, ["ecosia"]) == ["recorded"]
+
+
+def test_blocked_storage_records_nothing_and_says_so(profile: BrowserContext) -> None:
+    """In a frame without an origin there is no storage: nothing is computed, sent or raised."""
+    script = subprocess.run(
+        [str(need("esbuild")), "--bundle", "--format=iife", "--global-name=rappor", "index.js"],
+        cwd=CLIENT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    page = profile.new_page()
+    page.goto("/")
+    registry = page.evaluate("async () => (await fetch('/registry.json')).json()")
+    warned: list[str] = []
+    page.on("console", lambda message: warned.append(message.text))
+    page.evaluate(
+        """(srcdoc) => new Promise((resolve) => {
+          const frame = document.createElement("iframe");
+          frame.sandbox = "allow-scripts";
+          frame.srcdoc = srcdoc;
+          frame.onload = resolve;
+          document.body.append(frame);
+        })""",
+        f"<script>{script}</script>",
+    )
+    told = page.frames[1].evaluate(
+        """async (registry) => {
+          const collector = "http://localhost:1";
+          const client = await rappor.Client.open({ registry, consent: true, collector });
+          const outcome = await client.record("search_engine", "qwant");
+          const withdrawal = await client.withdraw();
+          return [outcome, (await client.counters()).failures > 0, withdrawal.done];
+        }""",
+        registry,
+    )
+    assert told == ["failed", True, False]
+    assert any("rappor: telemetry failed: SecurityError" in text for text in warned)
+    assert not any("qwant" in text for text in warned)
+
+
+def reload_often(profile: BrowserContext, site: Site, n: int, seed: int) -> None:
+    """Reload a page at random moments while it records and sends; count all in the end."""
+    rng = random.Random(seed)  # noqa: S311  (moments, no secret)
+    before = site.n_received()
+    confirmed: list[str] = []
+    page = profile.new_page()
+
+    def hear(said: ConsoleMessage) -> None:
+        if said.text == "recorded":
+            confirmed.append(said.text)
+
+    page.on("console", hear)
+    loop = """async () => {
+      for (;;) {
+        console.log(await client.record("search_engine", "qwant"));
+        await client.flush({ timeout: 5 });
+      }
+    }"""
+    options = json.dumps({"background": True, "maxDelay": 0.01, "limits": {"reports": 10_000}})
+    page.add_init_script(
+        f"if (location.pathname === '{BARE}') ({OPEN})({options}).then({loop}).catch(() => {{}});"
+    )
+    for _ in range(n):
+        page.goto(BARE, wait_until="commit")
+        page.wait_for_timeout(rng.random() * 400)
+    end = time.monotonic() + PATIENCE
+    while not confirmed:
+        assert time.monotonic() < end
+        page.wait_for_timeout(20)
+    page.goto("about:blank")
+    last = tab(profile)
+    assert last.evaluate(FLUSH)["done"]
+    device = last.evaluate(DOCUMENTS)["device"]
+    (pattern,) = device["patterns"].values()
+    recorded = device["counters"]["recorded"]
+    assert recorded >= len(confirmed)
+    assert device["counters"]["accepted"] == recorded == sum(pattern["reports"].values())
+    assert site.n_received() == before + recorded
+    assert sum(row[3] for row in device["reserved"]) <= 24
+
+
+def test_reloads_lose_and_double_nothing(profile: BrowserContext, the_site: Site) -> None:
+    """Eight reloads at random moments."""
+    reload_often(profile, the_site, 8, seed=1)
+
+
+@pytest.mark.acceptance
+def test_a_hundred_reloads_lose_and_double_nothing(profile: BrowserContext, the_site: Site) -> None:
+    """A hundred."""
+    reload_often(profile, the_site, 100, seed=2)
+
+
+def in_fresh_profiles(browser: Browser, site: Site, words: list[str]) -> None:
+    """Record and send each word in a profile of its own."""
+    for word in words:
+        context = browser.new_context(base_url=site.url)
+        page = tab(context)
+        assert page.evaluate(RECORD, [word]) == ["recorded"]
+        assert page.evaluate(FLUSH)["done"]
+        context.close()
+
+
+def test_fresh_profiles_are_devices_of_their_own(browser: Browser, the_site: Site) -> None:
+    """Each answers for its own word."""
+    before = the_site.n_received()
+    in_fresh_profiles(browser, the_site, ["duckduckgo", "qwant", "ecosia"])
+    assert the_site.n_received() == before + 3
+
+
+@pytest.mark.acceptance
+def test_words_of_two_hundred_fresh_profiles_are_found(browser: Browser, tmp_path: Path) -> None:
+    """The true shares lie in intervals that miss once in 1e9, and the commonest is detected."""
+    words = ["duckduckgo"] * 120 + ["qwant"] * 60 + ["ecosia"] * 20
+    candidates = ["bing", "duckduckgo", "ecosia", "google", "qwant"]
+    with the_readmes_site(tmp_path, WORDS_TOML) as running:
+        in_fresh_profiles(browser, running, words)
+        answer = httpx.post(
+            f"{running.collector.url}/v1/metrics/search_engine/estimates",
+            json={"candidates": candidates, "all": True, "confidence": 1 - 1e-9 / len(candidates)},
+            headers=PATIENT | {"Authorization": f"Bearer {running.token}"},
+            timeout=150,
+        )
+    assert answer.status_code == 200, answer.text
+    estimates = answer.json()
+    assert estimates["reports"] == len(words)
+    rows = {row["candidate"]: row for row in estimates["estimates"]}
+    for word in candidates:
+        share = words.count(word) / len(words)
+        assert rows[word]["ci_low"] <= share <= rows[word]["ci_high"], word
+    assert rows["duckduckgo"]["detected"]

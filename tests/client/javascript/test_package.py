@@ -1,0 +1,97 @@
+"""The npm package: small, complete, and without anything that it needs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Final
+
+from node import CLIENT, TESTS, run_node
+from tools import need
+
+from rappor import Registry
+from rappor.registry.sealed_json import sealed_json
+
+MOST_BYTES: Final = 12_000
+README: Final = (CLIENT / "README.md").read_text(encoding="utf-8")
+
+
+def bundled(door: str) -> bytes:
+    """Return what a page loads, minified and compressed."""
+    words = ["--bundle", "--minify", "--format=esm", "--target=es2022", door]
+    ended = subprocess.run(
+        [str(need("esbuild")), *words], cwd=CLIENT, capture_output=True, check=True
+    )
+    return gzip.compress(ended.stdout, 9, mtime=0)
+
+
+def test_a_page_loads_little() -> None:
+    """Without panel and registry, under 12 kB."""
+    assert 5_000 < len(bundled("index.js")) < MOST_BYTES
+
+
+def test_the_package_is_whole(tmp_path: Path) -> None:
+    """What npm packs can be imported by its doors from elsewhere, and holds no test."""
+    npm = need("node").parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    run_node(str(npm), "pack", str(CLIENT), "--offline", "--pack-destination", str(tmp_path))
+    (archive,) = tmp_path.glob("rappor-client-*.tgz")
+    with tarfile.open(archive) as packed:
+        names = {name.removeprefix("package/") for name in packed.getnames()}
+        packed.extractall(tmp_path / "node_modules", filter="data")
+    here = {str(path.relative_to(CLIENT)) for path in CLIENT.rglob("*") if path.is_file()}
+    assert names == here
+    (tmp_path / "node_modules" / "package").rename(tmp_path / "node_modules" / "rappor-client")
+    program = tmp_path / "program.mjs"
+    program.write_text(
+        'import { Client } from "rappor-client";\n'
+        'import { fileStore } from "rappor-client/file";\n'
+        'import { memoryStore } from "rappor-client/testing";\n'
+        "console.log(typeof Client.open, typeof fileStore, typeof memoryStore);\n"
+    )
+    assert run_node(str(program)).split() == ["function"] * 3
+
+
+def test_the_package_needs_no_other() -> None:
+    """No dependency is declared, and only the file store imports anything of Node."""
+    declared = json.loads((CLIENT / "package.json").read_text(encoding="utf-8"))
+    assert not [key for key in declared if "ependencies" in key]
+    for path in CLIENT.rglob("*.js"):
+        sources = re.findall(r'from "([^"]+)"', path.read_text(encoding="utf-8"))
+        foreign = {source for source in sources if not source.startswith(".")}
+        own = {"node:fs", "node:path"} if path.name == "file_store.js" else set()
+        assert foreign <= own, path.name
+
+
+def test_coins_come_from_the_system() -> None:
+    """Nothing draws from a generator that can be foreseen."""
+    for path in CLIENT.rglob("*.js"):
+        assert "Math.random" not in path.read_text(encoding="utf-8"), path.name
+
+
+def test_versions_are_one() -> None:
+    """The package has the version of the distribution."""
+    declared = json.loads((CLIENT / "package.json").read_text(encoding="utf-8"))
+    project = (CLIENT.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'\nversion = "{declared["version"]}"\n' in project
+
+
+def test_the_map_is_whole() -> None:
+    """Every module has its place on the map, below all that it imports."""
+    named = re.findall(r"`(\w+)\.js`", README.partition("## The map")[2].partition("`index.js`")[0])
+    modules = {path.stem: path for path in (CLIENT / "src").glob("*.js")}
+    assert sorted(named) == sorted(modules)
+    for place, name in enumerate(named):
+        sources = re.findall(r'from "\./(\w+)\.js"', modules[name].read_text(encoding="utf-8"))
+        assert set(sources) <= set(named[:place]), name
+
+
+def test_the_registry_of_these_tests_is_as_it_is_written() -> None:
+    """`rappor collects --json` writes it anew."""
+    registry = Registry.load(TESTS / "registry.toml")
+    stored = json.loads((TESTS / "registry.json").read_text(encoding="utf-8"))
+    notices = {each["name"]: each["notice"] for each in stored["metrics"]}
+    assert stored == json.loads(sealed_json(registry, notices))

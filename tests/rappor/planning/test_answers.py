@@ -1,0 +1,338 @@
+"""Plans of the encodings that answer for every bit: their noise, their errors, their repeats."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rappor import Population, Registry, decode
+from rappor.cli.app import run
+from rappor.errors import MetricError, ParamsError
+from rappor.planning import Frequencies, Question, compare_repeats, plan_answers
+from rappor.planning.entry import replace_numbers
+from rappor.planning.noise import optimum
+from rappor.planning.plans import Plan
+from rappor.planning.repeats import epochs_in, reports_in
+from rappor.protocol.encodings import encoding_of
+from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
+from rappor.protocol.params import Params
+from rappor.simulation import simulate_repeated
+
+FALSE_ALARM = 1e-9
+
+NAMES = tuple(f"c{i}" for i in range(20))
+KINDS: dict[str, tuple[str, ...]] = {
+    "onehot": NAMES,
+    "buckets": ("0", "0.5", "10"),
+    "boolean": (),
+    "flags": ("spell", "sync", "tabs"),
+}
+EXPIRES = date(2030, 12, 31)
+
+
+@pytest.mark.parametrize("encoding", KINDS)
+@pytest.mark.parametrize("budget", [(0.1, 0.1), (1, 2), (2, 4), (4, 5), (3, 30)])
+def test_noise_spends_the_budget_and_not_more(encoding: str, budget: tuple[float, float]) -> None:
+    """One of the two losses is met to a millionth, neither is exceeded."""
+    one, inf = budget
+    planned = plan_answers(encoding, KINDS[encoding], epsilon_1=one, epsilon_inf=inf, reports=1e5)
+    assert epsilon_1(planned.params) <= one
+    assert epsilon_inf(planned.params) <= inf
+    assert max(epsilon_1(planned.params) / one, epsilon_inf(planned.params) / inf) > 1 - 1e-6
+
+
+@pytest.mark.parametrize("encoding", KINDS)
+def test_no_other_noise_of_the_budget_has_less_variance(encoding: str) -> None:
+    """A search over p and q, at the planned f, finds nothing better for a rare answer."""
+    one, inf = 1.0, 3.0
+    planned = plan_answers(encoding, KINDS[encoding], epsilon_1=one, epsilon_inf=inf, reports=1e5)
+    best = planned.prediction.rare_error
+    shape = planned.params
+    for p in np.linspace(0, 0.6, 61):
+        for q in np.linspace(p + 0.02, 1, 60):
+            other = Params(
+                encoding=encoding,
+                k=shape.k,
+                categories=shape.categories,
+                f=shape.f,
+                p=float(p),
+                q=float(q),
+            )
+            if epsilon_1(other) <= one:
+                gap = other.q_star - other.p_star
+                error = math.sqrt(other.p_star * (1 - other.p_star) / planned.reports) / gap
+                assert error >= best * (1 - 1e-6)
+
+
+def test_excess_is_known_for_one_bit_and_for_categories() -> None:
+    """Randomized response and optimised unary encoding are met; for flags nothing is claimed."""
+    for encoding, best in (("boolean", optimum(1) / 4), ("onehot", optimum(1))):
+        planned = plan_answers(encoding, KINDS[encoding], epsilon_1=1, epsilon_inf=2, reports=1e5)
+        assert planned.excess == pytest.approx(1, abs=1e-6)
+        assert planned.prediction.rare_error**2 * 1e5 == pytest.approx(best)
+    flags = plan_answers("flags", KINDS["flags"], epsilon_1=1, epsilon_inf=2, reports=1e5)
+    assert math.isnan(flags.excess)
+    assert json.loads(json.dumps(flags.to_dict(), allow_nan=False))["excess"] is None
+
+
+def planned_choice(*, each: int = 1, devices: int = 10_000) -> Plan:
+    """Return a plan for 20 categories, three of them present."""
+    question = Question(frequencies=Frequencies.of_shares([5, 3, 2], 20), reports_per_device=each)
+    return plan_answers(
+        "onehot", NAMES, epsilon_1=2, epsilon_inf=4, reports=devices * each, question=question
+    )
+
+
+@pytest.mark.parametrize("each", [1, 30])
+def test_errors_are_those_of_the_decoder(each: int) -> None:
+    """Of frequent and of absent categories, once and repeated; detected as often as predicted."""
+    planned = planned_choice(each=each)
+    share = planned.share
+    assert share is not None
+    shares = np.array([0.5 - share, 0.3, 0.2, share] + [0.0] * 16)
+    n_runs, detected, errors = 60, 0, []
+    for seed in range(n_runs):
+        people = Population(list(NAMES), shares.tolist())
+        counts = simulate_repeated(people, planned.params, devices={each: 10_000}, seed=seed).counts
+        found = decode(counts)
+        detected += int(found.detected[3])
+        errors.append(found.std_error)
+    mean = np.mean(errors, axis=0)
+    assert mean[4:].mean() == pytest.approx(planned.prediction.rare_error, rel=0.03)
+    assert mean[3] == pytest.approx(planned.prediction.error, rel=0.03)
+    assert detected >= stats.binom.ppf(FALSE_ALARM, n_runs, 0.75)
+    assert detected <= stats.binom.isf(FALSE_ALARM, n_runs, 0.85)
+
+
+def test_repeats_bring_less_than_devices_do() -> None:
+    """Thirty reports of each show less than thirty times the devices, and end at a limit."""
+    repeated = planned_choice(each=30)
+    once, thirty, endless = compare_repeats(repeated)
+    assert once.share is not None
+    assert thirty.share is not None
+    assert endless.share is not None
+    assert once.share > thirty.share > endless.share
+    more_devices = planned_choice(devices=300_000)
+    assert more_devices.share is not None
+    assert more_devices.share < endless.share
+    assert thirty.rare_error == repeated.prediction.rare_error
+    assert [each.reports_per_device for each in (once, thirty, endless)] == [1, 30, None]
+    losses = [each.epsilon for each in (once, thirty, endless)]
+    params = repeated.params
+    assert losses == [epsilon_1(params), epsilon_n(params, 30), epsilon_inf(params)]
+
+
+def test_epochs_add_their_losses() -> None:
+    """Sixty reports in two months are thirty in each: a device that keeps its value loses twice."""
+    planned = planned_choice(each=60)
+    once, sixty, endless = compare_repeats(planned, epochs=2)
+    assert once.epsilon == epsilon_1(planned.params)
+    assert sixty.epsilon == 2 * epsilon_n(planned.params, 30)
+    assert endless.epsilon == 2 * epsilon_inf(planned.params)
+
+
+@pytest.mark.parametrize(
+    ("days", "interval", "reports"), [(30, "day", 30), (30, "week", 5), (2, "hour", 48)]
+)
+def test_interval_and_days_tell_the_reports(days: int, interval: str, reports: int) -> None:
+    """One in each interval; a report of every event is not foreseen."""
+    assert reports_in(days, interval) == reports
+    with pytest.raises(ParamsError, match="interval must be one of hour, day, week, got 'none'"):
+        reports_in(days, "none")
+
+
+def test_days_tell_the_epochs() -> None:
+    """Thirty days of a month, a hundred of two quarters, ten years of a life."""
+    assert [epochs_in(30, "month"), epochs_in(100, "quarter"), epochs_in(3650, "life")] == [1, 2, 1]
+
+
+@pytest.mark.parametrize("encoding", KINDS)
+def test_entries_load_with_the_same_parameters(encoding: str) -> None:
+    """To the last bit, with epoch and interval as asked."""
+    for one, inf in ((0.3, 1.1), (2, 4), (5, 30)):
+        planned = plan_answers(
+            encoding, KINDS[encoding], epsilon_1=one, epsilon_inf=inf, reports=1000
+        )
+        text = planned.to_toml("theme", expires=EXPIRES, epoch="month", interval="week")
+        metric = Registry.loads(text).metric("theme")
+        assert metric.params == planned.params
+        assert (metric.epoch, metric.interval) == ("month", "week")
+
+
+REGISTRY = """# ours
+[budget]
+total = 100
+
+[metrics.page]
+description = "Where people start"  # asked in March
+owner = "web@example.org"
+expires = 2030-12-31
+epoch = "quarter"
+encoding = "bloom"
+normalize = "host"
+profile = "balanced"  # for now
+
+# and
+[metrics."theme.dark"]
+description = "Light or dark"
+owner = "design@example.org"
+expires = 2030-12-31
+epoch = "month"
+encoding = "onehot"
+categories = [
+  "light",
+  "dark",
+]
+f = 0.5
+p = 0.25
+q = 0.75
+"""
+
+
+def test_numbers_of_an_entry_are_replaced_and_nothing_else() -> None:
+    """Comments, other metrics and other keys stay line by line."""
+    params = Params(k=64, h=2, m=32, f=0.5, p=0.25, q=0.75)
+    changed = replace_numbers(REGISTRY, "page", params)
+    old, new = Registry.loads(REGISTRY), Registry.loads(changed)
+    assert new["theme.dark"] == old["theme.dark"]
+    page = new["page"].params
+    assert page == dataclasses.replace(params, normalize="host", insecure=False)
+    gone = set(REGISTRY.splitlines()) - set(changed.splitlines())
+    assert gone == {'profile = "balanced"  # for now'}
+    dark = Params(encoding="onehot", k=2, categories=("light", "dark"), f=0.25, p=0.125, q=0.625)
+    again = Registry.loads(replace_numbers(changed, "theme.dark", dark))
+    assert again["theme.dark"].params == dark
+    assert again["page"] == new["page"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (REGISTRY.replace("[metrics.page]", "[metrics.pages]"), "unknown metric 'page'"),
+        (REGISTRY.replace("total = 100", "total = 45"), "total"),
+        (
+            REGISTRY.replace("# asked in March", "").replace(
+                '"Where people start"', '"""Where\nk = 3\nstarts"""'
+            ),
+            "a line for each number",
+        ),
+        (
+            '[budget]\ntotal = 100\n[metrics]\npage = {description = "a", owner = "b", expires = '
+            '2030-12-31, epoch = "quarter", encoding = "bloom", profile = "strict"}\n',
+            r"one line \[metrics.page\]",
+        ),
+    ],
+)
+def test_an_entry_that_cannot_be_changed_is_refused(text: str, reason: str) -> None:
+    """No such metric, too small a budget, a text that looks like a number, an inline table."""
+    params = Params(k=64, h=2, m=32, f=0.3, p=0.25, q=0.75)
+    with pytest.raises(MetricError, match=reason):
+        replace_numbers(text, "page", params)
+
+
+def test_windows_lines_and_odd_spaces_stay() -> None:
+    """Only line feeds end lines here, as in TOML; what looks like one in a comment is none."""
+    text = REGISTRY.replace("# and", "# and\u2028more").replace("\n", "\r\n")
+    params = Params(k=64, h=2, m=32, f=0.5, p=0.25, q=0.75)
+    changed = replace_numbers(text, "page", params)
+    assert "# and\u2028more\r\n" in changed
+    assert Registry.loads(changed)["page"].params.k == 64
+
+
+def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Run `rappor plan` and return its code and what it printed."""
+    code = run(["plan", *words])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+@pytest.mark.parametrize("encoding", KINDS)
+def test_command_plans_every_encoding(capsys: pytest.CaptureFixture[str], encoding: str) -> None:
+    """As the library does, with the repeats of thirty days and an entry that loads."""
+    words = ["--encoding", encoding, "--devices", "1e4", "--days", "30"]
+    if KINDS[encoding]:
+        words += ["--categories", ",".join(KINDS[encoding])]
+    code, out, _ = command(
+        capsys, *words, "--epsilon-1", "2", "--epsilon-inf", "4", "--name", "theme", "--json"
+    )
+    assert code == 0
+    answer = json.loads(out)
+    planned = plan_answers(encoding, KINDS[encoding], epsilon_1=2, epsilon_inf=4, reports=300_000)
+    assert Registry.loads(answer["toml"]).metric("theme").params == planned.params
+    assert (answer["reports"], answer["reports_per_device"]) == (300_000, 30)
+    assert [each["reports_per_device"] for each in answer["repeats"]] == [1, 30, None]
+    code, out, _ = command(capsys, *words, "--profile", "strict")
+    assert code == 0
+    assert f"encoding          {encoding}" in out
+    assert "any number" in out
+
+
+def test_command_plans_for_a_metric_and_writes_its_numbers(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Its own parameters without a budget; with one, new noise for its categories, on request."""
+    path = tmp_path / "metrics.toml"
+    path.write_text(REGISTRY)
+    words = ("--registry", str(path), "--metric", "theme.dark", "--devices", "1000", "--days", "9")
+    code, out, _ = command(capsys, *words, "--json")
+    assert code == 0
+    answer = json.loads(out)
+    assert answer["fingerprint"] == Registry.loads(REGISTRY)["theme.dark"].params.fingerprint
+    assert answer["reports"] == 9000
+    budget = ("--epsilon-1", "1", "--epsilon-inf", "3")
+    code, out, _ = command(capsys, *words, *budget, "--json")
+    assert code == 0
+    assert path.read_text() == REGISTRY
+    code, out, _ = command(capsys, *words, *budget, "--write", "--json")
+    assert code == 0
+    written = Registry.load(path)["theme.dark"].params
+    assert written.fingerprint == json.loads(out)["fingerprint"]
+    assert encoding_of(written).answers == ("light", "dark")
+    code, out, _ = command(
+        capsys,
+        *("--registry", str(path), "--metric", "page", "--devices", "1e5", "--write"),
+        *budget,
+    )
+    assert code == 0
+    page = Registry.load(path)["page"].params
+    assert page.normalize == "host"
+    assert epsilon_inf(page) <= 3
+    code, out, _ = command(
+        capsys, "--registry", str(path), "--metric", "page", "--devices", "1e5", "--json"
+    )
+    answer = json.loads(out)
+    assert answer["fingerprint"] == page.fingerprint
+    assert Registry.loads(answer["toml"])["page"].params == page
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--encoding", "boolean", "--candidates", "3"), "there are 1 answers"),
+        (("--encoding", "boolean", "--max-bytes", "3"), "go with encoding bloom"),
+        (("--encoding", "onehot"), "encoding onehot needs --categories"),
+        (("--categories", "a,b"), "encoding bloom has no --categories"),
+        (("--encoding", "onehot", "--categories", "a,a"), "categories"),
+        (("--write",), "--write needs --registry and --metric"),
+        (("--metric", "a"), "--registry and --metric go together"),
+        (("--days", "3", "--reports-per-device", "3"), "either --reports-per-device or --days"),
+        (("--share", ".1"), "either --reports or --devices or --share"),
+    ],
+)
+def test_command_refuses_in_one_sentence(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], reason: str
+) -> None:
+    """What does not go together is a usage error."""
+    code, _, err = command(
+        capsys, "--epsilon-1", "1", "--epsilon-inf", "2", "--devices", "100", *words
+    )
+    assert code == 2
+    assert reason in err
+    assert "Traceback" not in err
