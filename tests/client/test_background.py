@@ -28,7 +28,7 @@ def open_sending(open_client: Opener) -> Opener:
     return opener
 
 
-def wait_until(condition: Any, seconds: float = 20.0) -> None:
+def wait_until(condition: Any, seconds: float = 120.0) -> None:
     """Poll a condition; fail if it does not come true."""
     end = time.monotonic() + seconds
     while not condition():

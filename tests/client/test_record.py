@@ -239,10 +239,10 @@ def test_fork_shares_no_handle_no_thread_and_no_randomness(
             code = 0 if fresh and all(kept) and len(senders()) == 1 else 2
         finally:
             os._exit(code)
-    for _ in range(20):
-        assert client.record("page", "x")
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
+    for _ in range(20):  # after the child: whoever waits for its lock may only queue a report
+        assert client.record("page", "x")
     assert client.waiting() == 41
     assert client.spent().metrics["page"].patterns == 1
     bits = {report.bits for report in peek(folder).waiting}

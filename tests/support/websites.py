@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from browser import site
+from browsers import site
 from click.testing import CliRunner
 from collectors import Running, make_token, serving
 from node import CLIENT

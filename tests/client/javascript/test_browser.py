@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from browser import PATIENCE, browsing
+from browsers import PATIENCE, browsing
 from collectors import PATIENT
 from node import CLIENT
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page

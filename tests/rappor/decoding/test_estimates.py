@@ -92,6 +92,14 @@ def test_csv_reads_back(estimates: Estimates, tmp_path: Any) -> None:
             assert read["detected"] == str(row["detected"])
 
 
+def test_csv_holds_no_formula() -> None:
+    """What a spreadsheet would compute has an apostrophe before it; other columns are numbers."""
+    formulas = ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\uff1d1"]
+    text = decode(counted(n=1000), [*formulas, "plain"]).to_csv()
+    cells = {row["candidate"] for row in csv.DictReader(io.StringIO(text, newline=""))}
+    assert cells == {f"'{each}" for each in formulas} | {"plain"}
+
+
 def test_frames_have_the_columns(estimates: Estimates) -> None:
     """Pandas and Arrow hold the same numbers under the contract's names."""
     table, frame = estimates.to_arrow(), estimates.to_pandas()
