@@ -115,7 +115,7 @@ def estimate_shares(estimate: NDArray[np.float64], std_error: NDArray[np.float64
     --------
     >>> found = estimate_shares(np.array([0.5, 0.2, 0.01, -0.01]), np.full(4, 0.01))
     >>> [round(float(share), 2) for share in found.share]
-    [0.5, 0.2, 0.01, 0.0]
+    [0.5, 0.2, 0.0, 0.0]
     """
     share, error = np.zeros(len(estimate)), np.full(len(estimate), np.inf)
     known = np.isfinite(std_error)

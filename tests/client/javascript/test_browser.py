@@ -117,7 +117,7 @@ def test_the_readme_as_a_visitor_sees_it(profile: BrowserContext, the_site: Site
     assert "at most 88.1 % sure" in page.inner_text("rappor-panel section")
     page.click("rappor-panel button")
     page.wait_for_function("localStorage.getItem('telemetry') === 'no'")
-    assert "Stopped." in page.inner_text("rappor-panel [role=status]")
+    page.wait_for_selector("rappor-panel [role=status]:has-text('Stopped.')")
     left = page.evaluate(DOCUMENTS)
     assert set(left) == {"device"}
     assert [left["device"][key] for key in ("patterns", "scopes", "params")] == [{}, [], {}]
@@ -157,7 +157,7 @@ def test_the_panel_speaks_to_everybody(profile: BrowserContext) -> None:
     assert panel.get_by_role("rowheader", name="search_engine").count() == 1
     assert panel.get_by_role("heading", name="What was sent").count() == 1
     panel.get_by_role("button", name="Stop and erase").press("Enter")
-    assert "erased" in panel.get_by_role("status").inner_text()
+    panel.get_by_role("status").filter(has_text="erased").wait_for()
 
 
 def test_the_secret_is_a_key_that_no_script_can_read(profile: BrowserContext) -> None:
