@@ -504,7 +504,6 @@ class Client:
                 self._settings,
                 self._offers,
                 self._obstacle,
-                self._identity.keep_copy,
                 self._stops,
             )
             sender = Sender(

@@ -88,11 +88,6 @@ class Identity:
             self._may_begin = False
         return self._secret
 
-    def keep_copy(self, db: sqlite3.Connection) -> None:
-        """Bring the copy beside the secret up to date, before a report leaves."""
-        with self._store.holding_up():
-            self._copy.keep(db)
-
     def _is_current(self, db: sqlite3.Connection) -> bool:
         """Tell whether the secret's file and the database are those that were read."""
         return self._seen == self._looks() and budget_copy.read_mark(db) == self._mark

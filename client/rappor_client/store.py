@@ -187,15 +187,6 @@ class Store:
         ):
             os.fsync(log.fileno())
 
-    @contextlib.contextmanager
-    def holding_up(self) -> Iterator[None]:
-        """Let nobody wait for this transaction longer than for another process's: it is slow."""
-        self._is_locked_out = True
-        try:
-            yield
-        finally:
-            self._is_locked_out = False
-
     def before_fork(self) -> None:
         """Lock and close: no thread is inside, and the child inherits no handle."""
         self._lock.acquire()
@@ -235,7 +226,7 @@ class Store:
 
     @contextlib.contextmanager
     def _held(self, patience: float) -> Iterator[None]:
-        """Hold the lock between threads; BusyError if its owner waits, or is this very thread."""
+        """Hold the lock between threads; BusyError if its owner is locked out, or this thread."""
         if self._inside == threading.get_ident():
             raise BusyError
         while not self._lock.acquire(timeout=patience):
@@ -253,9 +244,12 @@ class Store:
         connection = self._connection(patience)
         connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         if not _write(connection, 0.0):
-            with self.holding_up():
+            self._is_locked_out = True
+            try:
                 if not _write(connection, patience):
                     raise BusyError
+            finally:
+                self._is_locked_out = False
         return connection
 
     @contextlib.contextmanager

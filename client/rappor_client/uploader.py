@@ -25,6 +25,7 @@ from typing import Final
 from rappor.protocol.params import ONE
 from rappor.protocol.randomizer import Coins
 from rappor_client import reservoir, spool
+from rappor_client.budget_copy import BudgetCopy
 from rappor_client.errors import UploadError
 from rappor_client.flushed import FlushReason, Step
 from rappor_client.periods import DAY, HOUR, WEEK, day_of
@@ -64,21 +65,19 @@ class Uploader:
         settings: Settings,
         offers: Offers,
         obstacle: Callable[[sqlite3.Connection], FlushReason | None],
-        keep_copy: Callable[[sqlite3.Connection], None],
         stops: Stops,
     ) -> None:
         """Keep the store to send from, the transport to send through, and what bounds both.
 
-        `obstacle` is asked inside each transaction that claims an upload why none may leave, and
-        `keep_copy` keeps the budget on the disk before one does. `stops` follows what the
-        collector's answers ask for.
+        `obstacle` is asked inside each transaction that claims an upload why none may leave.
+        `stops` follows what the collector's answers ask for.
         """
         self._store = store
         self._transport = transport
         self._settings = settings
         self._offers = offers
         self._obstacle = obstacle
-        self._keep_copy = keep_copy
+        self._copy = BudgetCopy(settings.folder)
         self._stops = stops
         self._clock = settings.clock
         self._coins = settings.coins
@@ -131,41 +130,48 @@ class Uploader:
                 return False
 
     def _claim(self, tried: Collection[str] | None, *, is_urgent: bool) -> Pending | Step:
-        """Return the upload to send now, claimed in the store, or the step that says why none."""
+        """Return the upload to send now, claimed in the store, or the step that says why none.
+
+        The disk is waited for between two transactions, so that nobody else has to: see
+        `budget_copy`.
+        """
         now = self._clock()
-        if obstacle := self._prepare(now):
-            return Step(due=None, reason=obstacle)
         with self._store.transaction() as db:
             if obstacle := self._obstacle(db):
                 return Step(due=None, reason=obstacle)
-            self._keep_copy(db)
-            upload = _next(db, now, tried)
-            if upload is None:
-                moments = [reservoir.next_end(db), spool.next_due(db)]
-                return Step(due=min((each for each in moments if each is not None), default=None))
-            is_untried = tried is not None and upload.id not in tried
-            backoff_until = 0.0 if is_untried else upload.backoff_until
-            if (pause := _pause(db, upload, now, backoff_until, is_urgent=is_urgent)) is not None:
-                return pause
-            first = now if _is_implausible(upload, now) else upload.first_attempt
-            until = now + _CLAIM_SECONDS
-            spool.claim(db, upload, first_attempt=now if first is None else first, until=until)
-        return upload
-
-    def _prepare(self, now: float) -> FlushReason | None:
-        """Release what was held and tidy up, or return why nothing may leave.
-
-        What is released is charged before the budget's copy is written, in a transaction that has
-        ended: so the copy is never ahead of the database, which would then read as an older one.
-        """
-        with self._store.transaction() as db:
+            self._release(db, now)
+            version = self._copy.version(db)
+        if not self._copy.holds(version):
+            self._store.sync()
+        with self._copy.laid_ready(version) as ready, self._store.transaction() as db:
             if obstacle := self._obstacle(db):
-                return obstacle
-            reservoir.release(db, now, self._coins)
-            spool.trim(db, self._settings.limits)
-            spool.trim_log(db, self._settings.limits)
-            spool.hasten(db, latest=now + WEEK)
-        return None
+                return Step(due=None, reason=obstacle)
+            if not self._copy.put_in_place(db, version, ready):
+                return Step(due=now)
+            return self._claim_in(db, now, tried, is_urgent=is_urgent)
+
+    def _release(self, db: sqlite3.Connection, now: float) -> None:
+        """Release what was held for intervals that are over, and tidy up."""
+        reservoir.release(db, now, self._coins)
+        spool.trim(db, self._settings.limits)
+        spool.trim_log(db, self._settings.limits)
+        spool.hasten(db, latest=now + WEEK)
+
+    def _claim_in(
+        self, db: sqlite3.Connection, now: float, tried: Collection[str] | None, *, is_urgent: bool
+    ) -> Pending | Step:
+        upload = _next(db, now, tried)
+        if upload is None:
+            moments = [reservoir.next_end(db), spool.next_due(db)]
+            return Step(due=min((each for each in moments if each is not None), default=None))
+        is_untried = tried is not None and upload.id not in tried
+        backoff_until = 0.0 if is_untried else upload.backoff_until
+        if (pause := _pause(db, upload, now, backoff_until, is_urgent=is_urgent)) is not None:
+            return pause
+        first = now if _is_implausible(upload, now) else upload.first_attempt
+        until = now + _CLAIM_SECONDS
+        spool.claim(db, upload, first_attempt=now if first is None else first, until=until)
+        return upload
 
     def _attempt(self, upload: Pending, deadline: float) -> Step:
         """Send an upload once and write down what came of it."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import DATABASE, Opener, database, metric_of, secret_of
+from devices import DATABASE, Opener, database, lose, metric_of, secret_of
 from rappor_client import Caps, Client, IdentityError, Outcome
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins, peek
 
@@ -24,12 +24,6 @@ from rappor.protocol.randomizer import cohort, permanent
 CLEAR = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)
 """Reports that show the permanent response itself, of values that do not collide."""
 YEARLY = metric_of(params=CLEAR, epoch="year")
-
-
-def lose(folder: Path) -> None:
-    """Remove the database."""
-    for path in folder.glob(f"{DATABASE}*"):
-        path.unlink()
 
 
 def empty(folder: Path) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -135,26 +136,28 @@ def test_record_in_the_middle_of_a_record_waits_in_memory(open_client: Opener) -
     assert client.counters() == {"recorded": 5}
 
 
-def test_no_thread_waits_for_a_slow_transaction(tmp_path: Path) -> None:
-    """Such as one that writes the budget to a slow disk."""
+def test_no_thread_waits_behind_one_that_another_process_locks_out(tmp_path: Path) -> None:
+    """Each has its own patience, however long the one before it waits."""
     store = Store(tmp_path)
     store.begin()
-    is_slow, is_over = threading.Event(), threading.Event()
-
-    def be_slow() -> None:
-        with store.transaction(), store.holding_up():
-            is_slow.set()
-            is_over.wait(300)
-
-    slow = threading.Thread(target=be_slow)
-    slow.start()
-    assert is_slow.wait(300)
-    with pytest.raises(BusyError), store.transaction(patience=0.05):
+    with store.transaction():
         pass
-    is_over.set()
-    slow.join()
-    with store.transaction(patience=0.05):
-        pass
+    outcomes: list[str] = []
+
+    def wait_long() -> None:
+        with store.transaction(patience=300):
+            outcomes.append("let in")
+
+    waiting = threading.Thread(target=wait_long)
+    with locked(tmp_path):
+        waiting.start()
+        while not store._is_locked_out:
+            time.sleep(0.001)
+        with pytest.raises(BusyError), store.transaction(patience=0.05):
+            pass
+        assert outcomes == []
+    waiting.join()
+    assert outcomes == ["let in"]
     store.close()
 
 
@@ -244,12 +247,12 @@ def test_upload_waits_for_the_disk_while_no_lock_is_held(
     client.record("page", "a")
     store = SlowDisk(tmp_path / "device")
     transport, settings, offers = Noting(), client._settings, client._offers
-    uploader = Uploader(store, transport, settings, offers, lambda _: None, lambda _: None, Stops())
+    uploader = Uploader(store, transport, settings, offers, lambda _: None, Stops())
     step = threading.Thread(target=uploader.step)  # as the sender does
     step.start()
     step.join()
     store.close()
-    assert steps == ["let in", "on the disk", "sent"]
+    assert steps == ["let in", "on the disk"] * 2 + ["sent"]  # before the copy, and after the claim
 
 
 def test_record_does_not_wait_for_an_upload(open_client: Opener) -> None:

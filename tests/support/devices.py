@@ -59,6 +59,12 @@ def write_device(folder: Path, secret: bytes) -> None:
         BudgetCopy(folder).write(budget_copy.dump(db))
 
 
+def lose(folder: Path) -> None:
+    """Remove the database."""
+    for path in folder.glob(f"{DATABASE}*"):
+        path.unlink()
+
+
 @contextlib.contextmanager
 def database(folder: Path) -> Iterator[sqlite3.Connection]:
     """Open a device's database beside its client; keep what the block writes."""
