@@ -240,25 +240,30 @@ class Client:
 
         return await asyncio.to_thread(self.flush, timeout=timeout)
 
+    @silent
     def waiting(self) -> int:
         """Return how many finished reports have no answer yet."""
         return self._look(spool.waiting, 0)
 
+    @silent
     def spent(self) -> Spent:
         """Return the loss so far, in nats: in all and by metric; print it to read it."""
         if (spent := self._look(ledger.spent, None)) is not None:
             return spent
         return self._safely(lambda: budget_copy.spent(self._settings.folder), ledger.NOTHING_SPENT)
 
+    @silent
     def log(self) -> list[Sent]:
         """Return what has left the device, the very bytes, the oldest first."""
         return self._look(spool.log, [])
 
+    @silent
     def counters(self) -> dict[str, int]:
         """Return how many reports were recorded, accepted, dropped or refused, and why."""
         counted: dict[str, int] = self._look(counters, {})
         return counted | ({"failures": self._failures.n} if self._failures.n else {})
 
+    @silent
     def opt_out(self, name: str) -> None:
         """Refuse a metric from now on and drop its waiting reports.
 
@@ -285,6 +290,7 @@ class Client:
         withdrawal = _erase(self._settings.folder, self._settings.clock, self._failures)
         return withdrawal if is_silent else withdrawal.with_left(UNDER_WAY)
 
+    @silent
     def close(self) -> None:
         """End the background sender and close all files; what waits stays on the disk."""
         deadline = time.monotonic() + BUSY_SECONDS
@@ -355,8 +361,9 @@ class Client:
         may be behind.
         """
         registry = self.registry
-        if self._silent is not None and self._silent[0] is registry and self._silent[1] == year:
-            return self._silent[2]
+        known = self._silent  # another thread may forget it meanwhile
+        if known is not None and known[0] is registry and known[1] == year:
+            return known[2]
         # a database that is gone is rebuilt before it is read
         self._identity.secret_soon(patience=_left(deadline))
         with self._store.reading(patience=_left(deadline)) as db:

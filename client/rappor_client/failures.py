@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from rappor.errors import FileError, RapporError
+from rappor_client.forking import hold_over_forks
 
 _LOG: Final = logging.getLogger("rappor_client")
 _QUIET_SECONDS: Final = 60.0
@@ -57,6 +58,7 @@ class Failures:
         self._lock = threading.RLock()  # the handler of a signal may fail as well
         self._logged: dict[str, float] = {}
         self._mended = -math.inf
+        hold_over_forks(self)
 
     def is_to_mend(self, error: Exception) -> bool:
         """Tell whether a failure is damage to mend: once an hour, or it is no damage."""
@@ -78,6 +80,18 @@ class Failures:
                 return
             self._logged[kind] = now
         _LOG.warning("telemetry failed in %s: %s", self._folder, kind)
+
+    def before_fork(self) -> None:
+        """Lock: the child finds no lock that another thread holds."""
+        self._lock.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Take a new lock: the threads that waited for the old one are not here."""
+        self._lock = threading.RLock()
 
 
 def is_damage(error: Exception) -> bool:

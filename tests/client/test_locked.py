@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
-import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from devices import BALANCED, DATABASE, Opener, metric_of
+from devices import BALANCED, Opener, locked, metric_of
 from rappor_client import Answer, Outcome
 from rappor_client.prepared import prepare
 from rappor_client.stops import Stops
@@ -25,18 +23,6 @@ from rappor_client.uploader import Uploader
 from rappor import Metric
 from rappor.protocol.noise_steps import at_step
 from rappor.protocol.randomizer import Secret, system_coins
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the database's write lock, as another process would, while the block runs."""
-    other = sqlite3.connect(folder / DATABASE, isolation_level=None)
-    try:
-        other.execute("BEGIN IMMEDIATE")
-        yield
-        other.execute("ROLLBACK")
-    finally:
-        other.close()
 
 
 def test_record_waits_in_memory_for_a_lock(open_client: Opener, tmp_path: Path) -> None:

@@ -77,6 +77,18 @@ def database(folder: Path) -> Iterator[sqlite3.Connection]:
 
 
 @contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the database's write lock, as another process would, while the block runs."""
+    other = sqlite3.connect(folder / DATABASE, isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+    finally:
+        other.close()
+
+
+@contextlib.contextmanager
 def refusing_disk(folder: Path) -> Iterator[None]:
     """Let the database refuse every further report while the block runs."""
     refuse = "BEFORE INSERT ON report BEGIN SELECT RAISE(ABORT, 'refused'); END"
