@@ -538,9 +538,10 @@ class Client:
                 self._drop_opted_out_in(db)
 
     def _drop_opted_out_in(self, db: sqlite3.Connection) -> None:
-        if self._opted_out:
-            spool.opt_out(db, self._opted_out)
-        for name in self._opted_out:
+        names = self._opted_out.copy()  # another thread may refuse one more meanwhile
+        if names:
+            spool.opt_out(db, names)
+        for name in names:
             reservoir.forget(db, name)
 
     def _obstacle(self, db: sqlite3.Connection) -> FlushReason | None:

@@ -41,6 +41,8 @@ _OF_THE_SYSTEM: Final = frozenset(
     }
 )
 """What SQLite says of disks and locks; anything else it says of the file itself."""
+_OF_THE_ROWS: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What reading a row raises that does not hold what this library wrote."""
 
 
 class DamagedError(Exception):
@@ -97,17 +99,17 @@ class Failures:
 def is_damage(error: Exception) -> bool:
     """Tell whether an error under a database says that the file is not what it was.
 
-    Disks and locks fail with errors of their own. Anything else that reading our own rows
-    raises comes from the rows.
+    Disks and locks fail with errors of their own, and what a row does not hold raises one of a few
+    others. Anything else comes from elsewhere, as what the handler of a signal raises.
     """
-    if isinstance(error, sqlite3.ProgrammingError | OSError | MemoryError | RapporError):
+    if isinstance(error, sqlite3.ProgrammingError | RapporError):
         return False
     if isinstance(error, sqlite3.Error):
         code = getattr(error, "sqlite_errorcode", None)
         if code in (sqlite3.SQLITE_CONSTRAINT_TRIGGER, None):  # a trigger is not ours
             return code is None
         return code == sqlite3.SQLITE_IOERR_SHORT_READ or code & _PRIMARY not in _OF_THE_SYSTEM
-    return True
+    return isinstance(error, _OF_THE_ROWS)
 
 
 def is_busy(error: Exception) -> bool:

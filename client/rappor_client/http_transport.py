@@ -75,7 +75,7 @@ class HttpTransport:
 
     def close(self) -> None:
         """Sever the exchange that another thread has under way, if there is one."""
-        for exchange in tuple(self._under_way):
+        for exchange in self._under_way.copy():
             if exchange.process == os.getpid():  # a fork leaves its parent's exchanges alone
                 exchange.sever()
 
