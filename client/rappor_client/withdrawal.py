@@ -26,8 +26,9 @@ _SHARED: Final = "-shm"
 """Memory that other processes share: it holds no row, and they would stumble."""
 _OVERWRITING: Final = os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
 """A link that somebody has put in a file's place leads nowhere."""
-_UNFINISHED: Final = (".identity.*.tmp", ".budget.*.tmp")
-"""What a process leaves that is killed while it writes a file."""
+_HALF_A_SECRET: Final = ".identity.*.tmp"
+_HALF_A_COPY: Final = ".budget.*.tmp"
+"""What a process leaves that is killed while it writes a file, and has while it is alive."""
 
 UNDER_WAY: Final = "an upload under way"
 """What is left where a transport does not let itself be closed."""
@@ -76,6 +77,8 @@ def erase(folder: Path, store: Store, *, year: int) -> Withdrawal:
     _replace(copy, document)
     for name in database_names():
         _wipe(folder / name)
+    for path in folder.glob(_HALF_A_COPY):  # last: another process may have been about to send
+        _wipe(path)
     secret_gone = not any(map(_holds_something, _secrets(folder)))
     return Withdrawal(secret_gone=secret_gone, left=tuple(path.name for path in _traces(folder)))
 
@@ -87,16 +90,16 @@ def file_names() -> list[str]:
 
 
 def _secrets(folder: Path) -> list[Path]:
-    """Return the files that may hold the secret, and those that a killed process left half."""
-    half = [path for pattern in _UNFINISHED for path in folder.glob(pattern)]
-    return [SecretFile(folder).path, *half]
+    """Return the files that may hold the secret, or half of it."""
+    return [SecretFile(folder).path, *folder.glob(_HALF_A_SECRET)]
 
 
 def _traces(folder: Path) -> list[Path]:
     """Return the files there are that must not outlive consent."""
     copy = BudgetCopy(folder)
     databases = [folder / name for name in database_names()]
-    paths = [path for path in (*_secrets(folder), *databases) if os.path.lexists(path)]
+    drafts = folder.glob(_HALF_A_COPY)
+    paths = [path for path in (*_secrets(folder), *databases, *drafts) if os.path.lexists(path)]
     return paths if _is_remainder(copy) else [*paths, copy.path]
 
 
