@@ -26,7 +26,7 @@ _SHARED: Final = "-shm"
 """Memory that other processes share: it holds no row, and they would stumble."""
 _OVERWRITING: Final = os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
 """A link that somebody has put in a file's place leads nowhere."""
-_HALF_A_SECRET: Final = ".identity.*.tmp"
+_HALF_AN_IDENTITY: Final = ".identity.*.tmp"
 _HALF_A_COPY: Final = ".budget.*.tmp"
 """What a process leaves that is killed while it writes a file, and has while it is alive."""
 
@@ -91,7 +91,7 @@ def file_names() -> list[str]:
 
 def _secrets(folder: Path) -> list[Path]:
     """Return the files that may hold the secret, or half of it."""
-    return [SecretFile(folder).path, *folder.glob(_HALF_A_SECRET)]
+    return [SecretFile(folder).path, *folder.glob(_HALF_AN_IDENTITY)]
 
 
 def _traces(folder: Path) -> list[Path]:
