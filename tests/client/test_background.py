@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -277,6 +278,37 @@ atexit.register(late)
 def test_record_and_flush_work_while_the_interpreter_ends() -> None:
     """Where threads cannot start any more, flush() still sends."""
     ended = run_apart(AT_EXIT)
+    assert (ended.returncode, ended.stdout) == (0, "done"), ended.stderr
+
+
+IN_ANOTHER_INTERPRETER = """
+import sys
+import _xxsubinterpreters as interpreters
+
+interpreters.run_string(interpreters.create(), f"import sys; sys.path[:] = {sys.path}" + '''
+import tempfile
+from devices import metric_of
+from registries import registry_of
+from rappor_client import Client
+
+client = Client.open(tempfile.mkdtemp(), registry=registry_of(metric_of()), consent=True,
+                     collector="http://127.0.0.1:9")
+assert client.record("page", "x")
+flushed = client.flush(timeout=1.0)
+assert flushed.waiting == 1, flushed
+assert client.counters() == {"recorded": 1, "failures": 1}, client.counters()
+client.close()
+sys.stdout.write("done")
+''')
+"""
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("_xxsubinterpreters") is None, reason="another Python names it anew"
+)
+def test_record_and_flush_work_in_a_subinterpreter() -> None:
+    """Which has no daemon threads: the missing sender is a failure, and the report waits."""
+    ended = run_apart(IN_ANOTHER_INTERPRETER)
     assert (ended.returncode, ended.stdout) == (0, "done"), ended.stderr
 
 
