@@ -121,19 +121,16 @@ class BudgetCopy:
             yield Path(file.name)
         sync_folder(self.path.parent)
 
-    def put_in_place(self, db: sqlite3.Connection, version: bytes, ready: Path | None) -> bool:
-        """Let what was laid ready take the file's name; False if the database has gone on since."""
-        if version != _written(dump(db)):
-            return False
+    def put_in_place(self, ready: Path | None) -> None:
+        """Let what was laid ready take the file's name."""
         if ready is not None:
             ready.replace(self.path)
-        return True
 
     def keep(self, db: sqlite3.Connection) -> None:
         """Bring the file up to date at once, as a device that begins does."""
         version = self.version(db)
         with self.laid_ready(version) as ready:
-            self.put_in_place(db, version, ready)
+            self.put_in_place(ready)
 
     def write(self, document: dict[str, Any]) -> None:
         """Write a document, whole or not at all; DamagedError for one that is not sound."""
@@ -175,6 +172,11 @@ def dump(db: sqlite3.Connection) -> dict[str, Any]:
         "params": dict(documents.fetchall()),
         **reservation.dump(db),
     }
+
+
+def is_of(db: sqlite3.Connection, version: bytes) -> bool:
+    """Tell whether a version of the file is that of the database as it is now."""
+    return version == _written(dump(db))
 
 
 def remainder(db: sqlite3.Connection) -> dict[str, Any] | None:

@@ -155,6 +155,11 @@ class Store:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
 
+    def stamp(self, db: sqlite3.Connection) -> tuple[int, int, int]:
+        """Return what changes whenever anybody changes the database; a look is cheap."""
+        (by_others,) = db.execute("PRAGMA data_version").fetchone()
+        return self.n_opened, by_others, db.total_changes
+
     def copy_to(self, other: sqlite3.Connection) -> None:
         """Copy the whole database into another one, in place of what that holds."""
         with self.reading() as db:

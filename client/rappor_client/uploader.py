@@ -24,7 +24,7 @@ from typing import Final
 
 from rappor.protocol.params import ONE
 from rappor.protocol.randomizer import Coins
-from rappor_client import reservoir, spool
+from rappor_client import budget_copy, reservoir, spool
 from rappor_client.budget_copy import BudgetCopy
 from rappor_client.errors import UploadError
 from rappor_client.flushed import FlushReason, Step
@@ -140,14 +140,15 @@ class Uploader:
             if obstacle := self._obstacle(db):
                 return Step(due=None, reason=obstacle)
             self._release(db, now)
-            version = self._copy.version(db)
+            version, stamp = self._copy.version(db), self._store.stamp(db)
         if not self._copy.holds(version):
             self._store.sync()
         with self._copy.laid_ready(version) as ready, self._store.transaction() as db:
             if obstacle := self._obstacle(db):
                 return Step(due=None, reason=obstacle)
-            if not self._copy.put_in_place(db, version, ready):
+            if self._store.stamp(db) != stamp and not budget_copy.is_of(db, version):
                 return Step(due=now)
+            self._copy.put_in_place(ready)
             return self._claim_in(db, now, tried, is_urgent=is_urgent)
 
     def _release(self, db: sqlite3.Connection, now: float) -> None:
