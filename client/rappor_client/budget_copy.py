@@ -182,13 +182,15 @@ def is_of(db: sqlite3.Connection, version: bytes) -> bool:
 def remainder(db: sqlite3.Connection) -> dict[str, Any] | None:
     """Return what outlives an identity: nats spent, and reserved by year; None if there are none.
 
-    The database is changed: it is to be one in memory.
+    The database is changed: it is to be one in memory. Raises DamagedError if it is not sound.
     """
     db.execute("DELETE FROM scope")
     ledger.end_identity(db)
     reservation.end_identity(db)
     write_mark(db, b"")
-    return dump(db) if ledger.total(db) or reservation.by_year(db) else None
+    document = dump(db)
+    _checked(document)
+    return document if ledger.total(db) or reservation.by_year(db) else None
 
 
 def spent(folder: Path) -> Spent:

@@ -18,6 +18,7 @@ from typing import Any, Final
 from rappor.privacy.notice import at_most
 from rappor.protocol.loss import belief_bound, epsilon_reports
 from rappor_client import reservation
+from rappor_client.failures import DamagedError
 from rappor_client.prepared import Prepared
 from rappor_client.state import keep_params, kept_params, read_state, write_state
 
@@ -202,7 +203,7 @@ def carry(db: sqlite3.Connection, nats: float) -> None:
 
 
 def spent(db: sqlite3.Connection) -> Spent:
-    """Return what was spent, metric by metric."""
+    """Return what was spent, metric by metric; DamagedError for less than nothing."""
     query = (
         "SELECT metric, TOTAL(nats), COUNT(*), SUM(reports), COUNT(*) > COUNT(DISTINCT epoch) "
         "OR metric IN (SELECT metric FROM scope WHERE patterns > 1) "
@@ -217,9 +218,13 @@ def spent(db: sqlite3.Connection) -> Spent:
         )
         for name, nats, n_patterns, n_reports, several in db.execute(query)
     }
-    return Spent(
+    spent = Spent(
         nats=total(db), carried=carried(db), metrics=metrics, reserved=reservation.by_year(db)
     )
+    nats = (spent.nats, spent.carried, *spent.reserved.values())
+    if not all(each >= 0 for each in (*nats, *(metric.nats for metric in metrics.values()))):
+        raise DamagedError("ledger")
+    return spent
 
 
 def patterns(db: sqlite3.Connection) -> list[Pattern]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,9 +16,8 @@ from typing import Any, Final, Self
 
 from rappor_client import budget_copy, reservation
 from rappor_client.budget_copy import BudgetCopy, Copy
-from rappor_client.failures import DamagedError
 from rappor_client.secret_file import SecretFile
-from rappor_client.store import BusyError, Store, database_names, in_memory
+from rappor_client.store import Store, database_names, in_memory
 
 _CHUNK: Final = 1 << 20
 _SHARED: Final = "-shm"
@@ -112,15 +110,17 @@ def _is_remainder(copy: BudgetCopy) -> bool:
 
 
 def _remainder(store: Store, copy: BudgetCopy, year: int) -> dict[str, Any] | None:
-    """Return what stays, from the database, or from the copy where the database cannot be read."""
+    """Return what stays, from the database, or from the copy where the database is not sound."""
     kept = _read(copy)
-    with contextlib.closing(in_memory()) as db:
-        is_known = store.exists() and _copied(store, db)
-        if kept.document is not None and (not is_known or kept.mark == budget_copy.read_mark(db)):
-            budget_copy.absorb(db, kept)
-        elif not is_known:
-            reservation.lose(db, year)
-        return budget_copy.remainder(db)
+    try:
+        return _remainder_of(store, kept)
+    except Exception:  # noqa: BLE001 - locked, or damaged in whatever way: it must go all the same
+        with contextlib.closing(in_memory()) as db:
+            if kept.document is None:
+                reservation.lose(db, year)
+            else:
+                budget_copy.absorb(db, kept)
+            return budget_copy.remainder(db)
 
 
 def _read(copy: BudgetCopy) -> Copy:
@@ -130,16 +130,13 @@ def _read(copy: BudgetCopy) -> Copy:
         return Copy(None, is_damaged=True)
 
 
-def _copied(store: Store, db: sqlite3.Connection) -> bool:
-    """Copy a database whole and tell whether it could be read; if not, the copy is left empty."""
-    try:
-        with contextlib.closing(in_memory()) as whole:
-            store.copy_to(whole)
-            budget_copy.dump(whole)
-            whole.backup(db)
-    except (sqlite3.Error, OSError, DamagedError, BusyError, TypeError, ValueError):
-        return False
-    return True
+def _remainder_of(store: Store, kept: Copy) -> dict[str, Any] | None:
+    """Return what stays of a database and its copy; it raises what reading the database raises."""
+    with contextlib.closing(in_memory()) as db:
+        store.copy_to(db)
+        if kept.document is not None and kept.mark == budget_copy.read_mark(db):
+            budget_copy.absorb(db, kept)
+        return budget_copy.remainder(db)
 
 
 def _replace(copy: BudgetCopy, document: dict[str, Any] | None) -> None:

@@ -129,6 +129,34 @@ def test_withdrawal_leaves_no_trace(
     assert client.record("page", "a") is Outcome.RECORDED
 
 
+@pytest.mark.parametrize("has_copy", [True, False])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE reserved SET year = 2026.5",
+        "UPDATE reserved SET nats = -5",
+        "INSERT INTO state VALUES ('carried_nats', -1e9)",
+        "UPDATE pattern SET nats = 'many'",
+        "UPDATE pattern SET nats = -1e9",
+        "UPDATE scope SET admitted = 'text'",
+    ],
+)
+def test_database_that_can_be_read_but_is_wrong_is_erased(
+    statement: str, *, has_copy: bool, open_client: Opener, tmp_path: Path
+) -> None:
+    """Nothing that stands in it keeps it from going; what was spent never becomes less than 0."""
+    folder = tmp_path / "device"
+    client = lived_in(open_client)
+    with database(folder) as db:
+        db.execute(statement)
+    if not has_copy:
+        (folder / "budget").unlink()
+    assert "epsilon" in str(client.spent())
+    assert client.withdraw() == GONE
+    assert [path.name for path in folder.iterdir()] == ["budget"]
+    assert open_client(*METRICS).spent().nats >= 0
+
+
 def test_withdrawal_is_told_in_words() -> None:
     """What was verified, and nothing more."""
     assert str(GONE) == "The secret is gone; nothing is left."
