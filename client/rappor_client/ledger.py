@@ -24,6 +24,8 @@ from rappor_client.state import keep_params, kept_params, read_state, write_stat
 
 _CARRIED: Final = "carried_nats"
 _EVEN_ODDS: Final = 0.5
+_MOST_REPORTS: Final = 1 << 53
+"""More than a device can have sent."""
 
 ONE_PATTERN: Final = (
     "Your device keeps repeating the value of its first report, whatever happens later. This "
@@ -240,6 +242,8 @@ def _loss_with(db: sqlite3.Connection, prepared: Prepared) -> float:
     """Return a pattern's loss after one more report."""
     query = "SELECT params, reports FROM charge WHERE pattern = ?"
     rows = db.execute(query, (prepared.pattern,)).fetchall()
+    if not all(type(n) is int and 0 < n < _MOST_REPORTS for _, n in rows):
+        raise DamagedError("charge")
     reports = {kept_params(db, fingerprint): n for fingerprint, n in rows}
     reports[prepared.params] = reports.get(prepared.params, 0) + 1
     return epsilon_reports(reports)
