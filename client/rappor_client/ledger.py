@@ -205,7 +205,7 @@ def carry(db: sqlite3.Connection, nats: float) -> None:
 
 
 def spent(db: sqlite3.Connection) -> Spent:
-    """Return what was spent, metric by metric; DamagedError for less than nothing."""
+    """Return what was spent, metric by metric; DamagedError for what cannot be."""
     query = (
         "SELECT metric, TOTAL(nats), COUNT(*), SUM(reports), COUNT(*) > COUNT(DISTINCT epoch) "
         "OR metric IN (SELECT metric FROM scope WHERE patterns > 1) "
@@ -224,7 +224,8 @@ def spent(db: sqlite3.Connection) -> Spent:
         nats=total(db), carried=carried(db), metrics=metrics, reserved=reservation.by_year(db)
     )
     nats = (spent.nats, spent.carried, *spent.reserved.values())
-    if not all(each >= 0 for each in (*nats, *(metric.nats for metric in metrics.values()))):
+    nats += tuple(metric.nats for metric in metrics.values())
+    if not all(each >= 0 for each in nats) or not all(isinstance(name, str) for name in metrics):
         raise DamagedError("ledger")
     return spent
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from rappor.protocol.params import MAX_BITS, Params
 from rappor.protocol.wire import Report, Upload
+from rappor_client.failures import DamagedError
 from rappor_client.periods import DAY, day_of
 from rappor_client.settings import SpoolLimits
 from rappor_client.state import count, kept_params
@@ -260,6 +261,8 @@ def _sent(
     first_attempt: float,
     reports: str,
 ) -> Sent:
+    if not (isinstance(upload_id, str) and type(attempts) is int and body.decode()):
+        raise DamagedError("upload")
     return Sent(
         day=day_of(first_attempt).isoformat(),
         id=upload_id,

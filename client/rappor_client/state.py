@@ -31,8 +31,11 @@ def count(db: sqlite3.Connection, name: str, n: int = 1) -> None:
 
 
 def counters(db: sqlite3.Connection) -> dict[str, int]:
-    """Return all counters by name."""
-    return dict(db.execute("SELECT name, n FROM counter ORDER BY name"))
+    """Return all counters by name; DamagedError for what is no name or no number."""
+    found = dict(db.execute("SELECT name, n FROM counter ORDER BY name"))
+    if not all(isinstance(name, str) and type(n) is int for name, n in found.items()):
+        raise DamagedError("counters")
+    return found
 
 
 def keep_params(db: sqlite3.Connection, fingerprint: str, params: Params) -> None:
