@@ -40,7 +40,14 @@ from rappor.protocol.params import Params
 from rappor_client import ledger, reservation, reservoir, scope_memory, spool
 from rappor_client.failures import DamagedError
 from rappor_client.ledger import Spent
-from rappor_client.state import read_state, write_state
+from rappor_client.state import (
+    NOISE_STEPS,
+    forget_noise_step,
+    noise_step,
+    raise_noise_step,
+    read_state,
+    write_state,
+)
 from rappor_client.store import in_memory
 
 _NAME: Final = "budget"
@@ -62,6 +69,11 @@ class Copy:
     def mark(self) -> bytes:
         """The mark of the secret that it belongs to; empty without one."""
         return bytes.fromhex(self.document["mark"]) if self.document else b""
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether any scope has answered under its secret; so a secret there was."""
+        return self.document is not None and bool(self.document["scopes"])
 
     @property
     def is_of_nobody(self) -> bool:
@@ -170,6 +182,7 @@ def dump(db: sqlite3.Connection) -> dict[str, Any]:
         "scopes": scopes,
         "charged": ledger.dump_charged(db),
         "params": dict(documents.fetchall()),
+        "noise_step": noise_step(db),
         **reservation.dump(db),
     }
 
@@ -187,6 +200,7 @@ def remainder(db: sqlite3.Connection) -> dict[str, Any] | None:
     db.execute("DELETE FROM scope")
     ledger.end_identity(db)
     reservation.end_identity(db)
+    forget_noise_step(db)
     write_mark(db, b"")
     document = dump(db)
     _checked(document)
@@ -214,6 +228,7 @@ def absorb(db: sqlite3.Connection, copy: Copy) -> None:
     has_forgotten = scope_memory.absorb(db, rows)
     has_forgotten |= ledger.has_forgotten(db, document["charged"])
     has_forgotten |= reservation.absorb(db, document)
+    raise_noise_step(db, document.get("noise_step", 0))
     db.executemany("INSERT OR REPLACE INTO params VALUES (?, ?)", document["params"].items())
     if not has_forgotten:
         return
@@ -223,6 +238,21 @@ def absorb(db: sqlite3.Connection, copy: Copy) -> None:
     n_charged = {(metric, epoch): n for metric, epoch, n in document["charged"]}
     for row in rows:
         scope_memory.take_as_spent(db, row, n_charged.get((row[0], row[1]), 0))
+
+
+def absorb_other(db: sqlite3.Connection, copy: Copy) -> None:
+    """Count what another identity than the database's has spent and reserved as spent before.
+
+    Secret and database are older than the copy, as from a backup: what waits may have left.
+    """
+    document = copy.document
+    assert document is not None
+    with contextlib.closing(in_memory()) as other:
+        absorb(other, copy)
+        ledger.carry(db, ledger.carried(db) + ledger.total(other))
+        reservation.add_earlier(db, reservation.by_year(other))
+    spool.drop(db)
+    reservoir.drop(db)
 
 
 def _with_bytes(row: list[Any]) -> list[Any]:
@@ -262,6 +292,7 @@ def _is_sound(document: dict[str, Any]) -> bool:
             and reservation.is_sound(document)
             and bytes.fromhex(document["mark"]).hex() == document["mark"]
             and document["carried"] >= 0
+            and document.get("noise_step", 0) in NOISE_STEPS
         )
     except (AttributeError, LookupError, TypeError, ValueError):
         return False

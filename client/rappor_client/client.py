@@ -39,6 +39,7 @@ from rappor_client.settings import (
     Settings,
     SpoolLimits,
     check_consent,
+    check_names,
 )
 from rappor_client.spool import Sent
 from rappor_client.state import count, counters
@@ -131,6 +132,7 @@ class Client:
         clock = bounded(clock)
         place = place_of(folder)
         check_consent(consent)
+        check_names("opted_out", opted_out)
         if consent:
             check_private(place, file_names())
         else:  # before anything that may be wrong with the program
@@ -456,6 +458,10 @@ class Client:
         if not reservation.has_room(db, self.registry, self._limits(), metric, day.year):
             self._silent = None  # another process has reserved what there was
             return Outcome.SILENT
+        self._stops.recall(db)  # another process may have been asked
+        if self._stops.is_stopped(metric.name, day):
+            return Outcome.SILENT
+        now = max(now, self._settings.clock())  # intervals go on while a report waits in memory
         coins, terms = self._settings.coins, Terms.of(metric, day)
         reservoir.release(db, now, coins)
         memory = scope_memory.answer(db, terms, prepared, coins)
@@ -613,7 +619,7 @@ def _left(deadline: float) -> float:
 def _erase(folder: Path, clock: Clock, failures: Failures) -> Withdrawal:
     """Erase a folder, and say what was verified; nothing is raised."""
     try:
-        withdrawal = erase(folder, Store(folder), year=day_of(clock()).year)
+        withdrawal = erase(folder, Store(folder), now=clock())
     except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
         failures.note(error)
         withdrawal = Withdrawal(secret_gone=False, left=(folder.name,))

@@ -112,6 +112,15 @@ def is_damage(error: Exception) -> bool:
     return isinstance(error, _OF_THE_ROWS)
 
 
+def is_refusal(error: Exception) -> bool:
+    """Tell whether SQLite does not open or write a file: the system's word, or the file's own."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & _PRIMARY in (
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+    )
+
+
 def is_busy(error: Exception) -> bool:
     """Tell whether an error says that another process holds a lock, while it recovers, too."""
     code = getattr(error, "sqlite_errorcode", None)

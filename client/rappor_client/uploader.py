@@ -31,7 +31,7 @@ from rappor_client.flushed import FlushReason, Step
 from rappor_client.periods import DAY, HOUR, WEEK, day_of
 from rappor_client.remote_params import Offers
 from rappor_client.settings import Settings
-from rappor_client.spool import GIVE_UP_SECONDS, Pending
+from rappor_client.spool import CLAIM_SECONDS, GIVE_UP_SECONDS, Pending
 from rappor_client.state import read_state, write_state
 from rappor_client.stops import Stops
 from rappor_client.store import Store
@@ -39,7 +39,6 @@ from rappor_client.transport import Answer, Transport
 
 REQUEST_SECONDS: Final = 30.0
 _LEAST_SECONDS: Final = 0.001  # a socket takes 0 for "do not wait" and refuses less
-_CLAIM_SECONDS: Final = 2.0
 _FIRST_BACKOFF_SECONDS: Final = 5.0
 _LONGEST_BACKOFF_SECONDS: Final = HOUR
 _LONGEST_WAIT_SECONDS: Final = DAY
@@ -161,16 +160,24 @@ class Uploader:
     def _claim_in(
         self, db: sqlite3.Connection, now: float, tried: Collection[str] | None, *, is_urgent: bool
     ) -> Pending | Step:
-        upload = _next(db, now, tried)
+        self._stops.recall(db)  # another process may have had the newest answer
+        stopped = self._stops.names(day_of(now))
+        upload = _next(db, now, tried, stopped)
         if upload is None:
-            moments = [reservoir.next_end(db), spool.next_due(db)]
-            return Step(due=min((each for each in moments if each is not None), default=None))
+            moments = [reservoir.next_end(db), spool.next_due(db, stopped=stopped)]
+            is_all_stopped = moments[1] is None and spool.next_due(db) is not None
+            if is_all_stopped:
+                moments.append(self._stops.next_end(day_of(now)))
+            return Step(
+                due=min((each for each in moments if each is not None), default=None),
+                reason=FlushReason.ASKED_TO_WAIT if is_all_stopped else None,
+            )
         is_untried = tried is not None and upload.id not in tried
         backoff_until = 0.0 if is_untried else upload.backoff_until
         if (pause := _pause(db, upload, now, backoff_until, is_urgent=is_urgent)) is not None:
             return pause
         first = now if _is_implausible(upload, now) else upload.first_attempt
-        until = now + _CLAIM_SECONDS
+        until = now + CLAIM_SECONDS
         spool.claim(db, upload, first_attempt=now if first is None else first, until=until)
         return upload
 
@@ -258,7 +265,9 @@ class Uploader:
         return pause_until
 
 
-def _next(db: sqlite3.Connection, now: float, tried: Collection[str] | None) -> Pending | None:
+def _next(
+    db: sqlite3.Connection, now: float, tried: Collection[str] | None, stopped: Collection[str]
+) -> Pending | None:
     """Return the oldest upload that is due, else a new one, else one that a flush has not tried.
 
     Else it is the one that is due next.
@@ -272,7 +281,7 @@ def _next(db: sqlite3.Connection, now: float, tried: Collection[str] | None) -> 
         else:
             waiting.append(upload)
     due_by = now if tried is None else math.inf
-    if len(waiting) < _MOST_PENDING and spool.build(db, due_by=due_by):
+    if len(waiting) < _MOST_PENDING and spool.build(db, due_by=due_by, stopped=stopped):
         return spool.pending(db)[-1]
     untried = [] if tried is None else [each for each in waiting if each.id not in tried]
     if untried:
@@ -286,7 +295,7 @@ def _pause(
     """Return the step that waits for an upload, None if it may be sent now."""
     asked_until = float(read_state(db, _ASKED_UNTIL) or 0.0)
     pause_until = float(read_state(db, _PAUSE_UNTIL) or 0.0)
-    if _is_ahead(upload.claimed_until, now, _CLAIM_SECONDS):
+    if _is_ahead(upload.claimed_until, now, CLAIM_SECONDS):
         return Step(due=upload.claimed_until, reason=FlushReason.BUSY)
     if _is_ahead(asked_until, now, _LONGEST_WAIT_SECONDS):
         return Step(due=asked_until, reason=FlushReason.ASKED_TO_WAIT)

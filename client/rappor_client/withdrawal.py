@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from rappor_client import budget_copy, reservation
+from rappor_client import budget_copy, reservation, spool
 from rappor_client.budget_copy import BudgetCopy, Copy
+from rappor_client.periods import day_of
 from rappor_client.secret_file import SecretFile
+from rappor_client.spool import CLAIM_SECONDS
 from rappor_client.store import Store, database_names, in_memory
 
 _CHUNK: Final = 1 << 20
@@ -29,7 +31,7 @@ _HALF_A_COPY: Final = ".budget.*.tmp"
 """What a process leaves that is killed while it writes a file, and has while it is alive."""
 
 UNDER_WAY: Final = "an upload under way"
-"""What is left where a transport does not let itself be closed."""
+"""What is left where a transport does not let itself be closed, or another process is sending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,7 @@ class Withdrawal:
 
     def with_left(self, more: str) -> Self:
         """Return the same with something more that is left."""
-        return replace(self, left=(*self.left, more))
+        return self if more in self.left else replace(self, left=(*self.left, more))
 
     def __bool__(self) -> bool:
         """Tell whether the secret and everything else is gone."""
@@ -59,18 +61,20 @@ class Withdrawal:
         return f"{secret}; {rest}."
 
 
-def erase(folder: Path, store: Store, *, year: int) -> Withdrawal:
+def erase(folder: Path, store: Store, *, now: float) -> Withdrawal:
     """Erase a folder's secret, waiting reports, ledger and log, as far as the system lets it.
 
-    The caller has ended everything that sends. `year` is this one; it counts as used up where
-    nothing tells what was reserved.
+    The caller has ended everything of its own that sends; what another client or process has begun
+    to send in the last seconds before `now` is told. This year counts as used up where nothing
+    tells what was reserved.
     """
     if not _traces(folder):
         return Withdrawal(secret_gone=True)
     copy = BudgetCopy(folder)
     for path in _secrets(folder):
         _wipe(path)
-    document = _remainder(store, copy, year)
+    is_sending = _is_sending(store, now)
+    document = _remainder(store, copy, day_of(now).year)
     store.close()
     _replace(copy, document)
     for name in database_names():
@@ -78,7 +82,10 @@ def erase(folder: Path, store: Store, *, year: int) -> Withdrawal:
     for path in folder.glob(_HALF_A_COPY):  # last: another process may have been about to send
         _wipe(path)
     secret_gone = not any(map(_holds_something, _secrets(folder)))
-    return Withdrawal(secret_gone=secret_gone, left=tuple(path.name for path in _traces(folder)))
+    left = [path.name for path in _traces(folder)]
+    return Withdrawal(
+        secret_gone=secret_gone, left=(*left, UNDER_WAY) if is_sending else tuple(left)
+    )
 
 
 def file_names() -> list[str]:
@@ -121,6 +128,17 @@ def _remainder(store: Store, copy: BudgetCopy, year: int) -> dict[str, Any] | No
             else:
                 budget_copy.absorb(db, kept)
             return budget_copy.remainder(db)
+
+
+def _is_sending(store: Store, now: float) -> bool:
+    """Tell whether somebody has claimed an upload a moment ago; not in a damaged database."""
+    try:
+        with store.reading() as db:
+            return any(
+                now < upload.claimed_until <= now + CLAIM_SECONDS for upload in spool.pending(db)
+            )
+    except Exception:  # noqa: BLE001 - locked, gone, or damaged in whatever way
+        return False
 
 
 def _read(copy: BudgetCopy) -> Copy:

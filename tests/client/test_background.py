@@ -256,6 +256,30 @@ def test_record_works_where_no_thread_can_start() -> None:
     assert ended.returncode == 0, ended.stderr
 
 
+NO_EXCHANGE = """
+import resource, sys, tempfile, threading
+from devices import metric_of
+from registries import registry_of
+from rappor_client import Client, FlushReason
+
+client = Client.open(tempfile.mkdtemp(), registry=registry_of(metric_of()), consent=True,
+                     collector="http://127.0.0.1:9", background=False)
+client.record("page", "x")
+resource.setrlimit(resource.RLIMIT_AS, (1 << 32, -1))
+threading.stack_size(1 << 33)  # no thread has room for its stack
+flushed = client.flush(timeout=1.0)
+assert flushed.reason is FlushReason.UNREACHABLE, flushed
+assert "no thread" in flushed.detail, flushed
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of address space are Linux's")
+def test_flush_keeps_its_time_where_no_thread_can_start() -> None:
+    """Nothing else would bound an exchange: none is begun, and the report waits."""
+    ended = run_apart(NO_EXCHANGE)
+    assert ended.returncode == 0, ended.stderr
+
+
 AT_EXIT = """
 import atexit, sys, tempfile
 from devices import metric_of

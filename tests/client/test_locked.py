@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from devices import BALANCED, Opener, locked, metric_of
+from devices import BALANCED, DATABASE, Opener, locked, metric_of
 from rappor_client import Answer, Outcome
+from rappor_client.failures import DamagedError
 from rappor_client.prepared import prepare
 from rappor_client.stops import Stops
 from rappor_client.store import BusyError, Store
@@ -260,3 +264,35 @@ def test_record_does_not_wait_for_an_upload(open_client: Opener) -> None:
     has_recorded.set()
     flush.join()
     assert client.waiting() == 0
+
+
+def test_handler_of_a_signal_in_the_hooks_of_a_fork_is_kept_out(tmp_path: Path) -> None:
+    """It would hand a new connection to the child."""
+    store = Store(tmp_path)
+    store.begin()
+    store.before_fork()
+    with pytest.raises(BusyError), store.transaction():
+        pass
+    store.after_fork_in_parent()
+    with store.transaction():
+        pass
+    store.close()
+
+
+def test_failure_of_one_client_ends_no_lock_of_another(open_client: Opener, tmp_path: Path) -> None:
+    """A file that is closed beside SQLite would: a third process then takes itself for the last."""
+    busy, job = open_client(), open_client()
+    busy.record("page", "a")
+    refused = sqlite3.OperationalError("attempt to write a readonly database")
+    refused.sqlite_errorcode = sqlite3.SQLITE_READONLY
+    for error in (refused, OSError(28, "full"), ZeroDivisionError()):
+        with pytest.raises((type(error), DamagedError)), job._store.transaction():
+            raise error
+    look = (
+        "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT * FROM report').close()"
+    )
+    database = tmp_path / "device" / DATABASE
+    subprocess.run([sys.executable, "-c", look, str(database)], check=True)
+    assert database.with_name(f"{DATABASE}-wal").exists()
+    busy.record("page", "a")
+    assert len(peek(tmp_path / "device").waiting) == 2

@@ -658,6 +658,8 @@ def test_settings_are_checked(open_client: Opener) -> None:
             open_client(max_delay=wrong)
     with pytest.raises(ParamsError, match="reports must be an integer of at least 1"):
         SpoolLimits(reports=0)
+    with pytest.raises(ParamsError, match="opted_out must be a collection of names"):
+        open_client(opted_out="page")
     with pytest.raises(ParamsError, match="collector must be absent beside a transport"):
         open_client(collector="https://example.org", transport=MemoryTransport())
 

@@ -381,3 +381,24 @@ def test_files_of_the_host_are_left_alone(open_client: Opener, tmp_path: Path) -
     assert (folder / "settings.ini").read_text() == "mine"
     assert (folder / "settings.ini").stat().st_mode & 0o777 == 0o644
     assert sorted(path.name for path in folder.iterdir()) == ["budget", "link", "settings.ini"]
+
+
+def test_upload_of_another_client_is_told(open_client: Opener) -> None:
+    """Of another process, or of this one: it has been claimed, and may arrive."""
+    is_over, is_sending = threading.Event(), threading.Event()
+
+    class Slow(MemoryTransport):
+        def send(self, body: bytes, *, timeout: float) -> Answer:
+            is_sending.set()
+            is_over.wait(60)
+            return super().send(body, timeout=timeout)
+
+    client, other = open_client(), open_client(transport=Slow())
+    client.record("page", "a")
+    flushing = threading.Thread(target=other.flush)
+    flushing.start()
+    assert is_sending.wait(60)
+    assert client.withdraw() == Withdrawal(secret_gone=True, left=("an upload under way",))
+    assert client.withdraw() == GONE
+    is_over.set()
+    flushing.join()
