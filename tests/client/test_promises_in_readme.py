@@ -143,7 +143,7 @@ scope_memory.values_that_fit_nowhere_are_reported_and_counted
 secrecy.nothing_true_is_written_or_said
     They hold no value.
 stops.stopped_metric_is_silent_until_its_day_is_over
-    The metric is silent until that day is over.
+    The metric is silent until that day is over, and its reports wait.
 stops.sample_is_decided_by_the_secret
     which each device decides by its own secret for an epoch
 stops.flush_in_an_event_loop
