@@ -144,6 +144,31 @@ def test_certificates_are_read_again(tmp_path: Path, database_file: str) -> None
         assert "telltale" not in running.log.read_text()
 
 
+def test_handshakes_that_never_end_are_bounded(tmp_path: Path, database_file: str) -> None:
+    """They count as connections and have the time of a head; then others are served."""
+    cert, key = certificate(tmp_path)
+    files = ("--tls-certificate", str(cert), "--tls-key", str(key))
+    bounds = ("--max-connections", "20", "--body-seconds", "1.5")
+    admin = free_port()
+    with serving(tmp_path, database_file, *files, *bounds, admin=admin) as running:
+        stalled = [socket.create_connection(("127.0.0.1", running.port), 30) for _ in range(20)]
+        with socket.create_connection(("127.0.0.1", running.port), 30) as surplus:
+            assert surplus.recv(100) == b""
+        for connection in stalled:
+            assert connection.recv(100) == b""
+            connection.close()
+        with socket.create_connection(("127.0.0.1", running.port), 30) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            with contextlib.suppress(ConnectionError):
+                stranger.recv(100)
+        assert serial_at(running.port, cert)
+        counters = plain_http.get(f"http://127.0.0.1:{admin}/metrics", timeout=30).text
+        assert "\nrappor_refused_connections_total 1.0\n" in counters
+        running.process.send_signal(signal.SIGTERM)
+        running.process.wait(60)
+        assert '"level": "error"' not in running.log.read_text()
+
+
 def test_no_feature_of_http_puts_an_address_or_a_query_into_the_log(
     tmp_path: Path, database_file: str
 ) -> None:
