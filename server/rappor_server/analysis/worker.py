@@ -108,6 +108,14 @@ class Pool:
         done.cancelled() or done.exception()  # looked at, so that nobody reports it as lost
         self._free.put_nowait(worker)
 
+    async def rest(self) -> None:
+        """End the processes that have nothing to do; the next task starts one again."""
+        loop = asyncio.get_running_loop()
+        for _ in range(self._free.qsize()):
+            worker = self._free.get_nowait()
+            await loop.run_in_executor(self._threads, worker.end)
+            self._free.put_nowait(worker)
+
     def close(self) -> None:
         """End the processes, and with them every task."""
         for worker in self._workers:
@@ -128,12 +136,12 @@ class _Worker:
     def run(self, task: Task, tell: Tell) -> Any:
         """Answer a task in the process, which is started if there is none."""
         if self._is_killed:  # it may look alive for a moment
-            self._end()
+            self.end()
             self._is_killed = False
         try:
             return self._exchange(task, tell)
         except (EOFError, OSError):
-            self._end()
+            self.end()
             raise self._limits.exceeded() from None
 
     def kill(self) -> None:
@@ -153,7 +161,7 @@ class _Worker:
                 raise content
             else:
                 return content
-        self._end()
+        self.end()
         raise self._limits.exceeded()
 
     def _ready(self) -> Connection[Any, Any]:
@@ -161,19 +169,20 @@ class _Worker:
         if self._connection is not None and self._process is not None:
             if self._process.is_alive() and not self._connection.poll():
                 return self._connection
-            self._end()
+            self.end()
         context = multiprocessing.get_context("spawn")
         self._connection, other = context.Pipe()
         self._process = context.Process(target=_serve, args=(other, *self._setup), daemon=True)
         self._process.start()
         other.close()
         if not self._connection.poll(_START_SECONDS):
-            self._end()
+            self.end()
             raise StoreError("the analysis does not start")
         self._connection.recv()
         return self._connection
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """End the process, if there is one; for the thread that runs tasks."""
         if self._process is not None:
             self._process.kill()
             self._process.join()

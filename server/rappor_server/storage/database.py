@@ -45,9 +45,12 @@ _SETTINGS: Final = (
     "SELECT set_config('synchronous_commit', 'on', false)"
     " WHERE current_setting('synchronous_commit') = 'off'",
 )
+_LOOK_SECONDS: Final = 0.001
+"""How often a writer of SQLite that waits looks again; SQLite itself soon looks ten times a second,
+so that whoever writes in steps would keep it waiting for all of them."""
+PAUSE_SECONDS: Final = 0.03
+"""Between two steps of work that can wait: long enough for those who look to come in between."""
 _ERASED_ROWS: Final = 2000
-_ERASE_SECONDS: Final = 0.02
-"""Between two steps: a writer of SQLite that waits looks again only every now and then."""
 _WRITES: Final = "rappor_writes"
 
 
@@ -202,9 +205,15 @@ def overwrite_table(engine: Engine, name: str, *, key: str) -> None:
     ):
         for pragma in (*_PRAGMAS, "synchronous = NORMAL"):
             db.execute(f"PRAGMA {pragma}").close()
-        while db.execute(f"DELETE FROM {name} WHERE {key} IN ({some})").rowcount:  # noqa: S608
-            time.sleep(_ERASE_SECONDS)
+        n_rows = _ERASED_ROWS
+        while n_rows:
+            _begin_immediate(db)
+            n_rows = db.execute(f"DELETE FROM {name} WHERE {key} IN ({some})").rowcount  # noqa: S608
+            db.execute("COMMIT")
+            time.sleep(PAUSE_SECONDS)
+        _begin_immediate(db)
         db.execute(f"DROP TABLE {name}")
+        db.execute("COMMIT")
 
 
 def copy_sqlite(source: Path, target: Path) -> None:
@@ -240,8 +249,26 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    writes = connection.get_execution_options().get(_WRITES, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    if connection.get_execution_options().get(_WRITES, False):
+        _begin_immediate(connection.connection.dbapi_connection)
+    else:
+        connection.exec_driver_sql("BEGIN")
+
+
+def _begin_immediate(db: Any) -> None:
+    """Begin a transaction of SQLite that writes, as soon as no other one does."""
+    until = time.monotonic() + _WAIT_SECONDS
+    db.execute("PRAGMA busy_timeout = 0").close()
+    while True:
+        try:
+            db.execute("BEGIN IMMEDIATE").close()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(_LOOK_SECONDS)
+        else:
+            break
+    db.execute(f"PRAGMA busy_timeout = {1000 * _WAIT_SECONDS:.0f}").close()
 
 
 def _prepare_postgresql(connection: Any, _: object) -> None:
