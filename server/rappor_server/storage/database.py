@@ -49,8 +49,10 @@ _LOOK_SECONDS: Final = 0.001
 """How often a writer of SQLite that waits looks again; SQLite itself soon looks ten times a second,
 so that whoever writes in steps would keep it waiting for all of them."""
 PAUSE_SECONDS: Final = 0.03
-"""Between two steps of work that can wait: long enough for those who look to come in between."""
-_ERASED_ROWS: Final = 2000
+"""Between two transactions of work that can wait, so that most of the time is left to uploads."""
+_ERASED_ROWS: Final = 4000
+_ERASE_SECONDS: Final = 0.005
+"""Between two steps, which take as long."""
 _WRITES: Final = "rappor_writes"
 
 
@@ -193,11 +195,12 @@ def erase_traces(engine: Engine, *, wait: float = _WAIT_SECONDS) -> bool:
         return not is_busy
 
 
-def overwrite_table(engine: Engine, name: str, *, key: str) -> None:
-    """Delete an SQLite table that nobody uses, a few rows in each transaction.
+def overwrite_table(engine: Engine, name: str, *, key: str) -> int:
+    """Delete an SQLite table that nobody uses, a few rows at a time; return how many it had.
 
     The transactions need not be on the disk when they end, so collectors wait for milliseconds.
     """
+    n_deleted = 0
     some = f"SELECT {key} FROM {name} ORDER BY {key} LIMIT {_ERASED_ROWS}"  # noqa: S608
     with (
         failing_as_store_error(),
@@ -205,15 +208,16 @@ def overwrite_table(engine: Engine, name: str, *, key: str) -> None:
     ):
         for pragma in (*_PRAGMAS, "synchronous = NORMAL"):
             db.execute(f"PRAGMA {pragma}").close()
-        n_rows = _ERASED_ROWS
-        while n_rows:
+        is_empty = False
+        while not is_empty:
             _begin_immediate(db)
             n_rows = db.execute(f"DELETE FROM {name} WHERE {key} IN ({some})").rowcount  # noqa: S608
+            if is_empty := n_rows < _ERASED_ROWS:
+                db.execute(f"DROP TABLE {name}")
             db.execute("COMMIT")
-            time.sleep(PAUSE_SECONDS)
-        _begin_immediate(db)
-        db.execute(f"DROP TABLE {name}")
-        db.execute("COMMIT")
+            n_deleted += n_rows
+            time.sleep(_ERASE_SECONDS)
+    return n_deleted
 
 
 def copy_sqlite(source: Path, target: Path) -> None:
