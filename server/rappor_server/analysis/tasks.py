@@ -17,6 +17,7 @@ from rappor.errors import DecodeError, FileError, ParamsError, ReportError
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
 from rappor_server.analysis import freezes, releases, warning_signs
+from rappor_server.analysis.answers import Answers, key_of
 from rappor_server.analysis.release_json import write_release
 from rappor_server.analysis.releases import DayReports, Release
 from rappor_server.analysis.warning_signs import OverfullCohort, Refusals
@@ -31,6 +32,9 @@ JSON: Final = "application/json"
 CSV: Final = "text/csv"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 TEXT: Final = "text/plain"
+
+_ANSWERS: Final = Answers(64_000_000)
+"""Estimates that this process has made."""
 
 _Share = Annotated[float, Meta(gt=0, lt=1)]
 
@@ -56,6 +60,13 @@ class CandidatesFile:
     metric: str
     name: str
     path: Path
+
+    def contents(self) -> bytes:
+        """Return the bytes of the file, none if it cannot be read."""
+        try:
+            return self.path.read_bytes()
+        except OSError:
+            return b""
 
     def read(self, normalize: str) -> Candidates:
         """Read the file; the error does not show its place on the disk."""
@@ -162,9 +173,7 @@ class EstimatesTask:
     max_candidates: int
 
     def run(self, store: Store, tell: Tell) -> bytes:
-        """Return the estimates in the media type."""
-        from rappor.decoding.decoder import decode  # noqa: PLC0415
-
+        """Return the estimates in the media type; at once if they were made before."""
         tell("reading")
         asked = self._asked()
         days = Range(first=asked.first, last=asked.last, freeze=asked.freeze)
@@ -173,6 +182,28 @@ class EstimatesTask:
         if not release.collections:
             raise ParamsError(_no_results(self.metric))
         releases.check_decodable(release)
+        key = self._key(asked, release)
+        if (known := _ANSWERS.find(key)) is not None:
+            return known
+        answer = self._answer(asked, release, tell)
+        if key == self._key(asked, release):  # the file of candidates is still the same
+            _ANSWERS.keep(key, answer)
+        return answer
+
+    def _key(self, asked: EstimateBody, release: Release) -> bytes:
+        """Return the key of an answer: a digest of all that it follows from."""
+        parts = [repr(self.metric).encode(), self.media_type.encode(), msgspec.json.encode(asked)]
+        if asked.candidates is None and self.file is not None:
+            parts.append(self.file.contents())
+        for counts in release.collections:
+            parts += [counts.params.to_json().encode(), repr(counts.squares).encode()]
+            parts += [counts.reports.tobytes(), counts.ones.tobytes()]
+        return key_of(parts)
+
+    def _answer(self, asked: EstimateBody, release: Release, tell: Tell) -> bytes:
+        """Decode, and write the estimates in the media type."""
+        from rappor.decoding.decoder import decode  # noqa: PLC0415
+
         tell("hashing candidates")
         candidates = self._candidates(asked)
         tell("decoding")
