@@ -165,7 +165,7 @@ def write_as_before(
             connection.execute(
                 text(
                     f"INSERT INTO tally (metric, params, day, {quarantine}, cohort, shard, "
-                    "reports, ones) VALUES (:name, :params, :day, false, 0, 1, :n, :ones)"
+                    "reports, ones) VALUES (:name, :params, :day, false, 0, 1, :n, :ones)"  # noqa: S608
                 ),
                 given | ones,
             )
