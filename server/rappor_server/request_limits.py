@@ -78,7 +78,7 @@ async def read_body(
     Raises Problem: 413 as soon as the body is too long, whatever its Content-Length, 408 when it
     takes too long, and 503 when all bodies together have grown too large.
     """
-    declared = dict(scope["headers"]).get(b"content-length", b"0")
+    declared = dict(scope["headers"]).get(b"content-length", b"0").strip()
     if not declared.isdigit() or int(declared[:20]) > max_body:
         raise _too_large(max_body)
     if scope.get(WHOLE_BODY):  # as nearly all uploads, so that no timer is needed

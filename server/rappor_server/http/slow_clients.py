@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from rappor_server.http.uploads import UPLOADS
 from rappor_server.problems import RETRY_SECONDS, Problem, render
 from rappor_server.request_limits import WHOLE_BODY
 from rappor_server.settings import Settings
@@ -111,6 +112,19 @@ class PunctualProtocol(HttpToolsProtocol):
         """Stop the timer, because the connection has ended."""
         self._stop_timer()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Answer uploads whose sender sends no more and may still read; others have hung up."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or cycle.more_body or self.scheme == "https":
+            return False
+        cycle.keep_alive = False
+        return cycle.scope["path"] == UPLOADS
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Answer who wants another protocol, and read no more: the parser has skipped the body."""
+        self.parser = _Deaf()  # type: ignore[assignment]
+        self.cycle.keep_alive = False
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - it may repeat what was sent
         """Answer bytes that are no HTTP with a problem in their turn, and end the connection."""

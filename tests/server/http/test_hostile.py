@@ -24,6 +24,7 @@ from hostile_uploads import bomb_of, costly, mutated, seeded
 
 MEBIBYTE = 1 << 20
 HEAD = b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 LIMIT_SECONDS = 1.5
 SIZES = (200, 2_000, 20_000, 200_000)
 
@@ -296,6 +297,37 @@ def test_bytes_that_are_no_request_wait_for_their_turn(running: Running) -> None
             answers = sender.makefile("rb")
             assert [read_answer(answers)[0] for _ in statuses] == statuses
             assert is_let_go(sender)
+
+
+def test_who_asks_for_another_protocol_is_answered_and_let_go(running: Running) -> None:
+    """What follows is never read as a request, whether it was sent as a body or not."""
+    upload = upload_of()
+    whole = HEAD + b"Content-Length: %d\r\n\r\n" % len(upload) + upload
+    for protocol in (b"websocket", b"h2c"):
+        upgrade = b"Connection: Upgrade\r\nUpgrade: %s\r\n" % protocol
+        length = b"Content-Length: %d\r\n\r\n" % len(whole)
+        for head, status in ((HEAD + upgrade + length, 400), (GET + upgrade + b"\r\n", 200)):
+            for parts in ((head + whole,), (head, whole)):
+                with socket.create_connection(("127.0.0.1", running.port), 30) as sender:
+                    with contextlib.suppress(OSError):
+                        for part in parts:
+                            sender.sendall(part)
+                            time.sleep(0.01)
+                    answers = sender.makefile("rb")
+                    assert read_answer(answers)[0] == status
+                    assert is_let_go(sender)
+
+
+def test_who_sends_no_more_is_still_answered(running: Running) -> None:
+    """A sender may close its half of the connection behind its uploads."""
+    upload = upload_of()
+    whole = HEAD + b"Content-Length:  %d  \r\n\r\n" % len(upload) + upload
+    with socket.create_connection(("127.0.0.1", running.port), 30) as sender:
+        sender.sendall(whole * 3)
+        sender.shutdown(socket.SHUT_WR)
+        answers = sender.makefile("rb")
+        assert [read_answer(answers)[0] for _ in range(3)] == [200] * 3
+        assert is_let_go(sender)
 
 
 def test_endless_trailers_cost_no_memory(tmp_path: Path) -> None:

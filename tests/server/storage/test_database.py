@@ -162,13 +162,10 @@ def write_as_before(
                 text("INSERT INTO params (fingerprint, document) VALUES (:params, :document)"),
                 {"params": params.fingerprint, "document": params.to_json()},
             )
-            connection.execute(
-                text(
-                    f"INSERT INTO tally (metric, params, day, {quarantine}, cohort, shard, "
-                    "reports, ones) VALUES (:name, :params, :day, false, 0, 1, :n, :ones)"  # noqa: S608
-                ),
-                given | ones,
-            )
+            columns = f"metric, params, day, {quarantine}, cohort, shard, reports, ones"
+            values = ":name, :params, :day, false, 0, 1, :n, :ones"
+            row = f"INSERT INTO tally ({columns}) VALUES ({values})"  # noqa: S608
+            connection.execute(text(row), given | ones)
             for bit in range(20):
                 connection.execute(
                     text(
