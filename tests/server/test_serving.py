@@ -28,7 +28,9 @@ from collectors import (
     serving,
     upload_of,
 )
+from rappor_server.storage.database import open_engine
 from sockets import certificate
+from sqlalchemy import text
 
 WITHIN_SECONDS = 90
 OTHER_REGISTRY = REGISTRY.replace("[metrics.old]", "[metrics.new]")
@@ -213,6 +215,9 @@ def test_answers_protect_and_the_registry_has_a_tag(tmp_path: Path, database_fil
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert "default-src 'none'" in answer.headers["content-security-policy"]
             assert answer.headers["cache-control"] in ("no-store", "no-cache")
+        secure = "strict-transport-security"
+        assert secure not in answers[0].headers
+        assert secure in running.get("/", **{"X-Forwarded-Proto": "https"}).headers
         tag = answers[3].headers["etag"]
         assert answers[3].headers["cache-control"] == "no-cache"
         for known in (tag, f'"other", {tag}', f"W/{tag}", "*"):
@@ -358,3 +363,23 @@ def test_a_worker_that_does_not_hear_is_named(workers: Running) -> None:
         os.kill(stopped, signal.SIGCONT)
     (told,) = events(workers, "reload incomplete")
     assert len(told["workers"]) == 1  # type: ignore[arg-type]
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_collector_whose_workers_cannot_start_ends_as_failed(
+    tmp_path: Path, database: str
+) -> None:
+    """After some tries of each worker the exit status is 1, so that systemd starts it again."""
+    flags = ("--workers", "2", "--database-seconds", "0.1")
+    with serving(tmp_path, database, *flags, admin=free_port()) as running:
+        engine = open_engine(database)
+        with engine.begin() as db:
+            db.execute(text("ALTER TABLE alembic_version RENAME TO hidden"))
+        engine.dispose()
+        wait_for(lambda: len(events(running, "collector listening")) == 2)
+        for victim in processes_of(running):
+            os.kill(victim, signal.SIGKILL)
+        assert running.process.wait(250) == 1
+        assert events(running, "collector failed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ TEXT: Final = "text/plain"
 
 _ANSWERS: Final = Answers(64_000_000)
 """Estimates that this process has made."""
+
+_FINGERPRINT: Final = re.compile(r"[0-9a-f]{16}")
 
 _Share = Annotated[float, Meta(gt=0, lt=1)]
 
@@ -90,14 +93,17 @@ class Range:
     last: str | None
     freeze: str | None
 
-    def release(self, store: Store, metric: Metric) -> Release:
-        """Return what is released of a metric."""
+    def release(self, store: Store, metric: Metric, params: str | None = None) -> Release:
+        """Return what is released of a metric, of one parameter set if its fingerprint is named.
+
+        The days of a frozen range stay those of all sets.
+        """
         if self.freeze is None:
             first = read_day("from", self.first, datetime.date.min)
             last = read_day("to", self.last, datetime.date.max)
             if first > last:
                 raise ParamsError("from must be a day no later than to")
-            return releases.release(store, metric, first, last)
+            return releases.release(store, metric, first, last, params=params)
         if self.first is not None or self.last is not None:
             raise ParamsError("from and to must be absent beside freeze")
         if not (self.freeze.isascii() and self.freeze.isprintable() and len(self.freeze) <= 64):
@@ -105,7 +111,10 @@ class Range:
         found = freezes.frozen(store, metric.name, self.freeze)
         if found is None:
             raise NotFoundError("freeze must name a frozen range of this metric")
-        return found
+        if params is None:
+            return found
+        chosen = tuple(each for each in found.collections if each.params.fingerprint == params)
+        return dataclasses.replace(found, collections=chosen)
 
 
 def read_day(name: str, text: str | None, default: datetime.date) -> datetime.date:
@@ -133,12 +142,12 @@ class CountsTask:
     def run(self, store: Store, tell: Tell) -> bytes:
         """Return the counts in the media type."""
         tell("reading")
-        release = self.range.release(store, self.metric)
-        if self.params is not None:
-            chosen = tuple(c for c in release.collections if c.params.fingerprint == self.params)
-            if not chosen:
-                raise NotFoundError("params must be a fingerprint with reports")
-            release = dataclasses.replace(release, collections=chosen)
+        unknown = NotFoundError("params must be a fingerprint with reports")
+        if self.params is not None and not _FINGERPRINT.fullmatch(self.params):
+            raise unknown
+        release = self.range.release(store, self.metric, self.params)
+        if self.params is not None and not release.collections:
+            raise unknown
         tell("writing")
         return write_release(release) if self.media_type == JSON else self._table(release)
 
