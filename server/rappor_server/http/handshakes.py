@@ -33,7 +33,7 @@ class Handshakes:
     ) -> None:
         """Allow `most` connections, those whose handshake is over included; `refuse` counts more.
 
-        A handshake may take this many seconds. A connection too many is closed without a word,
+        A handshake may take this many seconds, and so may its end. A connection too many is closed without a word,
         because an answer would need a handshake.
         """
         self._listener = listener
@@ -78,4 +78,5 @@ class Handshakes:
                 connection,
                 ssl=self._context,
                 ssl_handshake_timeout=self._seconds,
+                ssl_shutdown_timeout=self._seconds,
             )
