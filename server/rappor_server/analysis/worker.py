@@ -159,6 +159,8 @@ class _Worker:
                 tell(content)
             elif kind == "error":
                 raise content
+            elif kind == "bytes":  # unpickled they would be copied while all other threads wait
+                return connection.recv_bytes()
             else:
                 return content
         self.end()
@@ -223,7 +225,16 @@ def _serve(
             logs.event("analysis failed", level=logging.ERROR, kind=type(error).__name__)
             answer = ("error", DecodeError(f"the analysis has failed: {type(error).__name__}"))
         signal.setitimer(signal.ITIMER_REAL, 0)
-        connection.send(answer)
+        _send(connection, *answer)
+
+
+def _send(connection: Connection[Any, Any], kind: str, content: Any) -> None:
+    """Send an answer or an error; long bytes go as they are."""
+    if isinstance(content, bytes):
+        connection.send(("bytes", None))
+        connection.send_bytes(content)
+    else:
+        connection.send((kind, content))
 
 
 def _take_name(name: str) -> None:

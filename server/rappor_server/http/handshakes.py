@@ -33,8 +33,8 @@ class Handshakes:
     ) -> None:
         """Allow `most` connections, those whose handshake is over included; `refuse` counts more.
 
-        A handshake may take this many seconds, and so may its end. A connection too many is closed without a word,
-        because an answer would need a handshake.
+        A handshake may take this many seconds, and so may the end of TLS. A connection too many is
+        closed without a word, because an answer would need a handshake.
         """
         self._listener = listener
         self._context = context

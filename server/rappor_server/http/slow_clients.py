@@ -39,6 +39,8 @@ _NOT_COUNTED: Final = -1
 _MOST_WAITING: Final = 16
 """Requests of a connection that wait for the answer to the one before them."""
 _MOST_WAITING_BYTES: Final = 65_536
+_MOST_JOINED: Final = 65_536
+"""Bytes of a body that is joined with its head; copying a longer one would hold up others."""
 _NOWHERE: Final[deque[Any]] = deque(maxlen=0)
 _LEAST_READ: Final = 1000
 """Bytes a second that a peer must read of the answers that wait for it."""
@@ -194,7 +196,11 @@ class _HeadWithBody:
     def write(self, data: bytes) -> None:
         """Keep the head of the answer, which is what is written first once it has begun."""
         if self._head is not None:
-            data, self._head = self._head + data, None
+            head, self._head = self._head, None
+            if len(data) > _MOST_JOINED:
+                self._transport.write(head)
+            else:
+                data = head + data
         elif self._is_next and self._cycle.response_started:
             self._head, self._is_next = data, False
             return
