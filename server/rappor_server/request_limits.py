@@ -103,11 +103,14 @@ async def _read_chunks(receive: Receive, share: Share, max_body: int) -> bytes:
             raise Problem(HTTPStatus.BAD_REQUEST, "a body must arrive whole")
         chunk: bytes = message.get("body", b"")
         share.grow(len(chunk))
-        if len(body) + len(chunk) > max_body:
+        if share.n_bytes > max_body:
             raise _too_large(max_body)
-        if not message.get("more_body", False):
-            return bytes(body + chunk) if body else chunk
+        is_whole = not message.get("more_body", False)
+        if is_whole and not body:
+            return chunk
         body += chunk
+        if is_whole:
+            return bytes(body)
 
 
 def decompress(body: bytes, encoding: str, share: Share, *, max_bytes: int) -> bytes:
