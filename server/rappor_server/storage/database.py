@@ -54,6 +54,7 @@ _ERASED_ROWS: Final = 4000
 _ERASE_SECONDS: Final = 0.005
 """Between two steps, which take as long."""
 _WRITES: Final = "rappor_writes"
+_BUSY_SECONDS: Final = "rappor_busy_seconds"
 
 
 def sqlite_url(path: Path) -> str:
@@ -208,6 +209,7 @@ def overwrite_table(engine: Engine, name: str, *, key: str) -> int:
     ):
         for pragma in (*_PRAGMAS, "synchronous = NORMAL"):
             db.execute(f"PRAGMA {pragma}").close()
+        _set_busy_timeout(db, 0)
         is_empty = False
         while not is_empty:
             _begin_immediate(db)
@@ -253,26 +255,43 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    if connection.get_execution_options().get(_WRITES, False):
-        _begin_immediate(connection.connection.dbapi_connection)
+    writes = connection.get_execution_options().get(_WRITES, False)
+    db = connection.connection.dbapi_connection
+    assert db is not None
+    seconds = 0.0 if writes else _WAIT_SECONDS
+    if connection.info.get(_BUSY_SECONDS, _WAIT_SECONDS) != seconds:
+        _set_busy_timeout(db, seconds)
+        connection.info[_BUSY_SECONDS] = seconds
+    if writes:
+        _begin_immediate(db)
     else:
         connection.exec_driver_sql("BEGIN")
 
 
+def _set_busy_timeout(db: Any, seconds: float) -> None:
+    """Choose how long SQLite itself waits for a lock."""
+    db.execute(f"PRAGMA busy_timeout = {1000 * seconds:.0f}").close()
+
+
 def _begin_immediate(db: Any) -> None:
-    """Begin a transaction of SQLite that writes, as soon as no other one does."""
+    """Begin a transaction of SQLite that writes, as soon as no other one does.
+
+    The connection must have no timeout of its own for a lock.
+    """
     until = time.monotonic() + _WAIT_SECONDS
-    db.execute("PRAGMA busy_timeout = 0").close()
-    while True:
-        try:
-            db.execute("BEGIN IMMEDIATE").close()
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
-                raise
-            time.sleep(_LOOK_SECONDS)
-        else:
-            break
-    db.execute(f"PRAGMA busy_timeout = {1000 * _WAIT_SECONDS:.0f}").close()
+    while not _has_begun(db, is_last=time.monotonic() > until):
+        time.sleep(_LOOK_SECONDS)
+
+
+def _has_begun(db: Any, *, is_last: bool) -> bool:
+    """Try to begin a transaction; False while another one writes, or recovers after a crash."""
+    try:
+        db.execute("BEGIN IMMEDIATE").close()
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or is_last:
+            raise
+        return False
+    return True
 
 
 def _prepare_postgresql(connection: Any, _: object) -> None:
