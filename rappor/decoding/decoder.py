@@ -20,7 +20,6 @@ from rappor.decoding.design import Design
 from rappor.decoding.devices import merge
 from rappor.decoding.distribution import Shares, estimate_shares
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.fit import Fit
 from rappor.decoding.inference import ErrorControl, Raw, conclude, normal_interval
 from rappor.decoding.presence import p_values_of
 from rappor.decoding.selection import Selection, select
@@ -175,7 +174,7 @@ def _decode_bloom(
         std_error=std_error,
         p_value=p_value,
         interval=normal_interval(
-            selection.estimate, std_error, tail, devices=_devices(target, selection.fit)
+            selection.estimate, _apart(target, selection), tail, devices=_devices(target, selection)
         ),
         sum_errors=partial(_sum_errors, target, design, selection),
         shares=shares,
@@ -264,10 +263,28 @@ def _with_sampling(
     return np.sqrt(std_error**2 + extra)
 
 
-def _devices(target: Target, fit: Fit) -> float:
+def _apart(target: Target, selection: Selection) -> NDArray[np.float64]:
+    """Return the variance of each estimate, (c,), without the sampling of its own devices.
+
+    The noise of a row counts that of the strings in the fit, and of no others.
+    """
+    inside = np.clip(selection.estimate, 0.0, 1.0)
+    own = inside * (1 - inside)
+    apart = selection.std_error**2
+    if isinstance(selection.fit, ShrunkenFit):
+        fitted = np.flatnonzero(~selection.fit.random.any(axis=0))
+    else:
+        fitted = selection.chosen
+    error = _with_sampling(target, selection.estimate, selection.std_error)[fitted]
+    left = error**2 - own[fitted] / _devices(target, selection)
+    apart[fitted] = np.maximum(left, 0.0)
+    return apart
+
+
+def _devices(target: Target, selection: Selection) -> float:
     """Return how many devices, spread evenly, would sample strings as those of the rows do."""
     live = target.reports > 0
-    weight, n = fit.weight[live], (target.reports / target.repeated)[live]
+    weight, n = selection.fit.weight[live], (target.reports / target.repeated)[live]
     n_bits = np.repeat([c.params.k for c in target.counts], np.bincount(target.group))[live]
     spread = float(np.sum(n_bits * weight**2 / n))
     return float(weight.sum()) ** 2 / max(spread, np.finfo(float).tiny)

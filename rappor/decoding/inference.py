@@ -181,20 +181,18 @@ def _rests(raw: Raw, rows: NDArray[np.int64], detected: NDArray[np.bool_]) -> tu
 
 def normal_interval(
     estimate: NDArray[np.float64],
-    std_error: NDArray[np.float64],
+    apart: NDArray[np.float64],
     upper: NullTail,
     *,
     devices: float,
 ) -> Interval:
-    """Return intervals of estimates with these standard errors.
+    """Return intervals of estimates, of which `apart` is the variance but for their own sampling.
 
     They are normal. Where the noise has a longer upper tail, the lower end follows it: heavy
     strings that are no candidates lift estimates more often than they lower them. What a share
     costs by the sampling of the devices is taken at the end and not at the estimate, as Wilson's
     interval of a proportion does: of few devices, none may hold a string that one in ten holds.
     """
-    inside = np.clip(estimate, 0.0, 1.0)
-    apart = np.maximum(std_error**2 - inside * (1 - inside) / devices, 0.0)
 
     def end(reach: float) -> NDArray[np.float64]:
         """Solve (end - estimate)^2 = reach^2 (apart + end (1 - end) / devices)."""
