@@ -23,7 +23,8 @@ from rappor.decoding.estimates import Estimates
 from rappor.decoding.inference import ErrorControl, Raw, conclude, normal_interval
 from rappor.decoding.presence import p_values_of
 from rappor.decoding.selection import Selection, select
-from rappor.decoding.significance import null_tail
+from rappor.decoding.shrinkage import ShrunkenFit
+from rappor.decoding.significance import NullTail, normal_tail, null_tail
 from rappor.decoding.ties import drop_ties, find_ties, spread_ties
 from rappor.errors import DecodeError
 from rappor.progress import Progress, no_progress
@@ -153,8 +154,8 @@ def _decode_bloom(
     z = selection.estimate / selection.std_error
     # Where the counts say nothing about a candidate, nothing speaks for its presence.
     known = np.isfinite(selection.std_error)
-    p_value = np.where(known, p_values_of(target, selection.fit, z, selection.chosen), 1.0)
-    tail = null_tail(target, selection.fit)
+    tail, tested = _test(target, selection, np.where(known, z, 0.0))
+    p_value = np.where(known, tested, 1.0)
     shares = _shares(target, selection) if distribution else None
     detected = np.flatnonzero(p_value <= control.threshold(p_value))
     std_error = _with_sampling(target, selection.estimate, selection.std_error)
@@ -162,7 +163,7 @@ def _decode_bloom(
         target,
         selection.fit,
         design.columns(detected),
-        _places(detected, selection.chosen, n_backgrounds=len(target.counts)),
+        _places(target, selection, detected),
         share=selection.estimate[detected],
         std_error=selection.std_error[detected],
         p_values=tail.p_values,
@@ -172,7 +173,9 @@ def _decode_bloom(
         estimate=selection.estimate,
         std_error=std_error,
         p_value=p_value,
-        interval=normal_interval(selection.estimate, std_error, tail),
+        interval=normal_interval(
+            selection.estimate, _apart(target, selection), tail, devices=_devices(target, selection)
+        ),
         sum_errors=partial(_sum_errors, target, design, selection),
         shares=shares,
         residual=standardise(target, selection.fit),
@@ -181,6 +184,13 @@ def _decode_bloom(
         ),
     )
     place = spread_ties(len(candidates), ties)
+    fit = diagnostics.describe_fit(
+        target,
+        selection.fit,
+        selection.std_error,
+        threshold=control.next_threshold(raw.p_value),
+    )
+    misfit = fit["goodness_of_fit"]["p_value"] < diagnostics.FIT_FALSE_ALARM
     return conclude(
         candidates.strings,
         raw,
@@ -192,14 +202,9 @@ def _decode_bloom(
         exclusive=True,
         diagnostics={
             **diagnostics.describe_cohorts(target),
-            **diagnostics.describe_fit(
-                target,
-                selection.fit,
-                selection.std_error,
-                threshold=control.next_threshold(raw.p_value),
-            ),
+            **fit,
             "selected": len(selection.chosen),
-            "capacity": describe_capacity(selection),
+            "capacity": describe_capacity(target, selection, misfit=misfit),
             "groups": [[candidates.strings[i] for i in group] for group in ties],
         },
     )
@@ -216,12 +221,28 @@ def _shares(target: Target, selection: Selection) -> Shares:
     return Shares(share=found.share, std_error=error)
 
 
+def _test(
+    target: Target, selection: Selection, z: NDArray[np.float64]
+) -> tuple[NullTail, NDArray[np.float64]]:
+    """Return the tail of an absent candidate's score, and the p-values of all, (c,)."""
+    if isinstance(selection.fit, ShrunkenFit):
+        tail = normal_tail()
+        return tail, np.maximum(tail.p_values(z), diagnostics.least_p_value(target))
+    p_values = p_values_of(target, selection.fit, z, selection.chosen)
+    return null_tail(target, selection.fit), p_values
+
+
 def _places(
-    candidates: NDArray[np.int64], chosen: NDArray[np.int64], *, n_backgrounds: int
+    target: Target, selection: Selection, candidates: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return where candidates stand in the basis of the fit on the chosen ones, -1 outside it."""
-    place = np.searchsorted(chosen, candidates)
-    return np.where(np.isin(candidates, chosen), n_backgrounds + place, -1)
+    """Return where the fit has candidates: their place in its basis, -1 outside it.
+
+    A shrunken fit has all of them, by their own numbers.
+    """
+    if isinstance(selection.fit, ShrunkenFit):
+        return candidates
+    place = np.searchsorted(selection.chosen, candidates)
+    return np.where(np.isin(candidates, selection.chosen), len(target.counts) + place, -1)
 
 
 def _with_sampling(
@@ -242,13 +263,44 @@ def _with_sampling(
     return np.sqrt(std_error**2 + extra)
 
 
+def _apart(target: Target, selection: Selection) -> NDArray[np.float64]:
+    """Return the variance of each estimate, (c,), without the sampling of its own devices.
+
+    The noise of a row counts that of the strings in the fit, and of no others.
+    """
+    inside = np.clip(selection.estimate, 0.0, 1.0)
+    own = inside * (1 - inside)
+    apart = selection.std_error**2
+    if isinstance(selection.fit, ShrunkenFit):
+        fitted = np.flatnonzero(~selection.fit.random.any(axis=0))
+    else:
+        fitted = selection.chosen
+    error = _with_sampling(target, selection.estimate, selection.std_error)[fitted]
+    left = error**2 - own[fitted] / _devices(target, selection)
+    apart[fitted] = np.maximum(left, 0.0)
+    return apart
+
+
+def _devices(target: Target, selection: Selection) -> float:
+    """Return how many devices, spread evenly, would sample strings as those of the rows do."""
+    live = target.reports > 0
+    weight, n = selection.fit.weight[live], (target.reports / target.repeated)[live]
+    n_bits = np.repeat([c.params.k for c in target.counts], np.bincount(target.group))[live]
+    spread = float(np.sum(n_bits * weight**2 / n))
+    return float(weight.sum()) ** 2 / max(spread, np.finfo(float).tiny)
+
+
 def _sum_errors(
     target: Target, design: Design, selection: Selection, sums: Sequence[NDArray[np.int64]]
 ) -> NDArray[np.float64]:
     """Return the standard error of the sum of each of these sets of candidates, (t,)."""
     fitted = np.union1d(selection.chosen, np.concatenate(sums))
+    fitted = fitted[np.isfinite(selection.std_error[fitted])]
     inside = np.array([np.isin(fitted, candidates) for candidates in sums])
-    noise = selection.fit.sum_errors(design.columns(fitted), inside)
+    if isinstance(selection.fit, ShrunkenFit):
+        noise = selection.fit.sum_errors_of(fitted, inside)
+    else:
+        noise = selection.fit.sum_errors(design.columns(fitted), inside)
     return _with_sampling(target, inside @ selection.estimate[fitted], noise)
 
 

@@ -7,7 +7,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -238,19 +238,30 @@ class Estimates(Displayed):
         lines.extend(
             f"{row['candidate'][:24]:<24} {row['count']:>12,.0f} {row['std_error']:>11,.0f} "
             f"{row['proportion']:>9.4%}  "
-            f"{row['ci_low_adjusted']:.4%} to {row['ci_high_adjusted']:.4%}"
+            f"{low:.4%} to {high:.4%}"
             for row in self.rows(detected_only=True)
+            for low, high in [adjusted_interval(row)]
         )
         summary = (
             f"{int(self.detected.sum())} of {len(self)} candidates detected in "
             f"{self.reports:,} reports"
         )
         if math.isfinite(self.unallocated):
+            held = self.unallocated < 0
+            share = 1 - self.unallocated if held else self.unallocated
             summary += (
-                f"; {self.unallocated:.1%} of the mass is unallocated "
+                f"; {share:.1%} of the mass is {'detected' if held else 'unallocated'} "
                 f"(standard error {self.unallocated_std_error:.1%})"
             )
         return "\n".join([*lines, summary, self.assumed, *self.warnings])
+
+
+def adjusted_interval(row: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the interval of a detected row as people read it: no share is below 0.
+
+    The columns of the table have it whole.
+    """
+    return max(row["ci_low_adjusted"], 0.0), max(row["ci_high_adjusted"], 0.0)
 
 
 def _as_text(candidate: str) -> str:

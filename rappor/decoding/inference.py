@@ -180,17 +180,32 @@ def _rests(raw: Raw, rows: NDArray[np.int64], detected: NDArray[np.bool_]) -> tu
 
 
 def normal_interval(
-    estimate: NDArray[np.float64], std_error: NDArray[np.float64], upper: NullTail
+    estimate: NDArray[np.float64],
+    apart: NDArray[np.float64],
+    upper: NullTail,
+    *,
+    devices: float,
 ) -> Interval:
-    """Return normal intervals of estimates with these standard errors.
+    """Return intervals of estimates, of which `apart` is the variance but for their own sampling.
 
-    Where the noise has a longer upper tail, the lower end follows it: heavy strings that are no
-    candidates lift estimates more often than they lower them.
+    They are normal. Where the noise has a longer upper tail, the lower end follows it: heavy
+    strings that are no candidates lift estimates more often than they lower them. What a share
+    costs by the sampling of the devices is taken at the end and not at the estimate, as Wilson's
+    interval of a proportion does: of few devices, none may hold a string that one in ten holds.
     """
+
+    def end(reach: float) -> NDArray[np.float64]:
+        """Solve (end - estimate)^2 = reach^2 (apart + end (1 - end) / devices)."""
+        far = estimate + reach * np.sqrt(apart)
+        bent = reach**2 / devices
+        middle = (estimate + bent / 2) / (1 + bent)
+        rest = (estimate**2 - reach**2 * apart) / (1 + bent)
+        root = middle + np.sign(reach) * np.sqrt(np.maximum(middle**2 - rest, 0.0))
+        # Outside [0, 1] there is nothing to sample.
+        return np.where((far >= 0) & (far <= 1), root, far)
 
     def interval(error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         reach = float(-special.ndtri(error / 2))
-        below = max(reach, upper.quantile(error / 2))
-        return estimate - below * std_error, estimate + reach * std_error
+        return end(-max(reach, upper.quantile(error / 2))), end(reach)
 
     return interval

@@ -148,7 +148,9 @@ def select(target: Target, design: Design, progress: Progress) -> Selection:
             fit, inside = _start(screened, fit, z[looked_at])
         refined = _refine(screened, fit, inside)
         fit, chosen = refined.fit, looked_at[refined.inside]
-        missed = np.setdiff1d(np.flatnonzero(z > 0), looked_at)
+        # Those not looked at had low scores on the fit before: of these errors they are cured only
+        # by the last one.
+        missed = np.setdiff1d(np.arange(design.n_candidates), looked_at)
         if len(missed):
             estimate, std_error = _screen(design, fit, progress, n_backgrounds=len(target.counts))
         estimate[looked_at], std_error[looked_at] = refined.estimate, refined.std_error

@@ -48,6 +48,9 @@ cohorts of 128 bits, or all cohorts where reports are few. It takes 10 ms."""
 _GRID: Final = 8192
 """Points of the grid: some 200 a standard deviation."""
 
+_FAR: Final = 38.0
+"""Normal score at which the tail is interpolated last: its probability is near the least number."""
+
 _DECIMALS: Final = 9
 """Residuals, in standard deviations of the sum, that agree to here are one value."""
 
@@ -88,6 +91,13 @@ class NullTail:
         falling = TILTS[-1] * self.steepness
         log_p[beyond] = self.log_tails[-1] - falling * (scores[beyond] - self.scores[-1])
         return np.exp(log_p)
+
+
+def normal_tail() -> NullTail:
+    """Return the tail of a normal score."""
+    scores = np.linspace(-_FAR, _FAR, 16 * int(_FAR) + 1)
+    steepness = _FAR / TILTS[-1]
+    return NullTail(scores=scores, log_tails=special.log_ndtr(-scores), steepness=steepness)
 
 
 def null_tail(target: Target, fit: Fit, *, most_values: int = MOST_VALUES) -> NullTail:

@@ -174,7 +174,7 @@ def candidates_table(found: EstimatesReport, *, name: str = "") -> Markup:
     columns = ["candidate", "detected", "reports", "std error", "share", f"{confidence} interval",
                "p-value", "forged make", "forged hide"]  # fmt: skip
     if found.estimates.share is not None:
-        columns.append("distribution")
+        columns += ["distribution", "its error"]
     return table(
         f"Candidates: detected ones by their share, with adjusted {confidence} intervals; then the "
         "others by their p-value, with the interval of each alone",
@@ -209,6 +209,8 @@ def _cells(row: Mapping[str, Any]) -> Iterator[str]:
         yield "" if key not in row else "none can" if number is None else f"{number:,}"
     if "share" in row:
         yield percent(row["share"], 3)
+        error = row["share_std_error"]
+        yield "unknown" if error is None else percent(error, 3)
 
 
 def _between(low: float | None, high: float | None, digits: int = 3) -> str:
