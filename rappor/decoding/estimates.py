@@ -181,6 +181,7 @@ class Estimates(Displayed):
         """Return everything as the object that `rappor decode --json` prints."""
         return {
             "estimates": list(self.rows(detected_only=detected_only)),
+            **({"candidates": self.n_candidates} if self.n_candidates > len(self) else {}),
             "reports": self.reports,
             "unallocated": _number(self.unallocated),
             "unallocated_std_error": _number(self.unallocated_std_error),
