@@ -125,12 +125,12 @@ def _sum_bits(
             _empty_planes(planes[j], ones[j])
             reports[j] += _FULL
             n_held[j] = 0
-    for j in range(m):
-        for place in range(n_held[j] % _PLANES):
+    for cohort in range(m):
+        for place in range(n_held[cohort] % _PLANES):
             for w in range(n_words):
-                _add_one(waiting[j, place, w], planes[j], w, 0)
-        _empty_planes(planes[j], ones[j])
-        reports[j] += n_held[j]
+                _add_one(waiting[cohort, place, w], planes[cohort], w, 0)
+        _empty_planes(planes[cohort], ones[cohort])
+        reports[cohort] += n_held[cohort]
     return -1
 
 
