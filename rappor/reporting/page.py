@@ -189,7 +189,7 @@ def _unlisted(found: EstimatesReport) -> str:
     if not found.unlisted_detected and not found.unlisted_undetected:
         return f"All {len(found.rows):,} candidates are listed."
     return (
-        f"{len(found.rows):,} of {len(found.estimates):,} candidates are listed; "
+        f"{len(found.rows):,} of {found.estimates.n_candidates:,} candidates are listed; "
         f"{found.unlisted_detected:,} detected and {found.unlisted_undetected:,} undetected ones "
         "are not."
     )
