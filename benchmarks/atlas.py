@@ -42,6 +42,7 @@ from rappor.decoding.decoder import decode
 from rappor.decoding.diagnostics import is_unsure
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.inference import ErrorControl
+from rappor.decoding.p_values import PValues
 
 N_RUNS: Final = 200
 SECONDS: Final = 60.0
@@ -167,7 +168,7 @@ def _compare(estimates: Estimates, shares: Mapping[str, float]) -> Run:
 
 def _decide(p_values: NDArray[np.float64], correction: str) -> NDArray[np.bool_]:
     control = ErrorControl(level=LEVEL, correction=correction, confidence=0.95)
-    return np.asarray(p_values <= control.threshold(p_values))
+    return np.asarray(p_values <= control.threshold(PValues(rows=p_values)))
 
 
 def measure(cell: Cell, *, n_runs: int = N_RUNS, seconds: float = SECONDS) -> Measured:

@@ -83,6 +83,9 @@ class Estimates(Displayed):
         say nothing about a candidate.
     group : (c,) int64. Candidates of the same number from 1 on are indistinguishable: each
         shows the total of its group; 0 for all others.
+    n_candidates : candidates that were asked about. Of a stream only the best ones have rows.
+    p_value_counts : (b,) int64. How many p-values of all candidates are in each bin of
+        `rappor.decoding.p_values.EDGES`; candidates of one group count once.
     reports : number of reports behind the table.
     unallocated : share of reports that no detected candidate explains, unclipped; NaN where
         a report can hold several answers.
@@ -110,6 +113,8 @@ class Estimates(Displayed):
     share: NDArray[np.float64] | None
     share_std_error: NDArray[np.float64] | None
     group: NDArray[np.int64]
+    n_candidates: int
+    p_value_counts: NDArray[np.int64]
     reports: int
     unallocated: float
     unallocated_std_error: float
@@ -126,7 +131,7 @@ class Estimates(Displayed):
 
     def __repr__(self) -> str:
         return (
-            f"Estimates({int(self.detected.sum())} detected of {len(self)} candidates, "
+            f"Estimates({int(self.detected.sum())} detected of {self.n_candidates} candidates, "
             f"{self.reports} reports)"
         )
 
@@ -176,6 +181,7 @@ class Estimates(Displayed):
         """Return everything as the object that `rappor decode --json` prints."""
         return {
             "estimates": list(self.rows(detected_only=detected_only)),
+            **({"candidates": self.n_candidates} if self.n_candidates > len(self) else {}),
             "reports": self.reports,
             "unallocated": _number(self.unallocated),
             "unallocated_std_error": _number(self.unallocated_std_error),
@@ -243,7 +249,7 @@ class Estimates(Displayed):
             for low, high in [adjusted_interval(row)]
         )
         summary = (
-            f"{int(self.detected.sum())} of {len(self)} candidates detected in "
+            f"{int(self.detected.sum())} of {self.n_candidates} candidates detected in "
             f"{self.reports:,} reports"
         )
         if math.isfinite(self.unallocated):

@@ -230,11 +230,7 @@ def threshold(
         correction=correction,
         n_within=lambda p_value: float((p_values <= p_value).sum()),
     )
-    if not steps.rising:
-        return float(steps.at(1))
-    ordered = np.sort(p_values)
-    passing = np.flatnonzero(ordered <= steps.at(np.arange(1, len(ordered) + 1)))
-    return float(ordered[passing[-1]]) if len(passing) else 0.0
+    return steps.threshold(p_values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,3 +276,11 @@ class Steps:
         """Return the thresholds of these ranks, which begin with 1."""
         steps = np.multiply(self.level, rank if self.rising else 1) / self.n_absent
         return np.asarray(np.minimum(steps, self.largest))
+
+    def threshold(self, p_values: NDArray[np.float64]) -> float:
+        """Return the largest p-value that is detected, 0 if none is."""
+        if not self.rising:
+            return float(self.at(1))
+        ordered = np.sort(p_values)
+        passing = np.flatnonzero(ordered <= self.at(np.arange(1, len(ordered) + 1)))
+        return float(ordered[passing[-1]]) if len(passing) else 0.0

@@ -189,7 +189,7 @@ def _unlisted(found: EstimatesReport) -> str:
     if not found.unlisted_detected and not found.unlisted_undetected:
         return f"All {len(found.rows):,} candidates are listed."
     return (
-        f"{len(found.rows):,} of {len(found.estimates):,} candidates are listed; "
+        f"{len(found.rows):,} of {found.estimates.n_candidates:,} candidates are listed; "
         f"{found.unlisted_detected:,} detected and {found.unlisted_undetected:,} undetected ones "
         "are not."
     )
@@ -226,7 +226,7 @@ def _question(found: EstimatesReport) -> Markup:
         pairs(
             "The question",
             (
-                ("candidates", f"{len(estimates):,}"),
+                ("candidates", f"{estimates.n_candidates:,}"),
                 ("error rate of detection", f"{estimates.correction}, "
                  f"{short_percent(estimates.level)}"),
                 ("confidence of intervals", short_percent(estimates.confidence)),
@@ -446,13 +446,15 @@ def _origin(found: EstimatesReport) -> Markup:
     parts = [tag("h2", "Where it comes from", id="origin")]
     if found.origin.command:
         parts.append(tag("pre", tag("code", found.origin.command)))
+    streamed = found.estimates.n_candidates > len(found.estimates)
+    which = "candidates that have a row" if streamed else "candidates"
     hashes = [
         *((file.name, file.sha256) for file in found.origin.files),
         *(
             (f"counts under {each.params.fingerprint}", each.collected.sha256)
             for each in found.collected
         ),
-        ("candidates, sorted (LC_ALL=C sort -u | sha256sum)", found.candidates_sha256),
+        (f"{which}, sorted (LC_ALL=C sort -u | sha256sum)", found.candidates_sha256),
     ]
     parts += [
         pairs("SHA-256 of what was read", hashes),

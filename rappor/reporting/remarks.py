@@ -62,7 +62,7 @@ def _limit(diagnostics: Mapping[str, Any]) -> str:
 def answer(estimates: Estimates) -> str:
     """Say how many candidates were detected, in how many reports, and how surely."""
     return (
-        f"{int(estimates.detected.sum()):,} of {len(estimates):,} candidates detected in "
+        f"{int(estimates.detected.sum()):,} of {estimates.n_candidates:,} candidates detected in "
         f"{estimates.reports:,} reports at {error_rate(estimates)}."
     )
 

@@ -47,13 +47,25 @@ def test_sums_are_those_of_a_plain_loop(k: int) -> None:
     assert ones.dtype == reports.dtype == np.int64
 
 
-@pytest.mark.parametrize("n", [0, 1, 254, 255, 256, 509, 510, 511, 1021])
-def test_a_full_lane_is_emptied_in_time(n: int) -> None:
-    """All-ones reports of one cohort are counted exactly around each multiple of 255."""
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 247, 248, 249, 255, 256, 495, 496, 503, 504, 1021])
+def test_full_planes_are_emptied_in_time(n: int) -> None:
+    """All-ones reports of one cohort are counted exactly around each multiple of 8 and 248."""
     packed = pack(np.ones((n, 9), dtype=np.uint8)) if n else np.empty((0, 2), dtype=np.uint8)
     ones, reports = sum_bits(packed, np.ones(n, dtype=np.int32), k=9, m=2)
     assert ones.tolist() == [[0] * 9, [n] * 9]
     assert reports.tolist() == [0, n]
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 8])
+def test_reports_may_lie_anywhere_in_memory(ahead: int) -> None:
+    """Read-only bytes, at any address and with a stride, are those of a plain copy."""
+    bits = random_bits(600, 128)
+    data = bytes(ahead) + pack(bits).tobytes()
+    packed = np.frombuffer(data, dtype=np.uint8, offset=ahead).reshape(-1, 16)
+    cohorts = np.arange(600) % 2
+    for some in (packed, np.repeat(packed, 2, axis=0)[::2]):
+        ones, reports = sum_bits(some, cohorts, k=128, m=2)
+        assert (ones.tolist(), reports.tolist()) == naive_sums(bits, cohorts.tolist(), 2)
 
 
 @pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])

@@ -156,6 +156,15 @@ def test_every_drawing_has_a_caption_and_a_table(page: str) -> None:
     assert page.count("<table") >= 5
 
 
+def test_a_streamed_table_counts_candidates_without_rows(estimates: Estimates) -> None:
+    """What is not kept is undetected, and the hash is of the rows."""
+    streamed = dataclasses.replace(estimates, n_candidates=10_000_000)
+    page = estimates_page(streamed)
+    others = 10_000_000 - len(estimates)
+    assert f"of 10,000,000 candidates are listed; 0 detected and {others:,} undetected" in page
+    assert "candidates that have a row, sorted" in page
+
+
 def test_a_large_table_is_counted_beyond_a_thousand_rows(many: Estimates) -> None:
     """1,000 detected of 100,000 candidates: 1,000 rows, the others counted, under 5 MB."""
     page = estimates_page(many)
