@@ -1,13 +1,10 @@
 """Stored reports: one Parquet layout, written in batches and summed in bounded memory.
 
-Columns: format (integer, 2), metric and params (text; params is the fingerprint), day (date),
-cohort (integer) and bits (fixed-size binary of ceil(k/8) bytes). Other columns are ignored.
+The columns are those of `layout`, the bits of a fixed size.
 
-The format stands in every row because rows are copied between files. It tells what the
-fingerprint cannot: rows without it are from before the protocol's hash was changed.
-
-A file that is aggregated has one metric under one parameter set. Rows of another one are
-refused, not skipped: a query that selects rows belongs before this.
+A file that is aggregated here has one metric under one parameter set, and a row of another one,
+or one that is no report, refuses the file. `machine` reads many files of many metrics and counts
+such rows.
 """
 
 from __future__ import annotations
@@ -24,19 +21,13 @@ from numpy.typing import NDArray
 from rappor.counts.bit_sums import sum_bits
 from rappor.counts.counts import Counts
 from rappor.counts.tables import load_pyarrow, open_parquet
+from rappor.engines.layout import COLUMNS, FORMAT, check_columns
 from rappor.errors import FileError, ReportError
 from rappor.files import replacing
 from rappor.protocol.params import Params
 
 _BATCH: Final = 1 << 18
 """Reports that are read at a time: 4 MB of bits at k = 128."""
-
-FORMAT: Final = 2
-"""The number of the layout, and of what its bits mean."""
-
-_COLUMNS: Final = ("format", "metric", "params", "cohort", "bits")
-"""The columns that are added up; the day is for queries that choose files, and `count_days`."""
-
 
 def write_parquet(
     path: str | os.PathLike[str],
@@ -114,8 +105,8 @@ def aggregate_parquet(path: str | os.PathLike[str], *, params: Params, metric: s
     row = 0
     try:
         with open_parquet(path) as file:
-            _check_columns(file.schema_arrow.names)
-            for batch in file.iter_batches(_BATCH, columns=list(_COLUMNS)):
+            check_columns(file.schema_arrow.names)
+            for batch in file.iter_batches(_BATCH, columns=list(COLUMNS)):
                 total += count_batch(batch, params=params, metric=metric, first_row=row)
                 row += batch.num_rows
     except ReportError as error:
@@ -163,24 +154,13 @@ def count_batch(batch: Any, *, params: Params, metric: str, first_row: int = 0) 
         A column is missing or of another type, or a row is of another metric or other
         parameters, or is no report; the message has the row.
     """
-    _check_columns(batch.schema.names)
+    check_columns(batch.schema.names)
     _check_format(batch, first_row)
     _check_label(batch, "metric", metric, first_row)
     _check_label(batch, "params", params.fingerprint, first_row)
     packed, cohorts = _view_bits(batch.column("bits"), params.n_bytes), _cohorts(batch)
     sums = sum_bits(packed, cohorts, k=params.k, m=params.m, first_row=first_row)
     return Counts(params, *sums, metric)
-
-
-def _check_columns(names: list[str]) -> None:
-    if "format" not in names:
-        raise ReportError(
-            f"it has no column format, which must be {FORMAT} in every row: reports from before "
-            "the protocol's hash was changed cannot be read"
-        )
-    for name in _COLUMNS:
-        if names.count(name) != 1:
-            raise ReportError(f"column {name} must be there once, got columns {names}")
 
 
 def _check_format(batch: Any, first_row: int) -> None:

@@ -1,0 +1,164 @@
+"""Reports and counts as data frames of Apache Spark, in classic sessions and over Spark Connect.
+
+Theory of operation: `mapInArrow` hands each worker its rows as Arrow batches, and the kernel of
+`sums` turns them into sums of its partition. These are shuffled by their key, which is a row for
+each cohort, and added up by the same kernel. Spark does the reading, the retries and the shuffle;
+only sums leave the workers. Nothing here asks for a SparkContext or an RDD, which Spark Connect
+and shared clusters do not have.
+
+The kernel reaches the workers as a .zip of this package, once a session.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import tempfile
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pyspark.sql.functions as F  # noqa: N812  # as everybody imports it
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from rappor.counts.counts import Counts
+from rappor.engines.layout import COLUMNS, DAY, check_columns
+from rappor.engines.sums import Sums, sum_schema
+from rappor.engines.totals import Collection, counts_of, shapes_of
+from rappor.engines.workers import add_sums, decode_group, estimates_schema, sum_reports
+from rappor.registry.registry import Registry
+
+def aggregate(reports: DataFrame, registry: Registry, *, by: Sequence[str] = ()) -> DataFrame:
+    """Add up a data frame of reports, in one pass.
+
+    Nothing runs before the result is asked for. A row that is no report, or not of the
+    registry's metrics and parameters, is counted by its reason in the same pass.
+
+    Parameters
+    ----------
+    reports : with the columns format, metric, params, cohort, bits and perhaps day; bits are
+        binary, or text in base64url. Other columns are ignored.
+    by : further columns of text that keep sums apart, such as a country.
+
+    Returns
+    -------
+    A data frame with a row for each metric, params, day, value of `by`, and cohort: `reports`,
+    and `ones`, an array of k integers. Where `refused` is not null, the row says how many
+    `reports` were refused for that reason.
+
+    Raises
+    ------
+    ReportError
+        A column is missing or doubled.
+    """
+    check_columns(reports.columns, by)
+    columns = [*COLUMNS, *([DAY] if DAY in reports.columns else []), *by]
+    rows = reports.select(_columns(columns))
+    given = {"shapes": dict(shapes_of(registry)), "by": tuple(by)}
+    schema: Any = from_arrow_schema(sum_schema(by))
+    ship(reports.sparkSession)
+    partial = rows.mapInArrow(functools.partial(sum_reports, **given), schema)
+    together = partial.repartition(*_columns(["metric", "params", DAY, *by, "cohort"]))
+    return together.mapInArrow(functools.partial(add_sums, **given), schema)
+
+
+def collect_sums(sums: DataFrame, registry: Registry, *, by: Sequence[str] = ()) -> Sums:
+    """Run what `aggregate` describes, and return the sums and the refusals."""
+    collected = Sums(shapes_of(registry), by)
+    for batch in sums.select(_columns(sum_schema(by).names)).toArrow().to_batches():
+        collected.add_sums(batch)
+    return collected
+
+
+def to_counts(
+    sums: DataFrame, registry: Registry, *, by: Sequence[str] = ()
+) -> dict[Collection, Counts]:
+    """Run what `aggregate` describes; return Counts by metric, fingerprint and values of `by`."""
+    return counts_of(collect_sums(sums, registry, by=by), registry)
+
+
+def decode(
+    sums: DataFrame,
+    candidates: Iterable[str] | Mapping[str, Iterable[str]],
+    registry: Registry,
+    *,
+    by: Sequence[str] = (),
+    **options: Any,
+) -> DataFrame:
+    """Decode many metrics and segments at once, each collection on one worker.
+
+    The workers need the extra `analysis`.
+
+    Parameters
+    ----------
+    sums : as `aggregate` returns them, or stored and read again.
+    candidates : strings for all metrics, or for each metric its own.
+    by : the columns that keep collections apart, as `aggregate` was given them.
+    options : those of `rappor.decode`, such as level and correction.
+
+    Returns
+    -------
+    A data frame with the columns metric, params, those of `by`, reports, and of each estimate
+    candidate, count, std_error, proportion, ci_low, ci_high, p_value and detected. A collection
+    without an answer has one row, with the sentence in `error`.
+    """
+    ship(sums.sparkSession)
+    group = functools.partial(
+        decode_group,
+        registry=registry,
+        candidates=_by_metric(candidates, registry),
+        by=tuple(by),
+        options=options,
+    )
+    accepted = sums.where(F.col("refused").isNull()).select(_columns(sum_schema(by).names))
+    grouped = accepted.groupBy(*_columns(["metric", "params", *by]))
+    schema: Any = from_arrow_schema(estimates_schema(by))
+    return grouped.applyInArrow(lambda key, table: group(key, table), schema)
+
+
+def _by_metric(
+    candidates: Iterable[str] | Mapping[str, Iterable[str]], registry: Registry
+) -> dict[str, list[str]]:
+    """Return the candidates of each metric; those that are no strings will take none."""
+    if isinstance(candidates, Mapping):
+        return {name: list(strings) for name, strings in candidates.items()}
+    return dict.fromkeys(registry, list(candidates))
+
+
+def _columns(names: Iterable[str]) -> list[Column]:
+    """Return columns by names that may hold dots and spaces."""
+    return [F.col("`" + name.replace("`", "``") + "`") for name in names]
+
+
+def ship(session: SparkSession) -> None:
+    """Send this package to the session's workers, once however often it is called."""
+    session.addArtifacts(str(kernel_zip()), pyfile=True)
+
+
+@functools.cache
+def kernel_zip() -> Path:
+    """Write this package into a .zip that workers can import, and return its path.
+
+    Its name tells its contents, so that a session never holds two of one name that differ.
+    """
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        _add(archive, files("rappor"), "rappor")
+    digest = hashlib.sha256(data.getvalue()).hexdigest()[:12]
+    path = Path(tempfile.mkdtemp(prefix="rappor-")) / f"rappor-{digest}.zip"
+    path.write_bytes(data.getvalue())
+    return path
+
+
+def _add(archive: zipfile.ZipFile, folder: Any, name: str) -> None:
+    """Add the sources of a package; the time of each is the same, so that equal ones are."""
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        inner = f"{name}/{entry.name}"
+        if entry.is_dir():
+            _add(archive, entry, inner)
+        elif entry.name.endswith((".py", ".pyi")):
+            archive.writestr(zipfile.ZipInfo(inner), entry.read_bytes())
