@@ -14,7 +14,15 @@ from typing import Any, Final
 
 from rappor.errors import MissingExtraError
 
-_ANALYSIS: Final = ("numpy", "scipy", "sklearn", "threadpoolctl", "cryptography", "numba", "llvmlite")
+_ANALYSIS: Final = (
+    "numpy",
+    "scipy",
+    "sklearn",
+    "threadpoolctl",
+    "cryptography",
+    "numba",
+    "llvmlite",
+)
 _EXTRAS: Final = dict.fromkeys(_ANALYSIS, "analysis") | {"pyarrow": "arrow", "pyspark": "spark"}
 """The extras that contain libraries, by the names that these are imported by."""
 

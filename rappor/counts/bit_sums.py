@@ -18,6 +18,7 @@ try:
 except ImportError:  # a worker of a cluster may have no compiler: several times slower, and equal
     from rappor.counts.plain_sums import add_rows
 
+
 def sum_bits(
     packed: NDArray[np.uint8],
     cohorts: NDArray[np.integer[Any]],

@@ -32,10 +32,10 @@ class BitsColumn:
     lengths: NDArray[np.int64]
 
     def packed(self, rows: Rows, n_bytes: int) -> NDArray[np.uint8]:
-        """Return rows that all have n_bytes, (n, n_bytes) uint8; a view where they are neighbours."""
+        """Return rows that all have n_bytes, (n, n_bytes) uint8; all rows are a view."""
         if isinstance(rows, slice):
             return self.data[self.offsets[0] : self.offsets[-1]].reshape(-1, n_bytes)
-        return self.data[self.offsets[:-1][rows][:, None] + np.arange(n_bytes)]
+        return np.asarray(self.data[self.offsets[:-1][rows][:, None] + np.arange(n_bytes)])
 
 
 def read_bits(column: Any) -> BitsColumn:

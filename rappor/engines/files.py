@@ -1,4 +1,4 @@
-"""Files of stored reports: which ones there are, and their rows as Arrow batches.
+"""Files of stored reports: which ones there are, of what kind, and what their folders say.
 
 Parquet, CSV with a header, and JSON lines, the last two also compressed by gzip. A folder is
 searched for them; in it, names that begin with a dot or an underscore are left out, as other
@@ -8,23 +8,15 @@ engines do. A folder named column=value gives that column to files that do not h
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
-import re
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final, cast
 
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.json
-
-from rappor.counts.tables import open_parquet
-from rappor.engines.layout import COLUMNS, DAY, check_columns
-from rappor.errors import FileError, ReportError
+from rappor.errors import FileError
 
 _KINDS: Final = {
     ".parquet": "parquet",
@@ -40,14 +32,7 @@ _KINDS: Final = {
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 """How engines spell null in the name of a folder."""
 
-_ROWS: Final = 1 << 18
-"""Rows of a Parquet file that are read at a time: 4 MB of bits at k = 128."""
-_BLOCK: Final = 1 << 24
-"""Bytes of text that are read at a time."""
-_PART: Final = 1 << 27
-"""Bytes of a file from which on it is read in parts."""
 
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _UPLOAD_KEY: Final = b'"reports"'
 
 
@@ -69,21 +54,11 @@ class ReportFile:
     def check_unchanged(self) -> None:
         """Raise FileError if the file has changed since it was found."""
         try:
-            status = os.stat(self.path)
+            status = Path(self.path).stat()
         except OSError as error:
             raise FileError(self.path, error.strerror or "unreadable") from None
         if (status.st_size, status.st_mtime_ns) != (self.size, self.mtime_ns):
             raise FileError(self.path, "it changed while it was read")
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Row groups of a Parquet file, or bytes of a text, from start to end; end 0 is the end."""
-
-    file: ReportFile
-    start: int
-    end: int
-    size: int
 
 
 def find_files(paths: Iterable[str | os.PathLike[str]]) -> list[ReportFile]:
@@ -122,11 +97,16 @@ def kind_of(path: str | os.PathLike[str]) -> str:
     raise FileError(path, f"its name must end in one of {', '.join(_KINDS)}")
 
 
+def is_of_rows(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file's name is of a kind that is read here."""
+    return Path(path).name.lower().endswith(tuple(_KINDS))
+
+
 def holds_uploads(path: str | os.PathLike[str]) -> bool:
     """Tell a file of uploads from one of rows, both JSON lines, by its first line."""
     if kind_of(path) != "json":
         return False
-    with _open(path) as file:
+    with open_text(path) as file:
         first = next((line for line in file if line.strip()), b"")
     return _UPLOAD_KEY in first or not _is_object(first)
 
@@ -158,199 +138,10 @@ def _labels(path: Path) -> dict[str, str | None]:
     return labels
 
 
-def parts_of(file: ReportFile) -> list[Part]:
-    """Return the parts that a file is read in, small ones and compressed texts as a whole."""
-    if file.size <= _PART or file.path.endswith(".gz"):
-        return [Part(file, 0, 0, file.size)]
-    if file.kind != "parquet":
-        starts = range(0, file.size, _PART)
-        return [Part(file, start, start + _PART, min(_PART, file.size - start)) for start in starts]
-    with open_parquet(file.path) as opened:
-        n_groups = opened.metadata.num_row_groups
-    step = -(-n_groups * _PART // file.size) or 1
-    return [
-        Part(file, start, min(start + step, n_groups), file.size * step // n_groups)
-        for start in range(0, n_groups, step)
-    ]
-
-
-def read_part(
-    part: Part, refuse: Callable[[str, int], None], by: Sequence[str] = ()
-) -> Iterator[Any]:
-    """Yield the rows of a part as pyarrow.RecordBatches with the columns of `layout` and `by`.
-
-    Parameters
-    ----------
-    refuse : called with a reason and a number, for lines that are no rows.
-
-    Raises
-    ------
-    FileError
-        The file cannot be read as what its name says, or a column is missing.
-    """
-    wanted = (*COLUMNS, DAY, *by)
-    reader = {"parquet": _read_parquet, "csv": _read_csv, "json": _read_json}[part.file.kind]
+def open_text(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a text, through gzip where its name says so; FileError if it is unreadable."""
+    opener = gzip.open if os.fspath(path).endswith(".gz") else open
     try:
-        for batch in reader(part, wanted, refuse):
-            labelled = _with_labels(batch, part.file.labels, wanted)
-            check_columns(labelled.schema.names, by)
-            yield labelled
-    except ReportError as error:
-        raise FileError(part.file.path, str(error)) from None
-    except (OSError, EOFError, pa.ArrowException) as error:
-        reason = str(error).partition("\n")[0]
-        raise FileError(part.file.path, f"it cannot be read as {part.file.kind}: {reason}") from None
-
-
-def _with_labels(batch: Any, labels: Mapping[str, str | None], wanted: Sequence[str]) -> Any:
-    """Add the columns that the folders' names give and the file does not have."""
-    for name in wanted:
-        if name in labels and name not in batch.schema.names:
-            column = pa.repeat(pa.scalar(labels[name], pa.string()), batch.num_rows)
-            batch = batch.append_column(name, _whole(column) if name in _NUMBERS else column)
-    return batch
-
-
-_NUMBERS: Final = ("format", "cohort")
-
-
-def _read_parquet(part: Part, wanted: Sequence[str], refuse: object) -> Iterator[Any]:
-    del refuse  # a row of Parquet is a row
-    with open_parquet(part.file.path) as file:
-        names = file.schema_arrow.names
-        labels = part.file.labels
-        check_columns([*names, *(name for name in labels if name not in names)])
-        columns = [name for name in wanted if name in names]
-        groups = range(part.start, part.end or file.metadata.num_row_groups)
-        yield from file.iter_batches(_ROWS, row_groups=list(groups), columns=columns)
-
-
-def _read_csv(
-    part: Part, wanted: Sequence[str], refuse: Callable[[str, int], None]
-) -> Iterator[Any]:
-    with _open(part.file.path) as file:
-        header = file.readline().removeprefix(b"\xef\xbb\xbf")
-    names = [str(name) for name in pa.csv.read_csv(io.BytesIO(header)).column_names] if header else []
-    check_columns([*names, *(name for name in part.file.labels if name not in names)])
-
-    def skip(row: Any) -> str:
-        del row
-        refuse("malformed", 1)
-        return "skip"
-
-    binary = dict.fromkeys(names, pa.binary())
-    for number, block in enumerate(_blocks(part)):
-        lines = block.partition(b"\n")[2] if number == 0 and part.start == 0 else block
-        table = pa.csv.read_csv(
-            io.BytesIO(lines or b"\n"),
-            read_options=pa.csv.ReadOptions(column_names=names, use_threads=False, block_size=_BLOCK),
-            parse_options=pa.csv.ParseOptions(invalid_row_handler=skip),
-            convert_options=pa.csv.ConvertOptions(
-                column_types=binary,
-                include_columns=[name for name in wanted if name in names],
-                null_values=[""],
-                strings_can_be_null=True,
-            ),
-        )
-        for batch in table.to_batches():
-            columns = zip(batch.schema.names, batch.columns, strict=True)
-            yield pa.record_batch({name: _of_text(name, column) for name, column in columns})
-
-
-def _of_text(name: str, column: Any) -> Any:
-    """Turn a column of bytes into whole numbers, labels or bits."""
-    if name in _NUMBERS:
-        return _whole(column)
-    if name == "bits":
-        return _as_text(column)
-    encoded = column.dictionary_encode()
-    values = [None if v is None else v.decode(errors="replace") for v in encoded.dictionary.to_pylist()]
-    return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(values, pa.string()))
-
-
-def _as_text(column: Any) -> Any:
-    """View bytes as text without a check; base64url is checked where it is decoded."""
-    return pa.Array.from_buffers(
-        pa.string(), len(column), column.buffers(), column.null_count, column.offset
-    )
-
-
-def _whole(column: Any) -> Any:
-    """Read texts as whole numbers; anything else becomes null."""
-    encoded = column.dictionary_encode()
-    numbers = [
-        int(text) if text and len(text) < 10 and text.isdigit() and text.isascii() else None
-        for text in encoded.dictionary.to_pylist()
-    ]
-    return pa.array(numbers, pa.int64()).take(encoded.indices)
-
-
-def _read_json(
-    part: Part, wanted: Sequence[str], refuse: Callable[[str, int], None]
-) -> Iterator[Any]:
-    schema = pa.schema(
-        {name: pa.int64() if name in _NUMBERS else pa.string() for name in wanted}
-    )
-    options = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-    reading = pa.json.ReadOptions(use_threads=False, block_size=2 * _BLOCK)
-    for block in _blocks(part):
-        try:
-            table = pa.json.read_json(io.BytesIO(block), reading, options)
-        except pa.ArrowException:  # one of the lines is no row: look at each
-            table = pa.Table.from_pylist(list(_rows(block, schema, refuse)), schema)
-        for name in set(wanted) & set(part.file.labels):
-            table = _fill(table, name, part.file.labels[name])
-        yield from table.to_batches()
-
-
-def _fill(table: Any, name: str, label: str | None) -> Any:
-    """Give a folder's label to the rows that do not say it themselves."""
-    place = table.schema.names.index(name)
-    value = label if name not in _NUMBERS else _whole(pa.array([label])).to_pylist()[0]
-    filled = table.column(name) if value is None else table.column(name).fill_null(value)
-    return table.set_column(place, name, filled)
-
-
-def _rows(
-    block: bytes, schema: Any, refuse: Callable[[str, int], None]
-) -> Iterator[dict[str, Any]]:
-    """Yield the lines that are JSON objects, with None for a value of another type."""
-    for line in filter(bytes.strip, block.split(b"\n")):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if not isinstance(row, dict):
-            refuse("malformed", 1)
-            continue
-        yield {name: _typed(row.get(name), name) for name in schema.names}
-
-
-def _typed(value: Any, name: str) -> Any:
-    if name in _NUMBERS:
-        return value if type(value) is int and abs(value) < 1 << 62 else None
-    return value if isinstance(value, str) and not _SURROGATE.search(value) else None
-
-
-def _blocks(part: Part) -> Iterator[bytes]:
-    """Yield blocks of whole lines: those that begin in the part."""
-    with _open(part.file.path) as file:
-        if part.start:
-            file.seek(part.start - 1)
-            file.readline()
-        while not part.end or file.tell() < part.end:
-            size = min(_BLOCK, part.end - file.tell()) if part.end else _BLOCK
-            block = file.read(size)
-            if not block:
-                return
-            if not block.endswith(b"\n"):
-                block += file.readline()
-            yield block
-
-
-def _open(path: str | os.PathLike[str]) -> BinaryIO:
-    name = os.fspath(path)
-    try:
-        return gzip.open(name) if name.endswith(".gz") else open(name, "rb")  # type: ignore[return-value]
+        return cast("BinaryIO", opener(path, "rb"))
     except OSError as error:
         raise FileError(path, error.strerror or "unreadable") from None

@@ -24,6 +24,18 @@ COLUMNS: Final = ("format", "metric", "params", "cohort", "bits")
 DAY: Final = "day"
 """The column that a report may have."""
 
+REASONS: Final = {
+    "malformed": "a line must be a row",
+    "format": f"format must be {FORMAT}",
+    "unknown-metric": "metric must be in the registry",
+    "unknown-params": "params must be accepted for the metric",
+    "day": "day must be a date",
+    "cohort": "cohort must be in [0, m - 1]",
+    "length": "bits must be as long as the parameters say, text in base64url without padding",
+    "padding": "bits must be 0 past bit k - 1",
+}
+"""Why a row is no report: a word to count by, and a sentence. Earlier ones are told first."""
+
 
 def check_columns(names: Sequence[str], by: Sequence[str] = ()) -> None:
     """Raise ReportError where a column is missing or doubled; `by` are more that are needed."""

@@ -26,7 +26,8 @@ import pyarrow.parquet as pq
 
 from rappor.counts.counts import Counts
 from rappor.counts.tables import open_parquet
-from rappor.engines.files import Part, ReportFile, find_files, parts_of, read_part
+from rappor.engines.files import ReportFile, find_files
+from rappor.engines.rows import Part, parts_of, read_part
 from rappor.engines.sums import Shapes, Sums, sum_schema
 from rappor.engines.totals import Collection, counts_of, shapes_of
 from rappor.errors import FileError, ReportError
@@ -117,6 +118,7 @@ class _Run:
         self._by = by
         self._checkpoint = checkpoint
         self._stop = threading.Event()
+        self._is_whole = True
 
     def resume(self, files: Sequence[ReportFile]) -> None:
         """Take over what an earlier run has left, if it was of these files.
@@ -146,8 +148,8 @@ class _Run:
         return [list(self._by), *sorted([*key, *shape] for key, shape in self._shapes.items())]
 
     def save(self) -> None:
-        """Write a checkpoint, whole or not at all."""
-        if self._checkpoint is None:
+        """Write a checkpoint, whole or not at all; none of a file whose sums are half added."""
+        if self._checkpoint is None or not self._is_whole:
             return
         state = {
             "collections": self._collections(),
@@ -181,7 +183,9 @@ class _Run:
     ) -> None:
         """Keep a few parts in the pool; take over a file when all its parts are summed."""
         total, n_bytes, saved = sum(file.size for file in files), 0, time.monotonic()
-        parts = ((part, n) for file in files for each in [parts_of(file)] for part, n in _counted(each))
+        parts = (
+            (part, n) for file in files for each in [parts_of(file)] for part, n in _counted(each)
+        )
         under_way: dict[Future[Sums], tuple[Part, int]] = {}
         unfinished: dict[str, list[Sums]] = {}
         while True:
@@ -213,14 +217,19 @@ class _Run:
         return sums
 
     def _take(self, file: ReportFile, parts: Iterable[Sums]) -> None:
-        """Add the sums of all parts of a file, and note that it is counted."""
+        """Add the sums of all parts of a file, and note that it is counted.
+
+        An interruption may come between any two lines.
+        """
         file.check_unchanged()
+        self._is_whole = False
         for sums in parts:
             self.sums.merge(sums)
             for key in sums.refused:
                 first = self.first_refused.get(key, file.path)
                 self.first_refused[key] = min(first, file.path)
         self.done.add(file.identity)
+        self._is_whole = True
 
 
 def _counted(parts: list[Part]) -> Iterator[tuple[Part, int]]:

@@ -29,6 +29,7 @@ from rappor.protocol.params import Params
 _BATCH: Final = 1 << 18
 """Reports that are read at a time: 4 MB of bits at k = 128."""
 
+
 def write_parquet(
     path: str | os.PathLike[str],
     batches: Iterable[tuple[NDArray[np.uint8], NDArray[np.integer[Any]]]],

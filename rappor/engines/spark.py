@@ -11,26 +11,37 @@ The kernel reaches the workers as a .zip of this package, once a session.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import io
 import tempfile
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
-
-import pyspark.sql.functions as F  # noqa: N812  # as everybody imports it
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
+from typing import Any, Final
 
 from rappor.counts.counts import Counts
 from rappor.engines.layout import COLUMNS, DAY, check_columns
+from rappor.engines.machine import FileAggregation
 from rappor.engines.sums import Sums, sum_schema
 from rappor.engines.totals import Collection, counts_of, shapes_of
 from rappor.engines.workers import add_sums, decode_group, estimates_schema, sum_reports
+from rappor.errors import MissingExtraError, RapporError
 from rappor.registry.registry import Registry
+
+try:
+    import pyspark.sql.functions as F  # noqa: N812  # as everybody imports it
+    from pyspark.errors import PySparkException
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.pandas.types import from_arrow_schema
+except ImportError:
+    raise MissingExtraError("spark") from None
+
+_ROWS: Final = 1 << 18
+"""Rows that Spark hands to the kernel at a time; its own 10,000 cost more than the kernel does."""
+
 
 def aggregate(reports: DataFrame, registry: Registry, *, by: Sequence[str] = ()) -> DataFrame:
     """Add up a data frame of reports, in one pass.
@@ -58,7 +69,7 @@ def aggregate(reports: DataFrame, registry: Registry, *, by: Sequence[str] = ())
     check_columns(reports.columns, by)
     columns = [*COLUMNS, *([DAY] if DAY in reports.columns else []), *by]
     rows = reports.select(_columns(columns))
-    given = {"shapes": dict(shapes_of(registry)), "by": tuple(by)}
+    given: dict[str, Any] = {"shapes": shapes_of(registry), "by": tuple(by)}
     schema: Any = from_arrow_schema(sum_schema(by))
     ship(reports.sparkSession)
     partial = rows.mapInArrow(functools.partial(sum_reports, **given), schema)
@@ -107,17 +118,92 @@ def decode(
     without an answer has one row, with the sentence in `error`.
     """
     ship(sums.sparkSession)
-    group = functools.partial(
-        decode_group,
-        registry=registry,
-        candidates=_by_metric(candidates, registry),
-        by=tuple(by),
-        options=options,
-    )
+    given: dict[str, Any] = {
+        "registry": registry,
+        "candidates": _by_metric(candidates, registry),
+        "by": tuple(by),
+        "options": options,
+    }
+
+    def decoded(key: tuple[Any, ...], table: Any) -> Any:
+        return decode_group(key, table, **given)
+
     accepted = sums.where(F.col("refused").isNull()).select(_columns(sum_schema(by).names))
     grouped = accepted.groupBy(*_columns(["metric", "params", *by]))
     schema: Any = from_arrow_schema(estimates_schema(by))
-    return grouped.applyInArrow(lambda key, table: group(key, table), schema)
+    return grouped.applyInArrow(decoded, schema)
+
+
+@contextlib.contextmanager
+def open_session(remote: str | None = None) -> Iterator[SparkSession]:
+    """Open a session for aggregation, and stop it at the end.
+
+    Without `remote`, the address of a Spark Connect server, Spark's own settings decide. What
+    Spark refuses becomes a RapporError of one line.
+    """
+    builder = SparkSession.builder
+    if remote is not None:
+        builder = builder.remote(remote)
+    try:
+        session = builder.getOrCreate()
+    except ImportError:
+        raise MissingExtraError("spark") from None
+    try:
+        session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_ROWS))
+        # A fingerprint of digits only, as the name of a folder, would be taken for a number.
+        session.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
+        yield session
+    except PySparkException as error:
+        raise RapporError(f"Spark: {told(error)}") from None
+    finally:
+        session.stop()
+
+
+def told(error: Exception) -> str:
+    """Return what Spark says of a failure, without its trace; a broken file is named in it."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    kept = [line for line in lines if line and not line.startswith(("at ", "JVM stacktrace"))]
+    return " ".join(kept[:3])[:1000]
+
+
+def read_reports(session: SparkSession, path: str) -> DataFrame:
+    """Read stored reports from a path as Spark spells it; it tells the kind by the path's end.
+
+    It reads CSV with a header, JSON lines, and Parquet where the path says neither.
+    """
+    name = path.lower().removesuffix(".gz")
+    if name.endswith(".csv"):
+        rows = session.read.csv(path, header=True, enforceSchema=False)
+    elif name.endswith((".json", ".jsonl", ".ndjson")):
+        schema = (
+            "format string, metric string, params string, day string, cohort string, bits string"
+        )
+        rows = session.read.json(path, schema=schema)
+    else:
+        rows = session.read.parquet(path)
+    texts = [
+        name for name, kind in rows.dtypes if name in ("format", "cohort") and kind == "string"
+    ]
+    for name in texts:
+        rows = rows.withColumn(name, F.expr(f"try_cast({name} AS INT)"))
+    return rows
+
+
+def aggregate_paths(
+    session: SparkSession, paths: Sequence[str], registry: Registry
+) -> FileAggregation:
+    """Add up all reports that some paths hold, in one job."""
+    frames = [aggregate(read_reports(session, path), registry) for path in paths]
+    sums = collect_sums(
+        functools.reduce(lambda first, second: first.union(second), frames), registry
+    )
+    return FileAggregation(
+        counts=counts_of(sums, registry),
+        refused=sums.refused,
+        first_refused={},
+        n_files=len(paths),
+        n_resumed=0,
+    )
 
 
 def _by_metric(
@@ -126,7 +212,8 @@ def _by_metric(
     """Return the candidates of each metric; those that are no strings will take none."""
     if isinstance(candidates, Mapping):
         return {name: list(strings) for name, strings in candidates.items()}
-    return dict.fromkeys(registry, list(candidates))
+    strings = list(candidates)
+    return {metric.name: strings for metric in registry.values()}
 
 
 def _columns(names: Iterable[str]) -> list[Column]:

@@ -28,21 +28,11 @@ from numpy.typing import NDArray
 
 from rappor.counts.bit_sums import sum_bits
 from rappor.engines.bits_column import Rows, read_bits
-from rappor.engines.layout import DAY, FORMAT, check_columns
+from rappor.engines.layout import DAY, FORMAT, REASONS, check_columns
 from rappor.errors import ReportError
 
-REASONS: Final = (
-    "",
-    "format",
-    "unknown-metric",
-    "unknown-params",
-    "day",
-    "cohort",
-    "length",
-    "padding",
-)
-"""Why a row is no report, in the order of the checks; the first one is "it is a report"."""
-_NAMED: Final = {name: number for number, name in enumerate(REASONS)}
+_CODES: Final = ("", *REASONS)
+_NAMED: Final = {name: number for number, name in enumerate(_CODES)}
 
 _MOST_NAMES: Final = 1000
 """Pairs of names that refusals are counted by; those beyond are counted under empty names."""
@@ -187,12 +177,10 @@ class Sums:
 
     def _refuse(self, rows: _Rows, reason: NDArray[np.uint8]) -> None:
         bad = np.flatnonzero(reason)
-        pairs, counts = np.unique(
-            rows.group[bad] * len(REASONS) + reason[bad], return_counts=True
-        )
+        pairs, counts = np.unique(rows.group[bad] * len(_CODES) + reason[bad], return_counts=True)
         for pair, n in zip(pairs.tolist(), counts.tolist(), strict=True):
-            group, number = divmod(pair, len(REASONS))
-            self.refuse(*rows.keys[group][:2], REASONS[number], n)
+            group, number = divmod(pair, len(_CODES))
+            self.refuse(rows.keys[group][0], rows.keys[group][1], _CODES[number], n)
 
     def refuse(self, metric: object, params: object, reason: str, n: int) -> None:
         """Count n rows that are no reports, by what they say of themselves and the reason."""
@@ -379,7 +367,7 @@ def _encode(column: Any) -> tuple[list[Any], NDArray[np.int64]]:
 
 
 def _renumber(
-    numbers: NDArray[np.int64], n_possible: int
+    numbers: NDArray[np.integer[Any]], n_possible: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the numbers that occur, in order, and for each row the place of its own."""
     if n_possible > max(_FEW_CELLS, len(numbers)):

@@ -65,8 +65,8 @@ def decode_group(
     A pyarrow.Table of `estimates_schema`. Where there is no answer, one row says why.
     """
     from rappor.decoding import decode  # noqa: PLC0415  # only workers that decode have it
-    from rappor.protocol.encodings import encoding_of  # noqa: PLC0415
     from rappor.engines.totals import counts_of, shapes_of  # noqa: PLC0415
+    from rappor.protocol.encodings import encoding_of  # noqa: PLC0415
 
     labels = dict(zip(("metric", "params", *by), (value.as_py() for value in key), strict=True))
     sums = Sums(shapes_of(registry), by)
@@ -78,7 +78,9 @@ def decode_group(
         found = decode(counts, candidates.get(counts.metric) if hashed else None, **options)
     except DecodeError as error:
         return _rows(labels, {"reports": [0], "error": [str(error)]}, by)
-    estimates = {name: column for name, column in found.to_arrow().to_pydict().items() if name in ESTIMATES}
+    estimates = {
+        name: column for name, column in found.to_arrow().to_pydict().items() if name in ESTIMATES
+    }
     return _rows(labels, {"reports": [found.reports] * len(found), **estimates}, by)
 
 
@@ -88,9 +90,13 @@ def estimates_schema(by: Sequence[str]) -> Any:
     return pa.schema({**labels, "reports": pa.int64(), **ESTIMATES, "error": pa.string()})
 
 
-def _rows(labels: Mapping[str, str], columns: Mapping[str, Sequence[Any]], by: Sequence[str]) -> Any:
+def _rows(
+    labels: Mapping[str, str], columns: Mapping[str, Sequence[Any]], by: Sequence[str]
+) -> Any:
     schema = estimates_schema(by)
     n = len(columns["reports"])
     everything = {name: [label] * n for name, label in labels.items()} | dict(columns)
-    arrays = [pa.array(everything.get(name, [None] * n), schema.field(name).type) for name in schema.names]
+    arrays = [
+        pa.array(everything.get(name, [None] * n), schema.field(name).type) for name in schema.names
+    ]
     return pa.table(arrays, schema=schema)

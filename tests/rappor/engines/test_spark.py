@@ -1,0 +1,47 @@
+"""Apache Spark in real processes: `spark_suite.py` in a classic session and over Connect."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from places import ROOT
+from spark_servers import connect_server, environment
+from tools import need
+
+SUITE = "tests/rappor/engines/spark_suite.py"
+
+
+def run_suite(session: str, env: dict[str, str]) -> None:
+    """Run the suite in a process of its own."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", SUITE]
+    answer = subprocess.run(
+        [*command, "-n", "0", "-W", "ignore:PySpark does not yet fully support pandas"],
+        cwd=ROOT,
+        env=env | {"SPARK_SESSION": session},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stdout[-20_000:] + answer.stderr[-5_000:]
+
+
+@pytest.mark.slow
+def test_the_suite_holds_in_a_classic_session(tmp_path: Path) -> None:
+    """On a local cluster of two executors; its workers have the compiler."""
+    need("java")
+    need("pyspark")
+    run_suite("classic", environment(tmp_path / "workers"))
+
+
+@pytest.mark.slow
+def test_the_suite_holds_over_connect(tmp_path: Path) -> None:
+    """Against a server in another process; its workers have neither compiler nor pandas."""
+    need("java")
+    need("pyspark")
+    folder = tmp_path / "workers"
+    with connect_server(folder, master="local[2]", hidden=("numba", "pandas")) as address:
+        run_suite(address, dict(os.environ))
