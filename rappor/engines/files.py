@@ -10,12 +10,12 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
+from rappor.engines.labels import Labels, folder_labels
 from rappor.errors import FileError
 
 _KINDS: Final = {
@@ -29,8 +29,6 @@ _KINDS: Final = {
     ".ndjson": "json",
     ".ndjson.gz": "json",
 }
-_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
-"""How engines spell null in the name of a folder."""
 
 
 _UPLOAD_KEY: Final = b'"reports"'
@@ -44,7 +42,7 @@ class ReportFile:
     kind: str
     size: int
     mtime_ns: int
-    labels: Mapping[str, str | None]
+    labels: Labels
 
     @property
     def identity(self) -> tuple[str, int, int]:
@@ -82,7 +80,7 @@ def find_files(paths: Iterable[str | os.PathLike[str]]) -> list[ReportFile]:
                 kind=kind_of(path),
                 size=status.st_size,
                 mtime_ns=status.st_mtime_ns,
-                labels=_labels(path),
+                labels=folder_labels(path),
             )
             found.setdefault((status.st_dev, status.st_ino), file)
     return list(found.values())
@@ -125,17 +123,6 @@ def _walk(root: Path) -> Iterator[Path]:
     for folder, folders, names in os.walk(root, onerror=fail, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith((".", "_"))]
         yield from (Path(folder, name) for name in names if not name.startswith((".", "_")))
-
-
-def _labels(path: Path) -> dict[str, str | None]:
-    """Return the columns that the names of a file's folders give."""
-    labels = {}
-    for name in path.absolute().parent.parts:
-        column, equals, value = name.partition("=")
-        if equals:
-            text = urllib.parse.unquote(value)
-            labels[urllib.parse.unquote(column)] = None if text == _NULL else text
-    return labels
 
 
 def open_text(path: str | os.PathLike[str]) -> BinaryIO:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ import pyarrow.json
 
 from rappor.counts.tables import open_parquet
 from rappor.engines.files import ReportFile, open_text
+from rappor.engines.labels import NUMBERS, read_numbers, with_labels
 from rappor.engines.layout import COLUMNS, DAY, check_columns
 from rappor.errors import FileError, ReportError
 
@@ -77,7 +78,7 @@ def read_part(
     reader = {"parquet": _read_parquet, "csv": _read_csv, "json": _read_json}[part.file.kind]
     try:
         for batch in reader(part, wanted, refuse):
-            labelled = _with_labels(batch, part.file.labels, wanted)
+            labelled = with_labels(batch, part.file.labels, wanted)
             check_columns(labelled.schema.names, by)
             yield labelled
     except ReportError as error:
@@ -87,18 +88,6 @@ def read_part(
         raise FileError(
             part.file.path, f"it cannot be read as {part.file.kind}: {reason}"
         ) from None
-
-
-def _with_labels(batch: Any, labels: Mapping[str, str | None], wanted: Sequence[str]) -> Any:
-    """Add the columns that the folders' names give and the file does not have."""
-    for name in wanted:
-        if name in labels and name not in batch.schema.names:
-            column = pa.repeat(pa.scalar(labels[name], pa.string()), batch.num_rows)
-            batch = batch.append_column(name, _whole(column) if name in _NUMBERS else column)
-    return batch
-
-
-_NUMBERS: Final = ("format", "cohort")
 
 
 def _read_parquet(part: Part, wanted: Sequence[str], refuse: object) -> Iterator[Any]:
@@ -151,8 +140,8 @@ def _read_csv(
 
 def _of_text(name: str, column: Any) -> Any:
     """Turn a column of bytes into whole numbers, labels or bits."""
-    if name in _NUMBERS:
-        return _whole(column)
+    if name in NUMBERS:
+        return read_numbers(column)
     if name == "bits":
         return _as_text(column)
     encoded = column.dictionary_encode()
@@ -169,20 +158,10 @@ def _as_text(column: Any) -> Any:
     )
 
 
-def _whole(column: Any) -> Any:
-    """Read texts as whole numbers; anything else becomes null."""
-    encoded = column.dictionary_encode()
-    numbers = [
-        int(text) if text and len(text) < 10 and text.isdigit() and text.isascii() else None
-        for text in encoded.dictionary.to_pylist()
-    ]
-    return pa.array(numbers, pa.int64()).take(encoded.indices)
-
-
 def _read_json(
     part: Part, wanted: Sequence[str], refuse: Callable[[str, int], None]
 ) -> Iterator[Any]:
-    schema = pa.schema({name: pa.int64() if name in _NUMBERS else pa.string() for name in wanted})
+    schema = pa.schema({name: pa.int64() if name in NUMBERS else pa.string() for name in wanted})
     options = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     reading = pa.json.ReadOptions(use_threads=False, block_size=2 * _BLOCK)
     for block in _blocks(part):
@@ -198,7 +177,7 @@ def _read_json(
 def _fill(table: Any, name: str, label: str | None) -> Any:
     """Give a folder's label to the rows that do not say it themselves."""
     place = table.schema.names.index(name)
-    value = label if name not in _NUMBERS else _whole(pa.array([label])).to_pylist()[0]
+    value = label if name not in NUMBERS else read_numbers(pa.array([label])).to_pylist()[0]
     filled = table.column(name) if value is None else table.column(name).fill_null(value)
     return table.set_column(place, name, filled)
 
@@ -219,7 +198,7 @@ def _rows(
 
 
 def _typed(value: Any, name: str) -> Any:
-    if name in _NUMBERS:
+    if name in NUMBERS:
         return value if type(value) is int and abs(value) < 1 << 62 else None
     return value if isinstance(value, str) and not _SURROGATE.search(value) else None
 

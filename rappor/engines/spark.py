@@ -39,6 +39,17 @@ try:
 except ImportError:
     raise MissingExtraError("spark") from None
 
+try:
+    from py4j.protocol import Py4JError
+except ImportError:  # a client of Spark Connect has no Java at all
+    Py4JError = PySparkException
+
+FAILURES: Final = (PySparkException, Py4JError)
+"""What Spark raises: errors of its own, and in classic sessions those of Java."""
+
+_LONGEST: Final = 1000
+"""Characters of what is told of a failure."""
+
 _ROWS: Final = 1 << 18
 """Rows that Spark hands to the kernel at a time; its own 10,000 cost more than the kernel does."""
 
@@ -80,9 +91,17 @@ def aggregate(reports: DataFrame, registry: Registry, *, by: Sequence[str] = ())
 def collect_sums(sums: DataFrame, registry: Registry, *, by: Sequence[str] = ()) -> Sums:
     """Run what `aggregate` describes, and return the sums and the refusals."""
     collected = Sums(shapes_of(registry), by)
-    for batch in sums.select(_columns(sum_schema(by).names)).toArrow().to_batches():
+    for batch in _whole(sums, by).toArrow().to_batches():
         collected.add_sums(batch)
     return collected
+
+
+def _whole(sums: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Return the columns of sums; what a collector exports has no days and no refusals."""
+    for name, kind in ((DAY, "date"), ("refused", "string")):
+        if name not in sums.columns:
+            sums = sums.withColumn(name, F.lit(None).cast(kind))
+    return sums.select(_columns(sum_schema(by).names))
 
 
 def to_counts(
@@ -128,7 +147,7 @@ def decode(
     def decoded(key: tuple[Any, ...], table: Any) -> Any:
         return decode_group(key, table, **given)
 
-    accepted = sums.where(F.col("refused").isNull()).select(_columns(sum_schema(by).names))
+    accepted = _whole(sums, by).where(F.col("refused").isNull())
     grouped = accepted.groupBy(*_columns(["metric", "params", *by]))
     schema: Any = from_arrow_schema(estimates_schema(by))
     return grouped.applyInArrow(decoded, schema)
@@ -153,17 +172,18 @@ def open_session(remote: str | None = None) -> Iterator[SparkSession]:
         # A fingerprint of digits only, as the name of a folder, would be taken for a number.
         session.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
         yield session
-    except PySparkException as error:
+    except FAILURES as error:
         raise RapporError(f"Spark: {told(error)}") from None
     finally:
         session.stop()
 
 
 def told(error: Exception) -> str:
-    """Return what Spark says of a failure, without its trace; a broken file is named in it."""
+    """Return in one line what Spark says of a failure, and its causes: one names a broken file."""
     lines = [line.strip() for line in str(error).splitlines()]
-    kept = [line for line in lines if line and not line.startswith(("at ", "JVM stacktrace"))]
-    return " ".join(kept[:3])[:1000]
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    first = next((line for line in lines if line), type(error).__name__)
+    return " ".join(dict.fromkeys([first, *causes]))[:_LONGEST]
 
 
 def read_reports(session: SparkSession, path: str) -> DataFrame:

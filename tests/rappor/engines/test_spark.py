@@ -31,17 +31,16 @@ def run_suite(session: str, env: dict[str, str]) -> None:
 
 @pytest.mark.slow
 def test_the_suite_holds_in_a_classic_session(tmp_path: Path) -> None:
-    """On a local cluster of two executors; its workers have the compiler."""
+    """On a local cluster of two executors; its workers have neither compiler nor pandas."""
     need("java")
     need("pyspark")
-    run_suite("classic", environment(tmp_path / "workers"))
+    run_suite("classic", environment(tmp_path / "workers", hidden=("numba", "pandas")))
 
 
 @pytest.mark.slow
 def test_the_suite_holds_over_connect(tmp_path: Path) -> None:
-    """Against a server in another process; its workers have neither compiler nor pandas."""
+    """Against a server in another process; its workers have the compiler."""
     need("java")
     need("pyspark")
-    folder = tmp_path / "workers"
-    with connect_server(folder, master="local[2]", hidden=("numba", "pandas")) as address:
+    with connect_server(tmp_path / "workers", master="local[2]") as address:
         run_suite(address, dict(os.environ))
