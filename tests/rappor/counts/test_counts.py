@@ -562,5 +562,5 @@ def test_a_table_for_engines_names_its_parameters_in_every_row() -> None:
     named = table.add_column(0, "params", [[counts.params.fingerprint] * 2])
     assert Counts.from_arrow(named) == counts
     for wrong in (["0" * 16] * 2, [counts.params.fingerprint, None]):
-        with pytest.raises(FileError, match="params must be .* in every row"):
+        with pytest.raises(FileError, match=r"params must be .* in every row"):
             Counts.from_arrow(table.add_column(0, "params", [wrong]))
