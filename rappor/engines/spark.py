@@ -16,6 +16,7 @@ import functools
 import hashlib
 import io
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
@@ -163,6 +164,7 @@ def open_session(remote: str | None = None) -> Iterator[SparkSession]:
     builder = SparkSession.builder
     if remote is not None:
         builder = builder.remote(remote)
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")  # none is used
     try:
         session = builder.getOrCreate()
     except ImportError:

@@ -5,10 +5,14 @@ SPARK_SESSION is "classic", or the address of a Connect server.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +185,60 @@ def test_the_statement_for_spark_counts_what_the_kernel_counts(
         lines += [",".join(str(value) for value in row.values()) for row in table.to_pylist()]
         path.write_text("\n".join(lines) + "\n")
         assert Counts.from_csv(path, counts.params, name) == bare({("x",): counts})[("x",)]
+
+
+@pytest.fixture(scope="session")
+def large_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """20 million reports in 40 files, half of them in one: skewed."""
+    folder = tmp_path_factory.mktemp("large")
+    for number in range(40):
+        name = "theme" if number % 4 else "page"
+        n = 10_000_000 if number == 0 else 256_411
+        write_packed(folder / f"{number}.parquet", name, n, seed=number, day=DAYS[number % 2])
+    return folder
+
+
+@pytest.mark.acceptance
+def test_twenty_million_reports_are_those_of_one_machine(
+    session: SparkSession, large_lake: Path
+) -> None:
+    """Bit for bit, from many files and a large one."""
+    expected = aggregate_files([large_lake], METRICS)
+    assert expected.n_reports == 10_000_000 + 39 * 256_411
+    sums = spark.aggregate(session.read.parquet(str(large_lake)), METRICS)
+    assert spark.to_counts(sums, METRICS) == expected.counts
+
+
+@pytest.mark.acceptance
+def test_an_executor_that_is_killed_changes_nothing(
+    session: SparkSession, large_lake: Path
+) -> None:
+    """In the middle of a job; Spark repeats what it had done."""
+    expected = aggregate_files([large_lake], METRICS)
+    rows = session.read.parquet(str(large_lake))
+    start = time.monotonic()
+    assert spark.to_counts(spark.aggregate(rows, METRICS), METRICS) == expected.counts
+    usual = time.monotonic() - start
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(lambda: spark.to_counts(spark.aggregate(rows, METRICS), METRICS))
+        time.sleep(usual / 3)
+        killed = executors_of(session)[0]
+        assert not job.done()
+        os.kill(killed, signal.SIGKILL)
+        assert job.result() == expected.counts
+    assert killed not in executors_of(session)
+
+
+def executors_of(session: SparkSession) -> list[int]:
+    """Return the processes of this session's executors."""
+    application = session.conf.get("spark.app.id")
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().decode(errors="replace").split("\0")
+            if application in words and any("ExecutorBackend" in word for word in words):
+                found.append(int(path.parent.name))
+    return sorted(found)
 
 
 @pytest.mark.skipif(KIND == "classic", reason="it would start a second cluster")

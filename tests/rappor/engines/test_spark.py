@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 from places import ROOT
-from spark_servers import connect_server, environment
+from spark_servers import CLUSTER, connect_server, environment
 from tools import need
 
 SUITE = "tests/rappor/engines/spark_suite.py"
 
 
-def run_suite(session: str, env: dict[str, str]) -> None:
-    """Run the suite in a process of its own."""
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", SUITE]
+def run_suite(session: str, env: dict[str, str], lane: str = "not acceptance") -> None:
+    """Run the suite's tests of a lane in a process of its own."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", SUITE, "-m", lane]
     answer = subprocess.run(
         [*command, "-n", "0", "-W", "ignore:PySpark does not yet fully support pandas"],
         cwd=ROOT,
@@ -44,3 +44,20 @@ def test_the_suite_holds_over_connect(tmp_path: Path) -> None:
     need("pyspark")
     with connect_server(tmp_path / "workers", master="local[2]") as address:
         run_suite(address, dict(os.environ))
+
+
+@pytest.mark.acceptance
+def test_large_jobs_in_a_classic_session(tmp_path: Path) -> None:
+    """20 million reports; an executor that is killed in the middle."""
+    need("java")
+    need("pyspark")
+    run_suite("classic", environment(tmp_path / "workers"), lane="acceptance")
+
+
+@pytest.mark.acceptance
+def test_large_jobs_over_connect(tmp_path: Path) -> None:
+    """20 million reports; an executor of the server is killed in the middle."""
+    need("java")
+    need("pyspark")
+    with connect_server(tmp_path / "workers", master=CLUSTER) as address:
+        run_suite(address, dict(os.environ), lane="acceptance")

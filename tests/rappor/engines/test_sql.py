@@ -144,7 +144,7 @@ def test_a_parser_of_the_dialect_reads_every_statement(
     params = Params(k=k, m=4, f=0.5, p=0.25, q=0.75) if k > 1 else METRICS["theme"].params
     text = write(params, "page", dialect=dialect, table="warehouse.reports")
     (statement,) = sqlglot.parse(text, dialect=dialect)
-    assert statement is not None
+    assert isinstance(statement, sqlglot.exp.Query)
     names = ["reason", "reports"]
     if write is count_statement:
         names = ["cohort", "reports", *(f"bit_{i}" for i in range(params.k))]

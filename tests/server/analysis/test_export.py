@@ -47,7 +47,7 @@ def test_single_reports_are_partitions_for_any_lake(store: Store, tmp_path: Path
     statement = count_statement(
         metric.params, "sound", dialect="duckdb", table=f"'{lake}/reports/**/*.parquet'"
     )
-    assert duckdb.sql(statement).fetchall() == [(0, 21, 10)]
+    assert duckdb.execute(statement).fetchall() == [(0, 21, 10)]
     days = duckdb.read_parquet(f"{lake}/reports/**/*.parquet").aggregate("day, count(*)")
     assert sorted(days.fetchall()) == [(day(0), 10), (day(1), 11)]
 
