@@ -17,6 +17,7 @@ SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "3",
+    "spark.sql.codegen.wholeStage": "false",  # compiling costs more than small jobs
     "spark.sql.execution.arrow.maxRecordsPerBatch": "262144",
 }
 
@@ -63,6 +64,7 @@ def environment(folder: Path, *, hidden: tuple[str, ...] = ()) -> dict[str, str]
         "PYSPARK_PYTHON": str(python),
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # for short lives
     }
 
 

@@ -174,9 +174,10 @@ def test_segments_are_kept_apart_and_decoded_at_once(session: SparkSession, tmp_
 def test_the_statement_for_spark_counts_what_the_kernel_counts(
     session: SparkSession, lake: Path, tmp_path: Path
 ) -> None:
-    """The SQL of a warehouse, run by Spark."""
-    expected = aggregate_files([lake], METRICS).counts
-    session.read.parquet(str(lake)).createOrReplaceTempView("reports")
+    """The SQL of a warehouse, run by Spark on all but the large files."""
+    paths = [str(path) for path in lake.glob("*.parquet") if not path.name.endswith("-0.parquet")]
+    expected = aggregate_files(paths, METRICS).counts
+    session.read.parquet(*paths).createOrReplaceTempView("reports")
     for (name, _), counts in expected.items():
         statement = count_statement(counts.params, name, dialect="spark").rstrip().rstrip(";")
         path = tmp_path / f"{name}.csv"
