@@ -19,7 +19,15 @@ def run_suite(session: str, env: dict[str, str], lane: str = "not acceptance") -
     """Run the suite's tests of a lane in a process of its own."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", SUITE, "-m", lane]
     answer = subprocess.run(
-        [*command, "-n", "0", "-W", "ignore:PySpark does not yet fully support pandas"],
+        [
+            *command,
+            "-n",
+            "0",
+            "--timeout",
+            "0",
+            "-W",
+            "ignore:PySpark does not yet fully support pandas",
+        ],
         cwd=ROOT,
         env=env | {"SPARK_SESSION": session},
         capture_output=True,
@@ -47,17 +55,19 @@ def test_the_suite_holds_over_connect(tmp_path: Path) -> None:
 
 
 @pytest.mark.acceptance
+@pytest.mark.timeout(1800)
 def test_large_jobs_in_a_classic_session(tmp_path: Path) -> None:
     """20 million reports; an executor that is killed in the middle."""
     need("java")
     need("pyspark")
-    run_suite("classic", environment(tmp_path / "workers"), lane="acceptance")
+    run_suite("classic", environment(tmp_path / "workers", java=""), lane="acceptance")
 
 
 @pytest.mark.acceptance
+@pytest.mark.timeout(1800)
 def test_large_jobs_over_connect(tmp_path: Path) -> None:
     """20 million reports; an executor of the server is killed in the middle."""
     need("java")
     need("pyspark")
-    with connect_server(tmp_path / "workers", master=CLUSTER) as address:
+    with connect_server(tmp_path / "workers", master=CLUSTER, java="") as address:
         run_suite(address, dict(os.environ), lane="acceptance")

@@ -48,7 +48,9 @@ def test_single_reports_are_partitions_for_any_lake(store: Store, tmp_path: Path
         metric.params, "sound", dialect="duckdb", table=f"'{lake}/reports/**/*.parquet'"
     )
     assert duckdb.execute(statement).fetchall() == [(0, 21, 10)]
-    days = duckdb.read_parquet(f"{lake}/reports/**/*.parquet").aggregate("day, count(*)")
+    days = duckdb.read_parquet(f"{lake}/reports/**/*.parquet", hive_partitioning=True).aggregate(
+        "day, count(*)"
+    )
     assert sorted(days.fetchall()) == [(day(0), 10), (day(1), 11)]
 
 
@@ -74,7 +76,7 @@ def test_counts_are_what_may_be_read_and_no_more(store: Store, tmp_path: Path) -
     (expected,) = release(store, metric, day(0), day(1)).collections
     assert Counts.from_parquet(path) == expected
     assert expected.n_reports == 7  # the block of the last day waits for a second report
-    table = duckdb.read_parquet(f"{tmp_path}/counts/**/*.parquet")
+    table = duckdb.read_parquet(f"{tmp_path}/counts/**/*.parquet", hive_partitioning=True)
     assert table.aggregate("metric, params, sum(reports)").fetchall() == [
         ("small", metric.fingerprint, 7)
     ]
