@@ -30,7 +30,7 @@ class Statement:
     cls=Command,
     examples=(
         "rappor sql search_engine --registry metrics.toml --dialect duckdb \\\n"
-        "  --table \"'lake/**/*.parquet'\"",
+        "  --source \"'lake/**/*.parquet'\"",
         "rappor sql search_engine --registry metrics.toml --dialect bigquery --refused",
     ),
 )
@@ -43,7 +43,8 @@ class Statement:
     help="The database that the statement is written for.",
 )
 @click.option(
-    "--table",
+    "--source",
+    "table",
     default="reports",
     show_default=True,
     metavar="TABLE",

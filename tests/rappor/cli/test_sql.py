@@ -12,7 +12,7 @@ from rappor.engines import count_statement, refused_statement
 
 def test_the_statement_is_printed_as_the_library_writes_it(shell: Shell) -> None:
     """For a metric of the registry and the table that is named."""
-    words = ("--registry", "metrics.toml", "--dialect", "postgres", "--table", "lake.reports")
+    words = ("--registry", "metrics.toml", "--dialect", "postgres", "--source", "lake.reports")
     code, printed, _ = shell("sql", "theme", *words)
     params = Registry.loads(REGISTRY)["theme"].params
     assert code == 0
