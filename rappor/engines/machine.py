@@ -183,9 +183,7 @@ class _Run:
     ) -> None:
         """Keep a few parts in the pool; take over a file when all its parts are summed."""
         total, n_bytes, saved = sum(file.size for file in files), 0, time.monotonic()
-        parts = (
-            (part, n) for file in files for each in [parts_of(file)] for part, n in _counted(each)
-        )
+        parts = _parts(files)
         under_way: dict[Future[Sums], tuple[Part, int]] = {}
         unfinished: dict[str, list[Sums]] = {}
         while True:
@@ -232,6 +230,9 @@ class _Run:
         self._is_whole = True
 
 
-def _counted(parts: list[Part]) -> Iterator[tuple[Part, int]]:
-    """Yield each part of a file with their number."""
-    return ((part, len(parts)) for part in parts)
+def _parts(files: Iterable[ReportFile]) -> Iterator[tuple[Part, int]]:
+    """Yield the parts of each file, with their number."""
+    for file in files:
+        parts = parts_of(file)
+        for part in parts:
+            yield part, len(parts)

@@ -11,12 +11,15 @@ The kernel reaches the workers as a .zip of this package, once a session.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import hashlib
 import io
+import shutil
 import tempfile
 import warnings
+import weakref
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
@@ -47,6 +50,9 @@ except ImportError:  # a client of Spark Connect has no Java at all
 
 FAILURES: Final = (PySparkException, Py4JError)
 """What Spark raises: errors of its own, and in classic sessions those of Java."""
+
+_SHIPPED: Final = weakref.WeakSet[SparkSession]()
+"""Sessions whose workers have this package."""
 
 _LONGEST: Final = 1000
 """Characters of what is told of a failure."""
@@ -245,20 +251,25 @@ def _columns(names: Iterable[str]) -> list[Column]:
 
 def ship(session: SparkSession) -> None:
     """Send this package to the session's workers, once however often it is called."""
-    session.addArtifacts(str(kernel_zip()), pyfile=True)
+    if session not in _SHIPPED:
+        session.addArtifacts(str(kernel_zip()), pyfile=True)
+        _SHIPPED.add(session)
 
 
 @functools.cache
 def kernel_zip() -> Path:
     """Write this package into a .zip that workers can import, and return its path.
 
-    Its name tells its contents, so that a session never holds two of one name that differ.
+    Its name tells its contents, so that a session never holds two of one name that differ. It is
+    removed when the process ends.
     """
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         _add(archive, files("rappor"), "rappor")
     digest = hashlib.sha256(data.getvalue()).hexdigest()[:12]
-    path = Path(tempfile.mkdtemp(prefix="rappor-")) / f"rappor-{digest}.zip"
+    folder = Path(tempfile.mkdtemp(prefix="rappor-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = folder / f"rappor-{digest}.zip"
     path.write_bytes(data.getvalue())
     return path
 

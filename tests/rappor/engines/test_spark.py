@@ -37,6 +37,20 @@ def run_suite(session: str, env: dict[str, str], lane: str = "not acceptance") -
     assert answer.returncode == 0, answer.stdout[-20_000:] + answer.stderr[-5_000:]
 
 
+def test_without_spark_the_extra_is_named() -> None:
+    """Importing the engine says what to install."""
+    program = (
+        "import sys\nsys.modules['pyspark'] = None\n"
+        "from rappor import MissingExtraError\n"
+        "try:\n    from rappor.engines import spark\n"
+        "except MissingExtraError as error:\n    print(error.extra)\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert answer.stdout == "spark\n", answer.stderr
+
+
 @pytest.mark.slow
 def test_the_suite_holds_in_a_classic_session(tmp_path: Path) -> None:
     """On a local cluster of two executors; its workers have neither compiler nor pandas."""
