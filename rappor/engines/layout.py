@@ -37,8 +37,14 @@ REASONS: Final = {
 """Why a row is no report: a word to count by, and a sentence. Earlier ones are told first."""
 
 
+_TAKEN: Final = frozenset({*COLUMNS, DAY, "reports", "ones", "refused"})
+
+
 def check_columns(names: Sequence[str], by: Sequence[str] = ()) -> None:
     """Raise ReportError where a column is missing or doubled; `by` are more that are needed."""
+    for name in by:
+        if name in _TAKEN:
+            raise ReportError(f"by must name columns beside those of reports and sums, got {name}")
     if "format" not in names:
         raise ReportError(
             f"it has no column format, which must be {FORMAT} in every row: reports from before "

@@ -165,9 +165,12 @@ def _read_json(
     options = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     reading = pa.json.ReadOptions(use_threads=False, block_size=2 * _BLOCK)
     for block in _blocks(part):
+        n_lines = block.count(b"\n") + (not block.endswith(b"\n"))
         try:
             table = pa.json.read_json(io.BytesIO(block), reading, options)
-        except pa.ArrowException:  # one of the lines is no row: look at each
+        except pa.ArrowException:
+            table = None
+        if table is None or len(table) != n_lines:  # one of the lines is no row: look at each
             table = pa.Table.from_pylist(list(_rows(block, schema, refuse)), schema)
         for name in set(wanted) & set(part.file.labels):
             table = _fill(table, name, part.file.labels[name])

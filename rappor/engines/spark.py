@@ -1,10 +1,10 @@
 """Reports and counts as data frames of Apache Spark, in classic sessions and over Spark Connect.
 
 Theory of operation: `mapInArrow` hands each worker its rows as Arrow batches, and the kernel of
-`sums` turns them into sums of its partition. These are shuffled by their key, which is a row for
-each cohort, and added up by the same kernel. Spark does the reading, the retries and the shuffle;
-only sums leave the workers. Nothing here asks for a SparkContext or an RDD, which Spark Connect
-and shared clusters do not have.
+`sums` turns them into sums of its partition. These, a row for each key and cohort, are shuffled
+by key and added up by the same kernel. Spark does the reading, the retries and the shuffle; only
+sums leave the workers. Nothing here asks for a SparkContext or an RDD, which Spark Connect and
+shared clusters do not have.
 
 The kernel reaches the workers as a .zip of this package, once a session.
 """
@@ -54,6 +54,9 @@ FAILURES: Final = (PySparkException, Py4JError)
 _SHIPPED: Final = weakref.WeakSet[SparkSession]()
 """Sessions whose workers have this package."""
 
+_SHARES: Final = 8
+"""Workers that add up one key, each some of its cohorts: each holds a table of all of them."""
+
 _LONGEST: Final = 1000
 """Characters of what is told of a failure."""
 
@@ -91,7 +94,8 @@ def aggregate(reports: DataFrame, registry: Registry, *, by: Sequence[str] = ())
     schema: Any = from_arrow_schema(sum_schema(by))
     ship(reports.sparkSession)
     partial = rows.mapInArrow(functools.partial(sum_reports, **given), schema)
-    together = partial.repartition(*_columns(["metric", "params", DAY, *by, "cohort"]))
+    keys = [*_columns(["metric", "params", DAY, *by]), F.col("cohort") % _SHARES]
+    together = partial.repartition(*keys)
     return together.mapInArrow(functools.partial(add_sums, **given), schema)
 
 

@@ -356,14 +356,23 @@ def _encode(column: Any) -> tuple[list[Any], NDArray[np.int64]]:
     if not pa.types.is_dictionary(column.type):
         first = column[0]
         if first.is_valid and not column.null_count and pc.all(pc.equal(column, first)).as_py():
-            return [first.as_py()], np.zeros(0, dtype=np.int64)
+            return _values(column.slice(0, 1)), np.zeros(0, dtype=np.int64)
         column = column.dictionary_encode()
-    values = column.dictionary.to_pylist()
+    values = _values(column.dictionary)
     codes = column.indices
     if codes.null_count:
         codes = codes.fill_null(len(values))
         values.append(None)
     return values, codes.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _values(column: Any) -> list[Any]:
+    """Return what a column holds; writers may call bytes a text that are none."""
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view():
+        texts = column.cast(pa.large_string()).cast(pa.large_binary()).to_pylist()
+        return [None if text is None else text.decode(errors="replace") for text in texts]
+    return list(column.to_pylist())
 
 
 def _renumber(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -129,6 +130,17 @@ def test_bad_rows_are_counted_by_their_reason_and_stop_nothing(name: str, tmp_pa
     assert found.n_reports == 20
     assert set(found.first_refused.values()) == {str(path)}
     assert ("page", "0123456789abcdef", "unknown-params") in found.refused
+
+
+def test_a_row_is_a_line_whatever_stands_beside_it(tmp_path: Path) -> None:
+    """JSON that is spread over two lines is no row, whether all other lines are right or not."""
+    rows = [json.dumps(as_text(row)) for row in rows_of("page", 5)]
+    for others in (rows, [*rows, "junk"], ["", *rows]):
+        text = "\n".join([*others, rows[0].replace(", ", ",\n", 1)])
+        (tmp_path / "x.jsonl").write_text(text)
+        found = aggregate(tmp_path / "x.jsonl")
+        assert found.n_reports == 5
+        assert found.refused == {("", "", "malformed"): 2 + ("junk" in others)}
 
 
 def test_lines_are_whole_wherever_blocks_and_parts_end(

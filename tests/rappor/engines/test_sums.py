@@ -188,6 +188,23 @@ def test_a_wrong_column_is_an_error(change: dict[str, Any], reason: str) -> None
         summed(batch)
 
 
+def test_bytes_that_are_no_text_are_no_name() -> None:
+    """Some writers and readers of tables do not check; the row is counted like any other."""
+    rows = rows_of("page", 3)
+    batch = batch_of(rows)
+    names = pa.array([b"page", b"\xa1", b"page"]).view(pa.string())
+    sums = summed(batch.set_column(batch.schema.names.index("metric"), "metric", names))
+    assert sums.refused == {("\ufffd", FINGERPRINT, "unknown-metric"): 1}
+    assert counts_of(sums, METRICS)["page", FINGERPRINT].n_reports == 2
+
+
+def test_a_column_of_reports_keeps_no_sums_apart() -> None:
+    """Days do already, and names of sums would stand there twice."""
+    for name in ("day", "cohort", "ones", "refused"):
+        with pytest.raises(ReportError, match=f"by must name columns beside .*, got {name}"):
+            summed(batch_of(rows_of("page", 1)), by=(name,))
+
+
 def test_names_of_refused_rows_are_bounded() -> None:
     """A million fingerprints that nobody knows need no memory; their rows are all counted."""
     rows = rows_of("page", 1) * 3000
