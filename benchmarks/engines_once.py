@@ -29,6 +29,7 @@ def main() -> None:
     """Add up every folder, twice the first one, and print what it took."""
     name, _, size = sys.argv[1].partition(":")
     registry = Registry.loads(REGISTRY)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # whose libraries the workers have
     with ENGINES[name](registry, int(size or 1)) as run:
         run(sys.argv[2])  # sessions, compilation, the kernel's way to the workers
         results = []
