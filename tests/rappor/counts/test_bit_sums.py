@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from rappor.candidates.hashing import bloom_cells
+from rappor.counts import compiled_sums, plain_sums
 from rappor.counts.bit_sums import sum_bits
 from rappor.errors import ReportError
 from rappor.protocol.params import ONE, Params
@@ -45,6 +46,26 @@ def test_sums_are_those_of_a_plain_loop(k: int) -> None:
     ones, reports = sum_bits(pack(bits), cohorts, k=k, m=m)
     assert (ones.tolist(), reports.tolist()) == naive_sums(bits, cohorts.tolist(), m)
     assert ones.dtype == reports.dtype == np.int64
+
+
+@pytest.mark.parametrize("m", [1, 3, 50, 5000])
+@pytest.mark.parametrize("k", WIDTHS)
+def test_sums_without_a_compiler_are_the_same(k: int, m: int) -> None:
+    """Few cohorts are counted by histograms, many by sorting; a bad row changes nothing."""
+    packed = pack(random_bits(2000, k))
+    cohorts = np.random.default_rng(k).integers(0, m, len(packed)).astype(np.uint16)
+    sums = [(np.zeros((m, k), np.int64), np.zeros(m, np.int64)) for _ in range(2)]
+    for module, (ones, reports) in zip((compiled_sums, plain_sums), sums, strict=True):
+        assert module.add_rows(packed, cohorts, ones, reports) == -1
+    assert all(map(np.array_equal, *sums))
+    before = sums[1][0].copy()
+    cohorts[[7, 9]] = m
+    assert plain_sums.add_rows(packed, cohorts, *sums[1]) == 7
+    if k % 8:
+        packed[5, -1] |= 0x80
+        assert plain_sums.add_rows(packed, cohorts, *sums[1]) == 5
+    assert np.array_equal(before, sums[1][0])
+    assert plain_sums.add_rows(packed[:0], cohorts[:0], *sums[1]) == -1
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 247, 248, 249, 255, 256, 495, 496, 503, 504, 1021])
