@@ -28,6 +28,7 @@ from rappor_server.request_limits import Budget, RateLimit
 from rappor_server.settings import Settings
 from rappor_server.storage.group_commit import Result, Writer
 from rappor_server.storage.store import Store
+from rappor_server.storage.store_process import StoreProcess
 from rappor_server.upload_keys import UploadKeys
 
 Answer = asyncio.Future[bytes]
@@ -81,9 +82,10 @@ class Collector:
         self.store = wait_for_database(
             lambda: Store.open(settings.database), seconds=settings.database_seconds
         )
+        self._store_process = StoreProcess(settings.database)
         self._activity = Activity()
         self._writer: Writer[Answer] = Writer(
-            self.store,
+            self._store_process,
             deliver=self._deliver,
             today=today,
             observe=self._observe,
@@ -102,6 +104,7 @@ class Collector:
         """Commit the uploads that wait, then close every part; not from the event loop's thread."""
         self._loop.call_soon_threadsafe(self._stop_tasks)
         self._writer.close()
+        self._store_process.close()
         self._activity.tell()
         for threads in (self._look_ups, self._probe):
             threads.shutdown(wait=True, cancel_futures=True)

@@ -33,6 +33,10 @@ class ConflictError(StoreError):
             retryable=False,
         )
 
+    def __reduce__(self) -> tuple[type[ConflictError], tuple[()]]:
+        """Let another process raise it."""
+        return ConflictError, ()
+
 
 class SchemaError(StoreError):
     """The database's schema is not the one that this program knows."""

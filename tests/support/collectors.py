@@ -191,6 +191,13 @@ class Running:
         named = {"Authorization": f"Bearer {token}"}
         return plain_http.get(f"{self.admin_url}{path}", headers=named | headers, timeout=60)
 
+    def children(self) -> dict[str, int]:
+        """Return the processes that it has started and that have not ended: number by name."""
+        command = ["ps", "-o", "stat=,pid=,comm=", "--ppid", str(self.process.pid)]
+        lines = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+        found = [line.split() for line in lines.splitlines()]
+        return {name: int(number) for state, number, name in found if "Z" not in state}
+
     def kill(self) -> None:
         """Kill it and its workers at once."""
         with contextlib.suppress(ProcessLookupError):

@@ -8,21 +8,18 @@ their parent.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib
 import logging
-import multiprocessing
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from rappor.errors import DecodeError, MissingExtraError, RapporError
-from rappor_server import logs
+from rappor_server import logs, processes
 from rappor_server.errors import StoreError
 from rappor_server.storage.store import Store
 
@@ -130,7 +127,7 @@ class _Worker:
         self._setup = (name, database, limits, module)
         self._limits = limits
         self._process: SpawnProcess | None = None
-        self._connection: Connection[Any, Any] | None = None
+        self._connection: processes.Link | None = None
         self._is_killed = False
 
     def run(self, task: Task, tell: Tell) -> Any:
@@ -166,17 +163,13 @@ class _Worker:
         self.end()
         raise self._limits.exceeded()
 
-    def _ready(self) -> Connection[Any, Any]:
+    def _ready(self) -> processes.Link:
         """Return the connection to a process that is alive and has imported what it needs."""
         if self._connection is not None and self._process is not None:
             if self._process.is_alive() and not self._connection.poll():
                 return self._connection
             self.end()
-        context = multiprocessing.get_context("spawn")
-        self._connection, other = context.Pipe()
-        self._process = context.Process(target=_serve, args=(other, *self._setup), daemon=True)
-        self._process.start()
-        other.close()
+        self._process, self._connection = processes.start(_serve, *self._setup)
         if not self._connection.poll(_START_SECONDS):
             self.end()
             raise StoreError("the analysis does not start")
@@ -194,13 +187,10 @@ class _Worker:
 
 
 def _serve(
-    connection: Connection[Any, Any], name: str, database: str, limits: Limits, module: str | None
+    connection: processes.Link, name: str, database: str, limits: Limits, module: str | None
 ) -> None:
     """Answer tasks until the parent process is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's business
-    logs.configure()
-    logging.captureWarnings(True)  # noqa: FBT003
-    _take_name(name)
+    processes.begin(name)
     if module is not None:
         importlib.import_module(module)
     _limit_memory(limits.n_bytes)
@@ -228,19 +218,13 @@ def _serve(
         _send(connection, *answer)
 
 
-def _send(connection: Connection[Any, Any], kind: str, content: Any) -> None:
+def _send(connection: processes.Link, kind: str, content: Any) -> None:
     """Send an answer or an error; long bytes go as they are."""
     if isinstance(content, bytes):
         connection.send(("bytes", None))
         connection.send_bytes(content)
     else:
         connection.send((kind, content))
-
-
-def _take_name(name: str) -> None:
-    """Let lists of processes show what this one is for, where the system can."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/comm").write_text(name[:15], encoding="ascii")
 
 
 def _limit_memory(n_bytes: int) -> None:

@@ -14,12 +14,12 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from rappor_server import logs
 from rappor_server.errors import ConflictError, StoreError
 from rappor_server.ingest.validate import Submission
-from rappor_server.storage.store import Refusals, Store
+from rappor_server.storage.store import Refusals
 
 Ticket = TypeVar("Ticket")
 Result = bytes | ConflictError | StoreError
@@ -31,6 +31,18 @@ _TRACE_SECONDS: Final = 20.0
 """How long the database's log may hold what was committed: less than a minute, also by retries."""
 
 
+class Commits(Protocol):
+    """What a writer needs of a store."""
+
+    def commit(
+        self, submissions: Sequence[Submission], refusals: Refusals, *, today: datetime.date
+    ) -> Sequence[bytes | ConflictError]:
+        """Store a group, as `Store.commit` does."""
+
+    def erase_traces(self) -> bool:
+        """Empty the log, as `Store.erase_traces` does."""
+
+
 class Writer(Generic[Ticket]):
     """A bounded queue of uploads before one store.
 
@@ -40,7 +52,7 @@ class Writer(Generic[Ticket]):
 
     def __init__(
         self,
-        store: Store,
+        store: Commits,
         *,
         deliver: Callable[[Sequence[tuple[Ticket, Result]]], None],
         today: Day,

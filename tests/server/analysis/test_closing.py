@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import datetime
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 from collectors import (
     ACCEPTED,
     TODAY,
-    Running,
     commit,
     make_token,
     report_of,
@@ -206,14 +204,7 @@ def test_closing_has_a_process_of_its_own_that_ends(tmp_path: Path) -> None:
             assert counts["reports"] == 6 * (N_DAYS - len(counts["withheld"]))
             return len(counts["withheld"])
 
-        while waiting() or "rappor-closer" in processes_of(running):
-            assert time.monotonic() < end, processes_of(running)
+        while waiting() or "rappor-closer" in running.children():
+            assert time.monotonic() < end, running.children()
             time.sleep(0.05)
-        assert "rappor-reader" in processes_of(running)
-
-
-def processes_of(running: Running) -> list[str]:
-    """Return the names of the processes that a collector has started and that have not ended."""
-    command = ["ps", "-o", "stat=,comm=", "--ppid", str(running.process.pid)]
-    lines = subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
-    return [name for state, name in (line.split() for line in lines) if "Z" not in state]
+        assert "rappor-reader" in running.children()

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -41,11 +42,18 @@ def crash(folder: Path, database: str, kills: int) -> None:
     flags = ["--suspicious", "accept"]
     load = start_load(port)
     try:
-        for _ in range(kills):
+        for number in range(kills):
             running = start(folder, database, *flags, port=port)
             wait_for_load(running)
             time.sleep(random.uniform(0, 0.6))  # noqa: S311
-            running.kill()
+            if number % 2:
+                os.kill(running.children()["rappor-writer"], signal.SIGKILL)
+                time.sleep(random.uniform(0, 0.6))  # noqa: S311
+            if number % 3:
+                running.kill()
+            else:  # its writer sees the end of its parent later
+                running.process.kill()
+                running.process.wait(30)
         running = start(folder, database, *flags, port=port)
         try:
             output, _ = load.communicate("", timeout=60)

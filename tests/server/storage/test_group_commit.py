@@ -54,7 +54,7 @@ class Desk:
         self.delivered: dict[int, Any] = {}
         self.observed: list[int] = []
         self.writer: Writer[int] = Writer(
-            self.store,  # type: ignore[arg-type]
+            self.store,
             deliver=self.delivered.update,
             today=lambda: TODAY,
             observe=lambda _, group: self.observed.append(len(group)),
