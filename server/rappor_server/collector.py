@@ -100,22 +100,22 @@ class Collector:
             ),
         ]
 
-    def close(self) -> None:
-        """Commit the uploads that wait, then close every part; not from the event loop's thread."""
-        self._loop.call_soon_threadsafe(self._stop_tasks)
-        self._writer.close()
-        self._store_process.close()
+    async def close(self) -> None:
+        """Commit the uploads that wait, then close every part."""
+        for task in self._tasks:
+            task.cancel()
+        self.jobs.close()
+        await self._writer.close()
+        await self._store_process.close()
         self._activity.tell()
+        await asyncio.to_thread(self._close_readers)
+
+    def _close_readers(self) -> None:
         for threads in (self._look_ups, self._probe):
             threads.shutdown(wait=True, cancel_futures=True)
         self.readers.close()
         self._closer.close()
         self.store.close()
-
-    def _stop_tasks(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        self.jobs.close()
 
     def adopt(self, inputs: Inputs) -> None:
         """Let inputs be in force from now on; if they are wrong, those before stay."""
@@ -167,10 +167,7 @@ class Collector:
         return await answer
 
     def _hand_over(self) -> None:
-        """Give the writer all uploads that this turn of the loop has read, at once.
-
-        One by one, its thread would wake for the first and contend with the reading of the rest.
-        """
+        """Give the writer all uploads that this turn of the loop has read, at once."""
         fresh, self._fresh = self._fresh, []
         try:
             self._writer.submit(fresh)
@@ -214,7 +211,7 @@ class Collector:
             self._activity.tell()
 
     def _observe(self, seconds: float, submissions: Sequence[Submission]) -> None:
-        """Count a group commit, from the writer's thread."""
+        """Count a group commit."""
         self.health.worked()
         self.metrics.observe_group(seconds, submissions)
         self._activity.count(submissions)
@@ -226,11 +223,11 @@ class Collector:
         self.metrics.refusals.labels(reason).inc()
 
     def _deliver(self, results: Sequence[tuple[Answer, Result]]) -> None:
-        """Wake the requests of a group, from the writer's thread."""
+        """Wake the requests of a group."""
         failures = [result for _, result in results if type(result) is StoreError]
         if failures:
             self.health.failed(str(failures[0]))
-        self._loop.call_soon_threadsafe(self._resolve, results)
+        self._resolve(results)
 
     def _resolve(self, results: Sequence[tuple[Answer, Result]]) -> None:
         for answer, result in results:

@@ -1,4 +1,4 @@
-"""Processes of the collector's own, which end with it: starting one, and how each begins."""
+"""Processes of the collector's own, which end with it: how they are started, and how they begin."""
 
 from __future__ import annotations
 
@@ -7,25 +7,20 @@ import logging
 import multiprocessing
 import signal
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from rappor_server import logs
 
-Link: TypeAlias = "Connection[Any, Any]"
-"""One end of a pipe to another process; the other end reads EOF once this one is closed."""
 
-
-def start(target: Callable[..., None], *arguments: Any) -> tuple[SpawnProcess, Link]:
-    """Start `target(link, *arguments)` in a new process; return it with this end of the link."""
-    context = multiprocessing.get_context("spawn")
-    link, other = context.Pipe()
-    process = context.Process(target=target, args=(other, *arguments), daemon=True)
+def start(target: Callable[..., None], *arguments: Any) -> SpawnProcess:
+    """Start `target(*arguments)` in a process that shares nothing else with this one."""
+    process = multiprocessing.get_context("spawn").Process(
+        target=target, args=arguments, daemon=True
+    )
     process.start()
-    other.close()
-    return process, link
+    return process
 
 
 def begin(name: str) -> None:

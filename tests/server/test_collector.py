@@ -10,7 +10,7 @@ from pathlib import Path
 from collectors import REGISTRY
 
 PROGRAM = """
-import asyncio, contextlib, datetime, sys
+import asyncio, datetime, sys
 import rappor_server.http.app
 from collectors import report_of, upload_of
 from rappor_server.analysis import releases
@@ -23,12 +23,15 @@ async def main():
     settings = Settings(registry=sys.argv[1], suspicious="accept")
     prepare(settings)
     days = (datetime.date.min, datetime.date.max)
-    with contextlib.closing(Collector(settings)) as collector:
+    collector = Collector(settings)
+    try:
         for _ in range(3):
             await collector.store_upload(collector.read(upload_of(report_of(), report_of("small"))))
         for metric in collector.accepted_params.registry.values():
             released = releases.release(collector.store, metric, *days)
             print(metric.name, released.n_reports)
+    finally:
+        await collector.close()
 
 asyncio.run(main())
 print("rappor.counts.counts" in sys.modules, "numba" in sys.modules, "scipy" in sys.modules)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+import multiprocessing
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -127,7 +129,7 @@ class _Worker:
         self._setup = (name, database, limits, module)
         self._limits = limits
         self._process: SpawnProcess | None = None
-        self._connection: processes.Link | None = None
+        self._connection: Connection[Any, Any] | None = None
         self._is_killed = False
 
     def run(self, task: Task, tell: Tell) -> Any:
@@ -163,13 +165,15 @@ class _Worker:
         self.end()
         raise self._limits.exceeded()
 
-    def _ready(self) -> processes.Link:
+    def _ready(self) -> Connection[Any, Any]:
         """Return the connection to a process that is alive and has imported what it needs."""
         if self._connection is not None and self._process is not None:
             if self._process.is_alive() and not self._connection.poll():
                 return self._connection
             self.end()
-        self._process, self._connection = processes.start(_serve, *self._setup)
+        self._connection, other = multiprocessing.Pipe()
+        self._process = processes.start(_serve, other, *self._setup)
+        other.close()
         if not self._connection.poll(_START_SECONDS):
             self.end()
             raise StoreError("the analysis does not start")
@@ -187,7 +191,7 @@ class _Worker:
 
 
 def _serve(
-    connection: processes.Link, name: str, database: str, limits: Limits, module: str | None
+    connection: Connection[Any, Any], name: str, database: str, limits: Limits, module: str | None
 ) -> None:
     """Answer tasks until the parent process is gone."""
     processes.begin(name)
@@ -218,7 +222,7 @@ def _serve(
         _send(connection, *answer)
 
 
-def _send(connection: processes.Link, kind: str, content: Any) -> None:
+def _send(connection: Connection[Any, Any], kind: str, content: Any) -> None:
     """Send an answer or an error; long bytes go as they are."""
     if isinstance(content, bytes):
         connection.send(("bytes", None))

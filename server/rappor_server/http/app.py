@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gc
 from collections.abc import AsyncIterator, Callable
@@ -80,7 +79,7 @@ def create(
         try:
             yield {METRICS: collector.metrics}
         finally:
-            await asyncio.to_thread(collector.close)
+            await collector.close()
             logs.event("collector stopped")
 
     app = _Application(

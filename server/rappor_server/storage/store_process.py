@@ -1,32 +1,51 @@
 """A store whose commits run in a process of their own.
 
-Reading requests and writing the database would otherwise take turns: after every statement the
+Reading requests and writing the database would otherwise take turns: after every statement a
 writer's thread waits until the event loop lets go of the interpreter.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime
 import logging
+import math
+import pickle
+import select
+import socket
+import struct
+import time
 from collections.abc import Sequence
-from typing import Any
+from multiprocessing.context import SpawnProcess
+from typing import BinaryIO, Final
 
 from rappor_server import logs, processes
 from rappor_server.errors import ConflictError, StoreError
 from rappor_server.ingest.validate import Submission
+from rappor_server.storage.group_commit import failed
 from rappor_server.storage.store import Refusals, Store
+
+_LENGTH: Final = struct.Struct("<Q")
+"""What goes before each question and answer: how many bytes it has."""
+_TRACE_SECONDS: Final = 20.0
+"""How long the database's log may hold what was committed: less than a minute, also by retries."""
+_RETRY_SECONDS: Final = 1.0
 
 
 class StoreProcess:
-    """What a `Writer` needs of a store, done by another process; for one thread."""
+    """What a `Writer` needs of a store, done by another process; `commit` is for one task."""
 
-    def __init__(self, database: str) -> None:
-        """Start the process; it opens the database when it is asked for the first time."""
-        self._database = database
-        self._process, self._link = processes.start(_serve, database)
+    def __init__(self, database: str, *, trace_seconds: float = _TRACE_SECONDS) -> None:
+        """Start the process; it opens the database when it is asked for the first time.
 
-    def commit(
+        `trace_seconds` after a commit it empties the database's log.
+        """
+        self._setup = database, trace_seconds
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._link, self._process = self._start()
+
+    async def commit(
         self, submissions: Sequence[Submission], refusals: Refusals, *, today: datetime.date
     ) -> list[bytes | ConflictError]:
         """Store a group of uploads as `Store.commit` does.
@@ -34,65 +53,103 @@ class StoreProcess:
         If the process ends meanwhile, another one stores the group again: what was stored before
         is not counted twice.
         """
-        answer: list[bytes | ConflictError] = self._ask("commit", submissions, refusals, today)
-        return answer
-
-    def erase_traces(self) -> bool:
-        """Empty the log of what was committed, as `Store.erase_traces` does."""
-        return bool(self._ask("erase_traces"))
-
-    def close(self) -> None:
-        """End the process; what it does is done first."""
-        self._link.close()
-        self._process.join()
-
-    def _ask(self, *question: Any) -> Any:
+        question = pickle.dumps((submissions, refusals, today), pickle.HIGHEST_PROTOCOL)
         try:
-            answer = self._exchange(question)
+            results = await self._ask(question)
         except (EOFError, OSError):
-            self._start_again()
+            await self._start_again()
             try:
-                answer = self._exchange(question)
+                results = await self._ask(question)
             except (EOFError, OSError):
                 raise StoreError("the process that writes the database has ended") from None
-        if isinstance(answer, StoreError):
-            raise answer
-        return answer
+        if isinstance(results, StoreError):
+            raise results
+        return results
 
-    def _exchange(self, question: tuple[Any, ...]) -> Any:
-        self._link.send(question)
-        return self._link.recv()
+    async def close(self) -> None:
+        """End the process; what it does is done first."""
+        if self._streams is not None:
+            self._streams[1].close()
+        self._link.close()
+        await asyncio.to_thread(self._process.join)
 
-    def _start_again(self) -> None:
-        self.close()
-        code = self._process.exitcode
-        logs.event("writer ended", level=logging.ERROR, exit_code=code)
-        self._process, self._link = processes.start(_serve, self._database)
+    async def _ask(self, question: bytes) -> list[bytes | ConflictError] | StoreError:
+        if self._streams is None:
+            self._streams = await asyncio.open_unix_connection(sock=self._link)
+        reader, writer = self._streams
+        writer.writelines((_LENGTH.pack(len(question)), question))
+        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        data = await reader.readexactly(length)
+        results: list[bytes | ConflictError] | StoreError = pickle.loads(data)  # noqa: S301 - our own
+        return results
+
+    async def _start_again(self) -> None:
+        await self.close()
+        logs.event("writer ended", level=logging.ERROR, exit_code=self._process.exitcode)
+        self._streams = None
+        self._link, self._process = self._start()
+
+    def _start(self) -> tuple[socket.socket, SpawnProcess]:
+        link, other = socket.socketpair()
+        with other:
+            return link, processes.start(_serve, other, *self._setup)
 
 
-def _serve(link: processes.Link, database: str) -> None:
-    """Do what is asked until the parent process is gone."""
+def _serve(link: socket.socket, database: str, trace_seconds: float) -> None:
+    """Commit what comes through the link, until the parent process is gone."""
     processes.begin("rappor-writer")
-    store: Store | None = None
-    with contextlib.suppress(EOFError, OSError):
+    desk = _Desk(database, trace_seconds)
+    with link, link.makefile("rb") as questions, contextlib.suppress(EOFError, OSError):
         while True:
-            question = link.recv()
-            try:
-                store = store or Store.open(database)
-                answer = _answer(store, *question)
-            except StoreError as error:
-                answer = error
-            except Exception as error:  # noqa: BLE001 - its text may hold what was sent
-                kind = type(error).__name__
-                logs.event("commit failed", level=logging.ERROR, kind=kind)
-                answer = StoreError(f"the store failed: {kind}")
-            link.send(answer)
-    if store is not None:
-        store.close()
+            ready, _, _ = select.select([link], [], [], desk.rest())
+            if ready:
+                (length,) = _LENGTH.unpack(_read(questions, _LENGTH.size))
+                question = pickle.loads(_read(questions, length))  # noqa: S301 - our own
+                answer = pickle.dumps(desk.commit(*question), pickle.HIGHEST_PROTOCOL)
+                link.sendall(_LENGTH.pack(len(answer)) + answer)
 
 
-def _answer(store: Store, kind: str, *arguments: Any) -> Any:
-    if kind == "erase_traces":
-        return store.erase_traces()
-    submissions, refusals, today = arguments
-    return store.commit(submissions, refusals, today=today)
+def _read(stream: BinaryIO, length: int) -> bytes:
+    """Read so many bytes; EOFError where there is nobody to send them."""
+    if len(data := stream.read(length)) < length:
+        raise EOFError
+    return data
+
+
+class _Desk:
+    """The store in its process, and when its log is to be emptied."""
+
+    def __init__(self, database: str, trace_seconds: float) -> None:
+        self._database = database
+        self._trace_seconds = trace_seconds
+        self._store: Store | None = None
+        self._erase_at = math.inf
+
+    def commit(
+        self, submissions: Sequence[Submission], refusals: Refusals, today: datetime.date
+    ) -> list[bytes | ConflictError] | StoreError:
+        """Store a group; return the results, or why there are none."""
+        self._erase_at = min(self._erase_at, time.monotonic() + self._trace_seconds)
+        try:
+            self._store = self._store or Store.open(self._database)
+            return self._store.commit(submissions, refusals, today=today)
+        except StoreError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - the process must live
+            return failed(error)
+
+    def rest(self) -> float | None:
+        """Empty the log if it is time; return the seconds until then, None for no end.
+
+        While the log is read it is tried again every second.
+        """
+        if self._store is not None and time.monotonic() >= self._erase_at:
+            self._erase_at = math.inf if self._erase() else time.monotonic() + _RETRY_SECONDS
+        return None if math.isinf(self._erase_at) else max(self._erase_at - time.monotonic(), 0.0)
+
+    def _erase(self) -> bool:
+        assert self._store is not None
+        try:
+            return self._store.erase_traces()
+        except StoreError:
+            return False

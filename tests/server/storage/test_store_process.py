@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import multiprocessing
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from collectors import TODAY, report_of, submission_of, total, upload_of
@@ -20,15 +22,22 @@ from rappor_server.errors import ConflictError, StoreError
 from rappor_server.storage.database import migrate
 from rappor_server.storage.store import Store
 from rappor_server.storage.store_process import StoreProcess
+from sqlalchemy import text
 
 from rappor.protocol.wire import Upload
 
+_SECONDS = 60
 _PARENT = """
-import multiprocessing, sys
+import asyncio, datetime, multiprocessing, sys
 from rappor_server.storage.store_process import StoreProcess
-store = StoreProcess(sys.argv[1])
-print(multiprocessing.active_children()[0].pid, store.erase_traces(), flush=True)
-input()
+
+async def main():
+    store = StoreProcess(sys.argv[1])
+    await store.commit([], {}, today=datetime.date(2026, 11, 21))
+    print(multiprocessing.active_children()[0].pid, flush=True)
+    input()
+
+asyncio.run(main())
 """
 
 
@@ -40,23 +49,25 @@ def address(tmp_path: Path) -> str:
     return address
 
 
-@pytest.fixture
-def store(address: str) -> Iterator[Store]:
-    """A store in this process, to look at what was written."""
-    with contextlib.closing(Store.open(address)) as opened:
-        yield opened
+def run(address: str, trial: Callable[[StoreProcess], Awaitable[None]], **settings: Any) -> int:
+    """Try a process that writes into a database; return how many reports are counted there."""
+
+    async def whole() -> None:
+        process = StoreProcess(address, **settings)
+        try:
+            async with asyncio.timeout(_SECONDS):
+                await trial(process)
+        finally:
+            await process.close()
+
+    asyncio.run(whole())
+    with contextlib.closing(Store.open(address)) as store:
+        return total(store)
 
 
-@pytest.fixture
-def apart(address: str) -> Iterator[StoreProcess]:
-    """A process that writes into the store's database."""
-    with contextlib.closing(StoreProcess(address)) as process:
-        yield process
-
-
-def commit(apart: StoreProcess, *bodies: bytes) -> list[bytes | ConflictError]:
+async def commit(apart: StoreProcess, *bodies: bytes) -> list[bytes | ConflictError]:
     """Store uploads as one group."""
-    return apart.commit([submission_of(body) for body in bodies], {}, today=TODAY)
+    return await apart.commit([submission_of(body) for body in bodies], {}, today=TODAY)
 
 
 def child() -> BaseProcess:
@@ -65,15 +76,16 @@ def child() -> BaseProcess:
     return process
 
 
-def end(process: BaseProcess, *, by: signal.Signals = signal.SIGKILL) -> None:
-    """Send a signal that ends a process, and wait for its end."""
+def send(process: BaseProcess, number: signal.Signals) -> None:
+    """Send a signal to a process."""
     assert process.pid is not None
-    os.kill(process.pid, by)
-    until = time.monotonic() + 30
-    while process.exitcode is None:  # the writer's thread may wait for it too
-        assert time.monotonic() < until
-        time.sleep(0.001)
-    assert process.exitcode == -by
+    os.kill(process.pid, number)
+
+
+async def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until a condition comes true."""
+    while not condition():
+        await asyncio.sleep(0.005)
 
 
 def test_answers_are_those_of_a_store(database: str) -> None:
@@ -83,75 +95,123 @@ def test_answers_are_those_of_a_store(database: str) -> None:
     other = upload_of(report_of(), report_of(), upload_id=name)
     answers = [submission_of(body).answer for body in (first, second)]
     migrate(database)
-    with (
-        contextlib.closing(StoreProcess(database)) as apart,
-        contextlib.closing(Store.open(database)) as store,
-    ):
-        assert commit(apart, first, second) == answers
-        again, conflict = commit(apart, first, other)
-        assert total(store) == 2
-    assert again == answers[0]
-    assert isinstance(conflict, ConflictError)
-    assert not conflict.retryable
+
+    async def trial(apart: StoreProcess) -> None:
+        assert await commit(apart, first, second) == answers
+        again, conflict = await commit(apart, first, other)
+        assert again == answers[0]
+        assert isinstance(conflict, ConflictError)
+        assert not conflict.retryable
+
+    assert run(database, trial) == 2
 
 
-def test_log_is_emptied_by_it(apart: StoreProcess, store: Store) -> None:
-    """What was committed can be erased from the log as soon as nobody reads."""
-    commit(apart, upload_of())
-    assert apart.erase_traces()
-    assert total(store) == 1
+def test_log_of_sqlite_holds_nothing_after_a_moment(address: str, tmp_path: Path) -> None:
+    """Once the readers of an earlier state have gone, the log is an empty file; again each time."""
+    log = tmp_path / "counts.sqlite3-wal"
+
+    async def trial(apart: StoreProcess) -> None:
+        with (
+            contextlib.closing(Store.open(address)) as store,
+            store.engine.connect() as reader,
+        ):
+            reader.execute(text("SELECT COUNT(*) FROM tally"))
+            await commit(apart, upload_of())
+            await asyncio.sleep(0.1)
+            assert log.stat().st_size > 0
+        with contextlib.closing(Store.open(address)) as store, store.engine.connect():
+            await wait_for(lambda: log.stat().st_size == 0)
+            await commit(apart, upload_of())
+            assert log.stat().st_size > 0
+            await wait_for(lambda: log.stat().st_size == 0)
+
+    assert run(address, trial, trace_seconds=0.01) == 2
 
 
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM])
 def test_another_one_goes_on(
-    apart: StoreProcess, store: Store, by: signal.Signals, caplog: pytest.LogCaptureFixture
+    address: str, by: signal.Signals, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After its end the next group is stored by a new process, and a retry still counts once."""
     body = upload_of()
-    first = commit(apart, body)
-    before = child()
-    end(before, by=by)
-    assert commit(apart, body) == first
-    commit(apart, upload_of())
-    assert child().pid != before.pid
-    assert total(store) == 2
+
+    async def trial(apart: StoreProcess) -> None:
+        first = await commit(apart, body)
+        before = child()
+        send(before, by)
+        await wait_for(lambda: before.exitcode is not None)
+        assert await commit(apart, body) == first
+        await commit(apart, upload_of())
+        assert child().pid != before.pid
+
+    assert run(address, trial) == 2
     assert "writer ended" in caplog.messages
 
 
-def test_group_under_way_is_stored_once(apart: StoreProcess, store: Store) -> None:
+def test_group_under_way_is_stored_once(address: str) -> None:
     """A process that is killed in the middle of a group leaves it to the next one."""
-    commit(apart, upload_of())
     body = upload_of()
-    answers: list[object] = []
-    stored = threading.Thread(target=lambda: answers.extend(commit(apart, body)))
-    before = child()
-    assert before.pid is not None
-    os.kill(before.pid, signal.SIGSTOP)
-    stored.start()
-    time.sleep(0.2)
-    end(before)
-    stored.join(60)
-    assert answers == [submission_of(body).answer]
-    assert total(store) == 2
+
+    async def trial(apart: StoreProcess) -> None:
+        await commit(apart, upload_of())
+        send(child(), signal.SIGSTOP)
+        stored = asyncio.create_task(commit(apart, body))
+        await asyncio.sleep(0.1)
+        assert not stored.done()
+        send(child(), signal.SIGKILL)
+        assert await stored == [submission_of(body).answer]
+
+    assert run(address, trial) == 2
 
 
-def test_interrupt_is_left_to_the_parent(apart: StoreProcess, store: Store) -> None:
+def test_two_that_end_are_an_error(address: str, tmp_path: Path) -> None:
+    """A group that two processes have not survived is given up; the next one is stored."""
+
+    async def trial(apart: StoreProcess) -> None:
+        await commit(apart, upload_of())
+        with contextlib.closing(sqlite3.connect(tmp_path / "counts.sqlite3")) as other:
+            other.execute("BEGIN IMMEDIATE")
+            stored = asyncio.create_task(commit(apart, upload_of()))
+            await asyncio.sleep(0)
+            first = child()
+            send(first, signal.SIGKILL)
+            await wait_for(
+                lambda: any(p.pid != first.pid for p in multiprocessing.active_children())
+            )
+            send(child(), signal.SIGKILL)
+            with pytest.raises(StoreError, match="has ended") as caught:
+                await stored
+        assert caught.value.retryable
+        await commit(apart, upload_of())
+
+    assert run(address, trial) == 2
+
+
+def test_interrupt_is_left_to_the_parent(address: str) -> None:
     """Ctrl-C reaches all processes of a terminal; the writer still stores what waits."""
-    commit(apart, upload_of())
-    process = child()
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGINT)
-    commit(apart, upload_of())
-    assert child().pid == process.pid
-    assert total(store) == 2
+
+    async def trial(apart: StoreProcess) -> None:
+        await commit(apart, upload_of())
+        process = child()
+        send(process, signal.SIGINT)
+        await commit(apart, upload_of())
+        assert child().pid == process.pid
+
+    assert run(address, trial) == 2
 
 
 def test_failures_are_store_errors(tmp_path: Path) -> None:
-    """A database that is not there is an error that names its kind, and no file is made."""
-    with contextlib.closing(StoreProcess(f"sqlite:///{tmp_path / 'none.sqlite3'}")) as apart:
+    """A database without its tables is an error each time, until it has them."""
+    address = f"sqlite:///{tmp_path / 'none.sqlite3'}"
+
+    async def trial(apart: StoreProcess) -> None:
         for _ in range(2):
             with pytest.raises(StoreError, match="schema"):
-                commit(apart, upload_of())
+                await commit(apart, upload_of())
+        migrate(address)
+        await commit(apart, upload_of())
+
+    assert run(address, trial) == 1
 
 
 def test_it_ends_with_its_parent(address: str) -> None:
@@ -165,10 +225,9 @@ def test_it_ends_with_its_parent(address: str) -> None:
         env=environment,
     ) as parent:
         assert parent.stdout is not None
-        pid, was_erased = parent.stdout.readline().split()
-        assert was_erased == "True"
+        pid = parent.stdout.readline().strip()
         parent.kill()
-    until = time.monotonic() + 30
+    until = time.monotonic() + _SECONDS
     while Path(f"/proc/{pid}").exists():
         assert time.monotonic() < until
         time.sleep(0.01)
