@@ -100,6 +100,10 @@ class Collector:
             ),
         ]
 
+    async def ready(self) -> None:
+        """Wait until uploads can be stored without delay."""
+        await self._store_process.ready()
+
     async def close(self) -> None:
         """Commit the uploads that wait, then close every part."""
         for task in self._tasks:

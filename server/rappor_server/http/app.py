@@ -74,6 +74,7 @@ def create(
     async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Metrics]]:
         collector = open_collector(settings)
         app.state.collector = collector
+        await collector.ready()
         _spare_collections()
         logs.event("collector started", metrics=len(collector.accepted_params.registry))
         try:

@@ -31,19 +31,22 @@ _LENGTH: Final = struct.Struct("<Q")
 _TRACE_SECONDS: Final = 20.0
 """How long the database's log may hold what was committed: less than a minute, also by retries."""
 _RETRY_SECONDS: Final = 1.0
+_READY: Final = b"."
 
 
 class StoreProcess:
     """What a `Writer` needs of a store, done by another process; `commit` is for one task."""
 
     def __init__(self, database: str, *, trace_seconds: float = _TRACE_SECONDS) -> None:
-        """Start the process; it opens the database when it is asked for the first time.
-
-        `trace_seconds` after a commit it empties the database's log.
-        """
+        """Start the process; `trace_seconds` after a commit it empties the database's log."""
         self._setup = database, trace_seconds
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._link, self._process = self._start()
+
+    async def ready(self) -> None:
+        """Wait until the process has loaded what it needs; it may have ended meanwhile."""
+        with contextlib.suppress(EOFError, OSError):
+            await self._connect()
 
     async def commit(
         self, submissions: Sequence[Submission], refusals: Refusals, *, today: datetime.date
@@ -74,14 +77,18 @@ class StoreProcess:
         await asyncio.to_thread(self._process.join)
 
     async def _ask(self, question: bytes) -> list[bytes | ConflictError] | StoreError:
-        if self._streams is None:
-            self._streams = await asyncio.open_unix_connection(sock=self._link)
-        reader, writer = self._streams
+        reader, writer = await self._connect()
         writer.writelines((_LENGTH.pack(len(question)), question))
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         data = await reader.readexactly(length)
         results: list[bytes | ConflictError] | StoreError = pickle.loads(data)  # noqa: S301 - our own
         return results
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._streams is None:
+            self._streams = await asyncio.open_unix_connection(sock=self._link)
+            await self._streams[0].readexactly(len(_READY))
+        return self._streams
 
     async def _start_again(self) -> None:
         await self.close()
@@ -100,9 +107,10 @@ def _serve(link: socket.socket, database: str, trace_seconds: float) -> None:
     processes.begin("rappor-writer")
     desk = _Desk(database, trace_seconds)
     with link, link.makefile("rb") as questions, contextlib.suppress(EOFError, OSError):
+        link.sendall(_READY)
         while True:
-            ready, _, _ = select.select([link], [], [], desk.rest())
-            if ready:
+            is_asked, _, _ = select.select([link], [], [], desk.rest())
+            if is_asked:
                 (length,) = _LENGTH.unpack(_read(questions, _LENGTH.size))
                 question = pickle.loads(_read(questions, length))  # noqa: S301 - our own
                 answer = pickle.dumps(desk.commit(*question), pickle.HIGHEST_PROTOCOL)
