@@ -6,7 +6,6 @@ which a device sent something.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -22,27 +21,23 @@ class Activity:
     def __init__(self, *, write: Callable[..., None] = logs.event) -> None:
         """Write lines by `write(event, **fields)`."""
         self._write = write
-        self._lock = threading.Lock()  # the writer's thread counts, the event loop tells
         self._uploads = self._reports = self._refused = 0
 
     def count(self, submissions: Sequence[Submission]) -> None:
         """Count the uploads of one commit, their accepted reports and their refused ones."""
         reports = sum(len(each.accepted) for each in submissions)
         refused = sum(sum(each.refusals.values()) for each in submissions)
-        with self._lock:
-            self._uploads += len(submissions)
-            self._reports += reports
-            self._refused += refused
+        self._uploads += len(submissions)
+        self._reports += reports
+        self._refused += refused
 
     def count_refused(self) -> None:
         """Count an upload that was refused whole."""
-        with self._lock:
-            self._refused += 1
+        self._refused += 1
 
     def tell(self) -> None:
         """Write one line if anything has come since the last one."""
-        with self._lock:
-            uploads, reports, refused = self._uploads, self._reports, self._refused
-            self._uploads = self._reports = self._refused = 0
+        uploads, reports, refused = self._uploads, self._reports, self._refused
+        self._uploads = self._reports = self._refused = 0
         if uploads or refused:
             self._write("uploads received", uploads=uploads, reports=reports, refused=refused)

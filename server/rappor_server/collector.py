@@ -158,8 +158,8 @@ class Collector:
             suspicious=self.suspicious,
         )
 
-    async def store_upload(self, submission: Submission) -> bytes:
-        """Return the answer once the upload is on the disk; StoreError or ConflictError otherwise.
+    def enqueue(self, submission: Submission) -> Answer:
+        """Return the answer to come: once the upload is on the disk; StoreError or ConflictError.
 
         An upload that takes too long may still be stored; its retry then gets the stored answer.
         """
@@ -168,7 +168,7 @@ class Collector:
             self._loop.call_soon(self._hand_over)
         self._fresh.append((submission, answer))
         self._waiting[answer] = self._loop.time() + self.settings.commit_seconds
-        return await answer
+        return answer
 
     def _hand_over(self) -> None:
         """Give the writer all uploads that this turn of the loop has read, at once."""

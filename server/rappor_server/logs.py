@@ -84,6 +84,11 @@ def event(name: str, *, level: int = logging.INFO, **fields: object) -> None:
     _LOG.log(level, name, extra={"fields": fields})
 
 
+def unexpected(error: BaseException | None) -> None:
+    """Write a line for an error that nobody has foreseen: its class and place, not its words."""
+    _LOG.error("unexpected error", exc_info=error)
+
+
 def refused_reload(error: Exception) -> None:
     """Tell that files were read again and are wrong; what was in force before stays."""
     event("reload refused", level=logging.ERROR, reason=str(error))
@@ -95,6 +100,6 @@ def tell_loop_errors(loop: asyncio.AbstractEventLoop) -> None:
     def tell(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if not isinstance(error, OSError):  # strangers break connections and handshakes at will
-            _LOG.error("unexpected error", exc_info=error)
+            unexpected(error)
 
     loop.set_exception_handler(tell)

@@ -62,12 +62,16 @@ class Share:
         self._budget.take(n_bytes)
         self.n_bytes += n_bytes
 
+    def release(self) -> None:
+        """Give all of it back."""
+        self._budget.take(-self.n_bytes)
+        self.n_bytes = 0
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._budget.take(-self.n_bytes)
-        self.n_bytes = 0
+        self.release()
 
 
 async def read_body(

@@ -26,7 +26,7 @@ async def main():
     collector = Collector(settings)
     try:
         for _ in range(3):
-            await collector.store_upload(collector.read(upload_of(report_of(), report_of("small"))))
+            await collector.enqueue(collector.read(upload_of(report_of(), report_of("small"))))
         for metric in collector.accepted_params.registry.values():
             released = releases.release(collector.store, metric, *days)
             print(metric.name, released.n_reports)

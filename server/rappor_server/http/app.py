@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import AsyncIterator, Callable
-from typing import Final
+from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,9 +17,9 @@ from rappor.errors import RapporError
 from rappor_server import logs, problems
 from rappor_server.collector import Collector
 from rappor_server.http import operations, queries, uploads
+from rappor_server.http.direct_uploads import DirectUploads
 from rappor_server.http.envelope import DevicesCors, Doors, Envelope
-from rappor_server.http.slow_clients import METRICS
-from rappor_server.prometheus import Metrics
+from rappor_server.http.slow_clients import DIRECT, METRICS
 from rappor_server.settings import Settings
 
 _METRIC: Final = "/v1/metrics/{name}"
@@ -71,14 +71,14 @@ def create(
     """
 
     @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Metrics]]:
+    async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Any]]:
         collector = open_collector(settings)
         app.state.collector = collector
         await collector.ready()
         _spare_collections()
         logs.event("collector started", metrics=len(collector.accepted_params.registry))
         try:
-            yield {METRICS: collector.metrics}
+            yield {METRICS: collector.metrics, DIRECT: DirectUploads(collector)}
         finally:
             await collector.close()
             logs.event("collector stopped")

@@ -42,7 +42,8 @@ class Envelope:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], *_added(scope, message["headers"])]
+                added = added_headers(message["headers"], is_secure=scope["scheme"] == "https")
+                message["headers"] = [*message["headers"], *added]
             await send(message)
 
         try:
@@ -95,8 +96,11 @@ class DevicesCors:
         await (self._cors if is_open else self._app)(scope, receive, send)
 
 
-def _added(scope: Scope, headers: Sequence[tuple[bytes, bytes]]) -> Sequence[tuple[bytes, bytes]]:
-    secure = (_SECURE,) if scope["scheme"] == "https" else ()
+def added_headers(
+    headers: Sequence[tuple[bytes, bytes]], *, is_secure: bool
+) -> Sequence[tuple[bytes, bytes]]:
+    """Return the headers that an answer gets beside its own."""
+    secure = (_SECURE,) if is_secure else ()
     for name, _ in headers:
         if name == b"cache-control":
             return (*_HEADERS, *secure)

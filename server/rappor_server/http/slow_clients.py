@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from rappor_server.http.direct_uploads import Exchange
 from rappor_server.http.uploads import UPLOADS
 from rappor_server.problems import RETRY_SECONDS, Problem, render
 from rappor_server.request_limits import WHOLE_BODY
@@ -32,6 +33,8 @@ ENVIRONMENT: Final = "RAPPOR_SERVER_SETTINGS"
 """Where a worker process finds the settings of its parent, as JSON."""
 METRICS: Final = "metrics"
 """How the application names its counters in the state that it hands to the server."""
+DIRECT: Final = "direct"
+"""How it names its `DirectUploads` there."""
 
 _MAX_HEAD_BYTES: Final = 16_384
 """Of a head, and of the trailers after a body in chunks."""
@@ -58,6 +61,11 @@ class PunctualProtocol(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
     _is_in_head: bool = False
     _n_head_bytes: int = 0
+    _direct: bytes | None = None
+    """What has come of the body of a plain upload, which goes past the application if it is whole
+    at the end of the packet."""
+    _has_taken: bool = False
+    """Whether one of this packet has: a packet of hundreds would hold up everybody else."""
 
     def connection_made(self, transport: Any) -> None:
         """Start the timer of the first request, or turn away one connection too many."""
@@ -71,8 +79,13 @@ class PunctualProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Start the timer of a request that has begun and has no head yet; bound its size."""
+        self._has_taken = False
         super().data_received(data)
-        if self._timer is None and (self.cycle is None or self.cycle.response_complete):
+        if self._direct is not None:
+            self._enter_application()
+        is_over = self._has_taken and not self._is_in_head
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if self._timer is None and is_idle and not is_over:
             self._start_timer()
         if self._is_in_head:
             self._count_head(len(data))
@@ -86,12 +99,36 @@ class PunctualProtocol(HttpToolsProtocol):
         """Stop the timer, because the head is complete."""
         self._is_in_head = False
         self._stop_timer()
+        if self._is_plain_upload():
+            self._direct = b""
+        else:
+            self._enter_application()
+
+    def _is_plain_upload(self) -> bool:
+        """Tell whether a request is an upload that no other request and no reading waits before."""
+        is_idle = self.cycle is None or self.cycle.response_complete
+        return (
+            self.url == UPLOADS.encode()
+            and is_idle
+            and not self._has_taken
+            and not self.pipeline
+            and not self.flow.write_paused
+            and self.parser.get_method() == b"POST"
+            and self.parser.get_http_version() == "1.1"
+            and self.app_state[DIRECT].are_plain(self.headers)
+        )
+
+    def _enter_application(self) -> None:
+        """Let the application answer the request, with what has come of its body."""
+        body, self._direct = self._direct, None
         super().on_headers_complete()
         self.headers = _NOWHERE  # type: ignore[assignment]  # trailers say nothing
         if len(self.pipeline) > _MOST_WAITING:
             raise _TooMuchError
         if self.scope["method"] != "HEAD":  # whose answer has no body that its head could wait for
             self.cycle.transport = _HeadWithBody(self.cycle)  # type: ignore[assignment]
+        if body:
+            super().on_body(body)
 
     def on_chunk_complete(self) -> None:
         """Count the bytes until the next chunk, which may be trailers without an end."""
@@ -100,13 +137,23 @@ class PunctualProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Keep a part of a body; one that waits for other requests must be short."""
         self._is_in_head = False
+        if self._direct is not None:
+            self._direct += body
+            return
         super().on_body(body)
         if self.pipeline and len(self.cycle.body) > _MOST_WAITING_BYTES:
             raise _TooMuchError
 
     def on_message_complete(self) -> None:
-        """Tell the application that it need not wait for the body."""
+        """Take a plain upload, or tell the application that it need not wait for the body."""
         self._is_in_head = False
+        if self._direct is not None:
+            body, self._direct, self._has_taken = self._direct, None, True
+            exchange = Exchange(self, keep_alive=self.parser.should_keep_alive())
+            self.cycle = exchange  # type: ignore[assignment]  # it has what uvicorn looks at
+            address = self.client[0] if self.client else ""
+            self.app_state[DIRECT].take(exchange, self.headers, body, address=address)
+            return
         self.scope[WHOLE_BODY] = True  # type: ignore[typeddict-unknown-key]
         super().on_message_complete()
 

@@ -21,7 +21,7 @@ from rappor_server.problems import Problem, problem_of, render
 from rappor_server.request_limits import Share, decompress, read_body
 
 UPLOADS: Final = "/v1/reports"
-_JSON: Final = b"application/json"
+JSON: Final = b"application/json"
 
 
 class Uploads:
@@ -33,13 +33,11 @@ class Uploads:
         try:
             with collector.bodies.share() as share:
                 submission = await read_upload(scope, receive, collector, share)
-                stored = await collector.store_upload(submission)
+                stored = await collector.enqueue(submission)
         except (Problem, RapporError) as error:
-            await _refuse(collector, error)(scope, receive, send)
+            await refuse(collector, error)(scope, receive, send)
             return
-        answer = collector.accepted_params.stops.attach(stored, today=collector.today())
-        length = str(len(answer)).encode()
-        headers = [(b"content-type", _JSON), (b"content-length", length)]
+        headers, answer = success(collector, stored)
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
 
@@ -61,7 +59,13 @@ class UploadsFirst:
             await self._app(scope, receive, send)
 
 
-def _refuse(collector: Collector, error: Problem | RapporError) -> Response:
+def success(collector: Collector, stored: bytes) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Return headers and body of the answer to an upload that is on the disk."""
+    answer = collector.accepted_params.stops.attach(stored, today=collector.today())
+    return [(b"content-type", JSON), (b"content-length", str(len(answer)).encode())], answer
+
+
+def refuse(collector: Collector, error: Problem | RapporError) -> Response:
     """Answer an error here, so that its traceback, which holds the body, is freed at once.
 
     Caught in a frame that it passed through, it would wait with the body for the garbage
@@ -93,6 +97,30 @@ async def read_upload(
 ) -> Submission:
     """Read an upload within all limits; count it if it is refused whole."""
     headers = dict(reversed(scope["headers"]))  # the first one of a name counts
+    _check_key(collector, headers)
+    try:
+        client = scope["client"]
+        collector.rate.check(client[0] if client else "")
+        return collector.read(await _body(scope, receive, headers, collector, share))
+    except (ReportError, Problem) as error:
+        _count(collector, error)
+        raise
+
+
+def judge_upload(
+    collector: Collector, headers: Mapping[bytes, bytes], address: str, body: bytes
+) -> Submission:
+    """Do the same with an upload whose body is here and as long as it may be."""
+    _check_key(collector, headers)
+    try:
+        collector.rate.check(address)
+        return collector.read(body)
+    except (ReportError, Problem) as error:
+        _count(collector, error)
+        raise
+
+
+def _check_key(collector: Collector, headers: Mapping[bytes, bytes]) -> None:
     sender = collector.sender(headers.get(b"authorization", b"").decode("latin-1"))
     if sender is None:
         collector.refuse("no-key")
@@ -103,16 +131,14 @@ async def read_upload(
         )
     if sender:
         collector.metrics.key_uploads.labels(sender).inc()
-    try:
-        client = scope["client"]
-        collector.rate.check(client[0] if client else "")
-        return collector.read(await _body(scope, receive, headers, collector, share))
-    except ReportError as error:
+
+
+def _count(collector: Collector, error: ReportError | Problem) -> None:
+    """Count an upload that is refused whole, by the reason."""
+    if isinstance(error, ReportError):
         collector.refuse(error.code)
-        raise
-    except Problem as problem:
-        collector.refuse(problem.status.name.lower().replace("_", "-"))
-        raise
+    else:
+        collector.refuse(error.status.name.lower().replace("_", "-"))
 
 
 async def _body(
@@ -123,7 +149,7 @@ async def _body(
     share: Share,
 ) -> bytes:
     settings = collector.settings
-    if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != _JSON:
+    if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != JSON:
         raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json")
     body = await read_body(
         scope, receive, share, max_body=settings.max_body, seconds=settings.body_seconds
