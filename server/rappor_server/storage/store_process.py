@@ -118,7 +118,7 @@ def _serve(link: socket.socket, database: str, trace_seconds: float) -> None:
 
 
 def _read(stream: BinaryIO, length: int) -> bytes:
-    """Read so many bytes; EOFError where there is nobody to send them."""
+    """Read `length` bytes; EOFError where there is nobody to send them."""
     if len(data := stream.read(length)) < length:
         raise EOFError
     return data
