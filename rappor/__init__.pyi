@@ -2,6 +2,8 @@ from rappor.candidates.candidates import Candidates as Candidates
 from rappor.candidates.stream import CandidateStream as CandidateStream
 from rappor.counts.bit_sums import sum_bits as sum_bits
 from rappor.counts.counts import Counts as Counts
+from rappor.decoding.comparison.compare import compare as compare
+from rappor.decoding.comparison.comparison import Comparison as Comparison
 from rappor.decoding.decoder import decode as decode
 from rappor.decoding.estimates import Estimates as Estimates
 from rappor.encode import Encoded as Encoded

@@ -17,6 +17,7 @@ from rappor.cli.attack import attack
 from rappor.cli.audit import FaultFoundError, audit
 from rappor.cli.collects import collects
 from rappor.cli.commands import Group
+from rappor.cli.compare import compare
 from rappor.cli.convert import convert
 from rappor.cli.decode import decode
 from rappor.cli.demo import demo
@@ -75,6 +76,7 @@ for command in (
     sql,
     pull,
     decode,
+    compare,
     collects,
     convert,
 ):

@@ -35,9 +35,9 @@ class Period:
 
     @property
     def name(self) -> str:
-        """The day, or both, as 2026-11-30."""
+        """The day as 2026-11-30, or both ends as 2026-11-01/2026-11-30 (ISO 8601)."""
         same = self.first == self.last
-        return f"{self.first}" if same else f"{self.first} to {self.last}"
+        return f"{self.first}" if same else f"{self.first}/{self.last}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

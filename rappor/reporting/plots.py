@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol
 
 import altair as alt
 
+from rappor.decoding.comparison.comparison import Comparison
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.report import masses
 from rappor.planning.plans import Plan
@@ -80,6 +81,41 @@ def _entry(
     shown = shorten(name, _NAME_COLUMNS)
     label = f"{number}. {shown}" if number else shown
     return {"candidate": label, "share": share, "low": low, "high": high, "interval": kind}
+
+
+def comparison_plot(comparison: Comparison, *, top: int = 20) -> alt.LayerChart:
+    """Draw the largest changes with their adjusted intervals, of each sample.
+
+    Where nothing changed the candidates with the smallest p-values are drawn.
+    """
+    found = list(comparison.rows(changed_only=True))
+    rows = found or sorted(comparison.rows(), key=lambda row: float(row["p_value"]))
+    names = list(dict.fromkeys(row["candidate"] for row in rows))[:top]
+    confidence = short_percent(comparison.confidence)
+    kind = f"adjusted {confidence} interval" if found else f"{confidence} interval of each"
+    suffix = "_adjusted" if found else ""
+    return dot_chart(
+        [
+            {
+                "candidate": f"{names.index(row['candidate']) + 1}. "
+                f"{shorten(row['candidate'], _NAME_COLUMNS)}",
+                "difference": row["difference"],
+                "low": row[f"ci_low{suffix}"],
+                "high": row[f"ci_high{suffix}"],
+                "sample": f"{shorten(row['sample'], _NAME_COLUMNS)}, {kind}",
+            }
+            for row in rows
+            if row["candidate"] in names
+        ],
+        x=Axis(field="difference", title="difference of shares of the reports", format="+.2%"),
+        name="candidate",
+        series="sample",
+        low="low",
+        high="high",
+        title=f"{comparison.n_changed} changes from {shorten(comparison.baseline.name, 40)}"
+        if found
+        else "No change is told from noise; the candidates nearest to it",
+    )
 
 
 def plan_plot(plan: Plan) -> alt.LayerChart:

@@ -23,6 +23,7 @@ from sockets import serving
 from rappor import Counts, Params, Registry, Report, Upload, encode_value
 from rappor.cli.app import cli, run
 from rappor.cli.commands import Explained
+from rappor.counts.released import Period, Released
 from rappor.engines.parquet import write_parquet
 from rappor.google import files
 
@@ -150,6 +151,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     counts = Counts.from_reports(reports, metric.params, metric.name)
     counts.save(folder / "week.counts")
     (folder / "counts.json").write_text(collector_answer(counts))
+    for name in ("may", "june"):
+        counts.save(folder / f"{name}.counts")
+    days = [datetime.date(2026, 11, 2), datetime.date(2026, 11, 9)]
+    Released(
+        metric=counts.metric,
+        first=days[0],
+        last=days[1],
+        periods=tuple(Period(first=day, last=day, collections=(counts,)) for day in days),
+        withheld=(),
+    ).save(folder / "weeks.json")
     write_reports(folder, reports, metric.params)
     (folder / "lake").mkdir()
     shutil.copy(folder / "reports.parquet", folder / "lake" / "reports.parquet")
