@@ -264,7 +264,7 @@ def _part(pair: Pair) -> NDArray[np.float64]:
     """Return the weight of the second sample in the mean by inverse variances."""
     density = pair.before.targets[0].density
     a, b = pair.before.noise(density), pair.after.noise(density)
-    return np.divide(a, a + b, out=np.full(len(a), 0.5), where=a + b > 0)
+    return np.asarray(np.divide(a, a + b, out=np.full(len(a), 0.5), where=a + b > 0))
 
 
 def _variance_of_mean(pair: Pair) -> NDArray[np.float64]:

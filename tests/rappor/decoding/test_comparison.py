@@ -385,7 +385,7 @@ def test_questions_without_an_answer_are_refused() -> None:
     with pytest.raises(DecodeError, match="candidates must be left out"):
         compare({"a": answers, "b": answers}, NAMES)
     with pytest.raises(DecodeError, match="a stream is not compared"):
-        compare({"a": counts, "b": counts}, CandidateStream.from_strings(["a"]))  # type: ignore[arg-type]
+        compare({"a": counts, "b": counts}, CandidateStream.from_strings(["a"]))
     with pytest.raises(DecodeError, match="candidates must be a list"):
         compare({"a": counts, "b": counts}, "cat")
     with pytest.raises(DecodeError, match="overlap must be a number in"):
