@@ -203,6 +203,8 @@ def _changes(
     design = Design(candidates, shared_params(base.sample, other.sample))
     explained = _explained(base, design), _explained(other, design)
     target = differences(base.sample, other.sample, explained, overlap=overlap)
+    if not target.reports.any():  # no cohort has reports in both
+        return _apart(base, other)
     # Whether nothing changed is asked at the largest errors, unless the overlap is known.
     null = target if exact else differences(base.sample, other.sample, explained, overlap=0.0)
     return find_changes(target, candidates, _sampling(base, other, overlap), progress, null=null)
@@ -234,7 +236,7 @@ def _sampling(base: _Side, other: _Side, overlap: float) -> NDArray[np.float64]:
 
 
 def _apart(base: _Side, other: _Side) -> Changes:
-    """Subtract the estimates of samples that share no bits; their errors are independent."""
+    """Subtract the estimates of samples that share no bits; their errors add up."""
     difference = other.proportion - base.proportion
     std_error = np.hypot(other.std_error, base.std_error)
     with np.errstate(invalid="ignore"):

@@ -265,6 +265,17 @@ def test_parameters_that_share_no_bits_are_decoded_apart() -> None:
     assert {"s1", "s30"} <= {row["candidate"] for row in found.rows(changed_only=True)}
 
 
+def test_samples_without_a_cohort_in_common_are_decoded_apart() -> None:
+    """Half of the cohorts sent in each: there is no row to compare."""
+    halves = []
+    for seed, half in ((43, np.arange(32) < 16), (44, np.arange(32) >= 16)):
+        counts = drawn(BEFORE, seed)
+        ones, reports = counts.ones * half[:, None], counts.reports * half
+        halves.append(Counts(PARAMS, ones, reports))
+    found = compare({"a": halves[0], "b": halves[1]}, NAMES)
+    assert (found.against[0].how, found.against[0].rows_p_value) == ("apart", None)
+
+
 def test_noise_may_differ_between_samples() -> None:
     """Other f, p and q set the same bits: rows are compared one by one."""
     other = Params(k=32, h=1, m=32, f=0.25, p=0.2, q=0.8)
