@@ -142,7 +142,12 @@ def plan_plot(plan: Plan) -> alt.LayerChart:
 
 def privacy_plot(report: PrivacyReport) -> alt.LayerChart:
     """Draw the least and the most belief after some reports, against the belief before."""
-    rows = [row for loss in report.losses if loss.reports in _DRAWN for row in _curve(loss)]
+    return losses_plot(report.losses)
+
+
+def losses_plot(losses: Sequence[Loss]) -> alt.LayerChart:
+    """Draw what losses of 1, 10 and any number of reports make of a belief."""
+    rows = [row for loss in losses if loss.reports in _DRAWN for row in _curve(loss)]
     labels = shared_labels(rows, value="after", series="reports")
     return line_chart(
         [row | {"reports": labels[row["reports"]]} for row in rows],
