@@ -215,6 +215,7 @@ def test_coverage_and_false_changes() -> None:
 
 
 @pytest.mark.acceptance
+@pytest.mark.timeout(3600)
 def test_coverage_and_false_discovery_rate_of_many_pairs() -> None:
     """150 pairs: FDR at most .05, coverage of all intervals and of the adjusted ones."""
     false, covered, adjusted = [], [], []
