@@ -2,10 +2,13 @@ from rappor.candidates.candidates import Candidates as Candidates
 from rappor.candidates.stream import CandidateStream as CandidateStream
 from rappor.counts.bit_sums import sum_bits as sum_bits
 from rappor.counts.counts import Counts as Counts
+from rappor.decoding.comparison.compare import compare as compare
+from rappor.decoding.comparison.comparison import Comparison as Comparison
 from rappor.decoding.decoder import decode as decode
 from rappor.decoding.estimates import Estimates as Estimates
 from rappor.encode import Encoded as Encoded
 from rappor.encode import encode_value as encode_value
+from rappor.errors import CollectorError as CollectorError
 from rappor.errors import DecodeError as DecodeError
 from rappor.errors import FileError as FileError
 from rappor.errors import MetricError as MetricError
@@ -31,6 +34,7 @@ from rappor.protocol.wire import Upload as Upload
 from rappor.protocol.wire import parse_upload as parse_upload
 from rappor.registry.metric import Metric as Metric
 from rappor.registry.registry import Registry as Registry
+from rappor.remote.collector import Collector as Collector
 from rappor.simulation.collection import simulate_counts as simulate_counts
 from rappor.simulation.collection import simulate_reports as simulate_reports
 from rappor.simulation.population import Population as Population

@@ -6,6 +6,7 @@ RapporError                          the root; carries one sentence
 |-- DecodeError                      the question has no answer
 |-- MetricError (ValueError)         a registry entry is wrong, expired or unknown
 |-- FileError                        a file is not what it says: path, line, reason
+|-- CollectorError                   a collector was not reached, or refuses: status
 `-- MissingExtraError (ImportError)  names the extra to install
 
 No message ever holds a recorded value, its bits, its permanent response or a secret:
@@ -50,6 +51,15 @@ class FileError(RapporError):
         self.reason = reason
         place = self.path if line is None else f"{self.path}, line {line}"
         super().__init__(f"{place}: {reason}")
+
+
+class CollectorError(RapporError):
+    """A collector was not reached, refuses, or answers what no collector does."""
+
+    def __init__(self, reason: str, *, status: int | None = None) -> None:
+        """Keep the status of its answer, None where there was none."""
+        self.status = status
+        super().__init__(reason)
 
 
 class MissingExtraError(RapporError, ImportError):

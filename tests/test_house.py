@@ -54,6 +54,7 @@ MAY_IMPORT = {
     "planning": METHOD | {"counts", "candidates", "decoding"},
     "google": METHOD | {"counts", "candidates", "decoding"},
     "reporting": METHOD | {"counts", "candidates", "decoding", "planning"},
+    "remote": METHOD | {"counts"},
     "simulation": METHOD | {"encode", "counts", "candidates"},
     "trust": METHOD,
     "auditing": METHOD
@@ -109,6 +110,17 @@ def test_collector_could_not_report_if_it_wanted_to() -> None:
             reached = reachable(name)
             assert "rappor.protocol.randomizer" not in reached, name
             assert not {wing(target) for target in reached} & ROOMS_OF_CHANCE, name
+
+
+def test_the_network_is_in_one_room() -> None:
+    """Rule 11: `remote` alone speaks over a network; the command line and the door import it."""
+    network = {"socket", "ssl", "http", "asyncio", "ftplib", "smtplib", "requests"}
+    for name, path in modules().items():
+        if is_of_method(name) and wing(name) != "remote":
+            assert not foreign_imports(name) & network, name
+            assert "urllib.request" not in path.read_text(encoding="utf-8"), name
+            if wing(name) != "cli":
+                assert "remote" not in {wing(target) for target in project_imports(name)}, name
 
 
 def test_only_the_command_line_imports_the_audit() -> None:

@@ -1,7 +1,7 @@
 """The command group, its commands and its exit codes.
 
-Exit codes: 0 done, 1 the question has no answer or an audit found a fault, 2 usage (a wrong
-argument, file or entry), 130 interrupted.
+Exit codes: 0 done, 1 the question has no answer, a collector gave none or an audit found a fault,
+2 usage (a wrong argument, file or entry), 130 interrupted.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from rappor.cli.attack import attack
 from rappor.cli.audit import FaultFoundError, audit
 from rappor.cli.collects import collects
 from rappor.cli.commands import Group
+from rappor.cli.compare import compare
 from rappor.cli.convert import convert
 from rappor.cli.decode import decode
 from rappor.cli.demo import demo
@@ -24,13 +25,14 @@ from rappor.cli.encode import encode
 from rappor.cli.params import params
 from rappor.cli.plan import plan
 from rappor.cli.privacy import privacy
+from rappor.cli.pull import pull
 from rappor.cli.simulate import simulate
 from rappor.cli.sql import sql
 from rappor.cli.trust import trust
-from rappor.errors import DecodeError, MissingExtraError, RapporError
+from rappor.errors import CollectorError, DecodeError, MissingExtraError, RapporError
 
 NO_ANSWER, USAGE, INTERRUPTED = 1, 2, 130
-_ANSWERS = (DecodeError, FaultFoundError)
+_ANSWERS = (CollectorError, DecodeError, FaultFoundError)
 
 
 @click.group(
@@ -72,7 +74,9 @@ for command in (
     simulate,
     aggregate,
     sql,
+    pull,
     decode,
+    compare,
     collects,
     convert,
 ):

@@ -52,14 +52,20 @@ class Source:
             return self._load_google()
         if self.params_path or self.map_path or self.client:
             raise click.UsageError("--params, --map and --client go with --format google")
-        counts = [each for path in self.paths for each in _read_counts(path)]
+        counts = [each for path in self.paths for each in read_counts(path)]
+        if not counts:
+            raise DecodeError("counts must hold at least 1 report, got 0")
+        return counts, self.candidates_for(counts)
+
+    def candidates_for(self, *samples: list[Counts]) -> Candidates | CandidateStream | None:
+        """Check the counts of each sample against the registry, and read the candidates."""
+        counts = [each for sample in samples for each in sample]
         metric = self._metric(counts)
         if metric is None:
-            if not counts:
-                raise DecodeError("counts must hold at least 1 report, got 0")
-            return counts, self._candidates(counts[0].params, None)
-        _check_counts(counts, metric)
-        return counts, self._candidates(metric.params, metric.candidates)
+            return self._candidates(counts[0].params, None)
+        for sample in samples:
+            _check_counts(sample, metric)
+        return self._candidates(metric.params, metric.candidates)
 
     def files(self) -> tuple[InputFile, ...]:
         """Return the files that were read, each with its hash; standard input has none."""
@@ -152,7 +158,7 @@ def _is_long(path: str) -> bool:
         raise FileError(path, error.strerror or "unreadable") from None
 
 
-def _read_counts(path: str) -> list[Counts]:
+def read_counts(path: str) -> list[Counts]:
     """Read one file of counts, or a collector's answer of several."""
     from rappor.counts.counts import Counts
 

@@ -14,7 +14,7 @@ from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json, show
 from rappor.cli.decode import warn
 from rappor.cli.numbers import NUMBER, even_odds_become
-from rappor.cli.options import json_option, seed_option
+from rappor.cli.options import chart_option, json_option, save_chart, seed_option
 from rappor.errors import FileError
 from rappor.files import read_text
 from rappor.protocol.loss import epsilon_1, epsilon_inf
@@ -77,7 +77,7 @@ class Demo:
     cls=Command,
     examples=(
         "rappor demo --seed 1",
-        "rappor demo --profile accurate --reports 1e5",
+        "rappor demo --profile accurate --reports 1e5 --chart words.svg",
         "rappor demo --values words.txt",
     ),
 )
@@ -102,9 +102,16 @@ class Demo:
     help="Named parameters: how much noise.",
 )
 @seed_option
+@chart_option
 @json_option
 def demo(
-    *, path: str | None, reports: int | None, profile: str, seed: int | None, as_json: bool
+    *,
+    path: str | None,
+    reports: int | None,
+    profile: str,
+    seed: int | None,
+    chart: str | None,
+    as_json: bool,
 ) -> None:
     """Simulate a million devices and find their common words.
 
@@ -134,6 +141,7 @@ def demo(
         profile=profile,
         n_values=len(population),
     )
+    save_chart(estimates, chart)
     if as_json:
         print_json(found.to_dict())
     else:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rappor.cli.commands import Command
 from rappor.cli.console import print_json, section, show, table
 from rappor.cli.numbers import COUNT, even_odds_become
-from rappor.cli.options import json_option
+from rappor.cli.options import chart_option, json_option
 from rappor.cli.subject import Subject, subject_options
 from rappor.planning.detection_limit import detection_limit, standard_error
 from rappor.privacy.report import Loss, assess_losses
@@ -46,6 +46,7 @@ class ParamsReport:
     cls=Command,
     examples=(
         "rappor params --profile balanced",
+        "rappor params --profile balanced --chart beliefs.svg",
         "rappor params --bits 128 --hashes 2 --cohorts 16 -f .5 -p .5 -q .75",
         "rappor params --registry metrics.toml --metric search_engine --json",
     ),
@@ -67,8 +68,11 @@ class ParamsReport:
     metavar="N",
     help="Candidate strings, for the detection limit.",
 )
+@chart_option
 @json_option
-def params(*, subject: Subject, reports: int, candidates: int, as_json: bool) -> None:
+def params(
+    *, subject: Subject, reports: int, candidates: int, chart: str | None, as_json: bool
+) -> None:
     """Show the privacy loss and the detection limit of parameters.
 
     Name a metric of a registry (--registry, --metric), a --profile, or the parameters one by
@@ -83,6 +87,11 @@ def params(*, subject: Subject, reports: int, candidates: int, as_json: bool) ->
         std_error=standard_error(subject.params, reports),
         detection_limit=detection_limit(subject.params, reports, n_candidates=candidates),
     )
+    if chart is not None:
+        from rappor.reporting.charts import save
+        from rappor.reporting.plots import losses_plot
+
+        save(losses_plot(found.losses), chart)
     if as_json:
         print_json(found)
     else:

@@ -13,8 +13,8 @@ matched.
 
 What a collector answers to GET /v1/metrics/NAME/counts is read too, an entry a parameter set:
 
-    {"metric":..., "collections":[{"fingerprint":..., "params":{...}, "reports":[m],
-    "ones":[[k], ...], "devices":...}, ...], ...}
+    {"metric":..., "from":..., "to":..., "collections":[{"fingerprint":..., "params":{...},
+    "reports":[m], "ones":[[k], ...], "devices":..., "from":..., "to":...}, ...], ...}
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def read_all(path: str | os.PathLike[str]) -> list[Contents]:
         with Path(path).open("rb") as file:
             start = file.read(len(_MAGIC))
             if start.startswith(_JSON):
-                return _parse_json(start + file.read())
+                return parse_document(start + file.read())[1]
             _check_start(start)
             return [_parse(file.read())]
     except (OSError, ValueError) as error:
@@ -144,12 +144,15 @@ def _parse(data: bytes) -> Contents:
     return Contents(params, ones.reshape(params.m, params.k), reports, metric, squares)
 
 
-def _parse_json(data: bytes) -> list[Contents]:
-    """Read the counts that a collector answers, an entry for each parameter set."""
+def parse_document(data: bytes) -> tuple[dict[str, Any], list[Contents]]:
+    """Read the counts that a collector answers: the document, and what each entry contains.
+
+    Raises ValueError with the reason; the days are not read here.
+    """
     try:
         document = json.loads(data)
         metric = document["metric"]
-        return [_parse_entry(entry, metric) for entry in document["collections"]]
+        return document, [_parse_entry(entry, metric) for entry in document["collections"]]
     except ParamsError as error:
         raise ValueError(f"its parameters are wrong: {error}") from None
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError):

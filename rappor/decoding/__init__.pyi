@@ -1,3 +1,5 @@
+from rappor.decoding.comparison.compare import compare as compare
+from rappor.decoding.comparison.comparison import Comparison as Comparison
 from rappor.decoding.decoder import decode as decode
 from rappor.decoding.estimates import Estimates as Estimates
 from rappor.decoding.suggestions import Suggestions as Suggestions

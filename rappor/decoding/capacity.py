@@ -64,24 +64,16 @@ def fit_all(target: Target, design: Design, selection: Selection) -> Selection:
 
     It is of least squares where candidates are few enough for that, else shrunken.
     """
+    if (every := fit_every(target, design, selection)) is not None:
+        return every
     n_rows, draws = count_rows(selection.fit), count_draws(target, selection.fit)
-    n_candidates = design.n_candidates
-    filled = _is_filled(target, selection)
-    every = np.arange(n_candidates)
-    if filled and n_candidates <= _FULL * n_rows:
-        fit = fit_rows(target, design.columns(every), start=selection.fit)
-        return Selection(
-            chosen=every,
-            fit=fit,
-            estimate=fit.coefficients[-n_candidates:],
-            std_error=np.sqrt(fit.inverse.diagonal()[-n_candidates:]) / fit.kappa,
-        )
+    n_candidates, filled = design.n_candidates, _is_filled(target, selection)
     many = n_candidates >= _MANY * n_rows and collision_share(selection.fit) > _COLLIDING
     if not (filled or many) or target.certain.any() or round(draws) < _LEAST_DRAWS:
         return selection
     if len(target) > _MOST_ROWS or n_candidates > _MOST_CANDIDATES * len(target):
         return selection
-    columns = design.columns(every)
+    columns = design.columns(np.arange(n_candidates))
     shrunken = shrink(target, columns, selection.fit, strong_apart=draws >= _FEWEST_SHRUNKEN)
     if not filled and shrunken.collisions < shrunken.tau2:
         return selection  # others than the candidates collide
@@ -90,6 +82,20 @@ def fit_all(target: Target, design: Design, selection: Selection) -> Selection:
         fit=shrunken,
         estimate=shrunken.estimate,
         std_error=shrunken.std_error,
+    )
+
+
+def fit_every(target: Target, design: Design, selection: Selection) -> Selection | None:
+    """Return the least-squares fit of all candidates; None where it is not called for."""
+    n = design.n_candidates
+    if not _is_filled(target, selection) or n > _FULL * count_rows(selection.fit):
+        return None
+    fit = fit_rows(target, design.columns(np.arange(n)), start=selection.fit)
+    return Selection(
+        chosen=np.arange(n),
+        fit=fit,
+        estimate=fit.coefficients[-n:],
+        std_error=np.sqrt(fit.inverse.diagonal()[-n:]) / fit.kappa,
     )
 
 

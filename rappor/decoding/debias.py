@@ -24,9 +24,14 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from rappor.counts.counts import Counts
 from rappor.decoding.devices import Repetition
+
+_FEW_ONES: Final = 9.0
+"""Variance of a row's ones below which they are not nearly normal: with less than a mean of 12, the
+upper tail at 3.5 standard deviations is more than six times the normal one."""
 
 _TINY: Final = 1e-300
 """Devices of an empty cohort: their noise is large, not a division by zero."""
@@ -94,6 +99,28 @@ class Target:
         mean = self.p_star + gap * np.clip(theta, 0.0, 1.0)
         devices = np.maximum(self.reports / self.repeated, _TINY)
         return np.asarray((mean - self.p) * (self.q - mean) / devices / gap**2)
+
+    def excess(
+        self, fitted: NDArray[np.float64], variance: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return how far each row is above a fit, in standard deviations.
+
+        Where a row expects few ones, one of them is many standard deviations and nothing strange:
+        the signed root of the binomial deviance stands for them, which the normal deviation tends
+        to.
+        """
+        excess = np.asarray((self.proportions - fitted) / np.sqrt(variance))
+        gap = self.q_star - self.p_star
+        mean = self.p_star + gap * np.clip(fitted, 0.0, 1.0)
+        few = (self.reports > 0) & (self.reports * mean * (1 - mean) < _FEW_ONES)
+        few &= (mean > 0) & (mean < 1)
+        if few.any():
+            mu = mean[few]
+            n = mu * (1 - mu) / (variance * gap**2)[few]  # binomial reports of this variance
+            share = np.clip(self.p_star + gap * self.proportions, 0.0, 1.0)[few]
+            deviance = 2 * n * (special.rel_entr(share, mu) + special.rel_entr(1 - share, 1 - mu))
+            excess[few] = np.sign(share - mu) * np.sqrt(np.maximum(deviance, 0.0))
+        return excess
 
 
 def debias(collections: Sequence[Counts], repetitions: Sequence[Repetition]) -> Target:

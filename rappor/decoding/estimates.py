@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import os
@@ -17,6 +15,7 @@ from numpy.typing import NDArray
 
 from rappor.decoding.collected import Collected
 from rappor.decoding.diagnostics import warnings
+from rappor.decoding.spreadsheet import csv_text
 from rappor.display import Displayed, draw
 
 COLUMNS: Final = (
@@ -36,9 +35,6 @@ COLUMNS: Final = (
     "share_std_error",
     "group",
 )
-
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""How texts begin that spreadsheets compute, also in full width."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,22 +153,22 @@ class Estimates(Displayed):
         """Return one row, as `rows` yields it."""
         row: dict[str, Any] = {
             "candidate": self.candidates[i],
-            "count": _number(self.proportion[i] * self.reports),
-            "std_error": _number(self.std_error[i] * self.reports),
-            "proportion": _number(self.proportion[i]),
-            "ci_low": _number(self.ci_low[i]),
-            "ci_high": _number(self.ci_high[i]),
+            "count": number_or_none(self.proportion[i] * self.reports),
+            "std_error": number_or_none(self.std_error[i] * self.reports),
+            "proportion": number_or_none(self.proportion[i]),
+            "ci_low": number_or_none(self.ci_low[i]),
+            "ci_high": number_or_none(self.ci_high[i]),
             "p_value": float(self.p_value[i]),
             "detected": bool(self.detected[i]),
         }
         if self.detected[i]:
-            row["ci_low_adjusted"] = _number(self.ci_low_adjusted[i])
-            row["ci_high_adjusted"] = _number(self.ci_high_adjusted[i])
+            row["ci_low_adjusted"] = number_or_none(self.ci_low_adjusted[i])
+            row["ci_high_adjusted"] = number_or_none(self.ci_high_adjusted[i])
             row["forged_to_make"] = _whole(self.forged_to_make[i])
             row["forged_to_hide"] = _whole(self.forged_to_hide[i])
         if self.share is not None and self.share_std_error is not None:
             row["share"] = float(self.share[i])
-            row["share_std_error"] = _number(self.share_std_error[i])
+            row["share_std_error"] = number_or_none(self.share_std_error[i])
         if self.group[i]:
             row["group"] = int(self.group[i])
         return row
@@ -183,8 +179,8 @@ class Estimates(Displayed):
             "estimates": list(self.rows(detected_only=detected_only)),
             **({"candidates": self.n_candidates} if self.n_candidates > len(self) else {}),
             "reports": self.reports,
-            "unallocated": _number(self.unallocated),
-            "unallocated_std_error": _number(self.unallocated_std_error),
+            "unallocated": number_or_none(self.unallocated),
+            "unallocated_std_error": number_or_none(self.unallocated_std_error),
             "assumed": self.assumed,
             "diagnostics": self.diagnostics,
         }
@@ -201,14 +197,10 @@ class Estimates(Displayed):
 
         A candidate that a spreadsheet would compute as a formula has an apostrophe before it.
         """
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self._columns(), restval="", lineterminator="\n")
-        writer.writeheader()
-        for row in self.rows(detected_only=detected_only):
-            writer.writerow(row | {"candidate": _as_text(row["candidate"])})
+        text = csv_text(self._columns(), self.rows(detected_only=detected_only))
         if path is not None:
-            Path(path).write_text(text.getvalue(), encoding="utf-8", newline="")
-        return text.getvalue()
+            Path(path).write_text(text, encoding="utf-8", newline="")
+        return text
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return the report as one HTML page, and write it to `path` if there is one.
@@ -270,16 +262,11 @@ def adjusted_interval(row: Mapping[str, Any]) -> tuple[float, float]:
     return max(row["ci_low_adjusted"], 0.0), max(row["ci_high_adjusted"], 0.0)
 
 
-def _as_text(candidate: str) -> str:
-    """Return a cell that spreadsheets show and never compute."""
-    return f"'{candidate}" if candidate.startswith(_FORMULA) else candidate
-
-
 def _whole(value: float) -> int | None:
     """Return a JSON integer, or None for what is not one."""
     return int(value) if math.isfinite(value) else None
 
 
-def _number(value: float) -> float | None:
+def number_or_none(value: float) -> float | None:
     """Return a JSON number, or None for what is not one."""
     return float(value) if math.isfinite(value) else None

@@ -29,7 +29,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, sparse, special
+from scipy import linalg, sparse
 
 from rappor.decoding.debias import Target
 from rappor.decoding.sparse_products import weighted_products
@@ -37,10 +37,6 @@ from rappor.decoding.sparse_products import weighted_products
 TAPER: Final = (3.5, 7.0)
 """Standard deviations above the fit at which a row's weight begins to fall and is gone. Noise
 alone reaches the first in one row of 4,300. README.md, "Constants", measures others."""
-
-_FEW_ONES: Final = 9.0
-"""Variance of a row's ones below which they are not nearly normal: with less than a mean of 12, the
-upper tail at 3.5 standard deviations is more than six times the normal one."""
 
 _REWEIGHTINGS: Final = 3
 """Fits of which each takes weights and noise from the one before: 2 or 20 change what is found by
@@ -123,7 +119,7 @@ class Fit:
 
         Parameters
         ----------
-        columns : (n, c) sparse.
+        columns : (n, c) sparse, of ones or, for what falls, of minus ones.
 
         Returns
         -------
@@ -132,7 +128,7 @@ class Fit:
         """
         score = columns.T @ (self.weight * self.residual)
         cross = weighted_products(columns, self.weight, self.basis)
-        own = columns.T @ self.weight
+        own = abs(columns).T @ self.weight
         information = own - np.einsum("ij,ij->i", cross @ self.inverse, cross)
         return score, np.where(information > _DEPENDENT * own, information, 0.0)
 
@@ -211,7 +207,7 @@ def fit_rows(
         fitted = basis @ coefficients
         residual = target.proportions - fitted
         noise = target.noise(fitted)
-        robust, slope = psi(_excess(target, fitted, noise + tau2))
+        robust, slope = psi(target.excess(fitted, noise + tau2))
         # The fit bends towards the rows: their squares are scaled up by what its coefficients took
         # (leverage), and by what choosing the columns took (the search).
         leverage = _leverage(basis, inverse, robust / (noise + tau2))
@@ -270,28 +266,6 @@ def _leverage(
     """Return the part of each row's variance that its own fit explains."""
     explained = np.asarray(basis.multiply(basis @ inverse).sum(axis=1)).ravel()
     return np.asarray(np.minimum(weight * explained, 1.0))
-
-
-def _excess(
-    target: Target, fitted: NDArray[np.float64], variance: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return how far each row is above the fit, in standard deviations.
-
-    Where a row expects few ones, one of them is many standard deviations and nothing strange: the
-    signed root of the binomial deviance stands for them, which the normal deviation tends to.
-    """
-    excess = np.asarray((target.proportions - fitted) / np.sqrt(variance))
-    gap = target.q_star - target.p_star
-    mean = target.p_star + gap * np.clip(fitted, 0.0, 1.0)
-    few = (target.reports > 0) & (target.reports * mean * (1 - mean) < _FEW_ONES)
-    few &= (mean > 0) & (mean < 1)
-    if few.any():
-        mu = mean[few]
-        n = mu * (1 - mu) / (variance * gap**2)[few]  # binomial reports of this variance
-        share = np.clip(target.p_star + gap * target.proportions, 0.0, 1.0)[few]
-        deviance = 2 * n * (special.rel_entr(share, mu) + special.rel_entr(1 - share, 1 - mu))
-        excess[few] = np.sign(share - mu) * np.sqrt(np.maximum(deviance, 0.0))
-    return excess
 
 
 def redescend(

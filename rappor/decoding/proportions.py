@@ -67,10 +67,12 @@ class Proportions:
         """Return the probability, (k,), of as many ones or more if nobody gives the answer."""
         return self._tails(np.zeros(self.ones.shape[1]))[0]
 
-    def interval(self, error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def interval(
+        self, error: float | NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the ends, (k,) each, of the two-sided interval that misses with this probability.
 
-        They are shares, and not clipped to [0, 1].
+        They are shares, and not clipped to [0, 1]. Each answer may have a probability of its own.
         """
         k = self.ones.shape[1]
         twice = dataclasses.replace(self, ones=np.hstack([self.ones, self.ones]))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
+from rappor.decoding.comparison.comparison import Comparison
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.report import EstimatesReport, report
 from rappor.planning.plans import Plan
@@ -13,9 +14,9 @@ from rappor.privacy.report import PrivacyReport
 from rappor.protocol.params import Params
 from rappor.reporting import figures
 from rappor.reporting.markup import Markup, join, tag
-from rappor.reporting.numbers import most_belief, nats, percent, short_percent
+from rappor.reporting.numbers import most_belief, nats, percent, points, short_percent
 from rappor.reporting.page import candidates_table
-from rappor.reporting.remarks import remarks
+from rappor.reporting.remarks import changes, remarks
 from rappor.reporting.tables import pairs, table
 
 _TOP: Final = 20
@@ -67,6 +68,35 @@ def _shares(found: EstimatesReport) -> Markup:
     name = f"shares-{found.candidates_sha256[:8]}"
     caption = "Shares of the reports, with intervals; hollow dots are not detected."
     return figures.shares(found.charted, name=name, caption=caption)
+
+
+def comparison_html(comparison: Comparison) -> str:
+    """Return a table of the first changes of each sample, and what belongs to them."""
+    interval = f"adjusted {short_percent(comparison.confidence)} interval, points"
+    tables = [
+        table(
+            f"Changes from {comparison.baseline.name} to {each.sample.name}",
+            ("candidate", comparison.baseline.name, each.sample.name, "points", interval, "kind"),
+            (
+                (
+                    row["candidate"],
+                    percent(row["baseline_proportion"], 3),
+                    percent(row["proportion"], 3),
+                    points(row["difference"]),
+                    f"{points(row['ci_low_adjusted'])} .. {points(row['ci_high_adjusted'])}",
+                    row["kind"],
+                )
+                for row in changed_rows(comparison, each.sample.name)[:_TOP]
+            ),
+        )
+        for each in comparison.against
+    ]
+    return tag("div", *tables, *(tag("p", text) for text in changes(comparison)))
+
+
+def changed_rows(comparison: Comparison, sample: str) -> list[dict[str, Any]]:
+    """Return the changed rows of one sample."""
+    return [row for row in comparison.rows(changed_only=True) if row["sample"] == sample]
 
 
 def plan_html(plan: Plan) -> str:

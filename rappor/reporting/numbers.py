@@ -10,6 +10,9 @@ from rappor.privacy.notice import at_most
 _NEARLY_SURE: Final = 0.9999
 """A larger belief is written as more than this: rounded up it would read as certainty."""
 
+_LEAST_P: Final = 1e-99
+"""A smaller p-value says nothing more."""
+
 
 def percent(share: float, digits: int = 1) -> str:
     """Write a share in per cent, with this number of digits after the point."""
@@ -19,6 +22,16 @@ def percent(share: float, digits: int = 1) -> str:
 def short_percent(share: float) -> str:
     """Write a share in per cent as short as it is exact: 5 %, 0.1 %, 95 %."""
     return f"{100 * share:.6g} %"
+
+
+def points(difference: float, digits: int = 3) -> str:
+    """Write a difference of shares in percentage points, with its sign."""
+    return f"{100 * difference:+,.{digits}f}"
+
+
+def p_value(value: float) -> str:
+    """Write a p-value with two digits that count."""
+    return f"{value:.2g}" if value >= _LEAST_P else f"less than {_LEAST_P:g}"
 
 
 def nats(epsilon: float) -> str:

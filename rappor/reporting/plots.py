@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol
 
 import altair as alt
 
+from rappor.decoding.comparison.comparison import Comparison
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.report import masses
 from rappor.planning.plans import Plan
@@ -82,6 +83,41 @@ def _entry(
     return {"candidate": label, "share": share, "low": low, "high": high, "interval": kind}
 
 
+def comparison_plot(comparison: Comparison, *, top: int = 20) -> alt.LayerChart:
+    """Draw the largest changes with their adjusted intervals, of each sample.
+
+    Where nothing changed the candidates with the smallest p-values are drawn.
+    """
+    found = list(comparison.rows(changed_only=True))
+    rows = found or sorted(comparison.rows(), key=lambda row: float(row["p_value"]))
+    names = list(dict.fromkeys(row["candidate"] for row in rows))[:top]
+    confidence = short_percent(comparison.confidence)
+    kind = f"adjusted {confidence} interval" if found else f"{confidence} interval of each"
+    suffix = "_adjusted" if found else ""
+    return dot_chart(
+        [
+            {
+                "candidate": f"{names.index(row['candidate']) + 1}. "
+                f"{shorten(row['candidate'], _NAME_COLUMNS)}",
+                "difference": row["difference"],
+                "low": row[f"ci_low{suffix}"],
+                "high": row[f"ci_high{suffix}"],
+                "sample": f"{shorten(row['sample'], _NAME_COLUMNS)}, {kind}",
+            }
+            for row in rows
+            if row["candidate"] in names
+        ],
+        x=Axis(field="difference", title="difference of shares of the reports", format="+.2%"),
+        name="candidate",
+        series="sample",
+        low="low",
+        high="high",
+        title=f"{comparison.n_changed} changes from {shorten(comparison.baseline.name, 40)}"
+        if found
+        else "No change is told from noise; the candidates nearest to it",
+    )
+
+
 def plan_plot(plan: Plan) -> alt.LayerChart:
     """Draw the probability of detection of a string against its share."""
     frequencies, chosen = plan.question.frequencies, plan.prediction.probabilities
@@ -106,7 +142,12 @@ def plan_plot(plan: Plan) -> alt.LayerChart:
 
 def privacy_plot(report: PrivacyReport) -> alt.LayerChart:
     """Draw the least and the most belief after some reports, against the belief before."""
-    rows = [row for loss in report.losses if loss.reports in _DRAWN for row in _curve(loss)]
+    return losses_plot(report.losses)
+
+
+def losses_plot(losses: Sequence[Loss]) -> alt.LayerChart:
+    """Draw what losses of 1, 10 and any number of reports make of a belief."""
+    rows = [row for loss in losses if loss.reports in _DRAWN for row in _curve(loss)]
     labels = shared_labels(rows, value="after", series="reports")
     return line_chart(
         [row | {"reports": labels[row["reports"]]} for row in rows],

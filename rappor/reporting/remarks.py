@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
+from rappor.decoding.comparison.comparison import Against, Comparison
 from rappor.decoding.diagnostics import IMBALANCE
 from rappor.decoding.estimates import Estimates
-from rappor.reporting.numbers import percent, short_percent
+from rappor.reporting.numbers import p_value, percent, short_percent
+
+_SURELY: Final = 0.01
+"""P-value below which a test is read as an answer."""
 
 
 def remarks(estimates: Estimates) -> Iterator[str]:
@@ -20,7 +24,34 @@ def remarks(estimates: Estimates) -> Iterator[str]:
     yield from estimates.warnings
 
 
-def error_rate(estimates: Estimates) -> str:
+def changes(comparison: Comparison) -> Iterator[str]:
+    """Yield what changed at which error rate, and what an analyst should know of."""
+    yield (
+        f"{comparison.n_changed:,} of {comparison.n_tests:,} differences from "
+        f"{comparison.baseline.name} are told from noise, at {error_rate(comparison)}."
+    )
+    yield unchanged(comparison.against)
+    yield comparison.assumed
+    yield from comparison.warnings
+
+
+def unchanged(against: Sequence[Against]) -> str:
+    """Say what the test found that nothing changed at all, in each sample."""
+    some, none = (
+        ", ".join(
+            f"{each.sample.name} (p = {p_value(each.unchanged_p_value)})"
+            for each in against
+            if (each.unchanged_p_value < _SURELY) == surely
+        )
+        for surely in (True, False)
+    )
+    asked = "all bits and all candidates" if against[0].rows_p_value is not None else "all of them"
+    found = [f"something changed in {some}"] if some else []
+    found += [f"it may be that nothing changed in {none}"] if none else []
+    return f"Asked of {asked} together, {' and '.join(found)}."
+
+
+def error_rate(estimates: Estimates | Comparison) -> str:
     """Say which error rate the detections have."""
     bonferroni = estimates.correction == "bonferroni"
     kind = "a probability of any false one" if bonferroni else "a false discovery rate"

@@ -7,7 +7,16 @@ import re
 import pytest
 from places import ROOT
 
-WINGS = ("candidates", "counts", "decoding", "engines", "google", "planning", "simulation")
+WINGS = (
+    "candidates",
+    "counts",
+    "decoding",
+    "engines",
+    "google",
+    "planning",
+    "remote",
+    "simulation",
+)
 
 
 def test_what_is_added_goes_to_places_that_exist() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 
 import msgspec
 
@@ -18,10 +19,10 @@ class _Devices(msgspec.Struct, frozen=True):
 
 
 class _Collection(msgspec.Struct, frozen=True, kw_only=True):
-    """The counts under one parameter set: reports (m) and ones (m, k) as lists.
+    """The counts of some days under one parameter set: reports (m) and ones (m, k) as lists.
 
     `devices` is None where the metric's interval bounds nothing, and in what was frozen before
-    it was known.
+    it was known; the days are None in what was frozen before they were written here.
     """
 
     fingerprint: str
@@ -29,6 +30,8 @@ class _Collection(msgspec.Struct, frozen=True, kw_only=True):
     reports: list[int]
     ones: list[list[int]]
     devices: _Devices | None = None
+    first: datetime.date | None = msgspec.field(default=None, name="from")
+    last: datetime.date | None = msgspec.field(default=None, name="to")
 
 
 class _Document(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,11 +48,16 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True):
 
 def write_release(release: Release) -> bytes:
     """Write a release; `Counts.load` reads it too where it has one parameter set."""
+    return write_releases([release], release.first, release.last)
+
+
+def write_releases(releases: Sequence[Release], first: datetime.date, last: datetime.date) -> bytes:
+    """Write what is released of several stretches of a range, one or more, as one document."""
     document = _Document(
-        metric=release.metric,
-        first=release.first,
-        last=release.last,
-        reports=release.n_reports,
+        metric=releases[0].metric,
+        first=first,
+        last=last,
+        reports=sum(release.n_reports for release in releases),
         collections=tuple(
             _Collection(
                 fingerprint=counts.params.fingerprint,
@@ -57,11 +65,14 @@ def write_release(release: Release) -> bytes:
                 reports=counts.reports.tolist(),
                 ones=counts.ones.tolist(),
                 devices=None if counts.squares is None else _Devices(counts.squares),
+                first=release.first,
+                last=release.last,
             )
+            for release in releases
             for counts in release.collections
         ),
-        days=release.days,
-        withheld=release.withheld,
+        days=tuple(day for release in releases for day in release.days),
+        withheld=tuple(day for release in releases for day in release.withheld),
     )
     return msgspec.json.encode(document)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -28,9 +28,10 @@ from sqlalchemy import (
     union_all,
 )
 
+from rappor.counts.calendar import Days, stretch_of
 from rappor.counts.counts import Counts
 from rappor.counts.devices import squares_by_interval
-from rappor.errors import DecodeError, ReportError
+from rappor.errors import DecodeError, ParamsError, ReportError
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor_server.errors import StoreError
@@ -38,6 +39,9 @@ from rappor_server.storage import schema
 from rappor_server.storage.database import failing_as_store_error
 from rappor_server.storage.store import Store
 from rappor_server.storage.tallies import Tally
+
+MOST_STRETCHES: Final = 400
+"""Days, weeks or months of one answer: a year of days and a month more."""
 
 _EARLIER_HASH: Final = "murmur3"
 """The layout of strings that were counted before SHA-256 decided which of them are alike."""
@@ -163,19 +167,35 @@ def release(
 
     A fingerprint as `params` leaves the reports under that set only, and the days of these.
     """
-    asked = _Range(metric, first, last, params)
-    with failing_as_store_error(), store.engine.connect() as db:
-        sums, days = _add_rows(db, asked)
-        waiting = asked.waiting(db)
-    enough = {key for key in sums if sums[key].n_reports >= max(metric.min_reports, 1)}
-    return Release(
-        metric=metric.name,
-        first=first,
-        last=last,
-        collections=tuple(sums[key] for key in sorted(enough)),
-        days=_by_day(days, enough),
-        withheld=_withheld(days, enough, waiting),
-    )
+    whole = _Stretches(lambda _: (first, last), most=1)
+    _add_rows(store, _Range(metric, first, last, params), whole)
+    return whole.of(first).release(metric, first, last)
+
+
+def releases_by(
+    store: Store,
+    metric: Metric,
+    first: datetime.date,
+    last: datetime.date,
+    by: str,
+    *,
+    params: str | None = None,
+    most: int = MOST_STRETCHES,
+) -> list[Release]:
+    """Return what may be read of each "day", "week" or "month" from first to last.
+
+    A block counts where its last day lies, so no block is missing that the whole range shows. Each
+    answer needs `min_reports` reports of its own.
+
+    Raises
+    ------
+    ParamsError
+        There are more than `most`.
+    """
+    stretches = _Stretches(lambda day: stretch_of(day, by, within=(first, last)), most=most)
+    _add_rows(store, _Range(metric, first, last, params), stretches)
+    found = [sums.release(metric, *days) for days, sums in sorted(stretches.sums.items())]
+    return [each for each in found if each.collections or each.withheld]
 
 
 def overview(store: Store, metric: Metric) -> Overview:
@@ -237,35 +257,84 @@ def _withheld(
     return tuple(sorted(waiting | {day for key, day in days if key not in enough}))
 
 
-def _add_rows(db: Connection, asked: _Range) -> tuple[dict[str, Counts], _Days]:
-    """Add what may be shown, by parameter set, and its reports by day."""
-    shown = asked.shown()
-    days: _Days = Counter()
-    reports: dict[str, NDArray[np.int64]] = {}
-    ones: dict[str, NDArray[np.int64]] = {}
+def _add_rows(store: Store, asked: _Range, stretches: _Stretches) -> None:
+    """Add what may be shown, and the days that wait, each to its stretch of days."""
     sets: dict[str, Params] = {}
-    periods: defaultdict[str, defaultdict[int, list[_Period]]]
-    periods = defaultdict(lambda: defaultdict(list))
-    for key, cohort, first, day, number, data in db.execute(select(shown)):
-        if key not in sets:
-            sets |= _sets(db, {key})
-            reports[key] = np.zeros(sets[key].m, dtype=np.int64)
-            ones[key] = np.zeros((sets[key].m, sets[key].k), dtype=np.int64)
-        days[key, day] += number
-        reports[key][cohort] += number
-        ones[key][cohort] += Tally.from_bytes(number, bytes(data)).ones
-        periods[key][cohort].append((first, day, number))
-    counts = {
-        key: _stored_counts(
-            sets[key],
-            ones[key],
-            reports[key],
-            asked.metric.name,
-            squares=_squares(asked.metric.interval, periods[key].values()),
+    with failing_as_store_error(), store.engine.connect() as db:
+        for day in asked.waiting(db):
+            stretches.of(day).waiting.add(day)
+        for key, cohort, first, day, number, data in db.execute(select(asked.shown())):
+            if key not in sets:
+                sets |= _sets(db, {key})
+            stretches.of(day).add(key, sets[key], cohort, (first, day, number), bytes(data))
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What may be shown of one stretch of days, by fingerprint, while it is added up."""
+
+    days: _Days = field(default_factory=Counter)
+    waiting: set[datetime.date] = field(default_factory=set)
+    sets: dict[str, Params] = field(default_factory=dict)
+    reports: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    ones: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    periods: dict[str, defaultdict[int, list[_Period]]] = field(default_factory=dict)
+
+    def add(self, key: str, params: Params, cohort: int, period: _Period, data: bytes) -> None:
+        """Add a block of a cohort."""
+        if key not in self.sets:
+            self.sets[key] = params
+            self.reports[key] = np.zeros(params.m, dtype=np.int64)
+            self.ones[key] = np.zeros((params.m, params.k), dtype=np.int64)
+            self.periods[key] = defaultdict(list)
+        _, day, number = period
+        self.days[key, day] += number
+        self.reports[key][cohort] += number
+        self.ones[key][cohort] += Tally.from_bytes(number, data).ones
+        self.periods[key][cohort].append(period)
+
+    def release(self, metric: Metric, first: datetime.date, last: datetime.date) -> Release:
+        """Return what holds as many reports as the metric wants."""
+        sums = {key: self._counts(metric, key) for key in sorted(self.sets)}
+        enough = {key for key in sums if sums[key].n_reports >= max(metric.min_reports, 1)}
+        return Release(
+            metric=metric.name,
+            first=first,
+            last=last,
+            collections=tuple(sums[key] for key in sums if key in enough),
+            days=_by_day(self.days, enough),
+            withheld=_withheld(self.days, enough, self.waiting),
         )
-        for key in sets
-    }
-    return counts, days
+
+    def _counts(self, metric: Metric, key: str) -> Counts:
+        """Return the sums of a parameter set; StoreError if they are impossible."""
+        squares = _squares(metric.interval, self.periods[key].values())
+        try:
+            return Counts(self.sets[key], self.ones[key], self.reports[key], metric.name, squares)
+        except ReportError as error:
+            raise StoreError(
+                f"the database holds impossible counts of {metric.name}: {error}", retryable=False
+            ) from None
+
+
+class _Stretches:
+    """The sums of each stretch of days, at most `most`; ParamsError for one more."""
+
+    def __init__(self, days_of: Callable[[datetime.date], Days], *, most: int) -> None:
+        self.sums: dict[Days, _Sums] = {}
+        self._days_of = days_of
+        self._most = most
+
+    def of(self, day: datetime.date) -> _Sums:
+        """Return the sums of the stretch that a day is in."""
+        days = self._days_of(day)
+        if days not in self.sums:
+            if len(self.sums) == self._most:
+                raise ParamsError(
+                    f"by must give at most {self._most} days, weeks or months: ask for fewer"
+                )
+            self.sums[days] = _Sums()
+        return self.sums[days]
 
 
 def _squares(interval: str, cohorts: Iterable[list[_Period]]) -> int | None:
@@ -282,20 +351,3 @@ def _sets(db: Connection, fingerprints: Set[str]) -> dict[str, Params]:
         columns.fingerprint.in_(fingerprints)
     )
     return {key: Params.from_json(document) for key, document in db.execute(query)}
-
-
-def _stored_counts(
-    params: Params,
-    ones: NDArray[np.int64],
-    reports: NDArray[np.int64],
-    metric: str,
-    *,
-    squares: int | None,
-) -> Counts:
-    """Return what the database holds as Counts; StoreError if that is impossible."""
-    try:
-        return Counts(params, ones, reports, metric, squares)
-    except ReportError as error:
-        raise StoreError(
-            f"the database holds impossible counts of {metric}: {error}", retryable=False
-        ) from None

@@ -19,7 +19,7 @@ from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
 from rappor_server.analysis import freezes, releases, warning_signs
 from rappor_server.analysis.answers import Answers, key_of
-from rappor_server.analysis.release_json import write_release
+from rappor_server.analysis.release_json import write_release, write_releases
 from rappor_server.analysis.releases import DayReports, Release
 from rappor_server.analysis.warning_signs import OverfullCohort, Refusals
 from rappor_server.analysis.worker import Tell
@@ -99,11 +99,7 @@ class Range:
         The days of a frozen range stay those of all sets.
         """
         if self.freeze is None:
-            first = read_day("from", self.first, datetime.date.min)
-            last = read_day("to", self.last, datetime.date.max)
-            if first > last:
-                raise ParamsError("from must be a day no later than to")
-            return releases.release(store, metric, first, last, params=params)
+            return releases.release(store, metric, *self.days(), params=params)
         if self.first is not None or self.last is not None:
             raise ParamsError("from and to must be absent beside freeze")
         if not (self.freeze.isascii() and self.freeze.isprintable() and len(self.freeze) <= 64):
@@ -115,6 +111,25 @@ class Range:
             return found
         chosen = tuple(each for each in found.collections if each.params.fingerprint == params)
         return dataclasses.replace(found, collections=chosen)
+
+    def days(self) -> tuple[datetime.date, datetime.date]:
+        """Return the first and the last day."""
+        first = read_day("from", self.first, datetime.date.min)
+        last = read_day("to", self.last, datetime.date.max)
+        if first > last:
+            raise ParamsError("from must be a day no later than to")
+        return first, last
+
+    def write_by(self, store: Store, metric: Metric, params: str | None, by: str) -> bytes:
+        """Return as JSON what is released of each day, week or month."""
+        if self.freeze is not None:
+            raise ParamsError("by must be absent beside freeze: a frozen range is one sum")
+        first, last = self.days()
+        found = releases.releases_by(store, metric, first, last, by, params=params)
+        none = Release(
+            metric=metric.name, first=first, last=last, collections=(), days=(), withheld=()
+        )
+        return write_releases(found or [none], first, last)
 
 
 def read_day(name: str, text: str | None, default: datetime.date) -> datetime.date:
@@ -132,12 +147,16 @@ def read_day(name: str, text: str | None, default: datetime.date) -> datetime.da
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountsTask:
-    """The counts of a range, of one parameter set if `params` names its fingerprint."""
+    """The counts of a range, of one parameter set if `params` names its fingerprint.
+
+    With `by` each "day", "week" or "month" has sums of its own.
+    """
 
     metric: Metric
     range: Range
     params: str | None
     media_type: str
+    by: str | None = None
 
     def run(self, store: Store, tell: Tell) -> bytes:
         """Return the counts in the media type."""
@@ -145,6 +164,10 @@ class CountsTask:
         unknown = NotFoundError("params must be a fingerprint with reports")
         if self.params is not None and not _FINGERPRINT.fullmatch(self.params):
             raise unknown
+        if self.by is not None:
+            if self.media_type != JSON:
+                raise ParamsError(f"by must be absent unless Accept is {JSON}")
+            return self.range.write_by(store, self.metric, self.params, self.by)
         release = self.range.release(store, self.metric, self.params)
         if self.params is not None and not release.collections:
             raise unknown

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -27,6 +27,7 @@ class CountsQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froz
 
     first: str | None = msgspec.field(default=None, name="from")
     last: str | None = msgspec.field(default=None, name="to")
+    by: Literal["day", "week", "month"] | None = None
     freeze: str | None = None
     params: str | None = None
 

@@ -99,6 +99,10 @@ _PREFER: Final = {
     "description": "wait=SECONDS: how long to wait for the answer before it becomes a job.",
     "schema": {"type": "string", "examples": ["wait=60"]},
 }
+_STRETCH: Final = {
+    "enum": ["day", "week", "month"],
+    "description": "Sums of their own for each of these, in JSON only.",
+}
 _RANGE: Final = [_query("from", _DAY), _query("to", _DAY), _query("freeze", _TEXT)]
 _TABLES: Final = {
     _CSV: {"schema": {"type": "string"}},
@@ -216,8 +220,10 @@ _SCHEMAS: Final[dict[str, Any]] = {
             "collections": {
                 "type": "array",
                 "items": _object(
-                    ["fingerprint", "params", "reports", "ones", "devices"],
+                    ["fingerprint", "params", "reports", "ones", "devices", "from", "to"],
                     {
+                        "from": _DAY,
+                        "to": _DAY,
                         "fingerprint": _FINGERPRINT,
                         "params": {"type": "object"},
                         "reports": {"type": "array", "items": _COUNT},
@@ -357,7 +363,7 @@ _PATHS: Final[dict[str, Any]] = {
             "operationId": "counts",
             "summary": "Read the released sums of a range of days (UTC, both included).",
             "security": _TOKEN,
-            "parameters": [_NAME, *_RANGE, _query("params", _TEXT)],
+            "parameters": [_NAME, *_RANGE, _query("params", _TEXT), _query("by", _STRETCH)],
             "responses": {
                 "200": _answer("The sums.", _content(_ref("Counts")) | _TABLES),
                 **_problems(401, 403, 404, 406, 422),

@@ -82,6 +82,7 @@ async def counts(request: Request) -> Response:
         range=Range(first=query.first, last=query.last, freeze=query.freeze),
         params=query.params,
         media_type=media_type,
+        by=query.by,
     )
     answer = await _while_connected(request, collector.readers.run(task))
     return Response(answer, media_type=media_type)

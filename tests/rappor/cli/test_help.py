@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import http.server
 import os
 import re
 import shlex
@@ -17,10 +18,12 @@ import click
 import numpy as np
 import pytest
 from places import ROOT
+from sockets import serving
 
 from rappor import Counts, Params, Registry, Report, Upload, encode_value
 from rappor.cli.app import cli, run
 from rappor.cli.commands import Explained
+from rappor.counts.released import Period, Released
 from rappor.engines.parquet import write_parquet
 from rappor.google import files
 
@@ -63,7 +66,7 @@ def commands() -> Iterator[tuple[tuple[str, ...], Explained]]:
 
 COMMANDS = dict(commands())
 EXAMPLES = sorted({example for command in COMMANDS.values() for example in command.examples})
-NEEDS_SHELL = re.compile(r"[|>]|--command")
+NEEDS_SHELL = re.compile(r"[|>]|--command|https?://")
 
 
 def page(words: tuple[str, ...], capfd: pytest.CaptureFixture[str], option: str = "--help") -> str:
@@ -137,6 +140,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("examples")
     (folder / "metrics.toml").write_text(REGISTRY)
     (folder / "new.toml").write_text(REGISTRY.replace('"balanced"', '"strict"'))
+    (folder / "token.txt").write_text("token\n")
     (folder / "engines.txt").write_text("bing.com\nduckduckgo.com\nqwant.com\n")
     (folder / "population.csv").write_text("value,weight\nduckduckgo.com,5\nqwant.com,3\n")
     (folder / "words.txt").write_text("cat\n" * 3000 + "dog\n" * 2000)
@@ -147,6 +151,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     counts = Counts.from_reports(reports, metric.params, metric.name)
     counts.save(folder / "week.counts")
     (folder / "counts.json").write_text(collector_answer(counts))
+    for name in ("may", "june"):
+        counts.save(folder / f"{name}.counts")
+    days = [datetime.date(2026, 11, 2), datetime.date(2026, 11, 9)]
+    Released(
+        metric=counts.metric,
+        first=days[0],
+        last=days[1],
+        periods=tuple(Period(first=day, last=day, collections=(counts,)) for day in days),
+        withheld=(),
+    ).save(folder / "weeks.json")
     write_reports(folder, reports, metric.params)
     (folder / "lake").mkdir()
     shutil.copy(folder / "reports.parquet", folder / "lake" / "reports.parquet")
@@ -204,18 +218,37 @@ def test_every_example_runs(example: str, folder: Path, capfd: pytest.CaptureFix
     assert all(line == line.rstrip() for line in out.splitlines())
 
 
+@contextlib.contextmanager
+def collector_with(counts: bytes) -> Iterator[str]:
+    """Answer every question with these counts while the block runs; return the address."""
+
+    class Answering(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(counts)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+    with serving(server):
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+
+
 @pytest.mark.parametrize("example", [each for each in EXAMPLES if NEEDS_SHELL.search(each)])
 def test_every_example_for_a_shell_runs(example: str, folder: Path) -> None:
-    """Pipes, files and commands of commands: a shell finds the program and ends well."""
+    """Pipes, files, other commands and collectors: a shell finds the program and ends well."""
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
-    answer = subprocess.run(
-        ["/bin/sh", "-c", example],
-        cwd=folder,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with collector_with((folder / "counts.json").read_bytes()) as url:
+        answer = subprocess.run(
+            ["/bin/sh", "-c", re.sub(r"https?://[\w.:]+", url, example)],
+            cwd=folder,
+            env={**os.environ, "PATH": path, "RAPPOR_TOKEN": "token"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert answer.returncode == 0, answer.stderr
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from decodings import (
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
 from rappor.decoding.estimates import Estimates, adjusted_interval
+from rappor.decoding.spreadsheet import csv_text
 from rappor.protocol.params import Params
 from rappor.reporting.remarks import unallocated
 
@@ -174,3 +176,13 @@ def test_pandas_is_named_where_it_is_missing() -> None:
     command = [sys.executable, "-c", script]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     assert answer.stdout == "this needs pandas; install it with: pip install pandas\n"
+
+
+def test_a_carriage_return_breaks_no_row(tmp_path: Path) -> None:
+    """The row is in quotes, and every reader of CSV returns the text."""
+    texts = ["a\rb", "c\r\nd", "\re", "f,g", 'h"i', "plain"]
+    path = tmp_path / "rows.csv"
+    path.write_text(csv_text(("text", "n"), ({"text": each, "n": 1} for each in texts)), newline="")
+    with path.open(newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows == [["text", "n"], *([each.replace("\re", "'\re"), "1"] for each in texts)]

@@ -8,7 +8,19 @@ from typing import Any
 import pytest
 from pages import drawings, tables, tags
 
-from rappor import Estimates, Frequencies, MissingExtraError, Params, Plan, Question, assess
+from rappor import (
+    Comparison,
+    Estimates,
+    Frequencies,
+    MissingExtraError,
+    Params,
+    Plan,
+    Population,
+    Question,
+    assess,
+    compare,
+    simulate_counts,
+)
 from rappor.auditing import Audit, Check
 from rappor.display import Displayed, draw
 from rappor.privacy import PrivacyReport
@@ -51,7 +63,19 @@ def audit() -> Audit:
     )
 
 
-@pytest.fixture(params=["estimates", "plan", "privacy", "audit"])
+@pytest.fixture(scope="module")
+def comparison() -> Comparison:
+    params = Params.profile("accurate")
+    samples = {
+        f"<i>{name}</i>": simulate_counts(
+            Population(["<b>cat</b>", "dog", "emu"], weights), params, n_reports=50_000, seed=seed
+        )
+        for seed, (name, weights) in enumerate((("a", [5, 3, 2]), ("b", [3, 5, 2])))
+    }
+    return compare(samples, ["<b>cat</b>", "dog", "emu", "yak"])
+
+
+@pytest.fixture(params=["estimates", "comparison", "plan", "privacy", "audit"])
 def record(request: pytest.FixtureRequest) -> Displayed:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Displayed)
@@ -153,3 +177,27 @@ def test_beliefs_in_a_notebook_are_rounded_up(privacy: PrivacyReport) -> None:
     assert rows[1][:2] == ["1", "2.0000"]
     assert rows[1][4] == "88.1 %"
     assert rows[-1][0] == "any number"
+
+
+def test_the_chart_of_changes_is_the_table(comparison: Comparison) -> None:
+    """Every dot and interval is that of a changed row, largest first."""
+    rows = list(comparison.rows(changed_only=True))
+    assert len(rows) >= 2
+    drawn = values(comparison.plot(top=2))
+    assert [row["difference"] for row in drawn] == [row["difference"] for row in rows[:2]]
+    assert [row["low"] for row in drawn] == [row["ci_low_adjusted"] for row in rows[:2]]
+    assert [row["high"] for row in drawn] == [row["ci_high_adjusted"] for row in rows[:2]]
+    assert [row["candidate"] for row in drawn] == [
+        f"{number}. {row['candidate']}" for number, row in enumerate(rows[:2], start=1)
+    ]
+
+
+def test_the_table_of_changes_is_the_record(comparison: Comparison) -> None:
+    """In a notebook: shares, points, interval and kind, and the test that nothing changed."""
+    shown = comparison._repr_html_()
+    (rows,) = tables(shown).values()
+    first = next(comparison.rows(changed_only=True))
+    assert rows[1][0] == first["candidate"]
+    assert rows[1][3] == f"{100 * first['difference']:+.3f}"
+    assert rows[1][5] == first["kind"]
+    assert "something changed in" in shown

@@ -13,7 +13,7 @@ import pytest
 from collectors import REGISTRY, TODAY, commit, metric_of, report_of, total, upload_of
 from numpy.typing import NDArray
 from rappor_server.analysis import closing, releases
-from rappor_server.analysis.release_json import read_release, write_release
+from rappor_server.analysis.release_json import read_release, write_release, write_releases
 from rappor_server.analysis.releases import DayReports
 from rappor_server.errors import StoreError
 from rappor_server.ingest.accepted_params import AcceptedParams
@@ -24,7 +24,8 @@ from rappor_server.storage.store import Store
 from registries import registry_of
 
 from rappor import Counts, Metric, Registry
-from rappor.errors import DecodeError
+from rappor.counts.released import Released
+from rappor.errors import DecodeError, ParamsError
 
 SMALL = Registry.loads(REGISTRY)["small"]
 """Released from five reports on, and two of a cohort; devices report every event."""
@@ -327,3 +328,67 @@ def test_json_of_one_parameter_set_is_read_by_counts(store: Store, tmp_path: Pat
     path = tmp_path / "counts.json"
     path.write_bytes(write_release(release))
     assert Counts.load(path) == release.collections[0]
+
+
+def read_by(store: Store, by: str, first: int, last: int) -> list[releases.Release]:
+    """Return what is released by stretches of the days from first to last."""
+    read(store)
+    return releases.releases_by(store, SMALL, day(first), day(last), by)
+
+
+def test_stretches_add_up_to_the_range(store: Store) -> None:
+    """A block counts where it ends; each day has its sums, its reports and its withheld days."""
+    send(store, *[0] * 6, 1)
+    send(store, *[0] * 5, 1, on=1)
+    send(store, *[2] * 4, on=2)
+    by_day = read_by(store, "day", 0, 5)
+    assert [(each.first, each.last) for each in by_day] == [(day(i), day(i)) for i in range(3)]
+    assert [by_cohort(each) for each in by_day[:2]] == [[6, 0, 0, 0], [5, 2, 0, 0]]
+    assert by_day[2].collections == ()
+    assert by_day[2].withheld == (day(2),)
+    whole = read(store, 0, 1).collections[0]
+    assert sum(each.collections[0] for each in by_day[:2]) == whole
+
+
+def test_weeks_begin_on_monday_and_end_with_the_range(store: Store) -> None:
+    """TODAY is a Saturday; a stretch without reports is left out, one that waits is not."""
+    send(store, *[0] * 6)
+    send(store, *[0] * 6, on=1)
+    send(store, *[0] * 6, on=9)
+    weeks = read_by(store, "week", 0, 10)
+    assert [(each.first, each.last) for each in weeks] == [(day(0), day(1)), (day(9), day(10))]
+    (month,) = read_by(store, "month", 0, 30)
+    assert (month.first, month.last, month.n_reports) == (day(0), day(9), 18)
+
+
+def test_a_stretch_needs_the_minimum_of_its_own(store: Store) -> None:
+    """Five reports: those of two days are released together, not day by day."""
+    send(store, *[0] * 3)
+    send(store, *[0] * 3, on=1)
+    assert read(store, 0, 1).n_reports == 6
+    by_day = read_by(store, "day", 0, 1)
+    assert [each.n_reports for each in by_day] == [0, 0]
+    assert [each.withheld for each in by_day] == [(day(0),), (day(1),)]
+
+
+def test_stretches_of_one_answer_are_bounded(store: Store) -> None:
+    """One more is refused while they are read, also where its reports wait."""
+    for i in range(3):
+        send(store, *[0] * 6, on=i)
+    for _ in range(2):
+        with pytest.raises(ParamsError, match="by must give at most 2 days"):
+            releases.releases_by(store, SMALL, day(0), day(9), "day", most=2)
+        read(store)
+    assert len(read_by(store, "day", 0, 9)) == 3
+
+
+def test_stretches_are_one_document(store: Store, tmp_path: Path) -> None:
+    """Each collection names its own days, and the document's are those of the range."""
+    send(store, *[0] * 6)
+    send(store, *[1] * 6, on=1)
+    path = tmp_path / "counts.json"
+    path.write_bytes(write_releases(read_by(store, "day", 0, 5), day(0), day(5)))
+    assert [list(each.reports) for each in Counts.load_all(path)] == [[6, 0, 0, 0], [0, 6, 0, 0]]
+    found = Released.load(path)
+    assert [(each.first, each.n_reports) for each in found.periods] == [(day(0), 6), (day(1), 6)]
+    assert (found.first, found.last, found.withheld) == (day(0), day(5), ())

@@ -1,0 +1,170 @@
+"""`rappor compare`: what changed between periods, segments or metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rappor.cli.commands import Command
+from rappor.cli.comparison_table import print_comparison
+from rappor.cli.console import Slow
+from rappor.cli.decode_files import Source, read_counts
+from rappor.cli.options import (
+    Detection,
+    chart_option,
+    detection_options,
+    grouped,
+    json_option,
+    metric_option,
+    registry_option,
+    save_chart,
+)
+from rappor.errors import FileError
+
+if TYPE_CHECKING:
+    from rappor.candidates.candidates import Candidates
+    from rappor.candidates.stream import CandidateStream
+    from rappor.counts.counts import Counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Files:
+    """What the command line says about the samples and what their strings may be."""
+
+    paths: tuple[str, ...]
+    registry_path: str | None
+    metric_name: str | None
+    candidates_path: str | None
+
+    def load(self) -> tuple[dict[str, list[Counts]], Candidates | CandidateStream | None]:
+        """Read the samples by their names, and the candidates where they are needed."""
+        samples = _periods(self.paths[0]) if len(self.paths) == 1 else self._each()
+        source = Source(
+            paths=self.paths,
+            registry_path=self.registry_path,
+            metric_name=self.metric_name,
+            candidates_path=self.candidates_path,
+            stream=False,
+            file_format="rappor",
+            params_path=None,
+            map_path=None,
+            client=None,
+        )
+        checked = list(samples.values())
+        metrics = {counts.metric for sample in checked for counts in sample} - {""}
+        if len(metrics) > 1:  # of two metrics, the baseline's candidates are asked about
+            checked = checked[:1]
+        return samples, source.candidates_for(*checked)
+
+    def _each(self) -> dict[str, list[Counts]]:
+        """Return a sample a file, by the file's name without its end where that tells them."""
+        stems = Counter(Path(path).stem for path in self.paths)
+        if len(set(self.paths)) < len(self.paths):
+            raise click.UsageError("COUNTS must be different files")
+        return {
+            Path(path).stem if stems[Path(path).stem] == 1 else path: read_counts(path)
+            for path in self.paths
+        }
+
+
+def _periods(path: str) -> dict[str, list[Counts]]:
+    """Return a sample a period of one file that was pulled by day, week or month."""
+    from rappor.counts.released import Released
+
+    try:
+        periods = Released.load(path).periods
+    except FileError:
+        read_counts(path)  # a file of one sample, or none at all, which has its own sentence
+        periods = ()
+    if len(periods) < 2:
+        raise click.UsageError(
+            "give two or more COUNTS, or one that was pulled by day, week, month"
+        )
+    return {period.name: list(period.collections) for period in periods}
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor compare may.counts june.counts --registry metrics.toml",
+        "rappor compare weeks.json --registry metrics.toml --all --csv changes.csv",
+        "rappor compare may.counts june.counts --candidates engines.txt --overlap 1",
+        "rappor compare may.counts june.counts --registry metrics.toml --chart june.svg",
+    ),
+)
+@grouped(
+    "files",
+    _Files,
+    click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="COUNTS"),
+    registry_option(required=False),
+    metric_option(),
+    click.option(
+        "--candidates",
+        "candidates_path",
+        type=click.Path(allow_dash=True),
+        metavar="FILE",
+        help="Candidate strings, one a line; - is standard input; the metric's own if omitted.",
+    ),
+)
+@detection_options
+@click.option(
+    "--overlap",
+    type=float,
+    metavar="SHARE",
+    help="How much the devices of two samples are the same: 0 for others, 1 for the same ones with "
+    "as many reports; what the bits tell, else 0, if omitted.",
+)
+@click.option("--all", "show_all", is_flag=True, help="List candidates that did not change too.")
+@click.option(
+    "--csv",
+    "csv_path",
+    type=click.Path(),
+    metavar="FILE",
+    help="Also write the rows to a CSV file.",
+)
+@chart_option
+@json_option
+def compare(
+    *,
+    files: _Files,
+    detection: Detection,
+    overlap: float | None,
+    show_all: bool,
+    csv_path: str | None,
+    chart: str | None,
+    as_json: bool,
+) -> None:
+    """Tell which shares changed between two samples or more.
+
+    COUNTS are files as for `rappor decode`, each of one sample: a period, a segment, a metric. The
+    first is the baseline of all others. One file that was pulled by day, week or month has a
+    sample for each.
+
+    Differences are estimated bit by bit, so strings that did not change cancel, even those that
+    are no candidates. Every difference has an interval, and the level bounds the false ones. A
+    newcomer is detected in a sample and not in the baseline, a leaver the other way round.
+    """
+    from rappor.decoding.comparison.compare import compare as compare_samples
+
+    samples, candidates = files.load()
+    with Slow() as slow:
+        found = compare_samples(
+            samples,
+            candidates,
+            level=detection.level,
+            correction=detection.correction,
+            confidence=detection.confidence,
+            overlap=overlap,
+            progress=slow,
+        )
+    if csv_path is not None:
+        found.to_csv(csv_path, changed_only=not show_all)
+    save_chart(found, chart)
+    if as_json:
+        click.echo(found.to_json(changed_only=not show_all))
+    else:
+        print_comparison(found, changed_only=not show_all)

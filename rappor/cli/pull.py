@@ -1,0 +1,115 @@
+"""`rappor pull`: counts from a collector into a file."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from rappor.cli.commands import Command
+from rappor.cli.console import print_json, show, table
+from rappor.cli.options import json_option
+from rappor.errors import DecodeError
+
+if TYPE_CHECKING:
+    from rappor.counts.released import Released
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor pull https://collector.example.org search_engine \\\n"
+        "  --from 2026-11-01 --to 2026-11-30 --by day --out november.json",
+        "rappor pull http://127.0.0.1:8080 theme --out theme.json \\\n  --token-file token.txt",
+    ),
+)
+@click.argument("url")
+@click.argument("metric")
+@click.option(
+    "--from",
+    "first",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="DAY",
+    help="First day (UTC), as 2026-11-01; the first one that there is if omitted.",
+)
+@click.option(
+    "--to",
+    "last",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="DAY",
+    help="Last day (UTC), included; the last one that there is if omitted.",
+)
+@click.option(
+    "--by",
+    type=click.Choice(["day", "week", "month"]),
+    help="Keep each day, week (from Monday on) or month apart; one sum if omitted.",
+)
+@click.option(
+    "--out",
+    "path",
+    required=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="File to write; every command that reads counts reads it.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(),
+    metavar="FILE",
+    help="File that holds the token for reading; the variable RAPPOR_TOKEN if omitted.",
+)
+@json_option
+def pull(
+    *,
+    url: str,
+    metric: str,
+    first: datetime.datetime | None,
+    last: datetime.datetime | None,
+    by: str | None,
+    path: str,
+    token_file: str | None,
+    as_json: bool,
+) -> None:
+    """Read the counts of a metric from a collector into a file.
+
+    URL is the collector's address for analysts. The file is read by `rappor decode`, `rappor
+    compare` and every other command that takes counts, and by Counts.load_all in Python.
+
+    The collector releases whole blocks: some reports wait for more of their cohort. Days with
+    reports that wait are listed. A token is never an argument, because others could see it.
+    """
+    from rappor.remote.collector import Collector
+    from rappor.remote.token import read_token
+
+    collector = Collector(url, read_token(token_file))
+    found = collector.counts(metric, first and first.date(), last and last.date(), by=by)
+    if not found.n_reports:
+        raise DecodeError(_nothing(found))
+    found.save(path)
+    if as_json:
+        periods = [
+            {"from": str(each.first), "to": str(each.last), "reports": each.n_reports}
+            for each in found.periods
+        ]
+        withheld = [str(day) for day in found.withheld]
+        head = {"metric": found.metric, "reports": found.n_reports}
+        print_json(head, periods=periods, withheld=withheld, file=path)
+        return
+    shown = table("days", "reports")
+    for period in found.periods:
+        shown.add_row(period.name, f"{period.n_reports:,}")
+    show(shown, f"{found.n_reports:,} reports of {found.metric} are in {path}.")
+    if found.withheld:
+        show(f"Some reports wait on {_listed(found.withheld)}.")
+
+
+def _nothing(found: Released) -> str:
+    waiting = f"; reports wait on {_listed(found.withheld)}" if found.withheld else ""
+    return f"the collector releases no reports of {found.metric} on these days{waiting}"
+
+
+def _listed(days: tuple[datetime.date, ...]) -> str:
+    """Write days, no more than a few of them."""
+    few = ", ".join(str(day) for day in days[:5])
+    return few if len(days) <= 5 else f"{few} and {len(days) - 5} other days"

@@ -1,0 +1,1 @@
+"""An analyst's way to a collector: the one folder of the method that speaks over a network."""

@@ -1,0 +1,325 @@
+"""`Collector`: metrics, counts and estimates of a collector, as records of this library."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from rappor.counts.calendar import STRETCHES
+from rappor.counts.released import Released
+from rappor.errors import CollectorError, FileError, ParamsError
+from rappor.progress import Progress, no_progress
+from rappor.ranges import check_choice
+from rappor.remote.exchange import Answer, Ask, HttpTransport, Transport, problem_of
+from rappor.remote.token import check_token
+
+_SECONDS: Final = 300.0
+"""For one exchange: a year of days takes a collector less than a minute."""
+
+_WAIT: Final = 30.0
+"""Seconds that a collector may take for estimates before they become a job."""
+
+_ASK_AGAIN: Final = 1.0
+"""Seconds between two questions about a job, as collectors ask for."""
+
+_JOB: Final = re.compile(r"/v1/analyses/[0-9a-f]{32}")
+_OK, _ACCEPTED, _NO_CONTENT, _NOT_FOUND = 200, 202, 204, 404
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayReports:
+    """How many reports are released of the blocks that end on a day."""
+
+    day: datetime.date
+    reports: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteMetric:
+    """What a collector has of a metric.
+
+    `fingerprints` are the parameters that devices use now, `days` the released reports, `withheld`
+    days with reports that wait, `quarantine` the suspicious reports that no answer includes.
+    """
+
+    name: str
+    description: str
+    owner: str
+    expires: datetime.date
+    fingerprints: tuple[str, ...]
+    min_reports: int
+    min_cohort: int
+    days: tuple[DayReports, ...]
+    withheld: tuple[datetime.date, ...]
+    quarantine: int
+
+    @property
+    def n_reports(self) -> int:
+        """Released reports of all days."""
+        return sum(day.reports for day in self.days)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """How far a job is: "waiting", "running" with its step and seconds, "done", "failed" and why.
+
+    `seconds` count from when it began to run.
+    """
+
+    state: str
+    step: str
+    seconds: float
+    detail: str
+
+
+class Job:
+    """Estimates that a collector makes; as a context it is cancelled where the block raises."""
+
+    def __init__(self, collector: Collector, path: str, document: dict[str, Any] | None) -> None:
+        """Take the job's path, or its result if that is there already."""
+        self._collector = collector
+        self._path = path
+        self._document = document
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.cancel()
+
+    def status(self) -> JobStatus:
+        """Ask how far it is."""
+        if self._document is not None:
+            return JobStatus(state="done", step="", seconds=0.0, detail="")
+        found = _document(self._collector.ask("GET", self._path, _OK))
+        try:
+            return JobStatus(
+                state=str(found["state"]),
+                step=str(found["step"]),
+                seconds=float(found["seconds"]),
+                detail=str(found["detail"]),
+            )
+        except (KeyError, TypeError, ValueError):
+            raise _foreign() from None
+
+    def result(self, *, progress: Progress = no_progress) -> dict[str, Any]:
+        """Wait for the estimates: the object that `rappor decode --json` prints.
+
+        Raises
+        ------
+        CollectorError
+            The job has failed, or is no longer kept.
+        """
+        while self._document is None:
+            answer = self._collector.ask("GET", f"{self._path}/result", _OK, _ACCEPTED)
+            if answer.status == _OK:
+                self._document = _document(answer)
+                break
+            progress(str(_document(answer).get("step", "")) or "waiting", 0, None)
+            self._collector.sleep(_ASK_AGAIN)
+        return self._document
+
+    def cancel(self) -> None:
+        """End the job; nothing happens if it is over."""
+        if self._document is None:
+            self._collector.ask("DELETE", self._path, _NO_CONTENT, _NOT_FOUND)
+
+
+class Collector:
+    """A collector that an analyst reads from.
+
+    Parameters
+    ----------
+    url : its address for analysts: https, or http to this very machine.
+    token : what `rappor-server token create` printed; `rappor.remote.token.read_token` reads it
+        from a file or the environment.
+    transport : sends the requests; HTTPS by the standard library if omitted.
+
+    Raises
+    ------
+    ParamsError
+        The address or the token cannot be right.
+
+    Every method raises CollectorError where the collector is not reached or refuses.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        transport: Transport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Check the address and the token; nothing is sent yet."""
+        self._token = check_token(token)
+        self._transport = transport or HttpTransport(url)
+        self.sleep = sleep
+
+    def __repr__(self) -> str:
+        """Name the transport; the token is never shown."""
+        return f"Collector({self._transport!r})"
+
+    def metrics(self) -> tuple[RemoteMetric, ...]:
+        """Return the metrics that the token may read."""
+        document = _document(self.ask("GET", "/v1/metrics", _OK))
+        try:
+            return tuple(_metric(entry) for entry in document["metrics"])
+        except (KeyError, TypeError, ValueError):
+            raise _foreign() from None
+
+    def counts(
+        self,
+        metric: str,
+        first: datetime.date | None = None,
+        last: datetime.date | None = None,
+        *,
+        by: str | None = None,
+    ) -> Released:
+        """Return the released counts of a metric on the days from first to last, both included.
+
+        Parameters
+        ----------
+        by : "day", "week" (from Monday on) or "month" for counts of each; one sum if omitted.
+        """
+        if by is not None:
+            check_choice("by", by, STRETCHES)
+        query = _days(first, last) | ({} if by is None else {"by": by})
+        answer = self.ask("GET", f"{_path(metric)}/counts?{urlencode(query)}", _OK)
+        try:
+            return Released.from_json(answer.body)
+        except FileError as error:
+            raise CollectorError(f"the collector's counts cannot be read: {error.reason}") from None
+
+    def start(
+        self,
+        metric: str,
+        candidates: Iterable[str] | None = None,
+        first: datetime.date | None = None,
+        last: datetime.date | None = None,
+        **options: Any,
+    ) -> Job:
+        """Ask for estimates, which the collector makes; see `estimates`."""
+        body: dict[str, Any] = {"all": True} | _days(first, last) | options
+        if candidates is not None:
+            body["candidates"] = _strings(candidates)
+        answer = self.ask(
+            "POST",
+            f"{_path(metric)}/estimates",
+            _OK,
+            _ACCEPTED,
+            body=json.dumps(body).encode(),
+            headers={"Content-Type": "application/json", "Prefer": f"wait={_WAIT:g}"},
+        )
+        if answer.status == _OK:
+            return Job(self, "", _document(answer))
+        path = answer.headers.get("location", "")
+        if not _JOB.fullmatch(path):
+            raise _foreign()
+        return Job(self, path, None)
+
+    def estimates(
+        self,
+        metric: str,
+        candidates: Iterable[str] | None = None,
+        first: datetime.date | None = None,
+        last: datetime.date | None = None,
+        *,
+        progress: Progress = no_progress,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Let the collector estimate how many reports hold each candidate, and wait for it.
+
+        Parameters
+        ----------
+        candidates : strings; the metric's own file if omitted.
+        options : level, correction, confidence, distribution, all; as the collector's interface
+            describes them.
+
+        Returns
+        -------
+        The object that `rappor decode --json` prints. `decode(collector.counts(...).collections,
+        ...)` makes the same estimates here, as a record with charts and a page.
+        """
+        with self.start(metric, candidates, first, last, **options) as job:
+            return job.result(progress=progress)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *expected: int,
+        body: bytes | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Answer:
+        """Send a request; CollectorError unless the answer has an expected status."""
+        named = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
+        answer = self._transport(
+            Ask(
+                method=method,
+                path=path,
+                headers=named | (headers or {}),
+                body=body,
+                seconds=_SECONDS,
+            )
+        )
+        if answer.status not in expected:
+            raise problem_of(answer)
+        return answer
+
+
+def _path(metric: str) -> str:
+    if not isinstance(metric, str) or not metric:
+        raise ParamsError("metric must be the name of a metric")
+    return f"/v1/metrics/{quote(metric, safe='')}"
+
+
+def _days(first: datetime.date | None, last: datetime.date | None) -> dict[str, str]:
+    named = {"from": first, "to": last}
+    return {name: day.isoformat() for name, day in named.items() if day is not None}
+
+
+def _strings(candidates: Iterable[str]) -> list[str]:
+    listed = [candidates] if isinstance(candidates, str) else list(candidates)
+    if isinstance(candidates, str) or not all(isinstance(each, str) for each in listed):
+        raise ParamsError("candidates must be a list of strings")
+    return listed
+
+
+def _document(answer: Answer) -> dict[str, Any]:
+    try:
+        document = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        raise _foreign() from None
+    if not isinstance(document, dict):
+        raise _foreign()
+    return document
+
+
+def _metric(entry: Any) -> RemoteMetric:
+    return RemoteMetric(
+        name=str(entry["name"]),
+        description=str(entry["description"]),
+        owner=str(entry["owner"]),
+        expires=datetime.date.fromisoformat(entry["expires"]),
+        fingerprints=tuple(map(str, entry["fingerprints"])),
+        min_reports=int(entry["min_reports"]),
+        min_cohort=int(entry["min_cohort"]),
+        days=tuple(
+            DayReports(day=datetime.date.fromisoformat(each["day"]), reports=int(each["reports"]))
+            for each in entry["days"]
+        ),
+        withheld=tuple(map(datetime.date.fromisoformat, entry["withheld"])),
+        quarantine=int(entry["quarantine"]),
+    )
+
+
+def _foreign() -> CollectorError:
+    return CollectorError("the answer is not that of a collector: is the address right?")

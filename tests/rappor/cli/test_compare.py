@@ -1,0 +1,96 @@
+"""`rappor compare`: samples from files, and what it prints."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import json
+from pathlib import Path
+
+import pytest
+from shell import Shell
+
+from rappor import Counts, Population, Registry, simulate_counts
+from rappor.counts.released import Period, Released
+
+DAY = datetime.date(2026, 11, 2)
+
+
+@pytest.fixture
+def samples(shell: Shell) -> Shell:
+    """A shell in a folder with two counts files, and a file of two days; qwant leaves."""
+    params = Registry.load(shell.place / "metrics.toml")["engine"].params
+    may, june = (
+        simulate_counts(
+            Population(["duckduckgo", "qwant"], shares),
+            params,
+            n_reports=5e4,
+            seed=i,
+            metric="engine",
+        )
+        for i, shares in enumerate(([5, 5], [10, 0]))
+    )
+    may.save(shell.place / "may.counts")
+    june.save(shell.place / "june.counts")
+    periods = tuple(
+        Period(first=day, last=day, collections=(counts,))
+        for day, counts in ((DAY, may), (DAY + datetime.timedelta(1), june))
+    )
+    Released(metric="engine", first=DAY, last=periods[1].last, periods=periods, withheld=()).save(
+        shell.place / "days.json"
+    )
+    return shell
+
+
+def test_changes_are_listed(samples: Shell) -> None:
+    """A leaver and a rise, the assumption, and the test that nothing changed."""
+    code, out, _ = samples("compare", "may.counts", "june.counts", "--candidates", "engines.txt")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == "from may to june"
+    rows = {line.split()[0]: line.split()[-1] for line in lines[2:4]}
+    assert rows == {"qwant": "leaver", "duckduckgo": "rise"}
+    assert "2 of 3 differences from may are told from noise" in out
+    assert "something changed in june (p = " in out
+    assert "No device is taken to be in two samples" in " ".join(out.split())
+
+
+def test_periods_of_one_file_are_samples(samples: Shell) -> None:
+    """Each is named by its days; JSON and CSV have the same rows."""
+    path = samples.path("changes.csv")
+    words = ("--candidates", "engines.txt", "--all", "--csv", path, "--json")
+    code, out, _ = samples("compare", "days.json", *words)
+    assert code == 0
+    found = json.loads(out)
+    assert found["baseline"]["name"] == "2026-11-02"
+    assert [each["name"] for each in found["samples"]] == ["2026-11-03"]
+    with Path(path).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["candidate"] for row in rows] == [row["candidate"] for row in found["changes"]]
+    assert found["candidates"] == len(rows) == 3
+
+
+def test_the_registry_names_candidates_and_the_minimum(samples: Shell) -> None:
+    """Each sample must hold the metric's least number of reports."""
+    strict = Registry.load(samples.place / "metrics.toml")["engine_strict"].params
+    for name, n in (("many", 9000), ("few", 4000)):
+        counts = Counts.zero(strict, "engine_strict")
+        population = Population(["qwant"], [1])
+        counts += simulate_counts(population, strict, n_reports=n, seed=1, metric="engine_strict")
+        counts.save(samples.place / f"{name}.counts")
+    words = ("--registry", "metrics.toml")
+    assert samples("compare", "many.counts", "many.counts", *words)[0] == 2
+    code, _, err = samples("compare", "many.counts", "few.counts", *words)
+    assert code == 1
+    assert "at least 5,000 reports" in err
+
+
+def test_wrong_files_are_refused(samples: Shell) -> None:
+    """One sample, the same file twice, and what is no counts file."""
+    one = samples("compare", "may.counts", "--candidates", "engines.txt")
+    assert one[0] == 2
+    assert "give two or more COUNTS" in one[2]
+    twice = samples("compare", "may.counts", "may.counts", "--candidates", "engines.txt")
+    assert (twice[0], "different files" in twice[2]) == (2, True)
+    foreign = samples("compare", "engines.txt", "--candidates", "engines.txt")
+    assert (foreign[0], "not a counts file" in foreign[2]) == (2, True)

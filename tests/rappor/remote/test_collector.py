@@ -1,0 +1,246 @@
+"""`Collector`: what it asks, what it makes of answers, and what it refuses; no network."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterable
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from rappor import Collector, Counts, Params, ParamsError
+from rappor.counts.released import Period, Released
+from rappor.errors import CollectorError
+from rappor.remote.exchange import Answer, Ask
+
+TELLTALE = "rappor.0123.Telltale-7q"
+PARAMS = Params(k=2, m=2, f=0.5, p=0.25, q=0.75)
+DAY = datetime.date(2026, 11, 1)
+NEXT = datetime.date(2026, 11, 2)
+RELEASED = Released(
+    metric="page",
+    first=DAY,
+    last=NEXT,
+    periods=(
+        Period(
+            first=DAY,
+            last=DAY,
+            collections=(Counts(PARAMS, [[3, 1], [0, 2]], [4, 2], "page", 7),),
+        ),
+        Period(first=NEXT, last=NEXT, collections=(Counts.zero(PARAMS, "page"),)),
+    ),
+    withheld=(NEXT,),
+)
+METRIC = {
+    "name": "page",
+    "description": "Home page",
+    "owner": "a@example.org",
+    "expires": "2100-01-01",
+    "fingerprints": ["0" * 16],
+    "min_reports": 100,
+    "min_cohort": 10,
+    "days": [{"day": "2026-11-01", "reports": 6}],
+    "withheld": ["2026-11-02"],
+    "quarantine": 1,
+    "overfull_cohorts": [],
+}
+JOB = "/v1/analyses/" + "ab" * 16
+
+
+def answer(status: int, document: object, **headers: str) -> Answer:
+    """Return an answer of JSON."""
+    return Answer(status=status, headers=headers, body=json.dumps(document).encode())
+
+
+class Played:
+    """A transport that plays answers in their order and keeps what was asked."""
+
+    def __init__(self, answers: Iterable[Answer]) -> None:
+        self.answers = list(answers)
+        self.asked: list[Ask] = []
+
+    def __call__(self, ask: Ask) -> Answer:
+        """Keep a request and play the next answer."""
+        self.asked.append(ask)
+        return self.answers.pop(0)
+
+
+def collector_of(*answers: Answer) -> tuple[Collector, Played, list[float]]:
+    """Return a collector that plays answers, what it was asked, and how long was slept."""
+    played, slept = Played(answers), list[float]()
+    collector = Collector("https://example.org", TELLTALE, transport=played, sleep=slept.append)
+    return collector, played, slept
+
+
+def test_counts_are_asked_for_and_read() -> None:
+    """Days and stretches go into the query, the token into a header; the record comes back."""
+    collector, played, _ = collector_of(
+        Answer(status=200, headers={}, body=RELEASED.to_json()),
+        Answer(status=200, headers={}, body=RELEASED.to_json()),
+    )
+    assert collector.counts("page", DAY, NEXT, by="day") == RELEASED
+    assert collector.counts("pa/ge ü") == RELEASED
+    first, second = played.asked
+    parts = urlsplit(first.path)
+    assert (first.method, parts.path) == ("GET", "/v1/metrics/page/counts")
+    assert parse_qs(parts.query) == {
+        "from": ["2026-11-01"],
+        "to": ["2026-11-02"],
+        "by": ["day"],
+    }
+    assert first.headers["Authorization"] == f"Bearer {TELLTALE}"
+    assert urlsplit(second.path).path == "/v1/metrics/pa%2Fge%20%C3%BC/counts"
+
+
+def test_released_counts_decode_as_any_others() -> None:
+    """Collections of all periods, in their order, with what is known of devices."""
+    assert RELEASED.collections[0].squares == 7
+    assert [each.n_reports for each in RELEASED.collections] == [6, 0]
+
+
+def test_metrics_are_records() -> None:
+    """Days are dates, numbers are whole."""
+    collector, _, _ = collector_of(answer(200, {"metrics": [METRIC], "refusals": []}))
+    (metric,) = collector.metrics()
+    assert (metric.name, metric.n_reports, metric.days[0].day) == ("page", 6, DAY)
+    assert (metric.withheld, metric.expires.year, metric.quarantine) == ((NEXT,), 2100, 1)
+
+
+def test_estimates_that_are_there_at_once() -> None:
+    """The body holds what was asked; the answer is the object."""
+    collector, played, _ = collector_of(answer(200, {"estimates": []}))
+    found = collector.estimates("page", ["a"], DAY, level=0.01)
+    assert found == {"estimates": []}
+    body = played.asked[0].body
+    assert body is not None
+    assert json.loads(body) == {
+        "all": True,
+        "from": "2026-11-01",
+        "level": 0.01,
+        "candidates": ["a"],
+    }
+
+
+def test_estimates_that_become_a_job_are_waited_for() -> None:
+    """The step is told, the wait is between questions, the result is the object."""
+    collector, played, slept = collector_of(
+        answer(202, {"step": ""}, location=JOB),
+        answer(202, {"step": "decoding"}),
+        answer(202, {"step": ""}),
+        answer(200, {"estimates": [1]}),
+    )
+    steps: list[str] = []
+    found = collector.estimates("page", progress=lambda stage, *_: steps.append(stage))
+    assert found == {"estimates": [1]}
+    assert [ask.path for ask in played.asked[1:]] == [f"{JOB}/result"] * 3
+    assert (steps, len(slept)) == (["decoding", "waiting"], 2)
+
+
+def test_a_job_is_cancelled_where_waiting_is_interrupted() -> None:
+    """A collector does not work for nobody."""
+    collector, played, _ = collector_of(answer(202, {}, location=JOB), answer(204, None))
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    played.answers.insert(1, answer(202, {"step": "decoding"}))
+    with pytest.raises(KeyboardInterrupt):
+        collector.estimates("page", progress=interrupt)
+    assert (played.asked[-1].method, played.asked[-1].path) == ("DELETE", JOB)
+
+
+def test_a_job_says_how_far_it_is() -> None:
+    """State, step, seconds and the reason of a failure."""
+    collector, _, _ = collector_of(
+        answer(202, {}, location=JOB),
+        answer(200, {"state": "failed", "step": "", "seconds": 1.5, "detail": "no candidates"}),
+    )
+    status = collector.start("page").status()
+    assert (status.state, status.seconds, status.detail) == ("failed", 1.5, "no candidates")
+
+
+@pytest.mark.parametrize(
+    "location", ["", "https://evil.example/v1/analyses/" + "ab" * 16, "/v1/metrics", JOB + "/../x"]
+)
+def test_a_job_elsewhere_is_refused(location: str) -> None:
+    """The token goes to jobs of this collector and nowhere else."""
+    collector, played, _ = collector_of(answer(202, {}, location=location))
+    with pytest.raises(CollectorError, match="not that of a collector"):
+        collector.start("page")
+    assert len(played.asked) == 1
+
+
+def test_a_refusal_is_one_sentence_with_its_status() -> None:
+    """The detail of the problem document, without what would disturb a terminal."""
+    collector, _, _ = collector_of(
+        answer(403, {"detail": "the token does\n not\x1b[31m allow \u202ethis metric"})
+    )
+    with pytest.raises(CollectorError) as caught:
+        collector.counts("page")
+    assert caught.value.status == 403
+    assert str(caught.value) == (
+        "the collector answered 403: the token does not [31m allow this metric"
+    )
+
+
+@pytest.mark.parametrize("document", ["x", [], {}, {"metrics": [{}]}, {"metrics": 3}], ids=str)
+def test_answers_of_something_else_are_errors(document: object) -> None:
+    """Whatever speaks HTTP and is no collector ends in one kind of error."""
+    collector, played, _ = collector_of(*[answer(200, document)] * 2, answer(202, {}, location=JOB))
+    with pytest.raises(CollectorError, match="not that of a collector"):
+        collector.metrics()
+    with pytest.raises(CollectorError, match="counts cannot be read"):
+        collector.counts("page")
+    job = collector.start("page")
+    played.answers.append(answer(200, document))
+    with pytest.raises(CollectorError, match="not that of a collector"):
+        job.status()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.org",
+        "ftp://example.org",
+        "example.org",
+        "https://",
+        "https://user@example.org",
+        "https://example.org/?a=b",
+        "https://exa mple.org",
+        "https://[::1",
+        "https://example.org:99999",
+    ],
+)
+def test_addresses_that_cannot_be_right_are_refused(url: str) -> None:
+    """Before anything is sent."""
+    with pytest.raises(ParamsError, match="url must"):
+        Collector(url, TELLTALE)
+
+
+@pytest.mark.parametrize("token", ["", "a b", "a\nb", "ü", "x" * 201])
+def test_tokens_that_no_header_holds_are_refused(token: str) -> None:
+    """The message does not show them."""
+    with pytest.raises(ParamsError, match="token must be letters") as caught:
+        Collector("https://example.org", token)
+    assert not token or token not in str(caught.value)
+
+
+def test_nothing_shows_the_token() -> None:
+    """Neither the collector, nor a job, nor a request."""
+    collector = Collector("https://example.org", TELLTALE)
+    played_collector, played, _ = collector_of(answer(202, {}, location=JOB))
+    job = played_collector.start("page")
+    for each in (collector, job, played.asked[0]):
+        assert TELLTALE not in repr(each)
+
+
+def test_questions_that_make_no_sense_are_refused() -> None:
+    """One text for a list, another stretch, no metric."""
+    collector, _, _ = collector_of()
+    with pytest.raises(ParamsError, match="candidates must be a list"):
+        collector.start("page", "cat")
+    with pytest.raises(ParamsError, match="by must be one of day, week, month"):
+        collector.counts("page", by="hour")
+    with pytest.raises(ParamsError, match="metric must be"):
+        collector.counts("")

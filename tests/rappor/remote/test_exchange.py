@@ -1,0 +1,113 @@
+"""The transport against real sockets: redirects, long answers, slow ones, nobody there."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from rappor.errors import CollectorError
+from rappor.remote.exchange import Ask, HttpTransport
+
+Handler = Callable[[http.server.BaseHTTPRequestHandler], None]
+
+
+@contextlib.contextmanager
+def serving(handle: Handler) -> Iterator[str]:
+    """Answer GET with a function while the block runs; return the address."""
+
+    class Server(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            with contextlib.suppress(OSError):
+                handle(self)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/base/"
+        server.shutdown()
+
+
+def ask(seconds: float = 30.0) -> Ask:
+    """Return a request with a token."""
+    return Ask(
+        method="GET", path="/v1/metrics", headers={"Authorization": "Bearer x"}, seconds=seconds
+    )
+
+
+def test_an_answer_is_whole() -> None:
+    """Status, headers and body of any status; the path follows that of the address."""
+    seen: list[str] = []
+
+    def handle(request: http.server.BaseHTTPRequestHandler) -> None:
+        seen.extend([request.path, request.headers["Authorization"]])
+        request.send_response(418)
+        request.send_header("Location", "/there")
+        request.end_headers()
+        request.wfile.write(b"tea")
+
+    with serving(handle) as url:
+        answer = HttpTransport(url)(ask())
+    assert (answer.status, answer.headers["location"], answer.body) == (418, "/there", b"tea")
+    assert seen == ["/base/v1/metrics", "Bearer x"]
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_no_redirect_is_followed(status: int) -> None:
+    """The token reaches one host only; the redirect is the answer."""
+    paths: list[str] = []
+
+    def handle(request: http.server.BaseHTTPRequestHandler) -> None:
+        paths.append(request.path)
+        request.send_response(status)
+        request.send_header("Location", "/elsewhere")
+        request.end_headers()
+
+    with serving(handle) as url:
+        assert HttpTransport(url)(ask()).status == status
+    assert paths == ["/base/v1/metrics"]
+
+
+def test_an_answer_without_end_is_refused() -> None:
+    """Neither memory nor patience is without bounds."""
+
+    def flood(request: http.server.BaseHTTPRequestHandler) -> None:
+        request.send_response(200)
+        request.end_headers()
+        while True:
+            request.wfile.write(bytes(100_000))
+
+    def drip(request: http.server.BaseHTTPRequestHandler) -> None:
+        request.send_response(200)
+        request.end_headers()
+        for _ in range(600):
+            request.wfile.write(b" " * 70_000)
+            time.sleep(0.1)
+
+    with serving(flood) as url, pytest.raises(CollectorError, match="at most 1,000,000 bytes"):
+        HttpTransport(url, most_bytes=1_000_000)(ask())
+    with serving(drip) as url, pytest.raises(CollectorError, match="took too long"):
+        HttpTransport(url)(ask(0.5))
+
+
+def test_nobody_there_is_one_sentence() -> None:
+    """No port, and no answer in time."""
+
+    def silent(_: http.server.BaseHTTPRequestHandler) -> None:
+        time.sleep(5)
+
+    with socket.socket() as deaf:  # bound, and listening to nobody
+        deaf.bind(("127.0.0.1", 0))
+        with pytest.raises(CollectorError, match=r"was not reached: .*refused"):
+            HttpTransport(f"http://127.0.0.1:{deaf.getsockname()[1]}")(ask())
+    with serving(silent) as url, pytest.raises(CollectorError, match="was not reached: timed out"):
+        HttpTransport(url)(ask(0.3))

@@ -1,0 +1,110 @@
+"""The whole way from a collector to an analyst: `rappor.Collector` and `rappor pull`."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from collectors import Running, commit, make_token, report_of, serving, upload_of
+from rappor_server.storage.store import Store
+
+from rappor import Collector, Counts, decode
+from rappor.counts.released import Released
+from rappor.errors import CollectorError
+
+DAYS = tuple(datetime.date(2026, 11, day) for day in (2, 3, 9))
+
+
+@pytest.fixture(scope="module")
+def running(shared_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A collector that holds forty reports of three days."""
+    folder = tmp_path_factory.mktemp("pull")
+    with serving(folder, shared_database, "--suspicious", "accept") as collector:
+        with contextlib.closing(Store.open(shared_database)) as store:
+            for day, n in zip(DAYS, (10, 20, 10), strict=True):
+                commit(store, upload_of(*[report_of(cohort=i % 4) for i in range(n)]), today=day)
+        yield collector
+
+
+@pytest.fixture(scope="module")
+def token(running: Running, shared_database: str) -> str:  # noqa: ARG001 - it makes the database
+    """A token for one metric."""
+    return make_token(shared_database, "page")
+
+
+def test_counts_metrics_and_estimates_are_read(running: Running, token: str) -> None:
+    """By day and by week, with the same sums; what is pulled decodes as the collector decodes."""
+    collector = Collector(running.admin_url, token)
+    by_day = collector.counts("page", DAYS[0], DAYS[-1], by="day")
+    by_week = collector.counts("page", DAYS[0], DAYS[-1], by="week")
+    whole = collector.counts("page")
+    assert [(each.first, each.n_reports) for each in by_day.periods] == [
+        (DAYS[0], 10),
+        (DAYS[1], 20),
+        (DAYS[2], 10),
+    ]
+    assert [each.n_reports for each in by_week.periods] == [30, 10]
+    assert sum(by_day.collections) == sum(by_week.collections) == whole.collections[0]
+    (metric,) = collector.metrics()
+    assert (metric.name, metric.n_reports) == ("page", 40)
+    there = collector.estimates("page", ["a", "b"])
+    here = decode(whole.collections, ["a", "b"]).to_dict()
+    for ours, theirs in zip(here["estimates"], there["estimates"], strict=True):
+        assert theirs == pytest.approx(ours)
+    assert collector.estimates("page")["reports"] == 40
+
+
+def test_a_refusal_is_the_collectors_sentence(running: Running, token: str) -> None:
+    """A metric that the token does not allow, days in the wrong order, a wrong token."""
+    collector = Collector(running.admin_url, token)
+    with pytest.raises(CollectorError, match="the token does not allow this metric") as caught:
+        collector.counts("sound")
+    assert caught.value.status == 403
+    with pytest.raises(CollectorError, match="from must be a day no later than to"):
+        collector.counts("page", DAYS[1], DAYS[0])
+    with pytest.raises(CollectorError, match="neither expired nor revoked"):
+        Collector(running.admin_url, "nobody").metrics()
+
+
+def pull(running: Running, token: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run `rappor pull` with the token in the environment."""
+    program = "import sys; from rappor.cli import main; sys.exit(main())"
+    return subprocess.run(
+        [sys.executable, "-c", program, "pull", running.admin_url, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "RAPPOR_TOKEN": token},
+        timeout=120,
+    )
+
+
+def test_a_file_is_pulled_and_read(running: Running, token: str, tmp_path: Path) -> None:
+    """The table names each day, and the file is what every reader of counts reads."""
+    path = tmp_path / "november.json"
+    answer = pull(running, token, "page", "--to", "2026-11-05", "--by", "day", "--out", str(path))
+    assert answer.returncode == 0, answer.stderr
+    assert [line.split() for line in answer.stdout.splitlines()[1:3]] == [
+        ["2026-11-02", "10"],
+        ["2026-11-03", "20"],
+    ]
+    assert [each.n_reports for each in Counts.load_all(path)] == [10, 20]
+    assert Released.load(path).last == datetime.date(2026, 11, 5)
+
+
+def test_nothing_to_pull_writes_nothing(running: Running, token: str, tmp_path: Path) -> None:
+    """Days without reports, and a metric of others: exit code 1 and one sentence."""
+    path = tmp_path / "none.json"
+    empty = pull(running, token, "page", "--from", "2026-12-01", "--out", str(path))
+    refused = pull(running, token, "sound", "--out", str(path))
+    assert (empty.returncode, refused.returncode) == (1, 1)
+    assert "releases no reports of page on these days" in empty.stderr
+    assert "answered 403" in refused.stderr
+    assert not path.exists()
+    assert token not in empty.stderr + refused.stderr
