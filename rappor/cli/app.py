@@ -20,6 +20,7 @@ from rappor.cli.commands import Group
 from rappor.cli.convert import convert
 from rappor.cli.decode import decode
 from rappor.cli.demo import demo
+from rappor.cli.discover import discover
 from rappor.cli.encode import encode
 from rappor.cli.params import params
 from rappor.cli.plan import plan
@@ -73,6 +74,7 @@ for command in (
     aggregate,
     sql,
     decode,
+    discover,
     collects,
     convert,
 ):

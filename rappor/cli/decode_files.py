@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,13 +53,13 @@ class Source:
             return self._load_google()
         if self.params_path or self.map_path or self.client:
             raise click.UsageError("--params, --map and --client go with --format google")
-        counts = [each for path in self.paths for each in _read_counts(path)]
-        metric = self._metric(counts)
+        counts = [each for path in self.paths for each in read_counts(path)]
+        metric = find_metric(self.registry_path, self.metric_name, counts)
         if metric is None:
             if not counts:
                 raise DecodeError("counts must hold at least 1 report, got 0")
             return counts, self._candidates(counts[0].params, None)
-        _check_counts(counts, metric)
+        check_counts(counts, metric)
         return counts, self._candidates(metric.params, metric.candidates)
 
     def files(self) -> tuple[InputFile, ...]:
@@ -77,19 +78,6 @@ class Source:
                 if path is not None and path != "-"
             ),
         )
-
-    def _metric(self, counts: list[Counts]) -> Metric | None:
-        """Return the metric of the registry, by its name or by the one that the files have."""
-        if self.registry_path is None:
-            if self.metric_name is not None:
-                raise click.UsageError("--metric needs --registry")
-            _only_name(counts)
-            return None
-        registry = Registry.load(self.registry_path)
-        name = self.metric_name or _only_name(counts)
-        if not name:
-            raise click.UsageError("give --metric: the files do not name their metric")
-        return registry.metric(name)
 
     def _candidates(self, params: Params, own: str | None) -> Candidates | CandidateStream | None:
         """Read the candidates that are named, or the metric's own, beside the registry."""
@@ -143,6 +131,22 @@ class Source:
         return counts, files.read_candidates(self.candidates_path)
 
 
+def find_metric(
+    registry_path: str | None, metric_name: str | None, counts: list[Counts]
+) -> Metric | None:
+    """Return the metric of a registry, by its name or by the one that the counts have."""
+    if registry_path is None:
+        if metric_name is not None:
+            raise click.UsageError("--metric needs --registry")
+        _only_name(counts)
+        return None
+    registry = Registry.load(registry_path)
+    name = metric_name or _only_name(counts)
+    if not name:
+        raise click.UsageError("give --metric: the files do not name their metric")
+    return registry.metric(name)
+
+
 def _is_long(path: str) -> bool:
     """Tell whether a file of candidates is better not held: a large one, or a packed one."""
     try:
@@ -152,7 +156,7 @@ def _is_long(path: str) -> bool:
         raise FileError(path, error.strerror or "unreadable") from None
 
 
-def _read_counts(path: str) -> list[Counts]:
+def read_counts(path: str) -> list[Counts]:
     """Read one file of counts, or a collector's answer of several."""
     from rappor.counts.counts import Counts
 
@@ -167,13 +171,20 @@ def _read_counts(path: str) -> list[Counts]:
 
 
 def _days(path: str) -> str:
-    """Return the days that a collector's answer is of; empty for every other file."""
+    """Write the days that a collector's answer is of; empty for every other file."""
+    return " to ".join(map(str, days_of(path)))
+
+
+def days_of(path: str) -> tuple[datetime.date, ...]:
+    """Return the first and the last day of a collector's answer; nothing for other files."""
     with Path(path).open("rb") as file:
         if file.read(1) != b"{":
-            return ""
+            return ()
         document = json.loads(b"{" + file.read())
     first, last = document.get("from"), document.get("to")
-    return f"{first} to {last}" if first and last else ""
+    if not (first and last):
+        return ()
+    return datetime.date.fromisoformat(first), datetime.date.fromisoformat(last)
 
 
 def _first_line(path: str) -> bytes:
@@ -201,7 +212,7 @@ def _only_name(counts: list[Counts]) -> str:
     return names[0] if names else ""
 
 
-def _check_counts(counts: list[Counts], metric: Metric) -> None:
+def check_counts(counts: list[Counts], metric: Metric) -> None:
     """Refuse counts of another metric or encoding, and too few reports."""
     for each in counts:
         if each.metric not in ("", metric.name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -52,6 +53,16 @@ class Unfinished:
     found: float
     found_std_error: float
 
+    @property
+    def rest(self) -> float:
+        """The share that no detected string explains."""
+        return self.proportion - self.found
+
+    @property
+    def rest_std_error(self) -> float:
+        """Its standard error: the two shares are told by different devices."""
+        return math.hypot(self.std_error, self.found_std_error)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Discoveries:
@@ -97,7 +108,10 @@ class Discoveries:
         return self.estimates.to_dict(detected_only=True) | {
             "candidates": self.estimates.n_candidates,
             "prefixes": [asdict(each) for each in self.prefixes],
-            "unfinished": [asdict(each) for each in self.unfinished],
+            "unfinished": [
+                asdict(each) | {"rest": each.rest, "rest_std_error": each.rest_std_error}
+                for each in self.unfinished
+            ],
             "alphabet": self.alphabet,
             "learned": self.learned,
             "longest": self.longest,

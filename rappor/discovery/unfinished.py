@@ -26,8 +26,8 @@ def find_unfinished(part: str, prefixes: Estimates, found: Estimates) -> tuple[U
         _compare(prefixes, int(i), *shares.get(prefixes.candidates[i], (0.0, 0.0)))
         for i in np.flatnonzero(prefixes.detected)
     ]
-    unfinished = [each for each in compared if _rest(each) > _BEYOND * _error(each)]
-    return tuple(sorted(unfinished, key=_rest, reverse=True))
+    unfinished = [each for each in compared if each.rest > _BEYOND * each.rest_std_error]
+    return tuple(sorted(unfinished, key=lambda each: each.rest, reverse=True))
 
 
 def _compare(prefixes: Estimates, i: int, share: float, variance: float) -> Unfinished:
@@ -38,11 +38,3 @@ def _compare(prefixes: Estimates, i: int, share: float, variance: float) -> Unfi
         found=float(share),
         found_std_error=float(variance**0.5),
     )
-
-
-def _rest(each: Unfinished) -> float:
-    return each.proportion - each.found
-
-
-def _error(each: Unfinished) -> float:
-    return float(np.hypot(each.std_error, each.found_std_error))

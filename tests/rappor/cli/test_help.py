@@ -18,11 +18,13 @@ import numpy as np
 import pytest
 from places import ROOT
 
-from rappor import Counts, Params, Registry, Report, Upload, encode_value
+from rappor import Counts, Params, Population, Registry, Report, Upload, encode_value
 from rappor.cli.app import cli, run
 from rappor.cli.commands import Explained
 from rappor.engines.parquet import write_parquet
 from rappor.google import files
+from rappor.protocol.parts import Part
+from rappor.simulation import simulate_parts
 
 REGISTRY = """
 [budget]
@@ -48,6 +50,8 @@ categories = ["light", "dark", "high contrast"]
 profile = "strict"
 epoch = "quarter"
 """
+
+PARTS = (Part("prefix:2", 0.5), Part("whole"))
 
 
 def commands() -> Iterator[tuple[tuple[str, ...], Explained]]:
@@ -147,6 +151,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     counts = Counts.from_reports(reports, metric.params, metric.name)
     counts.save(folder / "week.counts")
     (folder / "counts.json").write_text(collector_answer(counts))
+    pets = Population(["cat", "dog"], [2, 1])
+    parts = simulate_parts(pets, metric.params, PARTS, n_reports=1e4, seed=1)
+    for part in parts:
+        part.save(folder / f"pet-{part.params.part.replace(':', '-')}.counts")
     write_reports(folder, reports, metric.params)
     (folder / "lake").mkdir()
     shutil.copy(folder / "reports.parquet", folder / "lake" / "reports.parquet")
