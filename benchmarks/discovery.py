@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from benchmarks.tables import Table
-from rappor.discovery.discover import discover
+from rappor.discovery.part_by_part import discover
 from rappor.protocol.params import Params
 from rappor.protocol.parts import WHOLE, Part, cut, prefix_length
 from rappor.simulation.collection import simulate

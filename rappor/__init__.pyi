@@ -4,8 +4,8 @@ from rappor.counts.bit_sums import sum_bits as sum_bits
 from rappor.counts.counts import Counts as Counts
 from rappor.decoding.decoder import decode as decode
 from rappor.decoding.estimates import Estimates as Estimates
-from rappor.discovery.discover import discover as discover
 from rappor.discovery.discoveries import Discoveries as Discoveries
+from rappor.discovery.part_by_part import discover as discover
 from rappor.encode import Encoded as Encoded
 from rappor.encode import encode_value as encode_value
 from rappor.errors import DecodeError as DecodeError

@@ -147,7 +147,7 @@ def discover(
     that were asked about. What cannot be found is told: the share of reports that no prefix
     explains, and prefixes that hold more than their strings.
     """
-    from rappor.discovery.discover import discover as find
+    from rappor.discovery.part_by_part import discover as find
 
     counts, metric = source.load()
     with Slow() as slow:

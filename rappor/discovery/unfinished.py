@@ -12,7 +12,7 @@ from rappor.protocol.parts import cut
 
 _BEYOND: Final = 4.0
 """Standard errors by which a prefix holds more than its strings: of prefixes whose strings were all
-found, one in 30,000 is that far by chance alone."""
+found, one in 30,000 is that far off."""
 
 
 def find_unfinished(part: str, prefixes: Estimates, found: Estimates) -> tuple[Unfinished, ...]:

@@ -7,7 +7,16 @@ import re
 import pytest
 from places import ROOT
 
-WINGS = ("candidates", "counts", "decoding", "engines", "google", "planning", "simulation")
+WINGS = (
+    "candidates",
+    "counts",
+    "decoding",
+    "discovery",
+    "engines",
+    "google",
+    "planning",
+    "simulation",
+)
 
 
 def test_what_is_added_goes_to_places_that_exist() -> None:
