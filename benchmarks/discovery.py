@@ -45,12 +45,13 @@ class Case:
     n_reports: int
     parts: tuple[Part, ...]
     keep: int = 1000
-    m: int = 512
+    k: int = 256
+    m: int = 256
 
     @property
     def params(self) -> Params:
-        """The profile under this case's cohorts."""
-        return dataclasses.replace(Params.profile(self.profile), m=self.m)
+        """The profile under this case's bits and cohorts."""
+        return dataclasses.replace(Params.profile(self.profile), k=self.k, m=self.m)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ CASES: Final[Mapping[str, Case]] = {
         profile="balanced", n_reports=1_000_000, parts=_TWO
     ),
     "3 and 6 letters, epsilon_1 = 4, 1e7": Case(
-        profile="accurate", n_reports=10_000_000, parts=_TWO
+        profile="accurate", n_reports=10_000_000, parts=_TWO, k=512
     ),
     "a letter a part, epsilon_1 = 2, 1e7": Case(
         profile="balanced", n_reports=10_000_000, parts=_LETTER_BY_LETTER
@@ -118,7 +119,7 @@ def discovery(*, quick: bool) -> list[Table]:
 
 def _few(case: Case) -> Case:
     """Return a case with few prefixes, under few cohorts: seconds, and fewer strings found."""
-    return dataclasses.replace(case, keep=50, m=128)
+    return dataclasses.replace(case, keep=50, k=128, m=128)
 
 
 def summarise(runs: Sequence[Run]) -> list[str | int | float]:

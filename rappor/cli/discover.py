@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -11,6 +10,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
+from rappor.cli.alphabet import characters
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow, section, table
 from rappor.cli.decode_files import check_counts, days_of, find_metric, read_counts
@@ -31,8 +31,6 @@ from rappor.reporting.numbers import percent
 if TYPE_CHECKING:
     from rappor.counts.counts import Counts
     from rappor.discovery.discoveries import Discoveries
-
-_RANGE: Final = re.compile(r"(.)-(.)", re.DOTALL)
 
 _ROWS: Final = 10
 """Unfinished prefixes that are shown; --json has all."""
@@ -153,7 +151,7 @@ def discover(
     with Slow() as slow:
         found = find(
             counts,
-            None if search.alphabet is None else _characters(search.alphabet),
+            None if search.alphabet is None else characters(search.alphabet),
             known=search.known(source.registry_path, metric),
             longest=search.longest,
             keep=search.keep,
@@ -184,18 +182,6 @@ def _lines(path: str) -> list[str]:
     """Read one string a line; blank lines are skipped."""
     lines = read_text(path).split("\n")
     return [line.removesuffix("\r") for line in lines if line.strip()]
-
-
-def _characters(text: str) -> str:
-    """Write out the ranges of an alphabet; a character that comes twice counts once."""
-    written = _RANGE.sub(lambda found: _between(found[1], found[2]), text)
-    return "".join(dict.fromkeys(written))
-
-
-def _between(first: str, last: str) -> str:
-    if first > last:
-        raise click.UsageError(f"--alphabet: {first}-{last} is no range, its ends are reversed")
-    return "".join(map(chr, range(ord(first), ord(last) + 1)))
 
 
 def _print(found: Discoveries) -> None:

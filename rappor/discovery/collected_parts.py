@@ -15,6 +15,8 @@ def in_order(counts_by_part: Iterable[Counts]) -> dict[str, list[Counts]]:
 
     Raises DecodeError unless they are the parts of one metric, each with reports.
     """
+    if isinstance(counts_by_part, Counts):
+        raise DecodeError("counts_by_part must be a list of Counts, one of each part, got one")
     collections = list(counts_by_part)
     _check_kinds(collections)
     _check_one_metric(collections)

@@ -42,10 +42,15 @@ def continue_prefixes(
     )
 
 
-def n_kept(alphabet: str, added: int) -> int:
+def n_continuations(characters: int, added: int) -> int:
+    """Return in how many ways a prefix is continued by up to `added` characters of an alphabet."""
+    number: int = sum(characters**n for n in range(added + 1))
+    return number
+
+
+def n_kept(characters: int, added: int) -> int:
     """Return how many prefixes are kept to be continued by up to `added` characters each."""
-    continuations: int = sum(len(alphabet) ** n for n in range(added + 1))
-    return max(_CANDIDATES // continuations, _LEAST_KEPT)
+    return max(_CANDIDATES // n_continuations(characters, added), _LEAST_KEPT)
 
 
 def best_prefixes(estimates: Estimates, most: int) -> list[str]:

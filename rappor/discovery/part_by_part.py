@@ -101,7 +101,7 @@ def discover(
         found = ask(part, kept, before, length)
         if not told and alphabet is None:
             letters = learn_alphabet(_detected(found), listed.strings)
-        kept = best_prefixes(found, keep or n_kept(letters, after - length))
+        kept = best_prefixes(found, keep or n_kept(len(letters), after - length))
         told.append(_tell(part, found, len(kept)))
     estimates = ask(WHOLE, kept, *lengths[-2:])
     return Discoveries(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rappor import Counts, Params, Population, discover
+from rappor import Counts, Params, Population, decode, discover
 from rappor.discovery import Discoveries
 from rappor.errors import DecodeError, ParamsError
 from rappor.protocol.parts import Part
@@ -220,8 +220,16 @@ def test_missing_parts_are_refused() -> None:
     simple = simulate_counts(Population(["kiwi"], [1]), PARAMS, n_reports=10, seed=1)
     with pytest.raises(DecodeError, match="a metric without parts"):
         discover([simple], LETTERS)
+    with pytest.raises(DecodeError, match="one of each part, got one"):
+        discover(whole, LETTERS)  # type: ignore[arg-type]
     with pytest.raises(DecodeError, match="must be a list of Counts"):
         discover(["prefix:2"], LETTERS)  # type: ignore[list-item]
+
+
+def test_decode_refuses_to_mix_parts() -> None:
+    """Their strings are not the same: it names the function that takes all."""
+    with pytest.raises(DecodeError, match=r"got prefix:2, whole: rappor\.discover takes all parts"):
+        decode(collect({"kiwi": 1.0}), ["kiwi"])
 
 
 def test_a_part_without_reports_is_refused() -> None:
