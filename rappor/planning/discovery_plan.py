@@ -7,7 +7,9 @@ passes the last test. In a part of n reports its z score is normal around s / er
 strings with the same prefix only help, and are left out. The K best of C prefixes are those above
 the score t at which
 
-    (C - present) P(absent > t) + sum over strings P(z > t) = K.
+    absent P(absent > t) + sum over strings P(z > t) = K,
+
+    absent = C exp(-strings / C).
 
 The last test of C candidates finds R strings where each passes at the p-value level R / C, which is
 solved for R. All parts of prefixes have one share. Lengths and share are searched for the most
@@ -18,8 +20,9 @@ first bits and cohorts are taken whose collisions add little to the coins' noise
 from __future__ import annotations
 
 import datetime
+import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -180,7 +183,7 @@ def plan_discovery(
     --------
     >>> found = plan_discovery(1000, epsilon_1=2, epsilon_inf=4, reports=1e7, longest=6)
     >>> [part.name for part in found.layout.parts], round(found.layout.found)
-    (['prefix:3', 'whole'], 85)
+    (['prefix:5', 'whole'], 84)
     """
     budget = Budget(epsilon_1, epsilon_inf)
     asked = (
@@ -318,8 +321,9 @@ def _predict(
     candidates, kept = [], [1]
     for before, length, after in zip((0, *lengths), lengths, lengths[1:], strict=False):
         n = kept[-1] * n_continuations(characters, length - before)
-        kept.append(max(min(n_kept(characters, after - length), held, n // 2), 1))
-        present = present * of_prefix.above(_rank(kept[-1], n, of_prefix, present))
+        above = functools.partial(_above, n, of_prefix, present)
+        kept.append(max(min(n_kept(characters, after - length), held, round(above(0.0))), 1))
+        present = present * of_prefix.above(_rank(kept[-1], above, of_prefix))
         candidates.append(n)
     n = kept[-1] * n_continuations(characters, lengths[-1] - lengths[-2])
     of_whole = _Scores.of(params, frequencies, (1 - each * (len(lengths) - 1)) * n_reports)
@@ -332,16 +336,19 @@ def _predict(
     )
 
 
-def _rank(most: int, n: int, scores: _Scores, present: NDArray[np.float64]) -> float:
-    """Return the score above which `most` of n prefixes are, at least 0."""
-    absent = max(n - float(present.sum()), 0.0)
+def _above(n: int, scores: _Scores, present: NDArray[np.float64], score: float) -> float:
+    """Return how many of n prefixes score more; strings that share one are not counted twice."""
+    absent = n * float(np.exp(-present.sum() / n))
+    held = min(float(present @ scores.above(score)), n - absent)
+    return absent * float(special.ndtr(-score)) + held
 
-    def too_many(score: float) -> float:
-        return absent * float(special.ndtr(-score)) + float(present @ scores.above(score)) - most
 
-    if too_many(0.0) <= 0:
+def _rank(most: int, above: Callable[[float], float], scores: _Scores) -> float:
+    """Return the score above which `most` prefixes are, at least 0."""
+    if above(0.0) <= most:
         return 0.0
-    return float(optimize.brentq(too_many, 0.0, float(scores.z.max()) + _FAR))
+    far = float(scores.z.max()) + _FAR
+    return float(optimize.brentq(lambda score: above(score) - most, 0.0, far))
 
 
 def _threshold(level: float, n: int, scores: _Scores, present: NDArray[np.float64]) -> float:
