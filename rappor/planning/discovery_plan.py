@@ -237,7 +237,7 @@ def _best_layouts(
 
 
 def _lengths(n_prefixes: int, longest: int, characters: int) -> Iterator[tuple[int, ...]]:
-    """Yield lengths of so many prefixes with which no part has too many candidates.
+    """Yield lengths of a number of prefixes with which no part has too many candidates.
 
     Of the steps from one prefix to the next only the longest few are tried: short ones cost
     devices and win nothing.
@@ -293,7 +293,7 @@ class _Scores:
 
     @classmethod
     def of(cls, params: Params, frequencies: Frequencies, n_reports: float) -> _Scores:
-        """Return those of a part with so many reports."""
+        """Return those of a part with this number of reports."""
         coins = _coins(params, np.zeros(1), n_reports)[0]
         absent = coins + _collisions(params, frequencies, coins)
         more = _coins(params, frequencies.shares, n_reports) - coins
