@@ -51,7 +51,7 @@ MAY_IMPORT = {
     "decoding": METHOD | {"counts", "candidates"},
     "discovery": METHOD | {"counts", "candidates", "decoding"},
     "association": METHOD | {"counts", "candidates", "decoding"},
-    "planning": METHOD | {"counts", "candidates", "decoding"},
+    "planning": METHOD | {"counts", "candidates", "decoding", "discovery"},
     "google": METHOD | {"counts", "candidates", "decoding"},
     "reporting": METHOD | {"counts", "candidates", "decoding", "planning"},
     "remote": METHOD | {"counts"},

@@ -14,6 +14,9 @@ from rappor.ranges import check_integer
 MOST: Final = 1_000_000_000
 """Strings of a product at most: a pass over as many takes some ten minutes."""
 
+_UNREADABLE: Final = 10**18
+"""Numbers from here on are told by their magnitude."""
+
 _BLOCK: Final = 1 << 16
 """Strings made at a time."""
 
@@ -48,14 +51,17 @@ class Product:
             least=least,
             most=most,
         )
-        if len(whole) > MOST:
+        if whole.n > MOST:
+            many = f"{whole.n:,}" if whole.n < _UNREADABLE else f"1e{len(str(whole.n)) - 1}"
             raise ParamsError(
-                f"a product must have at most {MOST:,} strings, got {len(whole):,}: "
+                f"a product must have at most {MOST:,} strings, got {many}: "
                 "take fewer prefixes or a smaller alphabet"
             )
         return whole
 
-    def __len__(self) -> int:
+    @property
+    def n(self) -> int:
+        """How many strings there are."""
         lengths = range(self.least, self.most + 1)
         continuations: int = sum(len(self.characters) ** length for length in lengths)
         return len(self.prefixes) * continuations

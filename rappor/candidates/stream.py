@@ -171,8 +171,14 @@ class CandidateStream:
             if len(strings) + len(block) > most:
                 return None
             strings += block.pick()
-        # They are normalised already, and normalising again changes nothing.
-        return Candidates.from_list(strings, normalize=self.normalize)
+        # They are as the devices have them: a prefix of a normalised string may be no such string.
+        distinct = tuple(dict.fromkeys(strings))
+        return Candidates(
+            distinct,
+            normalize=self.normalize,
+            n_blank=0,
+            n_duplicates=len(strings) - len(distinct),
+        )
 
 
 def _chunks(path: str) -> Iterator[bytes]:

@@ -75,6 +75,7 @@ class Aggregated:
 )
 @registry_option()
 @metric_option()
+@click.option("--part", metavar="PART", help="A part of the metric, where it has parts.")
 @click.option(
     "--out", required=True, type=click.Path(), metavar="FILE", help="Counts file to write."
 )
@@ -96,6 +97,7 @@ def aggregate(
     inputs: tuple[str, ...],
     registry_path: str,
     metric_name: str | None,
+    part: str | None,
     out: str,
     engine: str,
     remote: str | None,
@@ -121,7 +123,7 @@ def aggregate(
     if engine == "spark":
         rows = _read_spark(tables, registry, remote)
     refused = _refused(uploads, rows)
-    counts = _one_collection(_together(uploads, rows), metric_name)
+    counts = _one_collection(_together(uploads, rows), metric_name, part)
     if counts is None or counts.n_reports == 0:
         _warn(refused)
         raise DecodeError("inputs must hold at least 1 acceptable report, got 0")
@@ -212,7 +214,9 @@ def _together(uploads: Aggregation, rows: FileAggregation | None) -> dict[tuple[
     return found
 
 
-def _one_collection(found: Mapping[tuple[str, ...], Counts], name: str | None) -> Counts | None:
+def _one_collection(
+    found: Mapping[tuple[str, ...], Counts], name: str | None, part: str | None
+) -> Counts | None:
     """Return the counts of the one metric that is asked for, None if there are none."""
     names = sorted({key[0] for key in found})
     if name is None and len(names) > 1:
@@ -222,10 +226,20 @@ def _one_collection(found: Mapping[tuple[str, ...], Counts], name: str | None) -
     chosen = [counts for key, counts in found.items() if name in (None, key[0])]
     if not chosen and names:
         raise DecodeError(f"inputs must hold reports of {name}, got {', '.join(names)}")
-    if len(chosen) > 1:
-        parts = ", ".join(sorted(counts.params.part for counts in chosen))
-        raise MetricError(f"inputs must hold one part of {chosen[0].metric}, got {parts}")
+    if chosen and (part is not None or len(chosen) > 1):
+        return _one_part(chosen, part)
     return chosen[0] if chosen else None
+
+
+def _one_part(chosen: list[Counts], name: str | None) -> Counts:
+    """Return the counts of the part that is asked for: parts never mix."""
+    parts = {counts.params.part: counts for counts in chosen}
+    got = f"inputs hold {', '.join(sorted(parts)) if '' not in parts else 'no parts'}"
+    if name is None:
+        raise MetricError(f"give --part: {got} of {chosen[0].metric}")
+    if name not in parts:
+        raise MetricError(f"--part must be a part that is there, got {name!r}: {got}")
+    return parts[name]
 
 
 def _refused(uploads: Aggregation, rows: FileAggregation | None) -> tuple[RefusedReports, ...]:

@@ -21,6 +21,7 @@ from rappor.cli.compare import compare
 from rappor.cli.convert import convert
 from rappor.cli.decode import decode
 from rappor.cli.demo import demo
+from rappor.cli.discover import discover
 from rappor.cli.encode import encode
 from rappor.cli.params import params
 from rappor.cli.plan import plan
@@ -77,6 +78,7 @@ for command in (
     pull,
     decode,
     compare,
+    discover,
     collects,
     convert,
 ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,11 +61,11 @@ class Source:
     def candidates_for(self, *samples: list[Counts]) -> Candidates | CandidateStream | None:
         """Check the counts of each sample against the registry, and read the candidates."""
         counts = [each for sample in samples for each in sample]
-        metric = self._metric(counts)
+        metric = find_metric(self.registry_path, self.metric_name, counts)
         if metric is None:
             return self._candidates(counts[0].params, None)
         for sample in samples:
-            _check_counts(sample, metric)
+            check_counts(sample, metric)
         return self._candidates(metric.params, metric.candidates)
 
     def files(self) -> tuple[InputFile, ...]:
@@ -83,19 +84,6 @@ class Source:
                 if path is not None and path != "-"
             ),
         )
-
-    def _metric(self, counts: list[Counts]) -> Metric | None:
-        """Return the metric of the registry, by its name or by the one that the files have."""
-        if self.registry_path is None:
-            if self.metric_name is not None:
-                raise click.UsageError("--metric needs --registry")
-            _only_name(counts)
-            return None
-        registry = Registry.load(self.registry_path)
-        name = self.metric_name or _only_name(counts)
-        if not name:
-            raise click.UsageError("give --metric: the files do not name their metric")
-        return registry.metric(name)
 
     def _candidates(self, params: Params, own: str | None) -> Candidates | CandidateStream | None:
         """Read the candidates that are named, or the metric's own, beside the registry."""
@@ -149,6 +137,22 @@ class Source:
         return counts, files.read_candidates(self.candidates_path)
 
 
+def find_metric(
+    registry_path: str | None, metric_name: str | None, counts: list[Counts]
+) -> Metric | None:
+    """Return the metric of a registry, by its name or by the one that the counts have."""
+    if registry_path is None:
+        if metric_name is not None:
+            raise click.UsageError("--metric needs --registry")
+        _only_name(counts)
+        return None
+    registry = Registry.load(registry_path)
+    name = metric_name or _only_name(counts)
+    if not name:
+        raise click.UsageError("give --metric: the files do not name their metric")
+    return registry.metric(name)
+
+
 def _is_long(path: str) -> bool:
     """Tell whether a file of candidates is better not held: a large one, or a packed one."""
     try:
@@ -173,13 +177,20 @@ def read_counts(path: str) -> list[Counts]:
 
 
 def _days(path: str) -> str:
-    """Return the days that a collector's answer is of; empty for every other file."""
+    """Write the days that a collector's answer is of; empty for every other file."""
+    return " to ".join(map(str, days_of(path)))
+
+
+def days_of(path: str) -> tuple[datetime.date, ...]:
+    """Return the first and the last day of a collector's answer; nothing for other files."""
     with Path(path).open("rb") as file:
         if file.read(1) != b"{":
-            return ""
+            return ()
         document = json.loads(b"{" + file.read())
     first, last = document.get("from"), document.get("to")
-    return f"{first} to {last}" if first and last else ""
+    if not (first and last):
+        return ()
+    return datetime.date.fromisoformat(first), datetime.date.fromisoformat(last)
 
 
 def _first_line(path: str) -> bytes:
@@ -207,7 +218,7 @@ def _only_name(counts: list[Counts]) -> str:
     return names[0] if names else ""
 
 
-def _check_counts(counts: list[Counts], metric: Metric) -> None:
+def check_counts(counts: list[Counts], metric: Metric) -> None:
     """Refuse counts of another metric or encoding, and too few reports."""
     for each in counts:
         if each.metric not in ("", metric.name):

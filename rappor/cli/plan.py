@@ -29,6 +29,7 @@ from rappor.cli.options import (
     registry_option,
     save_chart,
 )
+from rappor.cli.plan_parts import Search, print_parts_plan
 from rappor.files import read_text, replacing
 from rappor.protocol.encodings import ENCODINGS, encoding_of
 from rappor.protocol.loss import epsilon_1, epsilon_inf
@@ -101,6 +102,17 @@ class _Budget:
             hashes=self.hashes,
             symmetric=self.symmetric,
         )
+
+    def of_discovery(self) -> tuple[float, float]:
+        """Return both losses of a discovery, which chooses its bits and noise itself."""
+        if self.max_bytes is not None or self.hashes is not None or self.symmetric:
+            raise click.UsageError("--discover chooses the design: give only the budget")
+        if self.profile is not None:
+            params = Params.profile(self.profile)
+            return epsilon_1(params), epsilon_inf(params)
+        if self.epsilon_1 is None or self.epsilon_inf is None:
+            raise click.UsageError("--discover needs --epsilon-1 and --epsilon-inf, or --profile")
+        return self.epsilon_1, self.epsilon_inf
 
     def _given(self, subject: _Subject) -> Params | None:
         """Return the parameters that are fixed, None where a budget chooses them."""
@@ -193,6 +205,13 @@ class _Size:
         """Refuse all but one."""
         if [self.reports, self.devices, self.share].count(None) != 2:
             raise click.UsageError("give either --reports or --devices or --share")
+
+    def of_discovery(self) -> int:
+        """Return the reports of a discovery, one a device."""
+        number = self.devices if self.reports is None else self.reports
+        if number is None:
+            raise click.UsageError("--discover needs --reports or --devices, not --share")
+        return number
 
     def reports_of(self, question: Question) -> int | None:
         """Return the reports, those of the devices together; None where a share is given."""
@@ -288,6 +307,7 @@ class _Output:
         "rappor plan --profile balanced --reports 1e6 --table population.csv",
         "rappor plan --encoding onehot --categories light,dark,other \\\n"
         "  --epsilon-1 1 --epsilon-inf 2 --devices 1e4 --days 30",
+        "rappor plan --discover --epsilon-1 2 --epsilon-inf 4 --reports 1e7 --longest 6",
         "rappor plan --registry metrics.toml --metric search_engine \\\n"
         "  --devices 1e5 --reports-per-device 30",
     ),
@@ -416,6 +436,27 @@ class _Output:
         help="Take the shares from a CSV file with the header value,weight.",
     ),
 )
+@grouped(
+    "search",
+    Search,
+    click.option(
+        "--discover",
+        is_flag=True,
+        help="Plan parts that find strings without a list of candidates; --candidates is then how "
+        "many strings there are.",
+    ),
+    click.option(
+        "--longest",
+        type=WholeNumber(2),
+        metavar="N",
+        help="Characters of the longest string to find, with --discover.",
+    ),
+    click.option(
+        "--alphabet",
+        metavar="CHARACTERS",
+        help="Characters of the strings, with --discover.  [default: a-z]",
+    ),
+)
 @detection_options
 @click.option(
     "--power",
@@ -445,6 +486,7 @@ def plan(
     size: _Size,
     repeats: _Repeats,
     strings: _Strings,
+    search: Search,
     detection: Detection,
     power: float,
     output: _Output,
@@ -456,12 +498,30 @@ def plan(
     smallest share that is detected, or --share, for the reports that it takes. Where devices
     report again, what that brings and costs is shown too. The entry for the registry is printed
     at the end.
+
+    With --discover it chooses the parts of a metric whose strings nobody knows, their shares of
+    the devices, bits and cohorts, and predicts how many strings `rappor discover` will find.
     """
     from rappor.planning.entry import with_numbers
     from rappor.planning.repeats import compare_repeats
 
     metric = subject.metric
     each = repeats.each(metric)
+    if search.discover:
+        if metric is not None or subject.n_answers is not None or output.chart is not None:
+            raise click.UsageError("--discover plans a new metric of strings, without a chart")
+        print_parts_plan(
+            search.plan(
+                strings.question(detection, power, subject, each),
+                budget=budget.of_discovery(),
+                reports=size.of_discovery(),
+            ),
+            name=output.name,
+            epoch=repeats.epoch_of(None),
+            interval=repeats.interval_of(None),
+            as_json=output.as_json,
+        )
+        return
     planned = budget.plan(subject, strings.question(detection, power, subject, each), size)
     if metric is not None:
         params = with_numbers(metric.params, planned.params)

@@ -14,6 +14,7 @@ from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json
 from rappor.cli.numbers import NUMBER, WholeNumber
 from rappor.cli.options import grouped, json_option, metric_option, registry_option, seed_option
+from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -71,6 +72,16 @@ class _Size:
     def n_devices(self) -> int:
         """Devices, on each day where there are several."""
         return (self.reports if self.devices is None else self.devices) or 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Share:
+    """Devices that answer for one part of the metric, or for all of it, and their file."""
+
+    params: Params
+    n_devices: int
+    seed: int | None
+    out: str
 
 
 @click.command(
@@ -154,26 +165,36 @@ def simulate(
     Each device draws a value of the population and sends one report, or several of the same value
     and permanent response. Counts take the same time for any number of devices, are drawn exactly,
     and know how their devices repeat; a .parquet file holds every single report, one a device.
+    Of a metric with parts every part has files of its own, with the part in the name.
     """
     from rappor.simulation.population import Population
 
     metric = Registry.load(registry_path).metric(metric_name)
     population = Population.from_csv(population_path)
-    files = _names(out, size)
-    if Path(out).suffix == ".parquet":
-        if size.repeated:
-            raise click.UsageError("a .parquet file holds one report a device: write counts")
-        _write_reports(population, metric, size.n_devices, seed, out)
-        n_reports = size.n_devices
-    else:
-        collections = _draw(population, metric, size, seed)
-        for path, counts in zip(files, collections, strict=True):
-            counts.save(path)
-        n_reports = sum(counts.n_reports for counts in collections)
+    as_reports = Path(out).suffix == ".parquet"
+    if as_reports and size.repeated:
+        raise click.UsageError("a .parquet file holds one report a device: write counts")
+    files: list[str] = []
+    n_reports = 0
+    for share in _shares(metric, out, size, seed):
+        names = _names(share.out, size.days)
+        if as_reports:
+            _write_reports(population, metric, share)
+            n_reports += share.n_devices
+        else:
+            collections = _draw(population, metric, size, share)
+            for path, counts in zip(names, collections, strict=True):
+                counts.save(path)
+            n_reports += sum(counts.n_reports for counts in collections)
+        files += names
     if as_json:
         print_json(
             Simulated(
-                metric=metric, reports=n_reports, devices=size.n_devices, out=out, files=files
+                metric=metric,
+                reports=n_reports,
+                devices=size.n_devices,
+                out=out,
+                files=tuple(files),
             )
         )
     else:
@@ -181,57 +202,77 @@ def simulate(
         click.echo(f"{n_reports:,} reports of {metric.name} in {told}")
 
 
-def _names(out: str, size: _Size) -> tuple[str, ...]:
+def _shares(metric: Metric, out: str, size: _Size, seed: int | None) -> Iterator[_Share]:
+    """Yield the devices of each part of the metric, or all of them if it has none."""
+    from rappor.simulation.keystream import Keystream
+    from rappor.simulation.parts import seed_of_part, split_devices
+
+    if not metric.parts:
+        yield _Share(params=metric.params, n_devices=size.n_devices, seed=seed, out=out)
+        return
+    stream = Keystream(seed)
+    numbers = split_devices(metric.parts, size.n_devices, stream.spawn(0))
+    path = Path(out)
+    for number, (part, n_devices) in enumerate(zip(metric.parts, numbers, strict=True)):
+        yield _Share(
+            params=metric.part_params(part.name),
+            n_devices=n_devices,
+            seed=seed_of_part(stream, number),
+            out=str(path.with_stem(f"{path.stem}-{part.name.replace(':', '-')}")),
+        )
+
+
+def _names(out: str, days: int | None) -> tuple[str, ...]:
     """Return the files' names: where there are days, each with its number."""
-    if size.days is None:
+    if days is None:
         return (out,)
-    path, width = Path(out), len(str(size.days))
-    return tuple(
-        str(path.with_stem(f"{path.stem}-{day:0{width}}")) for day in range(1, size.days + 1)
-    )
+    path, width = Path(out), len(str(days))
+    return tuple(str(path.with_stem(f"{path.stem}-{day:0{width}}")) for day in range(1, days + 1))
 
 
-def _draw(population: Population, metric: Metric, size: _Size, seed: int | None) -> list[Counts]:
+def _draw(population: Population, metric: Metric, size: _Size, share: _Share) -> list[Counts]:
     """Draw the counts, one a file."""
     from rappor.simulation.repeated import simulate_days, simulate_repeated
 
     if size.days is not None:
         return simulate_days(
             population,
-            metric.params,
-            n_devices=size.n_devices,
+            share.params,
+            n_devices=share.n_devices,
             n_days=size.days,
             churn=size.churn or 0.0,
-            seed=seed,
+            seed=share.seed,
             metric=metric.name,
         )
     if size.reports_per_device is not None:
-        devices = {size.reports_per_device: size.n_devices}
+        devices = {size.reports_per_device: share.n_devices}
         drawn = simulate_repeated(
-            population, metric.params, devices=devices, seed=seed, metric=metric.name
+            population, share.params, devices=devices, seed=share.seed, metric=metric.name
         )
         return [drawn.counts]
     from rappor.simulation.collection import simulate_counts
 
     return [
         simulate_counts(
-            population, metric.params, n_reports=size.n_devices, seed=seed, metric=metric.name
+            population,
+            share.params,
+            n_reports=share.n_devices,
+            seed=share.seed,
+            metric=metric.name,
         )
     ]
 
 
-def _write_reports(
-    population: Population, metric: Metric, reports: int, seed: int | None, out: str
-) -> None:
+def _write_reports(population: Population, metric: Metric, share: _Share) -> None:
     from rappor.engines import parquet
     from rappor.simulation.collection import simulate_reports
 
-    drawn = simulate_reports(population, metric.params, n_reports=reports, seed=seed)
+    drawn = simulate_reports(population, share.params, n_reports=share.n_devices, seed=share.seed)
     with Slow() as slow:
         parquet.write_parquet(
-            out,
-            _counted(drawn, slow, reports),
-            params=metric.params,
+            share.out,
+            _counted(drawn, slow, share.n_devices),
+            params=share.params,
             metric=metric.name,
             day=datetime.datetime.now(datetime.UTC).date(),
         )

@@ -129,6 +129,12 @@ def _collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
                 f"counts must be Counts or a list of them, got {type(collection).__name__}; "
                 "call decode(counts, candidates)"
             )
+    parts = sorted({collection.params.part for collection in collections})
+    if len(parts) > 1:
+        raise DecodeError(
+            f"counts must be of one part of a metric, got {', '.join(filter(None, parts))}: "
+            "rappor.discover takes all parts"
+        )
     return collections
 
 

@@ -3,6 +3,9 @@ from rappor.planning.changed_params import decode_together as decode_together
 from rappor.planning.changed_params import joint_error as joint_error
 from rappor.planning.detection_limit import rare_variance as rare_variance
 from rappor.planning.detection_limit import standard_error as standard_error
+from rappor.planning.discovery_plan import DiscoveryPlan as DiscoveryPlan
+from rappor.planning.discovery_plan import Layout as Layout
+from rappor.planning.discovery_plan import plan_discovery as plan_discovery
 from rappor.planning.frequencies import Frequencies as Frequencies
 from rappor.planning.noise import Budget as Budget
 from rappor.planning.planner import assess as assess

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from rappor.errors import FileError, MetricError
@@ -12,8 +14,14 @@ from rappor.planning.noise import shortest
 from rappor.protocol import loss
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
+from rappor.protocol.parts import Part
+from rappor.protocol.wire import METRIC_NAME
+from rappor.registry.budget import reserve
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
+
+DESCRIPTION: Final = "say here, for the people concerned, what is collected"
+OWNER: Final = "you@example.org"
 
 _KEYS: Final = ("profile", "k", "h", "m", "f", "p", "q")
 """The keys of an entry that a plan decides; encoding, categories and all else stay."""
@@ -25,6 +33,68 @@ _TABLE: Final = re.compile(r"\s*\[")
 def header(name: str) -> str:
     """Write the first line of a metric's entry."""
     return f'[metrics."{name}"]' if "." in name else f"[metrics.{name}]"
+
+
+def write_registry(
+    params: Params,
+    name: str,
+    *,
+    expires: datetime.date,
+    description: str = DESCRIPTION,
+    owner: str = OWNER,
+    epoch: str,
+    interval: str,
+    parts: Sequence[Part] = (),
+) -> str:
+    """Write a registry of one metric; its parameters read back to the last bit.
+
+    Raises
+    ------
+    MetricError
+        A metric cannot have this name.
+    """
+    if not METRIC_NAME.fullmatch(name):
+        raise MetricError(f"a metric's name must match {METRIC_NAME.pattern}, got {name!r}")
+    metric = Metric(
+        name=name,
+        params=params,
+        description=description,
+        owner=owner,
+        expires=expires,
+        epoch=epoch,
+        interval=interval,
+        parts=tuple(parts),
+    )
+    epochs = ", ".join(f'"{other}"' for other in ("quarter", "month", "year") if other != epoch)
+    return "\n".join(
+        [
+            "[budget]",
+            f"total = {reserve(metric).total:g}  # nats in a calendar year, this metric alone",
+            "",
+            header(name),
+            f"description = {json.dumps(description, ensure_ascii=False)}",
+            f"owner = {json.dumps(owner, ensure_ascii=False)}",
+            f"expires = {expires.isoformat()}",
+            f'epoch = "{epoch}"  # or {epochs}: devices answer for one value in each',
+            f'interval = "{interval}"  # a device reports once in each',
+            *params_lines(params),
+            *_parts_lines(parts),
+            "",
+        ]
+    )
+
+
+def _parts_lines(parts: Sequence[Part]) -> list[str]:
+    """Write the line that says which part of a string each device answers for."""
+    if not parts:
+        return []
+    entries = [
+        f'{{name = "{part.name}"'
+        + ("" if part.share is None else f", share = {part.share!r}")
+        + "}"
+        for part in parts
+    ]
+    return [f"parts = [{', '.join(entries)}]"]
 
 
 def params_lines(params: Params) -> list[str]:

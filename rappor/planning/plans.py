@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import datetime
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Final
 
 from rappor.display import Displayed
-from rappor.errors import MetricError
 from rappor.planning.answers import best_known, choose_answer_noise
 from rappor.planning.detection_limit import rare_variance
-from rappor.planning.entry import header, params_lines
+from rappor.planning.entry import DESCRIPTION, OWNER, write_registry
 from rappor.planning.noise import Budget, choose_noise, choose_published
 from rappor.planning.power import Prediction, Question, predict
 from rappor.privacy.small_cohorts import Filling, fill
 from rappor.protocol import loss
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
-from rappor.protocol.wire import METRIC_NAME
-from rappor.registry.budget import reserve
-from rappor.registry.metric import MIN_COHORT, Metric
+from rappor.registry.metric import MIN_COHORT
 
 REMEDIES: Final = {
     "coins": "the coins' noise, which only more devices, more reports or a larger loss lower",
@@ -108,8 +104,8 @@ class Plan(Displayed):
         name: str,
         *,
         expires: datetime.date,
-        description: str = "say here, for the people concerned, what is collected",
-        owner: str = "you@example.org",
+        description: str = DESCRIPTION,
+        owner: str = OWNER,
         epoch: str = _EPOCH,
         interval: str = "day",
     ) -> str:
@@ -120,32 +116,14 @@ class Plan(Displayed):
         MetricError
             A metric cannot have this name.
         """
-        if not METRIC_NAME.fullmatch(name):
-            raise MetricError(f"a metric's name must match {METRIC_NAME.pattern}, got {name!r}")
-        metric = Metric(
-            name=name,
-            params=self.params,
+        return write_registry(
+            self.params,
+            name,
+            expires=expires,
             description=description,
             owner=owner,
-            expires=expires,
             epoch=epoch,
             interval=interval,
-        )
-        epochs = ", ".join(f'"{other}"' for other in ("quarter", "month", "year") if other != epoch)
-        return "\n".join(
-            [
-                "[budget]",
-                f"total = {reserve(metric).total:g}  # nats in a calendar year, this metric alone",
-                "",
-                header(name),
-                f"description = {json.dumps(description, ensure_ascii=False)}",
-                f"owner = {json.dumps(owner, ensure_ascii=False)}",
-                f"expires = {expires.isoformat()}",
-                f'epoch = "{epoch}"  # or {epochs}: devices answer for one value in each',
-                f'interval = "{interval}"  # a device reports once in each',
-                *params_lines(self.params),
-                "",
-            ]
         )
 
     def _table(self) -> dict[str, list[Any]]:

@@ -36,7 +36,7 @@ class Part:
     def __post_init__(self) -> None:
         """Check both once."""
         if self.name != WHOLE:
-            _prefix_length(self.name)
+            prefix_length(self.name)
         if (self.share is None) != (self.name == WHOLE):
             raise ParamsError(f"a share must be given for every prefix and not for {WHOLE}")
         if self.share is not None:
@@ -52,7 +52,7 @@ def check_parts(parts: Sequence[Part]) -> None:
     """Raise ParamsError unless these are prefixes of increasing length and then the whole."""
     if [part.name for part in parts][-1:] != [WHOLE] or len(parts) < 2:
         raise ParamsError(f"parts must be one prefix or more, and then {WHOLE}")
-    lengths = [_prefix_length(part.name) for part in parts[:-1]]
+    lengths = [prefix_length(part.name) for part in parts[:-1]]
     if lengths != sorted(set(lengths)):
         raise ParamsError("parts must be prefixes of increasing length")
     widths = [part.threshold for part in parts[:-1]]
@@ -63,7 +63,7 @@ def check_parts(parts: Sequence[Part]) -> None:
 def check_part(name: object) -> None:
     """Raise ParamsError unless this is a part's name, or empty."""
     if name not in ("", WHOLE):
-        _prefix_length(name)
+        prefix_length(name)
 
 
 def choose_part(parts: Sequence[Part], u: int) -> str:
@@ -77,10 +77,11 @@ def choose_part(parts: Sequence[Part], u: int) -> str:
 
 def cut(part: str, text: str) -> str:
     """Return what a part tells of a normalised string: its first N characters, or all of it."""
-    return text[: _prefix_length(part)] if part not in ("", WHOLE) else text
+    return text[: prefix_length(part)] if part not in ("", WHOLE) else text
 
 
-def _prefix_length(name: object) -> int:
+def prefix_length(name: object) -> int:
+    """Return the characters of a prefix by its name; raise ParamsError for another name."""
     found = _PREFIX.fullmatch(name) if isinstance(name, str) else None
     if found is None or int(found[1]) > _LONGEST:
         raise ParamsError(

@@ -11,6 +11,7 @@ WINGS = (
     "candidates",
     "counts",
     "decoding",
+    "discovery",
     "engines",
     "google",
     "planning",

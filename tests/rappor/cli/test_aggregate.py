@@ -80,7 +80,7 @@ def test_aggregate_refuses_to_mix_parts(shell: Shell) -> None:
     out = shell.place / "sums.counts"
     code, _, err = shell.metric("aggregate", "uploads.jsonl", "--out", str(out))
     assert code == 2  # 40 devices of one part only: probability 2e-12
-    assert "inputs must hold one part of engine, got prefix:3, whole" in err
+    assert "give --part: inputs hold prefix:3, whole of engine" in err
     assert not out.exists()
 
 

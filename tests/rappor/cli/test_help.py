@@ -20,12 +20,14 @@ import pytest
 from places import ROOT
 from sockets import serving
 
-from rappor import Counts, Params, Registry, Report, Upload, encode_value
+from rappor import Counts, Params, Population, Registry, Report, Upload, encode_value
 from rappor.cli.app import cli, run
 from rappor.cli.commands import Explained
 from rappor.counts.released import Period, Released
 from rappor.engines.parquet import write_parquet
 from rappor.google import files
+from rappor.protocol.parts import Part
+from rappor.simulation import simulate_parts
 
 REGISTRY = """
 [budget]
@@ -51,6 +53,8 @@ categories = ["light", "dark", "high contrast"]
 profile = "strict"
 epoch = "quarter"
 """
+
+PARTS = (Part("prefix:2", 0.5), Part("whole"))
 
 
 def commands() -> Iterator[tuple[tuple[str, ...], Explained]]:
@@ -161,6 +165,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         periods=tuple(Period(first=day, last=day, collections=(counts,)) for day in days),
         withheld=(),
     ).save(folder / "weeks.json")
+    pets = Population(["cat", "dog"], [2, 1])
+    parts = simulate_parts(pets, metric.params, PARTS, n_reports=1e4, seed=1)
+    for part in parts:
+        part.save(folder / f"pet-{part.params.part.replace(':', '-')}.counts")
     write_reports(folder, reports, metric.params)
     (folder / "lake").mkdir()
     shutil.copy(folder / "reports.parquet", folder / "lake" / "reports.parquet")

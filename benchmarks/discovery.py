@@ -1,0 +1,220 @@
+"""Discovery: how many strings are found without a list, and how many could be.
+
+The oracle has no collisions: every string has a bit of its own, with the noise of the same
+parameters, and all else is the same: parts, devices, prefixes kept, error control.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import resource
+import string
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from benchmarks.tables import Table
+from rappor.discovery.part_by_part import discover
+from rappor.protocol.params import Params
+from rappor.protocol.parts import WHOLE, Part, cut, prefix_length
+from rappor.simulation.collection import simulate
+from rappor.simulation.keystream import Keystream
+from rappor.simulation.parts import seed_of_part, simulate_parts, split_devices
+from rappor.simulation.population import Population
+
+LETTERS: Final = string.ascii_lowercase
+LEVEL: Final = 0.05
+LENGTH: Final = 6
+N_STRINGS: Final = 1000
+
+_TAIL: Final = 50.0
+"""Absent strings that the oracle draws: as many times the threshold of the last rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Zipf 1 over 1,000 random strings of six letters, and how they are looked for."""
+
+    profile: str
+    n_reports: int
+    parts: tuple[Part, ...]
+    keep: int = 1000
+    k: int = 256
+    m: int = 256
+
+    @property
+    def params(self) -> Params:
+        """The profile under this case's bits and cohorts."""
+        return dataclasses.replace(Params.profile(self.profile), k=self.k, m=self.m)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One collection: strings found by ours and by the oracle, true and false, and the cost."""
+
+    found: int
+    false: int
+    oracle: int
+    oracle_false: int
+    candidates: int
+    seconds: float
+    megabytes: float
+
+
+_TWO: Final = (Part("prefix:3", 0.2), Part(WHOLE))
+_LETTER_BY_LETTER: Final = (*(Part(f"prefix:{n}", 1 / 6) for n in range(1, 6)), Part(WHOLE))
+
+CASES: Final[Mapping[str, Case]] = {
+    "3 and 6 letters, epsilon_1 = 2, 1e7": Case(
+        profile="balanced", n_reports=10_000_000, parts=_TWO
+    ),
+    "3 and 6 letters, epsilon_1 = 2, 1e6": Case(
+        profile="balanced", n_reports=1_000_000, parts=_TWO
+    ),
+    "3 and 6 letters, epsilon_1 = 4, 1e7": Case(
+        profile="accurate", n_reports=10_000_000, parts=_TWO, k=512
+    ),
+    "a letter a part, epsilon_1 = 2, 1e7": Case(
+        profile="balanced", n_reports=10_000_000, parts=_LETTER_BY_LETTER
+    ),
+    "a letter a part, epsilon_1 = 2, 1e6": Case(
+        profile="balanced", n_reports=1_000_000, parts=_LETTER_BY_LETTER
+    ),
+}
+
+
+def discovery(*, quick: bool) -> list[Table]:
+    """Find the strings of 20 collections for each case; quickly, of one with few prefixes."""
+    table = Table(
+        title="discover: strings found without a list, mean over the seeds",
+        columns=(
+            "case",
+            "seeds",
+            "candidates",
+            "found",
+            "error",
+            "oracle",
+            "ratio",
+            "false share",
+            "oracle's",
+            "CPU s",
+            "MB",
+        ),
+        note="Zipf 1 over 1,000 random strings of six letters. Oracle: no collisions. Error: "
+        "standard error of the mean found.",
+    )
+    for name, case in CASES.items():
+        runs = (
+            [measure(case, seed) for seed in range(20)] if not quick else [measure(_few(case), 0)]
+        )
+        table.rows.append([name, *summarise(runs)])
+    return [table]
+
+
+def _few(case: Case) -> Case:
+    """Return a case with few prefixes, under few cohorts: seconds, and fewer strings found."""
+    return dataclasses.replace(case, keep=50, k=128, m=128)
+
+
+def summarise(runs: Sequence[Run]) -> list[str | int | float]:
+    """Return the cells of a row."""
+    found = np.array([run.found for run in runs])
+    oracle = np.array([run.oracle for run in runs])
+    return [
+        len(runs),
+        f"{np.mean([run.candidates for run in runs]):,.0f}",
+        float(found.mean()),
+        float(found.std(ddof=1) / len(runs) ** 0.5) if len(runs) > 1 else math.nan,
+        float(oracle.mean()),
+        float(found.sum() / oracle.sum()),
+        float(np.mean([run.false / max(run.found + run.false, 1) for run in runs])),
+        float(np.mean([run.oracle_false / max(run.oracle + run.oracle_false, 1) for run in runs])),
+        float(np.mean([run.seconds for run in runs])),
+        max(run.megabytes for run in runs),
+    ]
+
+
+def measure(case: Case, seed: int) -> Run:
+    """Simulate one collection and look for its strings."""
+    strings = random_strings(seed)
+    population = Population(strings, 1 / np.arange(1.0, N_STRINGS + 1))
+    counts = simulate_parts(
+        population, case.params, case.parts, n_reports=case.n_reports, seed=seed
+    )
+    start = time.process_time()
+    found = discover(counts, LETTERS, keep=case.keep, longest=LENGTH, level=LEVEL)
+    seconds = time.process_time() - start
+    true = len(set(found.strings) & set(strings))
+    oracle, oracle_false = ask_oracle(case, population, seed)
+    return Run(
+        found=true,
+        false=len(found.strings) - true,
+        oracle=oracle,
+        oracle_false=oracle_false,
+        candidates=found.estimates.n_candidates,
+        seconds=seconds,
+        megabytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    )
+
+
+def random_strings(seed: int) -> list[str]:
+    """Draw distinct strings of six letters."""
+    rng = np.random.default_rng([seed, 7])
+    drawn: dict[str, None] = {}
+    while len(drawn) < N_STRINGS:
+        drawn["".join(LETTERS[i] for i in rng.integers(0, len(LETTERS), LENGTH))] = None
+    return list(drawn)
+
+
+def ask_oracle(case: Case, population: Population, seed: int) -> tuple[int, int]:
+    """Count the true and false strings of a decoder without collisions, for the same devices."""
+    rng = np.random.default_rng([seed, 8])
+    stream = Keystream(seed)
+    numbers = split_devices(case.parts, case.n_reports, stream.spawn(0))
+    kept, n_kept, before = {""}, 1, 0
+    for number, (part, n) in enumerate(zip(case.parts, numbers, strict=True)):
+        params = dataclasses.replace(case.params, part=part.name, insecure=True)
+        own = simulate(population, params, n_reports=n, seed=seed_of_part(stream, number))
+        shares: dict[str, float] = {}
+        for text, held in zip(population.values, own.devices, strict=True):
+            if text[:before] in kept:
+                piece = cut(part.name, text)
+                shares[piece] = shares.get(piece, 0.0) + held / n
+        length = LENGTH if part.name == WHOLE else prefix_length(part.name)
+        n_candidates = n_kept * sum(len(LETTERS) ** added for added in range(length - before + 1))
+        z = _scores(np.array(list(shares.values())), params, n, rng)
+        if part.name == WHOLE:
+            return _detect(z, n_candidates - len(shares), rng)
+        everyone = np.concatenate([z, rng.standard_normal(n_candidates - len(shares))])
+        least = np.sort(everyone)[::-1][: case.keep][-1]
+        kept = {piece for piece, score in zip(shares, z, strict=True) if score >= least}
+        n_kept, before = min(case.keep, n_candidates), length
+    raise AssertionError("the last part is the whole")
+
+
+def _scores(
+    share: NDArray[np.float64], params: Params, n: int, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Draw z scores of strings with these shares of n devices, each with a bit of its own."""
+    gap = params.q_star - params.p_star
+    absent = params.p_star * (1 - params.p_star) / n
+    own = share * params.q_star * (1 - params.q_star) / n + (1 - share) * absent
+    return np.asarray((gap * share + np.sqrt(own) * rng.standard_normal(len(share))) / absent**0.5)
+
+
+def _detect(z: NDArray[np.float64], n_absent: int, rng: np.random.Generator) -> tuple[int, int]:
+    """Apply Benjamini-Hochberg to present strings and many absent ones, the smallest drawn."""
+    n = len(z) + n_absent
+    most = min(_TAIL * LEVEL * len(z) / n, 1.0)
+    absent = most * rng.random(rng.poisson(n_absent * most))
+    p_values = np.concatenate([stats.norm.sf(z), absent])
+    ordered = np.sort(p_values)
+    passed = np.flatnonzero(ordered <= LEVEL * np.arange(1, len(ordered) + 1) / n)
+    threshold = ordered[passed[-1]] if len(passed) else -1.0
+    return int((p_values[: len(z)] <= threshold).sum()), int((absent <= threshold).sum())

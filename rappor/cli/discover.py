@@ -1,0 +1,237 @@
+"""`rappor discover`: strings that no list of candidates names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from rappor.cli.alphabet import characters
+from rappor.cli.commands import Command
+from rappor.cli.console import Slow, section, table
+from rappor.cli.decode_files import check_counts, days_of, find_metric, read_counts
+from rappor.cli.numbers import WholeNumber
+from rappor.cli.options import (
+    Detection,
+    detection_options,
+    grouped,
+    json_option,
+    metric_option,
+    registry_option,
+)
+from rappor.errors import DecodeError
+from rappor.files import read_text
+from rappor.registry.metric import Metric
+from rappor.reporting.numbers import percent
+
+if TYPE_CHECKING:
+    from rappor.counts.counts import Counts
+    from rappor.discovery.discoveries import Discoveries
+
+_ROWS: Final = 10
+"""Unfinished prefixes that are shown; --json has all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """What the command line says about the counts."""
+
+    paths: tuple[str, ...]
+    registry_path: str | None
+    metric_name: str | None
+
+    def load(self) -> tuple[list[Counts], Metric | None]:
+        """Read the counts of all files; check them against the registry if there is one."""
+        counts = [each for path in self.paths for each in read_counts(path)]
+        metric = find_metric(self.registry_path, self.metric_name, counts)
+        if metric is not None:
+            check_counts(counts, metric)
+            _check_one_epoch(self.paths, metric)
+        return counts, metric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Search:
+    """What strings are looked for."""
+
+    alphabet: str | None
+    known_path: str | None
+    longest: int | None
+    keep: int | None
+
+    def known(self, registry_path: str | None, metric: Metric | None) -> list[str]:
+        """Read the known strings: those that are named, or the metric's own candidates."""
+        path = self.known_path
+        if path is None and registry_path and metric is not None and metric.candidates is not None:
+            path = str(Path(registry_path).parent / metric.candidates)
+        return [] if path is None else _lines(path)
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor discover pet-prefix-2.counts pet-whole.counts --alphabet a-z",
+        "rappor discover pet-prefix-2.counts pet-whole.counts --alphabet a-z0-9._- \\\n"
+        "  --longest 3 --known words.txt --json",
+    ),
+)
+@grouped(
+    "source",
+    _Source,
+    click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="COUNTS"),
+    registry_option(required=False),
+    metric_option(),
+)
+@grouped(
+    "search",
+    _Search,
+    click.option(
+        "--alphabet",
+        metavar="CHARACTERS",
+        help="Characters of the strings; a-z stands for all from a to z, a hyphen at either end "
+        "for itself. Learned from the first part if omitted.",
+    ),
+    click.option(
+        "--known",
+        "known_path",
+        type=click.Path(),
+        metavar="FILE",
+        help="Strings to ask about beside, one a line; the metric's own candidates if omitted.",
+    ),
+    click.option(
+        "--longest",
+        type=WholeNumber(1),
+        metavar="N",
+        help="Characters of the longest string to look for; if omitted, the last prefix is "
+        "continued by as many as it has more than the prefix before it.",
+    ),
+    click.option(
+        "--keep",
+        type=WholeNumber(1),
+        metavar="N",
+        help="Prefixes of a part that are continued; if omitted, as many as make 20 million "
+        "candidates, and 50 at least.",
+    ),
+)
+@detection_options
+@click.option(
+    "--csv",
+    "csv_path",
+    type=click.Path(),
+    metavar="FILE",
+    help="Also write the strings to a CSV file.",
+)
+@json_option
+def discover(
+    *,
+    source: _Source,
+    search: _Search,
+    detection: Detection,
+    csv_path: str | None,
+    as_json: bool,
+) -> None:
+    """Find strings without a list of candidates, part by part.
+
+    COUNTS are files of every part of one metric in one epoch: a file for each part, or the JSON
+    that a collector answers for its counts. With --registry it is checked that the days of such
+    an answer are of one epoch.
+
+    The best prefixes of each part are continued in all ways; only the last test, by the devices
+    that answer for the whole string, announces anything, and its error rate is over all strings
+    that were asked about. What cannot be found is told: the share of reports that no prefix
+    explains, and prefixes that hold more than their strings.
+    """
+    from rappor.discovery.part_by_part import discover as find
+
+    counts, metric = source.load()
+    with Slow() as slow:
+        found = find(
+            counts,
+            None if search.alphabet is None else characters(search.alphabet),
+            known=search.known(source.registry_path, metric),
+            longest=search.longest,
+            keep=search.keep,
+            level=detection.level,
+            correction=detection.correction,
+            confidence=detection.confidence,
+            progress=slow,
+        )
+    if csv_path is not None:
+        found.estimates.to_csv(csv_path, detected_only=True)
+    if as_json:
+        click.echo(found.to_json())
+    else:
+        _print(found)
+
+
+def _check_one_epoch(paths: tuple[str, ...], metric: Metric) -> None:
+    """Refuse days of several epochs: in each of them a device answers for another part."""
+    epochs = sorted({metric.epoch_at(day) for path in paths for day in days_of(path)})
+    if len(epochs) > 1:
+        raise DecodeError(
+            f"counts must be of one epoch of {metric.name}, got days of {' and '.join(epochs)}: "
+            "ask the collector for the days of one"
+        )
+
+
+def _lines(path: str) -> list[str]:
+    """Read one string a line; blank lines are skipped."""
+    lines = read_text(path).split("\n")
+    return [line.removesuffix("\r") for line in lines if line.strip()]
+
+
+def _print(found: Discoveries) -> None:
+    from rappor.cli.estimates_table import print_estimates
+
+    print_estimates(found.estimates, detected_only=True)
+    section("Parts", _parts(found))
+    learned = "learned from the first part" if found.learned else "as given"
+    click.echo(
+        f"\nStrings of up to {found.longest} characters, alphabet ({learned}): {found.alphabet}"
+    )
+    if found.unfinished:
+        section("Prefixes that hold more than their strings", _unfinished(found))
+
+
+def _parts(found: Discoveries) -> Table:
+    shown = table("part", "reports", "asked", "detected", "kept", "unallocated", "its error")
+    for each in found.prefixes:
+        shown.add_row(
+            each.part,
+            f"{each.reports:,}",
+            f"{each.candidates:,}",
+            f"{each.detected:,}",
+            f"{each.kept:,}",
+            percent(each.unallocated),
+            percent(each.unallocated_std_error),
+        )
+    last = found.estimates
+    shown.add_row(
+        "whole",
+        f"{last.reports:,}",
+        f"{last.n_candidates:,}",
+        f"{len(found.strings):,}",
+        "",
+        percent(last.unallocated),
+        percent(last.unallocated_std_error),
+    )
+    return shown
+
+
+def _unfinished(found: Discoveries) -> Table:
+    shown = table("prefix", "share", "its strings", "rest", "its error")
+    for each in found.unfinished[:_ROWS]:
+        shown.add_row(
+            escape(each.prefix),
+            percent(each.proportion, 3),
+            percent(each.found, 3),
+            percent(each.rest, 3),
+            percent(each.rest_std_error, 3),
+        )
+    if len(found.unfinished) > _ROWS:
+        shown.add_row(f"and {len(found.unfinished) - _ROWS:,} more")
+    return shown

@@ -1,0 +1,145 @@
+"""Discovery: strings that no list of candidates names, found part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rappor.candidates.candidates import Candidates
+from rappor.counts.counts import Counts
+from rappor.decoding.decoder import decode
+from rappor.decoding.estimates import Estimates
+from rappor.discovery.alphabet import check_alphabet, learn_alphabet, searched_characters
+from rappor.discovery.collected_parts import in_order
+from rappor.discovery.continuation import best_prefixes, continue_prefixes, n_kept
+from rappor.discovery.discoveries import Discoveries, Prefixes
+from rappor.discovery.unfinished import find_unfinished
+from rappor.progress import Progress, no_progress
+from rappor.protocol.parts import WHOLE, prefix_length
+from rappor.ranges import check_integer
+
+
+def discover(
+    counts_by_part: Iterable[Counts],
+    alphabet: str | None = None,
+    *,
+    known: Iterable[str] = (),
+    longest: int | None = None,
+    keep: int | None = None,
+    level: float = 0.05,
+    correction: str = "bh",
+    confidence: float = 0.95,
+    progress: Progress = no_progress,
+) -> Discoveries:
+    """Find strings that devices hold, without a list of candidates.
+
+    The best prefixes of a part, continued in all ways over an alphabet, are the candidates of the
+    next one. Prefixes are ranked, not tested. Only the last test, by the devices that answer for
+    the whole string, announces anything. These devices took no part in choosing the candidates, so
+    the error rate over all that were asked about is what it says. README.md in this folder has
+    the choices.
+
+    Parameters
+    ----------
+    counts_by_part : collections of one metric in one epoch, at least one of each part; several of
+        one part are days, as in `decode`.
+    alphabet : the characters of the strings, each once. Without it the first part is searched for
+        printable ASCII, or for all of Unicode if it is `prefix:1`, and the alphabet is made of the
+        characters of the prefixes that are detected there, and of the known strings.
+    known : candidates to ask about beside, such as those of an ordinary decode.
+    longest : characters of the longest string to look for. By default the last prefix is continued
+        by as many characters as it has more than the prefix before it.
+    keep : how many prefixes of a part are continued. By default as many as make 20 million
+        candidates, and 50 at least.
+    level, correction, confidence, progress : as in `decode`.
+
+    Raises
+    ------
+    DecodeError
+        The collections are not the parts of one metric, a part has no reports or no prefix with a
+        positive estimate; or what `decode` raises.
+    ParamsError
+        A part has more than 1e9 candidates (the message has their number), or `alphabet`,
+        `longest` or `keep` is impossible.
+
+    Examples
+    --------
+    >>> from rappor import Params, Population, discover
+    >>> from rappor.protocol.parts import Part
+    >>> from rappor.simulation import simulate_parts
+    >>> words = Population(["fish", "bird", "cat"], [3, 2, 1])
+    >>> parts = [Part("prefix:2", 0.3), Part("whole")]
+    >>> params = Params.profile("balanced")
+    >>> counts = simulate_parts(words, params, parts, n_reports=100_000, seed=1)
+    >>> discover(counts, "abcdefghijklmnopqrstuvwxyz").strings
+    ('fish', 'bird', 'cat')
+    """
+    parts = in_order(counts_by_part)
+    prefix_parts = [part for part in parts if part != WHOLE]
+    lengths = _lengths(prefix_parts, longest)
+    if alphabet is not None:
+        check_alphabet(alphabet)
+    if keep is not None:
+        check_integer("keep", keep, 1)
+    listed = Candidates.from_list(known, normalize=parts[WHOLE][0].params.normalize)
+
+    def ask(part: str, kept: Sequence[str], length: int, longest: int) -> Estimates:
+        return decode(
+            parts[part],
+            continue_prefixes(kept, length, longest, letters, listed, part),
+            level=level,
+            correction=correction,
+            confidence=confidence,
+            progress=_naming(progress, part),
+        )
+
+    letters = searched_characters(lengths[1]) if alphabet is None else alphabet
+    kept: Sequence[str] = [""]
+    told: list[Prefixes] = []
+    for part, before, length, after in zip(
+        prefix_parts, lengths, lengths[1:], lengths[2:], strict=False
+    ):
+        found = ask(part, kept, before, length)
+        if not told and alphabet is None:
+            letters = learn_alphabet(_detected(found), listed.strings)
+        kept = best_prefixes(found, keep or n_kept(len(letters), after - length))
+        told.append(_tell(part, found, len(kept)))
+    estimates = ask(WHOLE, kept, *lengths[-2:])
+    return Discoveries(
+        estimates=estimates,
+        prefixes=tuple(told),
+        unfinished=find_unfinished(prefix_parts[-1], found, estimates),
+        alphabet=letters,
+        learned=alphabet is None,
+        longest=lengths[-1],
+    )
+
+
+def _lengths(prefix_parts: Sequence[str], longest: int | None) -> list[int]:
+    """Return 0, the lengths of the prefixes, and that of the longest string to look for."""
+    lengths = [0, *map(prefix_length, prefix_parts)]
+    if longest is None:
+        return [*lengths, 2 * lengths[-1] - lengths[-2]]
+    check_integer("longest", longest, lengths[-1])
+    return [*lengths, longest]
+
+
+def _naming(progress: Progress, part: str) -> Progress:
+    """Say of which part a stage is."""
+    return lambda stage, done, total: progress(f"{part}: {stage}", done, total)
+
+
+def _detected(estimates: Estimates) -> Iterator[str]:
+    found = zip(estimates.candidates, estimates.detected, strict=True)
+    return (string for string, detected in found if detected)
+
+
+def _tell(part: str, found: Estimates, n_kept: int) -> Prefixes:
+    return Prefixes(
+        part=part,
+        reports=found.reports,
+        candidates=found.n_candidates,
+        detected=int(found.detected.sum()),
+        kept=n_kept,
+        unallocated=found.unallocated,
+        unallocated_std_error=found.unallocated_std_error,
+    )

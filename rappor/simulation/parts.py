@@ -1,0 +1,73 @@
+"""Collections of a metric with parts: each device answers for one part of its string."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from rappor.counts.counts import Counts
+from rappor.protocol.params import Params
+from rappor.protocol.parts import Part, check_parts
+from rappor.ranges import read_count
+from rappor.simulation.collection import MOST_DEVICES, simulate_counts
+from rappor.simulation.keystream import Keystream
+from rappor.simulation.population import Population
+
+
+def simulate_parts(
+    population: Population,
+    params: Params,
+    parts: Sequence[Part],
+    *,
+    n_reports: float,
+    seed: int | None = None,
+    metric: str = "",
+) -> tuple[Counts, ...]:
+    """Draw the counts of one report from each of `n_reports` devices, a collection for each part.
+
+    Which part a device answers for depends on its coins only, so the devices of a part are a random
+    share of all.
+
+    Raises
+    ------
+    ParamsError, ReportError
+        The parts are not those of a metric, or as `simulate_counts`.
+
+    Examples
+    --------
+    >>> from rappor import Params, Population
+    >>> from rappor.protocol.parts import Part
+    >>> pets = Population(["kitten", "puppy"], [3, 1])
+    >>> parts = [Part("prefix:3", 0.5), Part("whole")]
+    >>> drawn = simulate_parts(pets, Params.profile("balanced"), parts, n_reports=1e4, seed=1)
+    >>> [counts.params.part for counts in drawn]
+    ['prefix:3', 'whole']
+    """
+    check_parts(parts)
+    n_devices = read_count("n_reports", n_reports, 0, MOST_DEVICES)
+    stream = Keystream(seed)
+    numbers = split_devices(parts, n_devices, stream.spawn(0))
+    return tuple(
+        simulate_counts(
+            population,
+            dataclasses.replace(params, part=part.name, insecure=True),
+            n_reports=n,
+            seed=seed_of_part(stream, number),
+            metric=metric,
+        )
+        for number, (part, n) in enumerate(zip(parts, numbers, strict=True))
+    )
+
+
+def split_devices(parts: Sequence[Part], n_devices: int, stream: Keystream) -> list[int]:
+    """Draw how many of the devices answer for each part."""
+    shares = [part.threshold / 2**32 for part in parts[:-1]]
+    numbers: list[int] = (
+        stream.generator().multinomial(n_devices, [*shares, 1 - sum(shares)]).tolist()
+    )
+    return numbers
+
+
+def seed_of_part(stream: Keystream, number: int) -> int:
+    """Return the seed of one part's collection."""
+    return int.from_bytes(stream.spawn(1 + number).coins(8).tobytes(), "little")

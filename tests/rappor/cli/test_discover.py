@@ -1,0 +1,166 @@
+"""`rappor discover`: from files of parts to strings that no list names."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+from shell import Shell, uploads
+
+REGISTRY = """
+[budget]
+total = inf
+
+[metrics.engine]
+description = "Where a typed query goes"
+owner = "search@example.org"
+expires = 2999-12-31
+epoch = "month"
+interval = "none"
+encoding = "bloom"
+profile = "accurate"
+parts = [{name = "prefix:2", share = 0.4}, {name = "whole"}]
+candidates = "engines.txt"
+"""
+
+
+@pytest.fixture
+def parts(shell: Shell) -> tuple[str, str]:
+    """Counts of both parts of 100,000 devices; no engine but one is longer than five letters."""
+    (shell.place / "metrics.toml").write_text(REGISTRY)
+    (shell.place / "engines.txt").write_text("duckduckgo\nbing\n")
+    (shell.place / "population.csv").write_text("value,weight\nqwant,5\nduckduckgo,3\nmojek,2\n")
+    simulated = ("--population", "population.csv", "--reports", "1e5", "--seed", "3")
+    out = shell.path("engine.counts")
+    code, printed, _ = shell.metric("simulate", *simulated, "--out", out)
+    assert code == 0
+    names = "engine-prefix-2.counts", "engine-whole.counts"
+    assert printed == (
+        f"100,000 reports of engine in {shell.path(names[0])} to {shell.path(names[1])}\n"
+    )
+    return names
+
+
+def test_files_of_parts_become_strings(shell: Shell, parts: tuple[str, str]) -> None:
+    """The table lists them, what each part told, and what was looked for."""
+    code, printed, err = shell(
+        "discover", *parts, "--alphabet", "a-z", "--longest", "5", "--keep", "9"
+    )
+    assert (code, err) == (0, "")
+    lines = [line.split() for line in printed.splitlines() if line]
+    assert [line[0] for line in lines[1:3]] == ["qwant", "mojek"]
+    (told,) = [line for line in lines if line[0] == "prefix:2"]
+    assert told[2] == "703"
+    assert "Strings of up to 5 characters, alphabet (as given): abcdefghij" in printed
+    unfinished = printed.partition("Prefixes that hold more than their strings")[2]
+    assert "du " in unfinished
+
+
+def test_the_metric_s_own_candidates_are_known_strings(
+    shell: Shell, parts: tuple[str, str]
+) -> None:
+    """And with them a string is found that is longer than what was looked for."""
+    asked = ("--alphabet", "a-z", "--longest", "5", "--keep", "9", "--registry", "metrics.toml")
+    code, printed, _ = shell("discover", *parts, *asked, "--json")
+    assert code == 0
+    document = json.loads(printed)
+    found = [row["candidate"] for row in document["estimates"]]
+    assert found[:3] == ["qwant", "duckduckgo", "mojek"]
+    assert [each["part"] for each in document["prefixes"]] == ["prefix:2"]
+    assert "du" not in [each["prefix"] for each in document["unfinished"]]
+
+
+def test_strings_go_to_a_csv_file(shell: Shell, parts: tuple[str, str]) -> None:
+    """The columns are those of a decode; a file of known strings takes the place of the own one."""
+    (shell.place / "known.txt").write_text("duckduckgo\r\n\nbing\n")
+    out = shell.path("found.csv")
+    more = ("--known", "known.txt", "--longest", "5", "--keep", "9", "--csv", out)
+    code, _, _ = shell("discover", *parts, "--alphabet", "a-z", *more)
+    assert code == 0
+    with Path(out).open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["candidate"] for row in rows][:3] == ["qwant", "duckduckgo", "mojek"]
+
+
+def test_alphabets_have_ranges(shell: Shell, parts: tuple[str, str]) -> None:
+    """A hyphen at an end is itself, a character that comes twice counts once."""
+    asked = ("--alphabet=-a-cqwntmojek0-2b", "--longest", "2", "--json")
+    code, printed, _ = shell("discover", *parts, *asked)
+    assert code == 0
+    assert json.loads(printed)["alphabet"] == "-abcqwntmojek012"
+    code, _, err = shell("discover", *parts, "--alphabet", "z-a")
+    assert code == 2
+    assert "z-a is no range" in err
+
+
+def test_days_of_several_epochs_are_refused(shell: Shell, parts: tuple[str, str]) -> None:
+    """In each epoch a device answers for another part."""
+    answers = []
+    for part, month in zip(parts, ("2026-10", "2026-11"), strict=True):
+        answer = {"metric": "engine", "from": f"{month}-01", "to": f"{month}-20", "collections": []}
+        name = part.replace("counts", "json")
+        (shell.place / name).write_text(json.dumps(answer))
+        answers.append(name)
+    code, _, err = shell("discover", *answers, *parts, "--registry", "metrics.toml")
+    assert code == 1
+    assert "one epoch of engine, got days of 2026-10 and 2026-11" in err
+
+
+def test_one_part_alone_has_no_answer(shell: Shell, parts: tuple[str, str]) -> None:
+    """One sentence, exit code 1 and nothing printed."""
+    code, printed, err = shell("discover", parts[0], "--alphabet", "a-z")
+    assert (code, printed) == (1, "")
+    assert err.startswith("rappor: counts must be of a prefix, or several, and of the whole")
+
+
+def test_too_many_candidates_are_a_usage_error(shell: Shell, parts: tuple[str, str]) -> None:
+    """With their number."""
+    code, _, err = shell("discover", *parts, "--alphabet", "a-z", "--longest", "9")
+    assert code == 2
+    assert re.search(r"at most 1,000,000,000 strings, got \d+,\d{3},\d{3},\d{3}: take fewer", err)
+
+
+def test_uploads_are_added_up_a_part_at_a_time(shell: Shell) -> None:
+    """`aggregate --part` takes the reports of one part and leaves the others."""
+    (shell.place / "metrics.toml").write_text(REGISTRY.replace('"month"', '"life"'))
+    (shell.place / "uploads.jsonl").write_bytes(b"\n".join(uploads(shell.place, 60)))
+    numbers = []
+    for part in ("prefix:2", "whole"):
+        out = shell.path(f"{part[:3]}.counts")
+        asked = ("aggregate", "uploads.jsonl", "--part", part, "--out", out, "--json")
+        code, printed, _ = shell.metric(*asked)
+        assert code == 0  # 60 devices of one part only: probability 5e-14
+        numbers.append(json.loads(printed)["reports"])
+    assert sum(numbers) == 60
+    code, _, err = shell.metric("aggregate", "uploads.jsonl", "--part", "prefix:9", "--out", "x")
+    assert code == 2
+    assert "--part must be a part that is there, got 'prefix:9': inputs hold prefix:2, whole" in err
+
+
+def test_reports_and_days_of_parts_have_files_of_their_own(
+    shell: Shell, parts: tuple[str, str]
+) -> None:
+    """The part stands in the name, before the day."""
+    people = ("--population", "population.csv", "--devices", "300", "--seed", "1")
+    code, printed, _ = shell.metric(
+        "simulate", *people, "--days", "2", "--out", shell.path("day.counts"), "--json"
+    )
+    assert code == 0
+    document = json.loads(printed)
+    assert document["reports"] == 600
+    assert [Path(name).name for name in document["files"]] == [
+        "day-prefix-2-1.counts",
+        "day-prefix-2-2.counts",
+        "day-whole-1.counts",
+        "day-whole-2.counts",
+    ]
+    code, _, _ = shell.metric("simulate", *people, "--out", shell.path("all.parquet"))
+    assert code == 0
+    out = shell.path("again.counts")
+    read = ("aggregate", shell.path("all-prefix-2.parquet"), "--out", out)
+    code, printed, _ = shell.metric(*read)
+    assert code == 0
+    assert len(parts) == 2

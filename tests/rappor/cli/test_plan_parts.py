@@ -1,0 +1,55 @@
+"""`rappor plan --discover`: parts, what they find, and their entry."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from shell import Shell
+
+from rappor import Registry
+
+BUDGET = ("plan", "--discover", "--profile", "balanced", "--reports", "1e7")
+
+
+def test_parts_are_planned(shell: Shell) -> None:
+    """With their shares, candidates, and an entry that a registry reads."""
+    code, printed, err = shell(*BUDGET, "--longest", "6", "--name", "word")
+    assert (code, err) == (0, "")
+    table, entry = printed.split("Entry for the registry:")
+    metric = Registry.loads(entry)["word"]
+    assert metric is not None
+    assert ", ".join(part.name for part in metric.parts) in table
+    assert "of up to 6 characters, 26 in the alphabet; 1,000 are assumed" in table
+
+
+def test_json_has_the_same_numbers(shell: Shell) -> None:
+    """Layouts with what they find, and the entry."""
+    more = ("--longest", "4", "--alphabet", "a-c0-1", "--candidates", "50", "--json")
+    code, printed, _ = shell(*BUDGET, *more)
+    assert code == 0
+    document = json.loads(printed)
+    assert (document["characters"], document["longest"], document["strings"]) == (5, 4, 50)
+    assert document["parts"][-1] == {"name": "whole", "share": None}
+    assert 0 < document["found"] <= 50
+    assert "parts = [" in document["toml"]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--discover", "--profile", "strict", "--reports", "1e6"), "needs --longest"),
+        (("--longest", "6", "--profile", "strict", "--reports", "1e6"), "go with --discover"),
+        (("--discover", "--longest", "6", "--reports", "1e6"), "needs --epsilon-1 and"),
+        (("--discover", "--longest", "6", "--profile", "strict", "--share", ".1"), "not --share"),
+        ((*BUDGET[1:], "--longest", "6", "--hashes", "2"), "give only the budget"),
+        ((*BUDGET[1:], "--longest", "6", "--chart", "x.svg"), "without a chart"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    shell: Shell, words: tuple[str, ...], reason: str
+) -> None:
+    """A usage error, one sentence."""
+    code, _, err = shell("plan", *words)
+    assert code == 2
+    assert reason in err

@@ -1,0 +1,304 @@
+"""Discovery: strings that no list names, found part by part, and what cannot be found told."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import string
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rappor import Counts, Params, Population, decode, discover
+from rappor.discovery import Discoveries
+from rappor.errors import DecodeError, ParamsError
+from rappor.protocol.parts import Part
+from rappor.simulation import simulate_counts, simulate_parts
+
+ACCURATE = Params.profile("accurate")
+PARAMS = dataclasses.replace(ACCURATE, k=64, m=32)
+"""Low noise and few rows: a string of 5 % in 100,000 reports is 40 standard errors above nothing,
+so it is missed with a probability below 1e-12."""
+
+PARTS = (Part("prefix:2", 0.4), Part("whole"))
+LETTERS = string.ascii_lowercase
+
+
+def collect(
+    words: dict[str, float],
+    parts: Sequence[Part] = PARTS,
+    *,
+    params: Params = PARAMS,
+    n_reports: float = 200_000,
+    seed: int = 1,
+) -> tuple[Counts, ...]:
+    population = Population(list(words), list(words.values()))
+    return simulate_parts(population, params, parts, n_reports=n_reports, seed=seed)
+
+
+def true_of(found: Discoveries, words: dict[str, float]) -> set[str]:
+    """Return the announced strings that devices hold; others may be there at 5 %."""
+    return set(found.strings) & set(words)
+
+
+def test_strings_are_found_without_a_list() -> None:
+    """With estimates whose intervals hold the truth, by the devices that answer for the whole."""
+    words = {"kiwi": 4.0, "lime": 3.0, "plum": 2.0, "pear": 1.0}
+    counts = collect(words)
+    found = discover(counts, LETTERS)
+    assert true_of(found, words) == set(words)
+    assert found.strings[:2] == ("kiwi", "lime")
+    # Six standard errors: missed with probability 2e-9 under the estimate's normal distribution.
+    assert abs(found.estimates.proportion[0] - 0.4) < 6 * found.estimates.std_error[0]
+    assert found.estimates.reports == counts[1].n_reports
+    assert found.reports == 200_000
+    (told,) = found.prefixes
+    assert (told.part, told.reports, told.candidates) == ("prefix:2", counts[0].n_reports, 703)
+    assert (found.alphabet, found.learned, found.longest) == (LETTERS, False, 4)
+
+
+def test_short_and_empty_strings_and_prefixes_of_others_are_found() -> None:
+    """A string shorter than a prefix is whole, one as long as it is both."""
+    words = {"": 3.0, "a": 2.0, "ab": 2.0, "abc": 2.0, "abcd": 2.0}
+    found = discover(collect(words), "abcdefgh")
+    assert true_of(found, words) == set(words)
+
+
+def test_three_parts_are_followed_one_after_the_other() -> None:
+    """The kept prefixes of the second part continue those of the first."""
+    words = {"abacus": 3.0, "abatis": 2.0, "zebras": 2.0, "zip": 1.0}
+    parts = (Part("prefix:2", 0.25), Part("prefix:4", 0.25), Part("whole"))
+    counts = collect(words, parts, n_reports=400_000)
+    found = discover(reversed(counts), LETTERS, keep=20)
+    assert true_of(found, words) == set(words)
+    assert [each.part for each in found.prefixes] == ["prefix:2", "prefix:4"]
+    assert [each.kept for each in found.prefixes] == [20, 20]
+    assert found.longest == 6
+
+
+def test_characters_are_unicode_scalar_values() -> None:
+    """A prefix of two is two characters, however many bytes they take."""
+    words = {"日本語": 2.0, "😀ok": 2.0, "été": 1.0}
+    found = discover(collect(words), "日本語😀éot" + "k")
+    assert true_of(found, words) == set(words)
+
+
+def test_a_prefix_is_taken_as_it_is() -> None:
+    """A prefix of a normalised string, as "a ", would be another string if normalised again."""
+    params = dataclasses.replace(PARAMS, normalize="strip")
+    words = {"a cat": 2.0, "a dog": 1.0}
+    found = discover(collect(words, params=params), " acdgot", longest=5)
+    assert true_of(found, words) == set(words)
+
+
+def test_known_strings_are_asked_about_beside() -> None:
+    """They need not be made of the alphabet, and are found as any other."""
+    words = {"kiwi": 2.0, "piña colada": 1.0}
+    counts = collect(words)
+    assert true_of(discover(counts, LETTERS), words) == {"kiwi"}
+    found = discover(counts, LETTERS, known=["piña colada", "banana split"])
+    assert true_of(found, words) == set(words)
+    assert "banana split" not in found.strings[:2]
+
+
+def test_an_alphabet_is_learned_from_the_first_part() -> None:
+    """Of the prefixes detected there, among printable ASCII, and of the known strings."""
+    words = {"K9": 2.0, "9K9K": 1.0, "KKK": 1.0}
+    found = discover(collect(words), known=["x"])
+    assert found.learned
+    assert set("K9x") <= set(found.alphabet)
+    assert true_of(found, words) == set(words)
+
+
+def test_a_first_part_of_one_character_is_searched_in_all_of_unicode() -> None:
+    """So an alphabet is found that nobody thought of."""
+    words = {"жук": 2.0, "куж": 2.0, "ужк": 1.0}
+    parts = (Part("prefix:1", 0.5), Part("whole"))
+    params = dataclasses.replace(PARAMS, m=64)
+    found = discover(collect(words, parts, params=params), longest=3, correction="bonferroni")
+    assert found.prefixes[0].candidates > 100_000
+    assert set("жук") <= set(found.alphabet)
+    assert true_of(found, words) == set(words)
+
+
+def test_what_an_alphabet_misses_is_told() -> None:
+    """As mass that no prefix explains, and as prefixes that hold more than their strings."""
+    words = {"kiwi": 5.0, "café": 3.0, "étui": 2.0}
+    found = discover(collect(words, n_reports=400_000), LETTERS)
+    assert true_of(found, words) == {"kiwi"}
+    (told,) = found.prefixes
+    # Six standard errors: further off with probability 2e-9.
+    assert abs(told.unallocated - 0.2) < 6 * told.unallocated_std_error + 0.01
+    (cafe,) = [each for each in found.unfinished if each.prefix == "ca"]
+    assert abs(cafe.rest - 0.3) < 6 * cafe.rest_std_error
+    assert "ki" not in [each.prefix for each in found.unfinished]
+
+
+def test_strings_that_are_too_long_are_told() -> None:
+    """Their prefix is detected, and no string explains it."""
+    words = {"kiwi": 1.0, "watermelon": 1.0}
+    found = discover(collect(words), LETTERS)
+    assert true_of(found, words) == {"kiwi"}
+    assert found.unfinished[0].prefix == "wa"
+    assert found.unfinished[0].found < 0.1
+
+
+def test_days_of_a_part_are_taken_together() -> None:
+    """As `decode` takes them: the same devices may have reported on both."""
+    words = {"kiwi": 4.0, "lime": 3.0}
+    days = [*collect(words, seed=1), *collect(words, seed=2)]
+    found = discover(days, LETTERS)
+    assert true_of(found, words) == set(words)
+    assert found.reports == 400_000
+
+
+def test_the_same_counts_give_the_same_answer() -> None:
+    """Nothing is drawn."""
+    counts = collect({"kiwi": 4.0, "lime": 3.0})
+    once, again = discover(counts, LETTERS), discover(counts, LETTERS)
+    assert once.to_json() == again.to_json()
+
+
+def test_the_record_is_ready_for_json() -> None:
+    """With the keys of a decode, and what belongs to the parts."""
+    found = discover(collect({"kiwi": 4.0, "café": 3.0}), LETTERS)
+    document = json.loads(found.to_json())
+    assert document["estimates"][0]["candidate"] == "kiwi"
+    assert document["candidates"] == found.estimates.n_candidates
+    assert document["prefixes"][0]["part"] == "prefix:2"
+    assert document["unfinished"][0]["prefix"] == "ca"
+    assert np.isclose(document["unfinished"][0]["rest"], found.unfinished[0].rest)
+    assert document["alphabet"] == LETTERS
+    assert repr(found).startswith("Discoveries(")
+
+
+def test_progress_says_which_part_it_is_of() -> None:
+    """And a run that is interrupted in it ends there."""
+    stages = []
+
+    def stop_at_the_last(stage: str, done: int, total: int | None) -> None:
+        stages.append((stage, done, total))
+        if stage.startswith("whole"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        discover(collect({"kiwi": 1.0}), LETTERS, keep=700, progress=stop_at_the_last)
+    assert {stage.partition(":")[0] for stage, _, _ in stages} == {"prefix", "whole"}
+
+
+def test_parts_of_different_metrics_are_refused() -> None:
+    """By their name, and by what their parameters say beside the part."""
+    prefix, whole = collect({"kiwi": 1.0})
+    other = Counts(whole.params, whole.ones, whole.reports, metric="other")
+    named = Counts(prefix.params, prefix.ones, prefix.reports, metric="fruit")
+    with pytest.raises(DecodeError, match="parts of one metric, got fruit, other"):
+        discover([named, other], LETTERS)
+    noisy = collect({"kiwi": 1.0}, params=dataclasses.replace(PARAMS, f=0.5))[1]
+    with pytest.raises(DecodeError, match="several parameter sets"):
+        discover([prefix, noisy], LETTERS)
+
+
+def test_parts_may_differ_in_their_instantaneous_noise() -> None:
+    """It is no other metric: only p and q have changed."""
+    prefix, _ = collect({"kiwi": 1.0})
+    noisy = dataclasses.replace(PARAMS, p=PARAMS.p + 0.1)
+    _, whole = collect({"kiwi": 1.0}, params=noisy)
+    assert "kiwi" in discover([prefix, whole], LETTERS).strings
+
+
+def test_missing_parts_are_refused() -> None:
+    """Prefixes alone announce nothing, and the whole alone has no candidates."""
+    prefix, whole = collect({"kiwi": 1.0})
+    with pytest.raises(DecodeError, match="got parts: prefix:2"):
+        discover([prefix], LETTERS)
+    with pytest.raises(DecodeError, match="got parts: whole"):
+        discover([whole], LETTERS)
+    with pytest.raises(DecodeError, match="got parts: none"):
+        discover([], LETTERS)
+    simple = simulate_counts(Population(["kiwi"], [1]), PARAMS, n_reports=10, seed=1)
+    with pytest.raises(DecodeError, match="a metric without parts"):
+        discover([simple], LETTERS)
+    with pytest.raises(DecodeError, match="one of each part, got one"):
+        discover(whole, LETTERS)  # type: ignore[arg-type]
+    with pytest.raises(DecodeError, match="must be a list of Counts"):
+        discover(["prefix:2"], LETTERS)  # type: ignore[list-item]
+
+
+def test_decode_refuses_to_mix_parts() -> None:
+    """Their strings are not the same: it names the function that takes all."""
+    with pytest.raises(DecodeError, match=r"got prefix:2, whole: rappor\.discover takes all parts"):
+        decode(collect({"kiwi": 1.0}), ["kiwi"])
+
+
+def test_a_part_without_reports_is_refused() -> None:
+    """It is named."""
+    prefix, whole = collect({"kiwi": 1.0})
+    empty = Counts(prefix.params, 0 * prefix.ones, 0 * prefix.reports)
+    with pytest.raises(DecodeError, match="counts of prefix:2 must hold at least 1 report"):
+        discover([empty, whole], LETTERS)
+
+
+def test_no_survivors_are_an_error() -> None:
+    """Where no prefix has a positive estimate there is nothing to continue."""
+    prefix, whole = collect({"kiwi": 1.0}, (Part("prefix:1", 0.5), Part("whole")))
+    silent = Counts(prefix.params, 0 * prefix.ones, prefix.reports)
+    with pytest.raises(DecodeError, match="none of 2 prefixes has a positive estimate"):
+        discover([silent, whole], "q")
+
+
+def test_too_many_candidates_are_refused_with_their_number() -> None:
+    """In the first part and in the next one."""
+    counts = collect({"kiwi": 1.0})
+    with pytest.raises(
+        ParamsError, match=r"at most 1,000,000,000 strings, got 1,\d{3},\d{3},\d{3}"
+    ):
+        discover(counts, "".join(map(chr, range(0x4E00, 0x4E00 + 32_000))))
+    with pytest.raises(ParamsError, match=r"got \d+,\d{3},\d{3},\d{3}"):
+        discover(counts, LETTERS, longest=8)
+
+
+@pytest.mark.parametrize(
+    ("alphabet", "reason"),
+    [("", "at least 1"), ("aa", "each once"), ("a\ud800", "surrogate"), (7, "one text")],
+)
+def test_a_wrong_alphabet_is_refused(alphabet: Any, reason: str) -> None:
+    """Before anything is decoded."""
+    with pytest.raises(ParamsError, match=reason):
+        discover(collect({"kiwi": 1.0}), alphabet)
+
+
+def test_impossible_numbers_are_refused() -> None:
+    """The longest string is no shorter than the last prefix, and something is kept."""
+    counts = collect({"kiwi": 1.0})
+    with pytest.raises(ParamsError, match="longest must be"):
+        discover(counts, LETTERS, longest=1)
+    with pytest.raises(ParamsError, match="longest must be"):
+        discover(counts, LETTERS, longest=2.5)  # type: ignore[arg-type]
+    with pytest.raises(ParamsError, match="keep must be"):
+        discover(counts, LETTERS, keep=0)
+
+
+def test_nothing_detected_teaches_no_alphabet() -> None:
+    """From noise alone nothing is learned."""
+    prefix, whole = collect({"kiwi": 1.0}, params=dataclasses.replace(PARAMS, m=1), n_reports=40)
+    silent = Counts(prefix.params, 0 * prefix.ones, prefix.reports)
+    with pytest.raises(DecodeError, match="no alphabet can be learned"):
+        discover([silent, whole])
+
+
+@pytest.mark.acceptance
+def test_the_false_discovery_rate_holds() -> None:
+    """Over 60 collections of 200 random strings of four letters, most too rare to be found."""
+    false = announced = 0.0
+    for seed in range(60):
+        rng = np.random.default_rng([seed, 15])
+        words = {"".join(rng.choice(list(LETTERS), 4)): 1 / rank for rank in range(1, 201)}
+        found = discover(collect(words, n_reports=100_000, seed=seed), LETTERS)
+        n_true = len(true_of(found, words))
+        false += (len(found.strings) - n_true) / max(len(found.strings), 1)
+        announced += len(found.strings)
+    assert announced > 60 * 10
+    # The share of false ones in a collection has a standard deviation below .08: .05 + 6 errors.
+    assert false / 60 < 0.05 + 6 * 0.08 / 60**0.5

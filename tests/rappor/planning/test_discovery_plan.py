@@ -1,0 +1,123 @@
+"""Plans of a discovery: parts that reach the strings, and how many are found."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import string
+
+import numpy as np
+import pytest
+
+from rappor import Discoveries, Population, Registry, discover
+from rappor.errors import DecodeError, MetricError, ParamsError
+from rappor.planning import DiscoveryPlan, Frequencies, Question, plan_discovery
+from rappor.simulation import simulate_parts
+
+EXPIRES = datetime.date(2999, 12, 31)
+TWELVE = string.ascii_lowercase[:12]
+SPREAD = 4.0
+"""Standard deviation of the strings found in one collection of `small`, at most: some sixty strings
+are neither certain nor impossible, each with a variance of at most 1/4."""
+
+
+def small() -> DiscoveryPlan:
+    """Plan for 200 strings of four of twelve letters."""
+    return plan_discovery(
+        200, epsilon_1=2, epsilon_inf=4, reports=1e6, longest=4, characters=len(TWELVE)
+    )
+
+
+def look(planned: DiscoveryPlan, seed: int) -> tuple[Discoveries, set[str]]:
+    """Simulate a collection of the plan and look for its strings."""
+    rng = np.random.default_rng([seed, 3])
+    words: set[str] = set()
+    while len(words) < 200:
+        words.add("".join(rng.choice(list(TWELVE), 4)))
+    ordered = rng.permutation(sorted(words)).tolist()
+    counts = simulate_parts(
+        Population(ordered, 1 / np.arange(1.0, 201)),
+        planned.params,
+        planned.layout.parts,
+        n_reports=planned.reports,
+        seed=seed,
+    )
+    return discover(counts, TWELVE, longest=4), words
+
+
+def found_by(planned: DiscoveryPlan, seed: int) -> int:
+    """Count the strings found in one collection."""
+    found, words = look(planned, seed)
+    return len(set(found.strings) & words)
+
+
+def test_as_many_strings_are_found_as_planned() -> None:
+    """In the mean of four collections."""
+    planned = small()
+    mean = np.mean([found_by(planned, seed) for seed in range(4)])
+    assert abs(mean - planned.layout.found) < 6 * SPREAD / 4**0.5
+
+
+@pytest.mark.acceptance
+def test_as_many_strings_are_found_as_planned_in_many_collections() -> None:
+    """Up to two strings, in the mean of a hundred."""
+    planned = small()
+    mean = np.mean([found_by(planned, seed) for seed in range(100)])
+    assert abs(mean - planned.layout.found) < 2 + 6 * SPREAD / 100**0.5
+
+
+def test_the_numbers_are_those_of_a_discovery() -> None:
+    """The candidates and the prefixes kept are what `discover` asks about and keeps."""
+    planned = small()
+    found, _ = look(planned, 0)
+    (told,) = found.prefixes
+    assert told.candidates == planned.layout.candidates[0]
+    # Prefixes with a positive estimate: six standard deviations of as many even coins.
+    assert abs(told.kept - planned.layout.kept[0]) < 3 * told.candidates**0.5
+
+
+def test_parts_divide_the_devices_and_reach_the_longest_string() -> None:
+    """With prefixes of increasing length, in a registry that reads back."""
+    planned = plan_discovery(1000, epsilon_1=2, epsilon_inf=4, reports=1e7, longest=12)
+    text = planned.to_toml("word", expires=EXPIRES, epoch="quarter", interval="day")
+    metric = Registry.loads(text)["word"]
+    assert metric is not None
+    assert metric.parts == planned.layout.parts
+    assert metric.params == planned.params
+    assert len(planned.layout.candidates) == len(planned.layout.parts)
+    assert max(planned.layout.candidates) <= 20_000_000
+    assert planned.others == () or planned.others[0].found <= planned.layout.found
+
+
+def test_more_reports_find_more() -> None:
+    """And a larger loss does."""
+    found = [
+        plan_discovery(1000, epsilon_1=e, epsilon_inf=2 * e, reports=n, longest=6).layout.found
+        for e, n in ((2, 1e5), (2, 1e6), (2, 1e7), (4, 1e7))
+    ]
+    assert found == sorted(found)
+
+
+def test_strings_that_no_parts_reach_are_refused() -> None:
+    """With five prefixes at most, each a few characters longer than the one before."""
+    with pytest.raises(DecodeError, match="do not reach strings of 40"):
+        plan_discovery(1000, epsilon_1=2, epsilon_inf=4, reports=1e6, longest=40)
+
+
+def test_what_cannot_be_planned_is_refused() -> None:
+    """Other corrections, repeated reports, and numbers outside their range."""
+    ask = functools.partial(plan_discovery, epsilon_1=2, epsilon_inf=4, reports=1e6)
+    frequencies = Frequencies.zipf(100)
+    for question in (
+        Question(frequencies=frequencies, correction="bonferroni"),
+        Question(frequencies=frequencies, reports_per_device=2),
+    ):
+        with pytest.raises(ParamsError, match="Benjamini-Hochberg and one report a device"):
+            ask(question, longest=6)
+    with pytest.raises(ParamsError, match="longest must be"):
+        ask(100, longest=1)
+    with pytest.raises(ParamsError, match="characters must be"):
+        ask(100, longest=6, characters=0)
+    planned = ask(100, longest=4)
+    with pytest.raises(MetricError, match="name must match"):
+        planned.to_toml("No Name", expires=EXPIRES, epoch="quarter", interval="day")
