@@ -12,7 +12,7 @@ const LONE_SURROGATE = /\p{Surrogate}/u;
  */
 export function utf8(text) {
   if (LONE_SURROGATE.test(text)) {
-    throw new ReportError("a value must be valid Unicode, without a lone surrogate");
+    throw new ReportError("a value must be Unicode without a lone surrogate");
   }
   return ENCODER.encode(text);
 }

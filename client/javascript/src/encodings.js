@@ -1,7 +1,7 @@
 // Which bits of a report a value sets. A value that fits nowhere sets none: silence would speak.
 
 import { integers, utf8 } from "./bytes.js";
-import { ParamsError, ReportError } from "./errors.js";
+import { ReportError, entryOf } from "./errors.js";
 import { murmur3, sha256 } from "./hashes.js";
 import { normalize } from "./normalizers.js";
 
@@ -65,7 +65,7 @@ const ENCODINGS = {
  * @param {string} encoding
  */
 export function checkEncoding(encoding) {
-  if (!Object.hasOwn(ENCODINGS, encoding)) throw new ParamsError(`unknown encoding ${encoding}`);
+  entryOf(ENCODINGS, "encoding", encoding);
 }
 
 /**
@@ -120,7 +120,8 @@ export function worstDifference(shape, up, down) {
  */
 async function hashed(value, cohort, { h, k, part }) {
   const [, length] = part.split(":");
-  const told = length ? Array.from(value).slice(0, Number(length)).join("") : value;
+  const n = Number(length);
+  const told = length ? Array.from(value.slice(0, 2 * n)).slice(0, n).join("") : value;
   const words = integers((await sha256(utf8(told))).subarray(0, 16));
   return Array.from({ length: h }, (_, j) =>
     Math.floor((murmur3(words, cohort * h + j) * k) / 2 ** 32),

@@ -16,7 +16,7 @@ export function memoryStore() {
     update: async (names, work) => {
       const documents = chosen(store.documents, names);
       const result = work(documents);
-      store.documents = { ...store.documents, ...documents };
+      store.documents = { ...store.documents, ...chosen(documents, names) };
       return result;
     },
     clear: async (documents) => {

@@ -144,9 +144,7 @@ export function latchedPart(device, metric, epoch) {
  * @param {Pick<Entering, "metric" | "epoch">} entering
  */
 export function inForce(device, { day, accepted }, { metric, epoch }) {
-  const known = device.scopes.filter(
-    (scope) => scope.metric === metric && scope.first <= day && day <= scope.end,
-  );
+  const known = scopesOn(device, metric, day);
   known.sort((a, b) => (order(a) < order(b) ? -1 : 1));
   for (const scope of known) {
     const own = accepted.find((each) => device.params[each].permanentFingerprint === scope.response);
@@ -154,6 +152,26 @@ export function inForce(device, { day, accepted }, { metric, epoch }) {
     if (fingerprint) return { scope, params: device.params[fingerprint] };
   }
   return undefined;
+}
+
+/**
+ * Tell whether a device is in an epoch in which a metric has answered; never for life. It then
+ * belongs to the metric's sample until the epoch ends.
+ * @param {Device} device
+ * @param {string} metric
+ * @param {string} day
+ */
+export function isBegun(device, metric, day) {
+  return scopesOn(device, metric, day).some(({ epoch }) => epoch);
+}
+
+/**
+ * @param {Device} device
+ * @param {string} metric
+ * @param {string} day
+ */
+function scopesOn({ scopes }, metric, day) {
+  return scopes.filter((each) => each.metric === metric && each.first <= day && day <= each.end);
 }
 
 /** @param {Scope} scope */

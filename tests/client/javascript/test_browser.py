@@ -22,7 +22,9 @@ from websites import Site, the_readmes_site
 OPEN = """async (options) => {
   const { Client } = await import("/rappor-client/index.js");
   const registry = await (await fetch("/registry.json")).json();
-  const all = { registry, consent: true, collector: "/telemetry", background: false, ...options };
+  const clock = () => Date.now() / 1000 + 86_400 * (options.daysOn ?? 0);
+  const usual = { registry, consent: true, collector: "/telemetry", background: false, clock };
+  const all = { ...usual, ...options };
   globalThis.client = await Client.open(all);
 }"""
 RECORD = "(words) => Promise.all(words.map((word) => client.record('search_engine', word)))"
@@ -237,6 +239,83 @@ def test_a_page_that_ends_sends_once(profile: BrowserContext, the_site: Site) ->
     assert again.evaluate(FLUSH)["done"]
     assert again.evaluate("client.counters()")["accepted"] == 1
     assert the_site.n_received() == before + 1
+
+
+def test_a_report_that_left_with_its_page_is_not_sent_after_the_collector_forgot_it(
+    profile: BrowserContext, the_site: Site
+) -> None:
+    """A visitor who returns after three weeks reads of it in the log, and nothing leaves."""
+    before = the_site.n_received()
+    page = tab(profile, background=True, maxDelay=3600)
+    assert page.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    assert page.evaluate("client.log()") == []
+    page.goto("about:blank")
+    eventually(lambda: the_site.n_received() == before + 1)
+    again = tab(profile, daysOn=21)
+    (unanswered,) = again.evaluate("client.log()")
+    assert unanswered["status"] == "unanswered"
+    sent: list[str] = []
+    again.on("request", lambda request: sent.append(request.url))
+    assert again.evaluate(FLUSH)["reason"] == "nothing waiting"
+    assert sent == []
+    assert again.evaluate("client.counters()") == {"recorded": 1, "given_up": 1}
+    (given_up,) = again.evaluate("client.log()")
+    assert (given_up["body"], given_up["status"]) == (unanswered["body"], "given_up")
+
+
+def test_a_page_that_ends_respects_a_collector_that_asked_to_wait(
+    profile: BrowserContext, the_site: Site
+) -> None:
+    """What was recorded since stays, and nothing leaves with the page."""
+    before = the_site.n_received()
+    page = tab(profile, background=True, maxDelay=3600)
+    page.route(
+        "**/telemetry/**",
+        lambda route: route.fulfill(status=503, headers={"Retry-After": "86000"}),
+    )
+    assert page.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    assert page.evaluate("client.flush({ timeout: 0.5 })")["reason"] == "collector error"
+    page.unroute("**/telemetry/**")
+    assert page.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    page.goto("about:blank")
+    again = tab(profile)
+    assert again.evaluate(FLUSH)["reason"] == "asked to wait"
+    assert again.evaluate("client.waiting()") == 2
+    assert the_site.n_received() == before
+
+
+def test_opting_out_reaches_the_other_tab(profile: BrowserContext, the_site: Site) -> None:
+    """What that one has at hand does not leave with its page, and it records no more of it."""
+    before = the_site.n_received()
+    first = tab(profile, background=True, maxDelay=3600)
+    second = tab(profile)
+    assert first.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    second.evaluate("client.optOut('search_engine')")
+    eventually(lambda: first.evaluate(RECORD, ["qwant"]) == ["opted out"])
+    first.goto("about:blank")
+    assert tab(profile).evaluate("client.waiting()") == 0
+    assert the_site.n_received() == before
+
+
+def test_a_page_without_a_secure_context_is_told_so(profile: BrowserContext) -> None:
+    """There is no WebCrypto: the program's mistake has one error, which says what is needed."""
+    page = profile.new_page()
+    page.route("http://shop.test/", lambda route: route.fulfill(body="<title>-</title>"))
+    page.route(
+        "http://shop.test/*/**",
+        lambda route: route.fulfill(
+            path=CLIENT / route.request.url.partition("/rappor-client/")[2],
+            content_type="text/javascript",
+        ),
+    )
+    page.goto("http://shop.test/")
+    opening = """async (consent) => {
+      const { Client, ParamsError } = await import("/rappor-client/index.js");
+      const opened = Client.open({ registry: {}, consent });
+      return opened.catch((error) => [error instanceof ParamsError, error.message]);
+    }"""
+    for consent in (True, False):
+        assert page.evaluate(opening, consent) == [True, "a page must be of https or of localhost"]
 
 
 def test_storage_that_is_cleared_under_a_page(profile: BrowserContext) -> None:
