@@ -1,3 +1,5 @@
+import type { Documents } from "./documents.js";
+
 /** Everything that is raised on purpose; no message holds a recorded value. */
 export class RapporError extends Error {}
 /** A parameter or a setting is outside its range. */
@@ -220,8 +222,7 @@ export interface Store {
   close(): Promise<void>;
 }
 
-/** What a store holds, by name. */
-export type Documents = import("./src/device.js").Documents;
+export type { Documents };
 
 export interface OpenOptions {
   /** What the page collects, as `rappor collects --json` writes it. It ships with the page. */

@@ -29,8 +29,8 @@ import { newId } from "./wire.js";
 /** @typedef {import("../index.js").Outcome} Outcome */
 /** @typedef {import("../index.js").Params} Params */
 /** @typedef {import("../index.js").Registry} Registry */
-/** @typedef {import("./device.js").Device} Device */
-/** @typedef {import("./device.js").Documents} Documents */
+/** @typedef {import("../documents.js").Device} Device */
+/** @typedef {import("../documents.js").Documents} Documents */
 /** @typedef {import("./scopes.js").Entering} Entering */
 /** @typedef {import("./uploader.js").Step} Step */
 
@@ -57,7 +57,7 @@ export class Client {
   /** @type {{ secret: CryptoKey, mark: string } | undefined} */ #identity;
   /** @type {Device | undefined} as it was last seen; another tab may have changed it since */
   #seen;
-  /** @type {import("./device.js").Pending | undefined} what leaves if the page ends now */
+  /** @type {import("../documents.js").Pending | undefined} what leaves if the page ends now */
   #atHand;
   #isDisabled = false;
   #failures = 0;
@@ -542,11 +542,11 @@ function isSound({ identity, device }) {
 }
 
 /**
- * @param {CryptoKey | string} secret
+ * @param {object | string} secret
  * @returns {Promise<CryptoKey>}
  */
 async function keyOf(secret) {
-  if (typeof secret !== "string") return secret;
+  if (typeof secret !== "string") return /** @type {CryptoKey} */ (secret);
   const bytes = fromBase64url(secret);
   if (bytes.length !== SECRET_BYTES) throw new Damaged();
   return secretOf(bytes);

@@ -21,7 +21,7 @@ import { dirname } from "node:path";
 
 import { Damaged } from "./device.js";
 
-/** @typedef {import("./device.js").Documents} Documents */
+/** @typedef {import("../documents.js").Documents} Documents */
 
 const PATIENCE = 2000;
 const PAUSE = 5;

@@ -1,7 +1,7 @@
 // The device's documents in IndexedDB: tabs share them, and each change is whole or not at all,
 // one after the other. The secret is a key that not even the page can read.
 
-/** @typedef {import("./device.js").Documents} Documents */
+/** @typedef {import("../documents.js").Documents} Documents */
 
 const TABLE = "documents";
 

@@ -1,6 +1,6 @@
 // The device's documents in memory, for tests of programs that embed the client.
 
-/** @typedef {import("./device.js").Documents} Documents */
+/** @typedef {import("../documents.js").Documents} Documents */
 
 /**
  * Return a store that forgets everything with the process; `documents` shows what it holds.

@@ -7,7 +7,7 @@ import { acceptedParams } from "./registry.js";
 
 /** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").Registry} Registry */
-/** @typedef {import("./device.js").Device} Device */
+/** @typedef {import("../documents.js").Device} Device */
 /** @typedef {[string, number, number]} Row a metric, what it has reserved, what it needs beyond that */
 /** @typedef {{ year: number, life: number }} Limits the nats of a year, and of all years together */
 

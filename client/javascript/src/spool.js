@@ -8,10 +8,10 @@ import { forget } from "./reservoir.js";
 import { newId, uploadJson } from "./wire.js";
 
 /** @typedef {import("../index.js").Limits} Limits */
-/** @typedef {import("./device.js").Device} Device */
-/** @typedef {import("./device.js").Pending} Pending */
-/** @typedef {import("./device.js").Sent} Sent */
-/** @typedef {import("./device.js").Spool} Spool */
+/** @typedef {import("../documents.js").Device} Device */
+/** @typedef {import("../documents.js").Pending} Pending */
+/** @typedef {import("../index.js").Sent} Sent */
+/** @typedef {import("../documents.js").Spool} Spool */
 /** @typedef {{ now: number, limits: Limits, atHand?: Pending }} Moment with what the page has at hand */
 
 export const GIVE_UP = 7 * DAY; // the collector remembers ids for 14 days

@@ -3,7 +3,7 @@
 import { DAY, dayOf } from "./calendar.js";
 import { own } from "./device.js";
 
-/** @typedef {import("./device.js").Device} Device */
+/** @typedef {import("../documents.js").Device} Device */
 
 const LONGEST = 30 * DAY;
 const MOST = 1000;

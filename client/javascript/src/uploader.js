@@ -13,10 +13,10 @@ import { follow } from "./stops.js";
 /** @typedef {import("../index.js").Answer} Answer */
 /** @typedef {import("../index.js").FlushReason} FlushReason */
 /** @typedef {import("../index.js").Transport} Transport */
-/** @typedef {import("./device.js").Device} Device */
-/** @typedef {import("./device.js").Documents} Documents */
-/** @typedef {import("./device.js").Pending} Pending */
-/** @typedef {import("./device.js").Spool} Spool */
+/** @typedef {import("../documents.js").Device} Device */
+/** @typedef {import("../documents.js").Documents} Documents */
+/** @typedef {import("../documents.js").Pending} Pending */
+/** @typedef {import("../documents.js").Spool} Spool */
 
 /**
  * What one step met, and when the next one is due: infinity if none is.

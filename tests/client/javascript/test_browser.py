@@ -29,6 +29,12 @@ OPEN = """async (options) => {
 }"""
 RECORD = "(words) => Promise.all(words.map((word) => client.record('search_engine', word)))"
 FLUSH = "() => client.flush({ timeout: 50 })"
+PANEL = """async () => {
+  const { RapporPanel } = await import("/rappor-client/panel.js");
+  globalThis.panel = new RapporPanel();
+  panel.client = client;
+  document.body.replaceChildren(panel);
+}"""
 BARE = "/registry.json"
 WORDS_TOML = """
 [budget]
@@ -146,20 +152,36 @@ def test_the_panel_speaks_to_everybody(profile: BrowserContext) -> None:
     page = tab(profile)
     page.evaluate(RECORD, ["qwant"])
     page.evaluate(FLUSH)
-    page.evaluate(
-        """async () => {
-          const { RapporPanel } = await import("/rappor-client/panel.js");
-          const panel = new RapporPanel();
-          panel.client = client;
-          document.body.replaceChildren(panel);
-        }"""
-    )
+    page.evaluate(PANEL)
     panel = page.get_by_role("region", name="What this browser reports")
     panel.get_by_role("columnheader", name="The very bytes").wait_for()
     assert panel.get_by_role("rowheader", name="search_engine").count() == 1
     assert panel.get_by_role("heading", name="What was sent").count() == 1
     panel.get_by_role("button", name="Stop and erase").press("Enter")
     panel.get_by_role("status").filter(has_text="erased").wait_for()
+
+
+def test_a_panel_goes_on_with_its_page(profile: BrowserContext) -> None:
+    """It leaves focus and open notices alone, follows other tabs, and stops each client it gets."""
+    page = tab(profile)
+    page.evaluate(PANEL)
+    panel = page.locator("rappor-panel")
+    panel.locator("summary").first.click()
+    panel.locator("button").focus()
+    page.evaluate(RECORD, ["qwant"])
+    page.evaluate("panel.refresh()")
+    assert page.evaluate("panel.shadowRoot.activeElement.textContent") == "Stop and erase"
+    assert panel.locator("details[open]").count() == 1
+    tab(profile).evaluate(FLUSH)
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    panel.get_by_role("rowheader", name="search_engine").wait_for()
+    for _ in range(2):
+        panel.locator("button").click()
+        panel.get_by_role("status").filter(has_text="erased").wait_for()
+        assert not panel.locator("button").is_visible()
+        page.evaluate(OPEN, {})
+        page.evaluate("panel.client = client")
+        assert panel.get_by_role("status").text_content() == ""
 
 
 def test_the_secret_is_a_key_that_no_script_can_read(profile: BrowserContext) -> None:
