@@ -13,6 +13,9 @@ misses its target by more than three standard errors:
   they say;
 - decoding raises no error and no warning.
 
+Where 19 of 20 answers say that their errors cannot be relied on (`is_unsure`), what is missed is
+printed in yellow: the cell is foretold, and does not fail.
+
 Intervals that hold too much (over 96 % of all) are no false promise, and are only counted.
 """
 
@@ -34,10 +37,12 @@ from scipy import stats
 from benchmarks.accuracy import LEVEL, TOP, start_pool
 from benchmarks.atlas_cells import ANSWERS, STRINGS, Cell, Factors, all_cells, ask
 from benchmarks.tables import Cell as TableCell
-from benchmarks.tables import Failing, Table
+from benchmarks.tables import Failing, Foretold, Table
 from rappor.decoding.decoder import decode
+from rappor.decoding.diagnostics import is_unsure
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.inference import ErrorControl
+from rappor.decoding.p_values import PValues
 
 N_RUNS: Final = 200
 SECONDS: Final = 60.0
@@ -60,6 +65,9 @@ ERROR_RATES: Final = {
 ALL_MOST: Final = 0.96
 """Coverage of all candidates from which intervals are called wide."""
 
+FORETOLD: Final = 0.95
+"""Part of the answers that say that they are unsure from which on a cell is foretold."""
+
 TAIL_MOST: Final = 1.2
 ERRORS: Final = 3.0
 """Standard errors by which a target may be missed."""
@@ -75,7 +83,8 @@ class Run:
 
     `covered` are the truths that intervals hold, and all of them: of every candidate, of the most
     frequent ones, of the detected. `false` and `found` are the detections under each correction;
-    `below` the absent candidates with p-values up to each of `TAILS`, among `absent`.
+    `below` the absent candidates with p-values up to each of `TAILS`, among `absent`. `unsure`: the
+    answer said that it is.
     """
 
     covered: tuple[tuple[int, int], ...] = ()
@@ -83,20 +92,36 @@ class Run:
     found: tuple[int, ...] = ()
     below: tuple[int, ...] = ()
     absent: int = 0
+    unsure: bool = False
     raised: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One cell: `values` by name of the measure, those that `fail`, and whether it is `wide`."""
+    """One cell: `values` by name of the measure, those that `miss` their targets, and its looks.
+
+    `unsure` is the part of the answers that said that their errors cannot be relied on; `wide`
+    tells whether intervals are.
+    """
 
     cell: Cell
     n_runs: int
     values: Mapping[str, float]
-    fails: tuple[str, ...]
+    misses: tuple[str, ...]
+    unsure: float
     wide: bool
     found: float
     raised: str
+
+    @property
+    def foretold(self) -> bool:
+        """Tell whether the answers said that targets may be missed."""
+        return self.unsure >= FORETOLD
+
+    @property
+    def fails(self) -> bool:
+        """Tell whether a target is missed and no answer said so, or decoding failed."""
+        return bool(self.raised or (self.misses and not self.foretold))
 
 
 def run_once(cell: Cell, seed: int) -> Run:
@@ -137,12 +162,13 @@ def _compare(estimates: Estimates, shares: Mapping[str, float]) -> Run:
         found=tuple(int(found.sum()) for found in decided),
         below=tuple(int((p_values[absent] <= tail).sum()) for tail in TAILS),
         absent=int(absent.sum()),
+        unsure=is_unsure(estimates.diagnostics),
     )
 
 
 def _decide(p_values: NDArray[np.float64], correction: str) -> NDArray[np.bool_]:
     control = ErrorControl(level=LEVEL, correction=correction, confidence=0.95)
-    return np.asarray(p_values <= control.threshold(p_values))
+    return np.asarray(p_values <= control.threshold(PValues(rows=p_values)))
 
 
 def measure(cell: Cell, *, n_runs: int = N_RUNS, seconds: float = SECONDS) -> Measured:
@@ -167,7 +193,8 @@ def judge(cell: Cell, runs: Sequence[Run]) -> Measured:
         cell=cell,
         n_runs=len(runs),
         values=values,
-        fails=tuple(name for name, (_, misses) in judged.items() if misses),
+        misses=tuple(name for name, (_, misses) in judged.items() if misses),
+        unsure=_mean([run.unsure for run in decoded]),
         wide=values["all"] > ALL_MOST,
         found=_mean([run.found[0] - run.false[0] for run in decoded]),
         raised=next((run.raised for run in runs if run.raised), ""),
@@ -248,22 +275,32 @@ def describe(measured: Mapping[str, Sequence[Measured]]) -> list[Table]:
 
 def _cells_table(name: str, rows: Sequence[Measured]) -> Table:
     usual = {key: levels[0] for key, levels in GRIDS[name].items()}
-    failing = sum(bool(row.fails or row.raised) for row in rows)
+    failing = sum(row.fails for row in rows)
+    foretold = sum(bool(row.misses) and not row.fails for row in rows)
     table = Table(
-        title=f"atlas of {name}: {failing} of {len(rows)} cells fail",
-        columns=("cell", "runs", *MEASURES, "found", "error"),
+        title=f"atlas of {name}: {failing} of {len(rows)} cells fail, {foretold} are foretold to",
+        columns=("cell", "runs", *MEASURES, "found", "unsure", "error"),
         note=f'Where a cell says nothing: {_told(usual)}. "wide": intervals hold more than '
-        f"{ALL_MOST:.0%} of all. Found: present candidates detected, in the mean.",
+        f"{ALL_MOST:.0%} of all. Found: present candidates detected, in the mean. Unsure: "
+        "answers that say that their errors cannot be relied on.",
     )
     for row in rows:
+        marked = Foretold if row.foretold else Failing
         numbers: list[TableCell] = [
-            Failing(row.values[measure]) if measure in row.fails else row.values[measure]
+            marked(row.values[measure]) if measure in row.misses else row.values[measure]
             for measure in MEASURES
         ]
         said = _told({key: level for key, level in row.cell.items() if level != usual[key]})
         wide = " (wide)" if row.wide else ""
         table.rows.append(
-            [f"{said or 'usual'}{wide}", row.n_runs, *numbers, row.found, row.raised or "-"]
+            [
+                f"{said or 'usual'}{wide}",
+                row.n_runs,
+                *numbers,
+                row.found,
+                row.unsure,
+                row.raised or "-",
+            ]
         )
     return table
 
@@ -275,7 +312,7 @@ def _levels_table(name: str, rows: Sequence[Measured]) -> Table:
     for row in rows:
         for key, level in row.cell.items():
             held[key, _said(level)] += 1
-            failing[key, _said(level)] += bool(row.fails or row.raised)
+            failing[key, _said(level)] += row.fails
     table = Table(
         title=f"atlas of {name}: failing cells by level",
         columns=("factor", "level", "cells", "fail"),

@@ -22,7 +22,7 @@ def describe_machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
         "system": platform.platform(),
-        "processor": _processor(),
+        "processor": processor(),
         "cpu_count": os.cpu_count(),
         "commit": _commit(),
     }
@@ -38,7 +38,7 @@ def write(path: Path, tables: Sequence[Table], *, quick: bool) -> None:
     path.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def _processor() -> str:
+def processor() -> str:
     """Return the processor's name where the system tells it."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

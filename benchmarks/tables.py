@@ -9,11 +9,21 @@ from typing import Any
 
 Cell = str | int | float
 
-_RED, _PLAIN = "\x1b[31m", "\x1b[0m"
+_PLAIN = "\x1b[0m"
 
 
 class Failing(float):
     """A number that misses its target: an exclamation mark follows it, and it is red."""
+
+    colour = "\x1b[31m"
+    circle = "\N{LARGE RED CIRCLE}"
+
+
+class Foretold(Failing):
+    """One of an answer that said that its errors cannot be relied on: it is yellow."""
+
+    colour = "\x1b[33m"
+    circle = "\N{LARGE YELLOW CIRCLE}"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,24 +40,25 @@ class Table:
         return self.text(red=False)
 
     def text(self, *, red: bool) -> str:
-        """Write aligned text, for a terminal with what fails in red."""
+        """Write aligned text, for a terminal with what fails in colour."""
         texts = [list(self.columns), *([_text(cell) for cell in row] for row in self.rows)]
         widths = [max(len(row[i]) for row in texts) for i in range(len(self.columns))]
         aligned = [_align(row, widths) for row in texts]
         if red:
             for line, row in zip(aligned[1:], self.rows, strict=True):
                 for i, cell in enumerate(row):
-                    line[i] = f"{_RED}{line[i]}{_PLAIN}" if isinstance(cell, Failing) else line[i]
+                    if isinstance(cell, Failing):
+                        line[i] = f"{cell.colour}{line[i]}{_PLAIN}"
         lines = [self.title, *("  ".join(line).rstrip() for line in aligned)]
         lines.insert(2, "  ".join("-" * width for width in widths))
         return "\n".join([*lines, *([self.note] if self.note else [])])
 
     def to_markdown(self) -> str:
-        """Write a Markdown table, what fails in bold beside a red circle."""
+        """Write a Markdown table, what fails in bold beside a circle."""
         head = [list(self.columns), ["---", *("--:" for _ in self.columns[1:])]]
         body = [
             [
-                f"\N{LARGE RED CIRCLE} **{_text(float(cell))}**"
+                f"{cell.circle} **{_text(float(cell))}**"
                 if isinstance(cell, Failing)
                 else _text(cell)
                 for cell in row

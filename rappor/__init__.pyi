@@ -1,4 +1,5 @@
 from rappor.candidates.candidates import Candidates as Candidates
+from rappor.candidates.stream import CandidateStream as CandidateStream
 from rappor.counts.bit_sums import sum_bits as sum_bits
 from rappor.counts.counts import Counts as Counts
 from rappor.decoding.decoder import decode as decode

@@ -22,22 +22,34 @@ def replacing(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[Bi
     before stays until then, and stays for good when the block raises. `mode` are the
     permissions that the process's mask is taken from.
     """
+    with drafting(path, mode=mode) as file:
+        yield file
+        finish(file)
+        Path(file.name).replace(path)
+    sync_folder(Path(path).parent)
+
+
+@contextlib.contextmanager
+def drafting(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Open a new binary file beside a path; after the block it is gone, unless it was renamed."""
     target = Path(path)
     fresh = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
         with open(fresh, "xb", opener=functools.partial(os.open, mode=mode)) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(target)
-    except BaseException:
+    finally:
         fresh.unlink(missing_ok=True)
-        raise
-    _sync_folder(target.parent)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make the new name itself durable, where the system lets folders be opened."""
+def finish(file: BinaryIO) -> None:
+    """Flush a file to the disk and close it."""
+    file.flush()
+    os.fsync(file.fileno())
+    file.close()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable, where the system lets folders be opened."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -14,10 +14,17 @@ from typing import Any, Final
 
 from rappor.errors import MissingExtraError
 
-_ANALYSIS: Final = frozenset(
-    {"numpy", "scipy", "sklearn", "threadpoolctl", "cryptography", "numba", "llvmlite"}
+_ANALYSIS: Final = (
+    "numpy",
+    "scipy",
+    "sklearn",
+    "threadpoolctl",
+    "cryptography",
+    "numba",
+    "llvmlite",
 )
-"""Libraries of the extra `analysis`, by the names that they are imported by."""
+_EXTRAS: Final = dict.fromkeys(_ANALYSIS, "analysis") | {"pyarrow": "arrow", "pyspark": "spark"}
+"""The extras that contain libraries, by the names that these are imported by."""
 
 
 def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -58,6 +65,7 @@ def _import(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in _ANALYSIS:
-            raise MissingExtraError("analysis") from None
-        raise
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        raise MissingExtraError(extra) from None

@@ -7,6 +7,7 @@ missing=()
 command -v chromium >/dev/null || missing+=(chromium)
 command -v esbuild >/dev/null || missing+=(esbuild)
 command -v java >/dev/null || missing+=(openjdk-17-jre-headless)
+command -v pgbouncer >/dev/null || missing+=(pgbouncer)
 command -v terser >/dev/null || missing+=(terser)
 command -v tsc >/dev/null || missing+=(node-typescript)
 if ((${#missing[@]} == 0)); then

@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "encode": GROUND | {"protocol", "registry"},
     "privacy": GROUND | {"protocol", "registry"},
     "counts": METHOD,
-    "engines": METHOD | {"counts"},
+    "engines": METHOD | {"counts", "candidates", "decoding"},
     "candidates": METHOD,
     "decoding": METHOD | {"counts", "candidates"},
     "discovery": METHOD | {"counts", "candidates", "decoding"},

@@ -54,7 +54,9 @@ def run_machine(folder: Path, *programs: str, ci: str = "") -> subprocess.Comple
 
 def test_a_complete_machine_is_left_alone(tmp_path: Path) -> None:
     """Where all programs are there, nothing is installed and nothing said."""
-    answer = run_machine(tmp_path, "chromium", "esbuild", "java", "terser", "tsc", ci="true")
+    answer = run_machine(
+        tmp_path, "chromium", "esbuild", "java", "pgbouncer", "terser", "tsc", ci="true"
+    )
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
 
 
@@ -70,4 +72,6 @@ def test_what_is_missing_ends_ci(tmp_path: Path) -> None:
     """Where CI is set the same is an error."""
     answer = run_machine(tmp_path, ci="true")
     assert answer.returncode == 1
-    assert "chromium esbuild openjdk-17-jre-headless terser node-typescript" in answer.stderr
+    assert (
+        "chromium esbuild openjdk-17-jre-headless pgbouncer terser node-typescript" in answer.stderr
+    )

@@ -1,11 +1,27 @@
 """The budget beside the secret: what a lost, emptied or older database must not bring back.
 
 A second file holds what the device has reserved, answered for and closed, how many reports it has
-charged to metrics with an interval, and which secret it was under. It is written before a report
-that needs it can leave, and only ever grows; a checksum tells a damaged one. The database is
-rebuilt from it: waiting reports, log and counters are gone, and each permanent response is taken to
-have cost all that it can. After withdrawal it holds the nats
-once spent and those reserved by year, nothing else.
+charged to metrics with an interval, and which secret it was under. It only ever grows; a checksum
+tells a damaged one. The database is rebuilt from it: waiting reports, log and counters are gone,
+and each permanent response is taken to have cost all that it can. After withdrawal it holds the
+nats once spent and those reserved by year, nothing else.
+
+Before a report leaves, the disk holds, in this order:
+
+1. what the report costs, answers for and reserves, in the database: a transaction has ended;
+2. the same, durably;
+3. a version of this file that says so, durably, under another name;
+4. the version under the file's name, and the upload with its claim: in one transaction, which
+   begins again at 1 if the database says anything else by now;
+5. both of them, durably.
+
+Kill the process after 1, 2 or 3: the file is behind the database, and nothing has left. Nobody
+reads what has another name, and withdrawal erases it. Kill it in 4 or later: the file says what the
+database has said since 1, whether the transaction ends or not. Take the power away in 4: whichever
+of the two versions has the name, the database has all of it since 2. So the file is never ahead of
+the database, which would then read as an older one, and never behind a report that has left. Two
+processes that send cannot set it back: only who has found the database unchanged renames, under the
+database's lock. No transaction waits for the disk; so nobody who records does.
 """
 
 from __future__ import annotations
@@ -14,16 +30,24 @@ import contextlib
 import hashlib
 import json
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rappor.files import replacing
+from rappor.files import drafting, finish, replacing, sync_folder
 from rappor.protocol.params import Params
 from rappor_client import ledger, reservation, reservoir, scope_memory, spool
 from rappor_client.failures import DamagedError
 from rappor_client.ledger import Spent
-from rappor_client.state import read_state, write_state
+from rappor_client.state import (
+    NOISE_STEPS,
+    forget_noise_step,
+    noise_step,
+    raise_noise_step,
+    read_state,
+    write_state,
+)
 from rappor_client.store import in_memory
 
 _NAME: Final = "budget"
@@ -45,6 +69,11 @@ class Copy:
     def mark(self) -> bytes:
         """The mark of the secret that it belongs to; empty without one."""
         return bytes.fromhex(self.document["mark"]) if self.document else b""
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether any scope has answered under its secret; so a secret there was."""
+        return self.document is not None and bool(self.document["scopes"])
 
     @property
     def is_of_nobody(self) -> bool:
@@ -70,26 +99,55 @@ class BudgetCopy:
         except FileNotFoundError:
             return Copy(None)
 
-    def keep(self, db: sqlite3.Connection) -> None:
-        """Bring the file up to date with the database; it returns when the file is on the disk."""
+    def version(self, db: sqlite3.Connection) -> bytes:
+        """Return what the file is to hold, after the database has what only the file knew.
+
+        Raises DamagedError for a database that is not sound: its damage never spreads to the file.
+        """
         if not read_mark(db):
             raise DamagedError("mark")
-        if self.path.exists() and self.path.read_bytes() == _written(dump(db)):
+        version = _written(dump(db))
+        if not self.holds(version):
+            copy = self.read()
+            if copy.document is not None and copy.mark == read_mark(db):
+                absorb(db, copy)
+            version = _checked(dump(db))
+        return version
+
+    def holds(self, version: bytes) -> bool:
+        """Tell whether the file is this version; OSError where it is there and cannot be read."""
+        return self.path.exists() and self.path.read_bytes() == version
+
+    @contextlib.contextmanager
+    def laid_ready(self, version: bytes) -> Iterator[Path | None]:
+        """Have a version on the disk beside the file for the block; None if the file holds it.
+
+        Where the block has put it in place, it is durable there when the block has ended.
+        """
+        if self.holds(version):
+            yield None
             return
-        copy = self.read()
-        if copy.document is not None and copy.mark == read_mark(db):
-            absorb(db, copy)
-        self.write(dump(db))
+        with drafting(self.path, mode=_PRIVATE) as file:
+            file.write(version)
+            finish(file)
+            yield Path(file.name)
+        sync_folder(self.path.parent)
+
+    def put_in_place(self, ready: Path | None) -> None:
+        """Let what was laid ready take the file's name."""
+        if ready is not None:
+            ready.replace(self.path)
+
+    def keep(self, db: sqlite3.Connection) -> None:
+        """Bring the file up to date at once, as a device that begins does."""
+        version = self.version(db)
+        with self.laid_ready(version) as ready:
+            self.put_in_place(ready)
 
     def write(self, document: dict[str, Any]) -> None:
-        """Write a document, whole or not at all; DamagedError for one that is not sound.
-
-        So the damage of a database never spreads to its copy.
-        """
-        if not _is_sound(document):
-            raise DamagedError("budget")
+        """Write a document, whole or not at all; DamagedError for one that is not sound."""
         with replacing(self.path, mode=_PRIVATE) as file:
-            file.write(_written(document))
+            file.write(_checked(document))
 
     def overwrite(self, document: dict[str, Any]) -> None:
         """Write a document over the file's own bytes, where there is no room for another file."""
@@ -124,20 +182,29 @@ def dump(db: sqlite3.Connection) -> dict[str, Any]:
         "scopes": scopes,
         "charged": ledger.dump_charged(db),
         "params": dict(documents.fetchall()),
+        "noise_step": noise_step(db),
         **reservation.dump(db),
     }
+
+
+def is_of(db: sqlite3.Connection, version: bytes) -> bool:
+    """Tell whether a version of the file is that of the database as it is now."""
+    return version == _written(dump(db))
 
 
 def remainder(db: sqlite3.Connection) -> dict[str, Any] | None:
     """Return what outlives an identity: nats spent, and reserved by year; None if there are none.
 
-    The database is changed: it is to be one in memory.
+    The database is changed: it is to be one in memory. Raises DamagedError if it is not sound.
     """
     db.execute("DELETE FROM scope")
     ledger.end_identity(db)
     reservation.end_identity(db)
+    forget_noise_step(db)
     write_mark(db, b"")
-    return dump(db) if ledger.total(db) or reservation.by_year(db) else None
+    document = dump(db)
+    _checked(document)
+    return document if ledger.total(db) or reservation.by_year(db) else None
 
 
 def spent(folder: Path) -> Spent:
@@ -161,6 +228,7 @@ def absorb(db: sqlite3.Connection, copy: Copy) -> None:
     has_forgotten = scope_memory.absorb(db, rows)
     has_forgotten |= ledger.has_forgotten(db, document["charged"])
     has_forgotten |= reservation.absorb(db, document)
+    raise_noise_step(db, document.get("noise_step", 0))
     db.executemany("INSERT OR REPLACE INTO params VALUES (?, ?)", document["params"].items())
     if not has_forgotten:
         return
@@ -172,6 +240,21 @@ def absorb(db: sqlite3.Connection, copy: Copy) -> None:
         scope_memory.take_as_spent(db, row, n_charged.get((row[0], row[1]), 0))
 
 
+def absorb_other(db: sqlite3.Connection, copy: Copy) -> None:
+    """Count what another identity than the database's has spent and reserved as spent before.
+
+    Secret and database are older than the copy, as from a backup: what waits may have left.
+    """
+    document = copy.document
+    assert document is not None
+    with contextlib.closing(in_memory()) as other:
+        absorb(other, copy)
+        ledger.carry(db, ledger.carried(db) + ledger.total(other))
+        reservation.add_earlier(db, reservation.by_year(other))
+    spool.drop(db)
+    reservoir.drop(db)
+
+
 def _with_bytes(row: list[Any]) -> list[Any]:
     return [bytes.fromhex(x) if place in _BLOBS else x for place, x in enumerate(row)]
 
@@ -179,6 +262,13 @@ def _with_bytes(row: list[Any]) -> list[Any]:
 def _written(document: dict[str, Any]) -> bytes:
     body = f"{_MAGIC}\n{json.dumps(document)}\n".encode()
     return body + hashlib.sha256(body).hexdigest().encode() + b"\n"
+
+
+def _checked(document: dict[str, Any]) -> bytes:
+    """Return what the file holds for a document; DamagedError for one that is not sound."""
+    if not _is_sound(document):
+        raise DamagedError("budget")
+    return _written(document)
 
 
 def _parsed(data: bytes) -> Copy:
@@ -202,6 +292,7 @@ def _is_sound(document: dict[str, Any]) -> bool:
             and reservation.is_sound(document)
             and bytes.fromhex(document["mark"]).hex() == document["mark"]
             and document["carried"] >= 0
+            and document.get("noise_step", 0) in NOISE_STEPS
         )
     except (AttributeError, LookupError, TypeError, ValueError):
         return False

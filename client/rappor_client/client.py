@@ -39,6 +39,7 @@ from rappor_client.settings import (
     Settings,
     SpoolLimits,
     check_consent,
+    check_names,
 )
 from rappor_client.spool import Sent
 from rappor_client.state import count, counters
@@ -131,6 +132,7 @@ class Client:
         clock = bounded(clock)
         place = place_of(folder)
         check_consent(consent)
+        check_names("opted_out", opted_out)
         if consent:
             check_private(place, file_names())
         else:  # before anything that may be wrong with the program
@@ -240,25 +242,30 @@ class Client:
 
         return await asyncio.to_thread(self.flush, timeout=timeout)
 
+    @silent
     def waiting(self) -> int:
         """Return how many finished reports have no answer yet."""
         return self._look(spool.waiting, 0)
 
+    @silent
     def spent(self) -> Spent:
         """Return the loss so far, in nats: in all and by metric; print it to read it."""
         if (spent := self._look(ledger.spent, None)) is not None:
             return spent
         return self._safely(lambda: budget_copy.spent(self._settings.folder), ledger.NOTHING_SPENT)
 
+    @silent
     def log(self) -> list[Sent]:
         """Return what has left the device, the very bytes, the oldest first."""
         return self._look(spool.log, [])
 
+    @silent
     def counters(self) -> dict[str, int]:
         """Return how many reports were recorded, accepted, dropped or refused, and why."""
         counted: dict[str, int] = self._look(counters, {})
         return counted | ({"failures": self._failures.n} if self._failures.n else {})
 
+    @silent
     def opt_out(self, name: str) -> None:
         """Refuse a metric from now on and drop its waiting reports.
 
@@ -285,6 +292,7 @@ class Client:
         withdrawal = _erase(self._settings.folder, self._settings.clock, self._failures)
         return withdrawal if is_silent else withdrawal.with_left(UNDER_WAY)
 
+    @silent
     def close(self) -> None:
         """End the background sender and close all files; what waits stays on the disk."""
         deadline = time.monotonic() + BUSY_SECONDS
@@ -355,8 +363,9 @@ class Client:
         may be behind.
         """
         registry = self.registry
-        if self._silent is not None and self._silent[0] is registry and self._silent[1] == year:
-            return self._silent[2]
+        known = self._silent  # another thread may forget it meanwhile
+        if known is not None and known[0] is registry and known[1] == year:
+            return known[2]
         # a database that is gone is rebuilt before it is read
         self._identity.secret_soon(patience=_left(deadline))
         with self._store.reading(patience=_left(deadline)) as db:
@@ -449,6 +458,10 @@ class Client:
         if not reservation.has_room(db, self.registry, self._limits(), metric, day.year):
             self._silent = None  # another process has reserved what there was
             return Outcome.SILENT
+        self._stops.recall(db)  # another process may have been asked
+        if self._stops.is_stopped(metric.name, day):
+            return Outcome.SILENT
+        now = max(now, self._settings.clock())  # intervals go on while a report waits in memory
         coins, terms = self._settings.coins, Terms.of(metric, day)
         reservoir.release(db, now, coins)
         memory = scope_memory.answer(db, terms, prepared, coins)
@@ -504,7 +517,6 @@ class Client:
                 self._settings,
                 self._offers,
                 self._obstacle,
-                self._identity.keep_copy,
                 self._stops,
             )
             sender = Sender(
@@ -532,9 +544,10 @@ class Client:
                 self._drop_opted_out_in(db)
 
     def _drop_opted_out_in(self, db: sqlite3.Connection) -> None:
-        if self._opted_out:
-            spool.opt_out(db, self._opted_out)
-        for name in self._opted_out:
+        names = self._opted_out.copy()  # another thread may refuse one more meanwhile
+        if names:
+            spool.opt_out(db, names)
+        for name in names:
             reservoir.forget(db, name)
 
     def _obstacle(self, db: sqlite3.Connection) -> FlushReason | None:
@@ -606,7 +619,7 @@ def _left(deadline: float) -> float:
 def _erase(folder: Path, clock: Clock, failures: Failures) -> Withdrawal:
     """Erase a folder, and say what was verified; nothing is raised."""
     try:
-        withdrawal = erase(folder, Store(folder), year=day_of(clock()).year)
+        withdrawal = erase(folder, Store(folder), now=clock())
     except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
         failures.note(error)
         withdrawal = Withdrawal(secret_gone=False, left=(folder.name,))

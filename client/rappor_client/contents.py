@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rappor.protocol.wire import Report
-from rappor_client import budget_copy, ledger, remote_params, reservoir, scope_memory, spool
+from rappor_client import budget_copy, ledger, reservoir, scope_memory, spool
 from rappor_client.budget_copy import BudgetCopy
 from rappor_client.ledger import NOTHING_SPENT, Pattern, Spent
 from rappor_client.reservoir import Held
 from rappor_client.secret_file import SecretFile
 from rappor_client.spool import Pending, Sent
-from rappor_client.state import counters
+from rappor_client.state import counters, noise_step
 from rappor_client.store import Store, failing_as_file_error
 
 
@@ -68,7 +68,7 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
                     patterns=tuple(ledger.patterns(db)),
                     spent=ledger.spent(db),
                     sent=tuple(spool.log(db)),
-                    noise_step=remote_params.noise_step(db),
+                    noise_step=noise_step(db),
                     counters=counters(db),
                 )
         finally:

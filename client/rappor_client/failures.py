@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from rappor.errors import FileError, RapporError
+from rappor_client.forking import hold_over_forks
 
 _LOG: Final = logging.getLogger("rappor_client")
 _QUIET_SECONDS: Final = 60.0
@@ -40,6 +41,8 @@ _OF_THE_SYSTEM: Final = frozenset(
     }
 )
 """What SQLite says of disks and locks; anything else it says of the file itself."""
+_OF_THE_ROWS: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What reading a row raises that does not hold what this library wrote."""
 
 
 class DamagedError(Exception):
@@ -57,6 +60,7 @@ class Failures:
         self._lock = threading.RLock()  # the handler of a signal may fail as well
         self._logged: dict[str, float] = {}
         self._mended = -math.inf
+        hold_over_forks(self)
 
     def is_to_mend(self, error: Exception) -> bool:
         """Tell whether a failure is damage to mend: once an hour, or it is no damage."""
@@ -79,21 +83,42 @@ class Failures:
             self._logged[kind] = now
         _LOG.warning("telemetry failed in %s: %s", self._folder, kind)
 
+    def before_fork(self) -> None:
+        """Lock: the child finds no lock that another thread holds."""
+        self._lock.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Take a new lock: the threads that waited for the old one are not here."""
+        self._lock = threading.RLock()
+
 
 def is_damage(error: Exception) -> bool:
     """Tell whether an error under a database says that the file is not what it was.
 
-    Disks and locks fail with errors of their own. Anything else that reading our own rows
-    raises comes from the rows.
+    Disks and locks fail with errors of their own, and what a row does not hold raises one of a few
+    others. Anything else comes from elsewhere, as what the handler of a signal raises.
     """
-    if isinstance(error, sqlite3.ProgrammingError | OSError | MemoryError | RapporError):
+    if isinstance(error, sqlite3.ProgrammingError | RapporError):
         return False
     if isinstance(error, sqlite3.Error):
         code = getattr(error, "sqlite_errorcode", None)
         if code in (sqlite3.SQLITE_CONSTRAINT_TRIGGER, None):  # a trigger is not ours
             return code is None
         return code == sqlite3.SQLITE_IOERR_SHORT_READ or code & _PRIMARY not in _OF_THE_SYSTEM
-    return True
+    return isinstance(error, _OF_THE_ROWS)
+
+
+def is_refusal(error: Exception) -> bool:
+    """Tell whether SQLite does not open or write a file: the system's word, or the file's own."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & _PRIMARY in (
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+    )
 
 
 def is_busy(error: Exception) -> bool:

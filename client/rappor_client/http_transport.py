@@ -75,7 +75,7 @@ class HttpTransport:
 
     def close(self) -> None:
         """Sever the exchange that another thread has under way, if there is one."""
-        for exchange in tuple(self._under_way):
+        for exchange in self._under_way.copy():
             if exchange.process == os.getpid():  # a fork leaves its parent's exchanges alone
                 exchange.sever()
 
@@ -114,8 +114,8 @@ class _Exchange:
         """Run in a thread and wait for it, not longer than the timeout; raise UploadError."""
         try:
             threading.Thread(target=self._run, name="rappor-exchange", daemon=True).start()
-        except RuntimeError:  # no thread is to be had; the socket's own timeouts must do
-            self._run()
+        except RuntimeError:  # no thread is to be had, and a socket's own timeouts bound nothing
+            raise UploadError("the collector was not reached: no thread could be started") from None
         is_over = self._is_over.wait(self.timeout) and not self._is_severed
         failure = self._failure if is_over else TimeoutError.__name__
         self.sever()

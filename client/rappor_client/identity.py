@@ -88,11 +88,6 @@ class Identity:
             self._may_begin = False
         return self._secret
 
-    def keep_copy(self, db: sqlite3.Connection) -> None:
-        """Bring the copy beside the secret up to date, before a report leaves."""
-        with self._store.holding_up():
-            self._copy.keep(db)
-
     def _is_current(self, db: sqlite3.Connection) -> bool:
         """Tell whether the secret's file and the database are those that were read."""
         return self._seen == self._looks() and budget_copy.read_mark(db) == self._mark
@@ -108,8 +103,8 @@ class Identity:
         if copy.is_of_nobody and not (mark and self._is_of(mark)):
             return self._begin(db, copy)  # withdrawn, and perhaps killed while erasing
         known = [each for each in (mark, copy.mark) if each]
-        if not known and not self._file.exists():
-            return self._begin(db, copy)
+        if not self._file.exists() and not (mark or copy.has_answered):
+            return self._begin(db, copy)  # new, or killed while it began: there was no secret yet
         try:
             secret = self._file.read()
             if known and mark_of(secret) not in known:
@@ -153,11 +148,14 @@ class Identity:
         mark = budget_copy.read_mark(db)
         if mark and mark != own:
             _end(db)
+        is_other = copy.document is not None and copy.mark != own
         if copy.mark == own:
             budget_copy.absorb(db, copy)
-        elif mark != own:
+        elif mark != own or is_other:
             reservation.lose(db, self._year())
-        if mark != own:
+        if is_other:
+            budget_copy.absorb_other(db, copy)
+        if mark != own or is_other:
             count(db, "rebuilt")
             budget_copy.write_mark(db, own)
             self._copy.keep(db)

@@ -18,11 +18,14 @@ from typing import Any, Final
 from rappor.privacy.notice import at_most
 from rappor.protocol.loss import belief_bound, epsilon_reports
 from rappor_client import reservation
+from rappor_client.failures import DamagedError
 from rappor_client.prepared import Prepared
 from rappor_client.state import keep_params, kept_params, read_state, write_state
 
 _CARRIED: Final = "carried_nats"
 _EVEN_ODDS: Final = 0.5
+_MOST_REPORTS: Final = 1 << 53
+"""More than a device can have sent."""
 
 ONE_PATTERN: Final = (
     "Your device keeps repeating the value of its first report, whatever happens later. This "
@@ -202,7 +205,7 @@ def carry(db: sqlite3.Connection, nats: float) -> None:
 
 
 def spent(db: sqlite3.Connection) -> Spent:
-    """Return what was spent, metric by metric."""
+    """Return what was spent, metric by metric; DamagedError for what cannot be."""
     query = (
         "SELECT metric, TOTAL(nats), COUNT(*), SUM(reports), COUNT(*) > COUNT(DISTINCT epoch) "
         "OR metric IN (SELECT metric FROM scope WHERE patterns > 1) "
@@ -217,9 +220,14 @@ def spent(db: sqlite3.Connection) -> Spent:
         )
         for name, nats, n_patterns, n_reports, several in db.execute(query)
     }
-    return Spent(
+    spent = Spent(
         nats=total(db), carried=carried(db), metrics=metrics, reserved=reservation.by_year(db)
     )
+    nats = (spent.nats, spent.carried, *spent.reserved.values())
+    nats += tuple(metric.nats for metric in metrics.values())
+    if not all(each >= 0 for each in nats) or not all(isinstance(name, str) for name in metrics):
+        raise DamagedError("ledger")
+    return spent
 
 
 def patterns(db: sqlite3.Connection) -> list[Pattern]:
@@ -235,6 +243,8 @@ def _loss_with(db: sqlite3.Connection, prepared: Prepared) -> float:
     """Return a pattern's loss after one more report."""
     query = "SELECT params, reports FROM charge WHERE pattern = ?"
     rows = db.execute(query, (prepared.pattern,)).fetchall()
+    if not all(type(n) is int and 0 < n < _MOST_REPORTS for _, n in rows):
+        raise DamagedError("charge")
     reports = {kept_params(db, fingerprint): n for fingerprint, n in rows}
     reports[prepared.params] = reports.get(prepared.params, 0) + 1
     return epsilon_reports(reports)

@@ -34,9 +34,10 @@ class Outcome(enum.Enum):
     DISABLED = "disabled"
     """The identity is damaged and the policy is to record nothing."""
     QUEUED = "queued"
-    """The report waits in memory, because another process holds the database's lock.
+    """The report waits in memory: another process has held the database's lock for 50 ms.
 
-    It is stored with the next one, or by the sender; it is lost if the process ends before.
+    Or `record` was called in the middle of a `record`, as by a signal's handler. It is stored with
+    the next one, or by the sender; it is lost if the process ends before.
     """
     FAILED = "failed"
     """Nothing is safe: the disk is full or read-only, or locked before the device has a secret.

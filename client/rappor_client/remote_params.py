@@ -16,16 +16,17 @@ from typing import Final
 from rappor.protocol.noise_steps import STEPS, at_step
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
-from rappor_client.failures import DamagedError
 from rappor_client.periods import day_of
 from rappor_client.settings import Settings
-from rappor_client.state import read_state, write_state
+from rappor_client.state import noise_step, raise_noise_step, read_state, write_state
 from rappor_client.store import Store
 from rappor_client.transport import Transport
 
-_STEP: Final = "noise_step"
 _DAY: Final = "offer_day"
 _OK: Final = 200
+_MOST_BYTES: Final = 1 << 18
+_MOST_DOTS: Final = 500
+"""Of a registry, and of a line of it."""
 
 
 class Offers:
@@ -60,20 +61,11 @@ class Offers:
         if step is None:
             return
         with self._store.transaction() as db:
-            step = max(step, noise_step(db))
-            write_state(db, _STEP, step)
+            step = raise_noise_step(db, step)
         self._follow(step)
 
     def _follow(self, step: int) -> None:
         self.registry = at_noise_step(self._settings.registry, step)
-
-
-def noise_step(db: sqlite3.Connection) -> int:
-    """Return the step of noise that the collector has asked for, 0 if it has asked for none."""
-    step = read_state(db, _STEP) or 0
-    if step not in range(len(STEPS) + 1):
-        raise DamagedError("noise step")
-    return int(step)
 
 
 def at_noise_step(shipped: Registry, step: int) -> Registry:
@@ -102,11 +94,18 @@ def _ask(transport: Transport, timeout: float) -> Registry | None:
     """Return the collector's registry, None for whatever else it, or the transport, answers."""
     try:
         answer = transport.registry(timeout=timeout)
-        if answer.status != _OK:
+        if answer.status != _OK or not _is_quick_to_read(answer.body):
             return None
         return Registry.loads(answer.body.decode(), today=datetime.date.max)
     except Exception:  # noqa: BLE001 - of any content, through a transport of the host's own
         return None
+
+
+def _is_quick_to_read(body: bytes) -> bool:
+    """Tell whether a parser is done with it soon: its time grows as the square of a key's dots."""
+    return len(body) <= _MOST_BYTES and all(
+        line.count(b".") <= _MOST_DOTS for line in body.splitlines()
+    )
 
 
 def _metric_at(metric: Metric, step: int) -> Metric:

@@ -106,6 +106,11 @@ def end_identity(db: sqlite3.Connection) -> None:
     write_state(db, _LOST_FOR_LIFE, None)
 
 
+def add_earlier(db: sqlite3.Connection, by_year: Mapping[int, float]) -> None:
+    """Reserve what another identity had reserved, beside what this one has."""
+    _raise_to(db, [[year, _EARLIER, "", nats] for year, nats in by_year.items() if nats < math.inf])
+
+
 def lose(db: sqlite3.Connection, year: int) -> None:
     """Note in which year it was found that nothing tells what this identity has reserved."""
     write_state(db, _LOST_YEAR, max(year, read_state(db, _LOST_YEAR) or year))

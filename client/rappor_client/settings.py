@@ -95,6 +95,12 @@ def check_consent(consent: object) -> None:
         raise ParamsError(f"consent must be True or False, got {consent!r}")
 
 
+def check_names(what: str, names: object) -> None:
+    """Raise ParamsError for one text: as a collection it would read as letters."""
+    if isinstance(names, str):
+        raise ParamsError(f"{what} must be a collection of names, got one text")
+
+
 def _check_cap(name: str, cap: object) -> None:
     if isinstance(cap, bool) or not isinstance(cap, int | float) or not cap >= 0:
         raise ParamsError(f"{name} must be a number in [0, infinity], got {cap!r}")

@@ -15,10 +15,13 @@ from typing import Any, Final
 
 from rappor.protocol.params import MAX_BITS, Params
 from rappor.protocol.wire import Report, Upload
+from rappor_client.failures import DamagedError
 from rappor_client.periods import DAY, day_of
 from rappor_client.settings import SpoolLimits
 from rappor_client.state import count, kept_params
 
+CLAIM_SECONDS: Final = 2.0
+"""How long whoever has claimed an upload holds up the others, should it be killed."""
 GIVE_UP_SECONDS: Final = 7 * DAY
 """The collector remembers ids for 14 days; the other half is for wrong clocks and delays."""
 
@@ -136,16 +139,16 @@ def pending(db: sqlite3.Connection) -> list[Pending]:
     ]
 
 
-def build(db: sqlite3.Connection, *, due_by: float) -> bool:
+def build(db: sqlite3.Connection, *, due_by: float, stopped: Collection[str] = ()) -> bool:
     """Move the oldest report that is due into an upload of its own; False if there is none.
 
-    An upload links what is in it, so it never holds two reports.
+    An upload links what is in it, so it never holds two reports. Those of stopped metrics wait.
     """
     query = (
-        "SELECT seq, metric, params, cohort, bits, nats FROM report "
-        "WHERE due <= ? ORDER BY seq LIMIT 1"
+        "SELECT seq, metric, params, cohort, bits, nats FROM report "  # noqa: S608 - places
+        f"WHERE due <= ? AND {_not_of(stopped)} ORDER BY seq LIMIT 1"
     )
-    row = db.execute(query, (due_by,)).fetchone()
+    row = db.execute(query, (due_by, *stopped)).fetchone()
     if row is None:
         return False
     seq, metric, params, cohort, bits, nats = row
@@ -159,9 +162,10 @@ def build(db: sqlite3.Connection, *, due_by: float) -> bool:
     return True
 
 
-def next_due(db: sqlite3.Connection) -> float | None:
+def next_due(db: sqlite3.Connection, *, stopped: Collection[str] = ()) -> float | None:
     """Return the moment when the next report in no upload is due, None if there is none."""
-    (due,) = db.execute("SELECT MIN(due) FROM report").fetchone()
+    query = f"SELECT MIN(due) FROM report WHERE {_not_of(stopped)}"  # noqa: S608 - places
+    (due,) = db.execute(query, tuple(stopped)).fetchone()
     return None if due is None else float(due)
 
 
@@ -242,6 +246,10 @@ def trim_log(db: sqlite3.Connection, limits: SpoolLimits) -> None:
     )
 
 
+def _not_of(names: Collection[str]) -> str:
+    return f"metric NOT IN ({', '.join('?' * len(names))})"
+
+
 def _unsettled(db: sqlite3.Connection) -> list[tuple[str, set[str]]]:
     """Return the id of each upload without an answer, and the metrics in it: one report's."""
     rows = db.execute("SELECT id, reports FROM upload WHERE NOT settled").fetchall()
@@ -260,6 +268,8 @@ def _sent(
     first_attempt: float,
     reports: str,
 ) -> Sent:
+    if not (isinstance(upload_id, str) and type(attempts) is int and body.decode()):
+        raise DamagedError("upload")
     return Sent(
         day=day_of(first_attempt).isoformat(),
         id=upload_id,

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 import sqlite3
-from typing import Any
+from typing import Any, Final
 
 from rappor.errors import ParamsError
+from rappor.protocol.noise_steps import STEPS
 from rappor.protocol.params import Params
 from rappor_client.failures import DamagedError
+
+_STEP: Final = "noise_step"
+NOISE_STEPS: Final = range(len(STEPS) + 1)
 
 
 def read_state(db: sqlite3.Connection, name: str) -> Any:
@@ -22,6 +26,26 @@ def write_state(db: sqlite3.Connection, name: str, value: object) -> None:
     db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (name, value))
 
 
+def noise_step(db: sqlite3.Connection) -> int:
+    """Return the step of noise that the collector has asked for, 0 if it has asked for none."""
+    step = read_state(db, _STEP) or 0
+    if step not in NOISE_STEPS:
+        raise DamagedError("noise step")
+    return int(step)
+
+
+def raise_noise_step(db: sqlite3.Connection, step: int) -> int:
+    """Keep a step unless there is a higher one; return the one that is in force."""
+    if step > noise_step(db):
+        write_state(db, _STEP, step)
+    return noise_step(db)
+
+
+def forget_noise_step(db: sqlite3.Connection) -> None:
+    """Begin again without more noise, after a withdrawal."""
+    write_state(db, _STEP, None)
+
+
 def count(db: sqlite3.Connection, name: str, n: int = 1) -> None:
     """Add n to a counter."""
     db.execute(
@@ -31,8 +55,11 @@ def count(db: sqlite3.Connection, name: str, n: int = 1) -> None:
 
 
 def counters(db: sqlite3.Connection) -> dict[str, int]:
-    """Return all counters by name."""
-    return dict(db.execute("SELECT name, n FROM counter ORDER BY name"))
+    """Return all counters by name; DamagedError for what is no name or no number."""
+    found = dict(db.execute("SELECT name, n FROM counter ORDER BY name"))
+    if not all(isinstance(name, str) and type(n) is int for name, n in found.items()):
+        raise DamagedError("counters")
+    return found
 
 
 def keep_params(db: sqlite3.Connection, fingerprint: str, params: Params) -> None:

@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Final
 
+from rappor_client.periods import after_day
 from rappor_client.state import read_state, write_state
 
 _LONGEST: Final = datetime.timedelta(days=30)
@@ -41,6 +42,15 @@ class Stops:
         if until != self._until:
             self._until = until
             write_state(db, _STATE, json.dumps(until))
+
+    def names(self, today: datetime.date) -> list[str]:
+        """Return the metrics that are silent today."""
+        return [name for name in self._until if self.is_stopped(name, today)]
+
+    def next_end(self, today: datetime.date) -> float | None:
+        """Return the moment when the first silence ends, None if no metric is silent."""
+        days = [self._until[name] for name in self.names(today)]
+        return after_day(min(days)) if days else None
 
     def is_stopped(self, name: str, today: datetime.date) -> bool:
         """Tell whether a metric is silent; a stop beyond 30 days is of a clock that was wrong."""

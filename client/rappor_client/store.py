@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from rappor.errors import FileError
-from rappor_client.failures import DamagedError, is_busy, is_damage, name_failure
+from rappor_client.failures import DamagedError, is_busy, is_damage, is_refusal, name_failure
 from rappor_client.forking import hold_over_forks
 
 _NAME: Final = "telemetry.sqlite3"
@@ -35,6 +35,10 @@ _FORMATS: Final = slice(18, 20)
 """The bytes of the header by which a file may say that this SQLite must not write or read it."""
 _RETRY_SECONDS: Final = 0.01
 _PRIVATE: Final = 0o600
+_IN_USE: Final[dict[int, tuple[int, int]]] = {}
+"""The files that stores of this process have open, or are about to open, by store."""
+_LOOKING: Final = threading.Lock()
+"""Held for a look at a file beside SQLite, and before one is opened."""
 
 _SCHEMA: Final = """
 CREATE TABLE state (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -111,6 +115,7 @@ class Store:
         self._file: tuple[int, int] | None = None
         self._is_locked_out = False
         self._inside: int | None = None
+        self._outer: int | None = None
         self.n_opened = 0
         hold_over_forks(self)
 
@@ -155,6 +160,11 @@ class Store:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
 
+    def stamp(self, db: sqlite3.Connection) -> tuple[int, int, int]:
+        """Return what changes whenever anybody changes the database; a look is cheap."""
+        (by_others,) = db.execute("PRAGMA data_version").fetchone()
+        return self.n_opened, by_others, db.total_changes
+
     def copy_to(self, other: sqlite3.Connection) -> None:
         """Copy the whole database into another one, in place of what that holds."""
         with self.reading() as db:
@@ -187,23 +197,16 @@ class Store:
         ):
             os.fsync(log.fileno())
 
-    @contextlib.contextmanager
-    def holding_up(self) -> Iterator[None]:
-        """Let nobody wait for this transaction longer than for another process's: it is slow."""
-        self._is_locked_out = True
-        try:
-            yield
-        finally:
-            self._is_locked_out = False
-
     def before_fork(self) -> None:
         """Lock and close: no thread is inside, and the child inherits no handle."""
         self._lock.acquire()
+        self._outer, self._inside = self._inside, threading.get_ident()  # handlers of signals
         with contextlib.suppress(sqlite3.Error):
             self.close()
 
     def after_fork_in_parent(self) -> None:
         """Go on."""
+        self._inside = self._outer
         self._lock.release()
 
     def after_fork_in_child(self) -> None:
@@ -218,6 +221,7 @@ class Store:
             opened, self._open = self._open, None
             if opened is not None:
                 opened.close()
+            _IN_USE.pop(id(self), None)
 
     def _connection(self, patience: float = BUSY_SECONDS) -> sqlite3.Connection:
         """Return the connection to the file that has the database's name now."""
@@ -227,6 +231,8 @@ class Store:
             if now_there is None:
                 raise FileNotFoundError(errno.ENOENT, "there is no database")
             self._file = now_there
+            with _LOOKING:
+                _IN_USE[id(self)] = now_there
             self._open = _connect(self._path, patience)
             self.n_opened += 1
         if self._open.in_transaction:  # a signal came before it could be ended
@@ -235,7 +241,7 @@ class Store:
 
     @contextlib.contextmanager
     def _held(self, patience: float) -> Iterator[None]:
-        """Hold the lock between threads; BusyError if its owner waits, or is this very thread."""
+        """Hold the lock between threads; BusyError if its owner is locked out, or this thread."""
         if self._inside == threading.get_ident():
             raise BusyError
         while not self._lock.acquire(timeout=patience):
@@ -253,9 +259,12 @@ class Store:
         connection = self._connection(patience)
         connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         if not _write(connection, 0.0):
-            with self.holding_up():
+            self._is_locked_out = True
+            try:
                 if not _write(connection, patience):
                     raise BusyError
+            finally:
+                self._is_locked_out = False
         return connection
 
     @contextlib.contextmanager
@@ -268,8 +277,8 @@ class Store:
         except Exception as error:
             if is_busy(error):
                 raise BusyError from None
-            self.close()  # to read the file beside SQLite would end the locks that it holds
-            if is_damage(error) or not _has_sound_header(self._path):
+            self.close()
+            if is_damage(error) or (is_refusal(error) and not _has_sound_header(self._path)):
                 raise DamagedError(name_failure(error)) from None
             raise
 
@@ -302,10 +311,17 @@ def _with_suffix(path: Path, suffix: str) -> Path:
 
 
 def _has_sound_header(path: Path) -> bool:
-    """Tell whether a file begins as a database does that may be written; a new one is empty."""
+    """Tell whether a file begins as a database does that may be written; a new one is empty.
+
+    To close a file that is read beside SQLite ends all locks that this process has on it. So it is
+    not looked at, and taken for sound, while another store of this process uses it.
+    """
     try:
-        with path.open("rb") as file:
-            head = file.read(_FORMATS.stop)
+        with _LOOKING:
+            if _file_at(path) in list(_IN_USE.values()):
+                return True
+            with path.open("rb") as file:
+                head = file.read(_FORMATS.stop)
     except OSError:
         return True  # the disk's failure, not the file's
     return not head or (head.startswith(_MAGIC) and set(head[_FORMATS]) <= {1, 2})

@@ -24,13 +24,14 @@ from typing import Final
 
 from rappor.protocol.params import ONE
 from rappor.protocol.randomizer import Coins
-from rappor_client import reservoir, spool
+from rappor_client import budget_copy, reservoir, spool
+from rappor_client.budget_copy import BudgetCopy
 from rappor_client.errors import UploadError
 from rappor_client.flushed import FlushReason, Step
 from rappor_client.periods import DAY, HOUR, WEEK, day_of
 from rappor_client.remote_params import Offers
 from rappor_client.settings import Settings
-from rappor_client.spool import GIVE_UP_SECONDS, Pending
+from rappor_client.spool import CLAIM_SECONDS, GIVE_UP_SECONDS, Pending
 from rappor_client.state import read_state, write_state
 from rappor_client.stops import Stops
 from rappor_client.store import Store
@@ -38,7 +39,6 @@ from rappor_client.transport import Answer, Transport
 
 REQUEST_SECONDS: Final = 30.0
 _LEAST_SECONDS: Final = 0.001  # a socket takes 0 for "do not wait" and refuses less
-_CLAIM_SECONDS: Final = 2.0
 _FIRST_BACKOFF_SECONDS: Final = 5.0
 _LONGEST_BACKOFF_SECONDS: Final = HOUR
 _LONGEST_WAIT_SECONDS: Final = DAY
@@ -64,21 +64,19 @@ class Uploader:
         settings: Settings,
         offers: Offers,
         obstacle: Callable[[sqlite3.Connection], FlushReason | None],
-        keep_copy: Callable[[sqlite3.Connection], None],
         stops: Stops,
     ) -> None:
         """Keep the store to send from, the transport to send through, and what bounds both.
 
-        `obstacle` is asked inside each transaction that claims an upload why none may leave, and
-        `keep_copy` keeps the budget on the disk before one does. `stops` follows what the
-        collector's answers ask for.
+        `obstacle` is asked inside each transaction that claims an upload why none may leave.
+        `stops` follows what the collector's answers ask for.
         """
         self._store = store
         self._transport = transport
         self._settings = settings
         self._offers = offers
         self._obstacle = obstacle
-        self._keep_copy = keep_copy
+        self._copy = BudgetCopy(settings.folder)
         self._stops = stops
         self._clock = settings.clock
         self._coins = settings.coins
@@ -131,41 +129,57 @@ class Uploader:
                 return False
 
     def _claim(self, tried: Collection[str] | None, *, is_urgent: bool) -> Pending | Step:
-        """Return the upload to send now, claimed in the store, or the step that says why none."""
+        """Return the upload to send now, claimed in the store, or the step that says why none.
+
+        The disk is waited for between two transactions, so that nobody else has to: see
+        `budget_copy`.
+        """
         now = self._clock()
-        if obstacle := self._prepare(now):
-            return Step(due=None, reason=obstacle)
         with self._store.transaction() as db:
             if obstacle := self._obstacle(db):
                 return Step(due=None, reason=obstacle)
-            self._keep_copy(db)
-            upload = _next(db, now, tried)
-            if upload is None:
-                moments = [reservoir.next_end(db), spool.next_due(db)]
-                return Step(due=min((each for each in moments if each is not None), default=None))
-            is_untried = tried is not None and upload.id not in tried
-            backoff_until = 0.0 if is_untried else upload.backoff_until
-            if (pause := _pause(db, upload, now, backoff_until, is_urgent=is_urgent)) is not None:
-                return pause
-            first = now if _is_implausible(upload, now) else upload.first_attempt
-            until = now + _CLAIM_SECONDS
-            spool.claim(db, upload, first_attempt=now if first is None else first, until=until)
-        return upload
-
-    def _prepare(self, now: float) -> FlushReason | None:
-        """Release what was held and tidy up, or return why nothing may leave.
-
-        What is released is charged before the budget's copy is written, in a transaction that has
-        ended: so the copy is never ahead of the database, which would then read as an older one.
-        """
-        with self._store.transaction() as db:
+            self._release(db, now)
+            version, stamp = self._copy.version(db), self._store.stamp(db)
+        if not self._copy.holds(version):
+            self._store.sync()
+        with self._copy.laid_ready(version) as ready, self._store.transaction() as db:
             if obstacle := self._obstacle(db):
-                return obstacle
-            reservoir.release(db, now, self._coins)
-            spool.trim(db, self._settings.limits)
-            spool.trim_log(db, self._settings.limits)
-            spool.hasten(db, latest=now + WEEK)
-        return None
+                return Step(due=None, reason=obstacle)
+            if self._store.stamp(db) != stamp and not budget_copy.is_of(db, version):
+                return Step(due=now)
+            self._copy.put_in_place(ready)
+            return self._claim_in(db, now, tried, is_urgent=is_urgent)
+
+    def _release(self, db: sqlite3.Connection, now: float) -> None:
+        """Release what was held for intervals that are over, and tidy up."""
+        reservoir.release(db, now, self._coins)
+        spool.trim(db, self._settings.limits)
+        spool.trim_log(db, self._settings.limits)
+        spool.hasten(db, latest=now + WEEK)
+
+    def _claim_in(
+        self, db: sqlite3.Connection, now: float, tried: Collection[str] | None, *, is_urgent: bool
+    ) -> Pending | Step:
+        self._stops.recall(db)  # another process may have had the newest answer
+        stopped = self._stops.names(day_of(now))
+        upload = _next(db, now, tried, stopped)
+        if upload is None:
+            moments = [reservoir.next_end(db), spool.next_due(db, stopped=stopped)]
+            is_all_stopped = moments[1] is None and spool.next_due(db) is not None
+            if is_all_stopped:
+                moments.append(self._stops.next_end(day_of(now)))
+            return Step(
+                due=min((each for each in moments if each is not None), default=None),
+                reason=FlushReason.ASKED_TO_WAIT if is_all_stopped else None,
+            )
+        is_untried = tried is not None and upload.id not in tried
+        backoff_until = 0.0 if is_untried else upload.backoff_until
+        if (pause := _pause(db, upload, now, backoff_until, is_urgent=is_urgent)) is not None:
+            return pause
+        first = now if _is_implausible(upload, now) else upload.first_attempt
+        until = now + CLAIM_SECONDS
+        spool.claim(db, upload, first_attempt=now if first is None else first, until=until)
+        return upload
 
     def _attempt(self, upload: Pending, deadline: float) -> Step:
         """Send an upload once and write down what came of it."""
@@ -251,7 +265,9 @@ class Uploader:
         return pause_until
 
 
-def _next(db: sqlite3.Connection, now: float, tried: Collection[str] | None) -> Pending | None:
+def _next(
+    db: sqlite3.Connection, now: float, tried: Collection[str] | None, stopped: Collection[str]
+) -> Pending | None:
     """Return the oldest upload that is due, else a new one, else one that a flush has not tried.
 
     Else it is the one that is due next.
@@ -265,7 +281,7 @@ def _next(db: sqlite3.Connection, now: float, tried: Collection[str] | None) -> 
         else:
             waiting.append(upload)
     due_by = now if tried is None else math.inf
-    if len(waiting) < _MOST_PENDING and spool.build(db, due_by=due_by):
+    if len(waiting) < _MOST_PENDING and spool.build(db, due_by=due_by, stopped=stopped):
         return spool.pending(db)[-1]
     untried = [] if tried is None else [each for each in waiting if each.id not in tried]
     if untried:
@@ -279,7 +295,7 @@ def _pause(
     """Return the step that waits for an upload, None if it may be sent now."""
     asked_until = float(read_state(db, _ASKED_UNTIL) or 0.0)
     pause_until = float(read_state(db, _PAUSE_UNTIL) or 0.0)
-    if _is_ahead(upload.claimed_until, now, _CLAIM_SECONDS):
+    if _is_ahead(upload.claimed_until, now, CLAIM_SECONDS):
         return Step(due=upload.claimed_until, reason=FlushReason.BUSY)
     if _is_ahead(asked_until, now, _LONGEST_WAIT_SECONDS):
         return Step(due=asked_until, reason=FlushReason.ASKED_TO_WAIT)

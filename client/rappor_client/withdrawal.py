@@ -9,28 +9,29 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from rappor_client import budget_copy, reservation
+from rappor_client import budget_copy, reservation, spool
 from rappor_client.budget_copy import BudgetCopy, Copy
-from rappor_client.failures import DamagedError
+from rappor_client.periods import day_of
 from rappor_client.secret_file import SecretFile
-from rappor_client.store import BusyError, Store, database_names, in_memory
+from rappor_client.spool import CLAIM_SECONDS
+from rappor_client.store import Store, database_names, in_memory
 
 _CHUNK: Final = 1 << 20
 _SHARED: Final = "-shm"
 """Memory that other processes share: it holds no row, and they would stumble."""
 _OVERWRITING: Final = os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
 """A link that somebody has put in a file's place leads nowhere."""
-_UNFINISHED: Final = (".identity.*.tmp", ".budget.*.tmp")
-"""What a process leaves that is killed while it writes a file."""
+_HALF_AN_IDENTITY: Final = ".identity.*.tmp"
+_HALF_A_COPY: Final = ".budget.*.tmp"
+"""What a process leaves that is killed while it writes a file, and has while it is alive."""
 
 UNDER_WAY: Final = "an upload under way"
-"""What is left where a transport does not let itself be closed."""
+"""What is left where a transport does not let itself be closed, or another process is sending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,7 @@ class Withdrawal:
 
     def with_left(self, more: str) -> Self:
         """Return the same with something more that is left."""
-        return replace(self, left=(*self.left, more))
+        return self if more in self.left else replace(self, left=(*self.left, more))
 
     def __bool__(self) -> bool:
         """Tell whether the secret and everything else is gone."""
@@ -60,24 +61,31 @@ class Withdrawal:
         return f"{secret}; {rest}."
 
 
-def erase(folder: Path, store: Store, *, year: int) -> Withdrawal:
+def erase(folder: Path, store: Store, *, now: float) -> Withdrawal:
     """Erase a folder's secret, waiting reports, ledger and log, as far as the system lets it.
 
-    The caller has ended everything that sends. `year` is this one; it counts as used up where
-    nothing tells what was reserved.
+    The caller has ended everything of its own that sends; what another client or process has begun
+    to send in the last seconds before `now` is told. This year counts as used up where nothing
+    tells what was reserved.
     """
     if not _traces(folder):
         return Withdrawal(secret_gone=True)
     copy = BudgetCopy(folder)
     for path in _secrets(folder):
         _wipe(path)
-    document = _remainder(store, copy, year)
+    is_sending = _is_sending(store, now)
+    document = _remainder(store, copy, day_of(now).year)
     store.close()
     _replace(copy, document)
     for name in database_names():
         _wipe(folder / name)
+    for path in folder.glob(_HALF_A_COPY):  # last: another process may have been about to send
+        _wipe(path)
     secret_gone = not any(map(_holds_something, _secrets(folder)))
-    return Withdrawal(secret_gone=secret_gone, left=tuple(path.name for path in _traces(folder)))
+    left = [path.name for path in _traces(folder)]
+    return Withdrawal(
+        secret_gone=secret_gone, left=(*left, UNDER_WAY) if is_sending else tuple(left)
+    )
 
 
 def file_names() -> list[str]:
@@ -87,16 +95,16 @@ def file_names() -> list[str]:
 
 
 def _secrets(folder: Path) -> list[Path]:
-    """Return the files that may hold the secret, and those that a killed process left half."""
-    half = [path for pattern in _UNFINISHED for path in folder.glob(pattern)]
-    return [SecretFile(folder).path, *half]
+    """Return the files that may hold the secret, or half of it."""
+    return [SecretFile(folder).path, *folder.glob(_HALF_AN_IDENTITY)]
 
 
 def _traces(folder: Path) -> list[Path]:
     """Return the files there are that must not outlive consent."""
     copy = BudgetCopy(folder)
     databases = [folder / name for name in database_names()]
-    paths = [path for path in (*_secrets(folder), *databases) if os.path.lexists(path)]
+    drafts = folder.glob(_HALF_A_COPY)
+    paths = [path for path in (*_secrets(folder), *databases, *drafts) if os.path.lexists(path)]
     return paths if _is_remainder(copy) else [*paths, copy.path]
 
 
@@ -109,15 +117,28 @@ def _is_remainder(copy: BudgetCopy) -> bool:
 
 
 def _remainder(store: Store, copy: BudgetCopy, year: int) -> dict[str, Any] | None:
-    """Return what stays, from the database, or from the copy where the database cannot be read."""
+    """Return what stays, from the database, or from the copy where the database is not sound."""
     kept = _read(copy)
-    with contextlib.closing(in_memory()) as db:
-        is_known = store.exists() and _copied(store, db)
-        if kept.document is not None and (not is_known or kept.mark == budget_copy.read_mark(db)):
-            budget_copy.absorb(db, kept)
-        elif not is_known:
-            reservation.lose(db, year)
-        return budget_copy.remainder(db)
+    try:
+        return _remainder_of(store, kept)
+    except Exception:  # noqa: BLE001 - locked, or damaged in whatever way: it must go all the same
+        with contextlib.closing(in_memory()) as db:
+            if kept.document is None:
+                reservation.lose(db, year)
+            else:
+                budget_copy.absorb(db, kept)
+            return budget_copy.remainder(db)
+
+
+def _is_sending(store: Store, now: float) -> bool:
+    """Tell whether somebody has claimed an upload a moment ago; not in a damaged database."""
+    try:
+        with store.reading() as db:
+            return any(
+                now < upload.claimed_until <= now + CLAIM_SECONDS for upload in spool.pending(db)
+            )
+    except Exception:  # noqa: BLE001 - locked, gone, or damaged in whatever way
+        return False
 
 
 def _read(copy: BudgetCopy) -> Copy:
@@ -127,16 +148,13 @@ def _read(copy: BudgetCopy) -> Copy:
         return Copy(None, is_damaged=True)
 
 
-def _copied(store: Store, db: sqlite3.Connection) -> bool:
-    """Copy a database whole and tell whether it could be read; if not, the copy is left empty."""
-    try:
-        with contextlib.closing(in_memory()) as whole:
-            store.copy_to(whole)
-            budget_copy.dump(whole)
-            whole.backup(db)
-    except (sqlite3.Error, OSError, DamagedError, BusyError, TypeError, ValueError):
-        return False
-    return True
+def _remainder_of(store: Store, kept: Copy) -> dict[str, Any] | None:
+    """Return what stays of a database and its copy; it raises what reading the database raises."""
+    with contextlib.closing(in_memory()) as db:
+        store.copy_to(db)
+        if kept.document is not None and kept.mark == budget_copy.read_mark(db):
+            budget_copy.absorb(db, kept)
+        return budget_copy.remainder(db)
 
 
 def _replace(copy: BudgetCopy, document: dict[str, Any] | None) -> None:

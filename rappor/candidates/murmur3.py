@@ -5,6 +5,8 @@ Importing this loads the compiler. `rappor.candidates.hashing` computes the same
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -64,3 +66,74 @@ def _drop_repeats(cells: NDArray[np.int32], h: int) -> None:
                     if cells[s, earlier] == cells[s, later]:
                         cells[s, later] = -1
                         break
+
+
+_LANES: Final = 256
+"""Strings hashed side by side: their words and bits stay in the first cache."""
+
+
+def add_rows(
+    words: NDArray[np.uint32],
+    params: Params,
+    table: NDArray[np.float64],
+    sums: NDArray[np.float64],
+) -> None:
+    """Add two values of each row over the rows that each string sets; no bits are held.
+
+    Parameters
+    ----------
+    words : (4, n) uint32, from `rappor.candidates.sha256.digest_texts`.
+    table : (m * k, 2) float64. Values of the rows.
+    sums : (n, 2) float64, changed in place.
+    """
+    _add_rows(words, np.uint64(params.k), params.h, params.m, table, sums)
+
+
+@compiled
+def _add_rows(
+    words: NDArray[np.uint32],
+    k: np.uint64,
+    h: int,
+    m: int,
+    table: NDArray[np.float64],
+    sums: NDArray[np.float64],
+) -> None:
+    bits = np.zeros((h, _LANES), dtype=np.uint32)
+    here = np.zeros((4, _LANES), dtype=np.uint32)
+    for first in range(0, words.shape[1], _LANES):
+        n = min(_LANES, words.shape[1] - first)
+        for word in range(4):
+            here[word, :n] = words[word, first : first + n]
+        for cohort in range(m):
+            row = table[cohort * k : (cohort + 1) * k]
+            for turn in range(h):
+                _hash_lanes(np.uint32(cohort * h + turn), here, k, bits[turn])
+            for lane in range(n):
+                bit = bits[0, lane]
+                sums[first + lane, 0] += row[bit, 0]
+                sums[first + lane, 1] += row[bit, 1]
+            for turn in range(1, h):
+                for lane in range(n):
+                    bit = bits[turn, lane]
+                    if _is_fresh(bits, turn, lane):
+                        sums[first + lane, 0] += row[bit, 0]
+                        sums[first + lane, 1] += row[bit, 1]
+
+
+@compiled
+def _hash_lanes(
+    seed: np.uint32, words: NDArray[np.uint32], k: np.uint64, bits: NDArray[np.uint32]
+) -> None:
+    a, b, c, d = words[0], words[1], words[2], words[3]
+    for lane in range(words.shape[1]):
+        x = np.uint64(_hash(seed, a[lane], b[lane], c[lane], d[lane]))
+        bits[lane] = np.uint32(x * k >> np.uint64(32))
+
+
+@compiled
+def _is_fresh(bits: NDArray[np.uint32], turn: int, lane: int) -> bool:
+    """Tell whether no earlier hash of the cohort has set the same bit."""
+    fresh = True
+    for earlier in range(turn):
+        fresh &= bits[earlier, lane] != bits[turn, lane]
+    return fresh

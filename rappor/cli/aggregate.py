@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,13 +12,14 @@ import click
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json
 from rappor.cli.options import json_option, metric_option, registry_option
+from rappor.engines.layout import REASONS
 from rappor.errors import DecodeError, FileError, MetricError
-from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
 if TYPE_CHECKING:
     from rappor.counts.counts import Counts
     from rappor.engines.json_lines import Aggregation
+    from rappor.engines.machine import FileAggregation
 
 _COUNTS_FILE = b"RAPPOR COUNTS "
 """How every counts file begins, whatever its version."""
@@ -29,22 +30,33 @@ _LINES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedReports:
-    """How often a reason occurred, and the line (from 1) where it did first."""
+    """How often a reason occurred, in which file or on which line (from 1) of uploads first.
+
+    Of rows, `metric` and `params` are what they say themselves.
+    """
 
     reason: str
     n: int
-    first_line: int
+    first_line: int | None = None
+    first_file: str | None = None
+    metric: str = ""
+    params: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregated:
-    """What was added up, refused and written; `params` is the fingerprint."""
+    """What was added up, refused and written; `params` is the fingerprint.
+
+    Of `files` of rows, `resumed` were added up by an earlier run.
+    """
 
     metric: str
     params: str
     reports: int
     uploads: int
     repeated: int
+    files: int
+    resumed: int
     refused: tuple[RefusedReports, ...]
     out: str
 
@@ -55,6 +67,7 @@ class Aggregated:
         "rappor aggregate uploads.jsonl --registry metrics.toml --out week.counts",
         "rappor aggregate reports.parquet --registry metrics.toml \\\n"
         "  --metric search_engine --out week.counts --json",
+        "rappor aggregate lake --registry metrics.toml --out lake.counts",
     ),
 )
 @click.argument(
@@ -65,6 +78,18 @@ class Aggregated:
 @click.option(
     "--out", required=True, type=click.Path(), metavar="FILE", help="Counts file to write."
 )
+@click.option(
+    "--engine",
+    type=click.Choice(["files", "spark"]),
+    default="files",
+    show_default=True,
+    help="Who adds up: all cores of this machine, or Apache Spark.",
+)
+@click.option(
+    "--remote",
+    metavar="URL",
+    help="A Spark Connect server, such as sc://localhost; without it Spark's own settings decide.",
+)
 @json_option
 def aggregate(
     *,
@@ -72,37 +97,44 @@ def aggregate(
     registry_path: str,
     metric_name: str | None,
     out: str,
+    engine: str,
+    remote: str | None,
     as_json: bool,
 ) -> None:
     """Add up uploads or stored reports into counts.
 
-    INPUTS are one or more files of uploads, one JSON document a line (- is standard input), or
-    .parquet files of reports. What is not a report is refused, and the refusals are counted by
-    reason. --metric may be left out where only one metric is there.
+    INPUTS are files and folders of reports in Parquet, CSV or JSON lines, or of uploads, one
+    JSON document a line (- is standard input). What is not a report is refused, and the refusals
+    are counted by reason. --metric may be left out where only one metric is there. Run it again
+    after an interruption: FILE.checkpoint knows which files are added up. With --engine spark,
+    INPUTS are paths as Spark reads them.
     """
     registry = Registry.load(registry_path)
     if metric_name is not None:
         registry.metric(metric_name)
-    tables = [path for path in inputs if Path(path).suffix == ".parquet"]
-    streams = [path for path in inputs if path not in tables]
-    name = metric_name or _only(registry, tables)
-    summary = _read_uploads(streams, registry)
-    counts = _one_metric(summary, name, needed=not tables)
-    if tables:
-        assert name is not None  # `_only` has seen to it
-        stored = _add_tables(tables, registry.metric(name))
-        counts = stored if counts is None else counts + stored
-    refused = _refused(summary)
+    if remote is not None and engine != "spark":
+        raise click.UsageError("--remote needs --engine spark")
+    checkpoint = Path(f"{out}.checkpoint")
+    streams, tables = ([], list(inputs)) if engine == "spark" else _sort(inputs)
+    uploads = _read_uploads(streams, registry)
+    rows = _read_rows(tables, registry, checkpoint) if engine == "files" else None
+    if engine == "spark":
+        rows = _read_spark(tables, registry, remote)
+    refused = _refused(uploads, rows)
+    counts = _one_collection(_together(uploads, rows), metric_name)
     if counts is None or counts.n_reports == 0:
         _warn(refused)
         raise DecodeError("inputs must hold at least 1 acceptable report, got 0")
     counts.save(out)
+    checkpoint.unlink(missing_ok=True)
     found = Aggregated(
         metric=counts.metric,
         params=counts.params.fingerprint,
         reports=counts.n_reports,
-        uploads=summary.n_uploads,
-        repeated=summary.n_repeated,
+        uploads=uploads.n_uploads,
+        repeated=uploads.n_repeated,
+        files=rows.n_files if rows else 0,
+        resumed=rows.n_resumed if rows else 0,
         refused=refused,
         out=out,
     )
@@ -112,13 +144,19 @@ def aggregate(
         _print(found)
 
 
-def _only(registry: Registry, tables: list[str]) -> str | None:
-    """Return the metric's name where the registry leaves no choice."""
-    if len(registry) == 1:
-        return next(iter(registry))
-    if tables:
-        raise click.UsageError("give --metric: it must be known which one .parquet files hold")
-    return None
+def _sort(inputs: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Tell streams of uploads from files of rows; folders may hold both."""
+    from rappor.engines.files import find_files, holds_uploads, is_of_rows
+
+    streams: list[str] = []
+    tables: list[str] = []
+    for path in inputs:
+        if path == "-" or not (Path(path).is_dir() or is_of_rows(path)):
+            streams.append(path)
+            continue
+        for file in find_files([path]):
+            (streams if holds_uploads(file.path) else tables).append(file.path)
+    return streams, tables
 
 
 def _read_uploads(paths: list[str], registry: Registry) -> Aggregation:
@@ -148,57 +186,82 @@ def _lines(paths: list[str], slow: Slow) -> Iterator[bytes]:
             raise FileError(path, error.strerror or "unreadable") from None
 
 
-def _one_metric(summary: Aggregation, name: str | None, *, needed: bool) -> Counts | None:
+def _read_rows(paths: list[str], registry: Registry, checkpoint: Path) -> FileAggregation | None:
+    """Sum all files of rows, and go on where an interrupted run has left a checkpoint."""
+    if not paths:
+        return None
+    from rappor.engines import aggregate_files
+
+    with Slow() as slow:
+        return aggregate_files(paths, registry, checkpoint=checkpoint, progress=slow)
+
+
+def _read_spark(paths: list[str], registry: Registry, remote: str | None) -> FileAggregation:
+    """Sum all paths in one job of Spark."""
+    from rappor.engines import spark
+
+    with spark.open_session(remote) as session:
+        return spark.aggregate_paths(session, paths, registry)
+
+
+def _together(uploads: Aggregation, rows: FileAggregation | None) -> dict[tuple[str, ...], Counts]:
+    """Return the counts of uploads and of rows, added where both have some."""
+    found: dict[tuple[str, ...], Counts] = {(*key,): each for key, each in uploads.counts.items()}
+    for key, counts in rows.counts.items() if rows else ():
+        found[key] = found[key] + counts if key in found else counts
+    return found
+
+
+def _one_collection(found: Mapping[tuple[str, ...], Counts], name: str | None) -> Counts | None:
     """Return the counts of the one metric that is asked for, None if there are none."""
-    names = {metric for metric, _ in summary.counts}
+    names = sorted({key[0] for key in found})
     if name is None and len(names) > 1:
         raise MetricError(
-            f"give --metric: inputs hold reports of several metrics, {', '.join(sorted(names))}"
+            f"give --metric: inputs hold reports of several metrics, {', '.join(names)}"
         )
-    chosen = [c for (metric, _), c in summary.counts.items() if name in (None, metric)]
-    if not chosen and needed and names:
-        raise DecodeError(f"inputs must hold reports of {name}, got {', '.join(sorted(names))}")
+    chosen = [counts for key, counts in found.items() if name in (None, key[0])]
+    if not chosen and names:
+        raise DecodeError(f"inputs must hold reports of {name}, got {', '.join(names)}")
     if len(chosen) > 1:
         parts = ", ".join(sorted(counts.params.part for counts in chosen))
         raise MetricError(f"inputs must hold one part of {chosen[0].metric}, got {parts}")
     return chosen[0] if chosen else None
 
 
-def _add_tables(paths: list[str], metric: Metric) -> Counts:
-    """Add up stored reports, and say what their days and the metric's interval tell of devices."""
-    from rappor.counts.counts import Counts
-    from rappor.counts.devices import squares_by_interval
-    from rappor.engines.parquet import aggregate_parquet, count_days
-
-    total = Counts.zero(metric.params, metric.name)
-    for path in paths:
-        total += aggregate_parquet(path, params=metric.params, metric=metric.name)
-    days = [count_days(path) for path in paths]
-    if None in days:
-        return total
-    periods = ((day, day, n) for each in days for day, n in (each or {}).items())
-    squares = squares_by_interval(metric.interval, periods)
-    return Counts(total.params, total.ones, total.reports, total.metric, squares)
-
-
-def _refused(summary: Aggregation) -> tuple[RefusedReports, ...]:
+def _refused(uploads: Aggregation, rows: FileAggregation | None) -> tuple[RefusedReports, ...]:
     """Return the refusals, the most frequent first."""
-    refused = (
+    of_uploads = [
         RefusedReports(reason=reason, n=each.n, first_line=each.first_line)
-        for reason, each in summary.refused.items()
-    )
-    return tuple(sorted(refused, key=lambda each: -each.n))
+        for reason, each in uploads.refused.items()
+    ]
+    return tuple(sorted([*of_uploads, *_refused_rows(rows)], key=lambda each: -each.n))
+
+
+def _refused_rows(rows: FileAggregation | None) -> Iterator[RefusedReports]:
+    for (metric, params, reason), n in rows.refused.items() if rows else ():
+        yield RefusedReports(
+            reason=REASONS[reason],
+            n=n,
+            first_file=rows.first_refused.get((metric, params, reason)) if rows else None,
+            metric=metric,
+            params=params,
+        )
 
 
 def _print(found: Aggregated) -> None:
     click.echo(f"{found.reports:,} reports of {found.metric} in {found.out}")
     if found.repeated:
         click.echo(f"{found.repeated:,} uploads came again and were counted once")
+    if found.resumed:
+        click.echo(f"{found.resumed:,} of {found.files:,} files were added up by an earlier run")
     _warn(found.refused)
 
 
 def _warn(refused: tuple[RefusedReports, ...]) -> None:
     for each in refused:
-        click.echo(
-            f"refused {each.n:,}, first on line {each.first_line:,}: {each.reason}", err=True
-        )
+        place = f", first in {each.first_file}" if each.first_file else ""
+        if each.first_line:
+            place = f", first on line {each.first_line:,}"
+        labels = " ".join(label for label in (each.metric, each.params) if label)
+        told = f" (of {labels})" if labels else ""
+        click.echo(f"refused {each.n:,}{place}: {each.reason}{told}", err=True)

@@ -25,6 +25,7 @@ from rappor.cli.params import params
 from rappor.cli.plan import plan
 from rappor.cli.privacy import privacy
 from rappor.cli.simulate import simulate
+from rappor.cli.sql import sql
 from rappor.cli.trust import trust
 from rappor.errors import DecodeError, MissingExtraError, RapporError
 
@@ -70,6 +71,7 @@ for command in (
     encode,
     simulate,
     aggregate,
+    sql,
     decode,
     collects,
     convert,

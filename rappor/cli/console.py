@@ -13,14 +13,27 @@ from typing import Any, Final
 import click
 from rich.console import Console, RenderableType
 from rich.padding import Padding
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
+from rich.text import Text
 
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 
 _WIDTH: Final = 100
 """Columns where no terminal says how many it has."""
+
+_FEW_STEPS: Final = 1000
+"""Steps of a stage below which their rate tells nothing."""
 
 _LETTERS: Final = ("encoding", "k", "h", "m", "f", "p", "q", "p_star", "q_star", "fingerprint")
 
@@ -94,6 +107,15 @@ def table(*columns: str, left: int = 1) -> Table:
     return new
 
 
+class _Rate(ProgressColumn):
+    """How much is done in a second, where it is counted in thousands."""
+
+    def render(self, task: Task) -> Text:
+        """Return nothing for a stage of few steps."""
+        few = task.total is not None and task.total < _FEW_STEPS
+        return Text("" if few or task.speed is None else f"{task.speed:,.0f}/s")
+
+
 class Slow:
     """A progress display that appears only on a terminal, and only when work takes long.
 
@@ -115,7 +137,14 @@ class Slow:
         if self._display is None:
             if not self._console.is_terminal or time.monotonic() < self._starts:
                 return
-            columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                _Rate(),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+            )
             self._display = Progress(*columns, console=self._console, transient=True)
             self._task = self._display.add_task(stage, total=total)
             self._display.start()

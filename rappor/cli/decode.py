@@ -26,6 +26,7 @@ from rappor.cli.options import (
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
+    from rappor.candidates.stream import CandidateStream
     from rappor.decoding.estimates import Estimates
     from rappor.decoding.report import Origin
 
@@ -49,6 +50,7 @@ class _Output:
     examples=(
         "rappor decode week.counts --registry metrics.toml",
         "rappor decode week.counts --candidates engines.txt --all --csv week.csv",
+        "rappor decode week.counts --candidates engines.txt --stream",
         "rappor decode week.counts --registry metrics.toml --html week.html",
         "rappor decode week.counts --registry metrics.toml --chart week.svg",
         "rappor decode week.counts --registry metrics.toml --reports-per-device 7",
@@ -70,7 +72,14 @@ class _Output:
         "candidates_path",
         type=click.Path(allow_dash=True),
         metavar="FILE",
-        help="Candidate strings, one a line; - is standard input; the metric's own if omitted.",
+        help="Candidate strings, one a line, also packed by gzip; - is standard input; the "
+        "metric's own if omitted.",
+    ),
+    click.option(
+        "--stream",
+        is_flag=True,
+        help="Read the candidates several times and never hold them; files of 64 MB and packed "
+        "ones are always read so. Of a long list only the best candidates have rows.",
     ),
     click.option(
         "--format",
@@ -207,7 +216,7 @@ def _origin(source: Source) -> Origin:
     return Origin(command=shlex.join(["rappor", *(typed or ())]), files=source.files())
 
 
-def warn(estimates: Estimates, candidates: Candidates | None) -> None:
+def warn(estimates: Estimates, candidates: Candidates | CandidateStream | None) -> None:
     """Say on standard error what an analyst must know of candidates and few reports."""
     if candidates is None:
         return
@@ -217,7 +226,10 @@ def warn(estimates: Estimates, candidates: Candidates | None) -> None:
             f"{_RELIABLE_FROM} reports, got {estimates.reports}",
             err=True,
         )
-    if candidates.n_blank or candidates.n_duplicates:
+    from rappor.candidates.candidates import Candidates
+
+    # A stream does not count what it skips.
+    if isinstance(candidates, Candidates) and (candidates.n_blank or candidates.n_duplicates):
         click.echo(
             f"candidates: skipped {candidates.n_blank:,} blank lines and "
             f"{candidates.n_duplicates:,} repeated ones",

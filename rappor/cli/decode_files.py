@@ -18,11 +18,17 @@ from rappor.registry.registry import Registry
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
+    from rappor.candidates.stream import CandidateStream
     from rappor.counts.counts import Counts
     from rappor.decoding.report import InputFile
     from rappor.google.effective_noise import Client
 
 _PARQUET: Final = b"PAR1"
+_GZIP: Final = b"\x1f\x8b"
+_STREAMED_FROM: Final = 1 << 26
+"""Bytes of a file of candidates from which on it is streamed: some five million, whose texts alone
+would take 500 MB."""
+
 _LONGEST_LINE: Final = 1 << 20
 
 
@@ -34,12 +40,13 @@ class Source:
     registry_path: str | None
     metric_name: str | None
     candidates_path: str | None
+    stream: bool
     file_format: str
     params_path: str | None
     map_path: str | None
     client: Client | None
 
-    def load(self) -> tuple[list[Counts], Candidates | None]:
+    def load(self) -> tuple[list[Counts], Candidates | CandidateStream | None]:
         """Read the counts of every file, and the candidates where they are needed."""
         if self.file_format == "google":
             return self._load_google()
@@ -84,10 +91,11 @@ class Source:
             raise click.UsageError("give --metric: the files do not name their metric")
         return registry.metric(name)
 
-    def _candidates(self, params: Params, own: str | None) -> Candidates | None:
+    def _candidates(self, params: Params, own: str | None) -> Candidates | CandidateStream | None:
         """Read the candidates that are named, or the metric's own, beside the registry."""
         from rappor.candidates.candidates import Candidates
         from rappor.candidates.google_hashing import LAYOUT
+        from rappor.candidates.stream import CandidateStream
         from rappor.google.files import read_candidates
 
         path = self.candidates_path
@@ -98,6 +106,8 @@ class Source:
                 )
             return None
         if path == "-":
+            if self.stream:
+                raise click.UsageError("--stream needs a file: standard input is read only once")
             with click.open_file("-", "rb") as stream:
                 return Candidates.from_lines(stream, normalize=params.normalize)
         if path is None:
@@ -113,6 +123,8 @@ class Source:
             path = str(Path(self.registry_path).parent / own)
         if params.layout == LAYOUT:
             return read_candidates(path)
+        if self.stream or _is_long(path):
+            return CandidateStream.from_file(path, normalize=params.normalize)
         return Candidates.from_file(path, normalize=params.normalize)
 
     def _load_google(self) -> tuple[list[Counts], Candidates | None]:
@@ -129,6 +141,15 @@ class Source:
             return counts, files.read_map(self.map_path, params)
         assert self.candidates_path is not None
         return counts, files.read_candidates(self.candidates_path)
+
+
+def _is_long(path: str) -> bool:
+    """Tell whether a file of candidates is better not held: a large one, or a packed one."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(_GZIP)) == _GZIP or Path(path).stat().st_size >= _STREAMED_FROM
+    except OSError as error:
+        raise FileError(path, error.strerror or "unreadable") from None
 
 
 def _read_counts(path: str) -> list[Counts]:

@@ -217,7 +217,7 @@ def _print(found: Demo) -> None:
     show(
         f"Each of {estimates.reports:,} devices holds one of {found.n_values:,} values and has "
         f"sent one noisy report of {found.params.k} bits (profile {found.profile}). We test "
-        f"{len(estimates):,} candidates against the sums of the reports:\n"
+        f"{estimates.n_candidates:,} candidates against the sums of the reports:\n"
     )
     print_estimates(estimates, detected_only=True, truth=found.truth)
     if found.n_detected:

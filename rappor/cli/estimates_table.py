@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rappor.cli.console import show, width
-from rappor.decoding.estimates import Estimates
+from rappor.decoding.estimates import Estimates, adjusted_interval
 from rappor.reporting.numbers import percent, short_percent
 from rappor.reporting.remarks import remarks
 
@@ -84,7 +84,7 @@ def _cells(
 
 
 def _interval(row: Mapping[str, Any], suffix: str) -> str:
-    low, high = row[f"ci_low{suffix}"], row[f"ci_high{suffix}"]
+    low, high = adjusted_interval(row) if suffix else (row["ci_low"], row["ci_high"])
     known = low is not None and high is not None
     return f"{percent(low, 3)} .. {percent(high, 3)}" if known else "unknown"
 

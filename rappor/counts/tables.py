@@ -172,6 +172,7 @@ def from_arrow(
             f"{number.decode(errors='replace')}: counts of other formats mean other bits"
         )
     params = Params.from_json(metadata[_PARAMS_KEY].decode(errors="replace"))
+    table = _without_params(table, params)
     metric = metadata[_METRIC_KEY].decode(errors="replace")
     if table.column_names != ["cohort", "reports", "ones"]:
         raise ReportError(f"columns must be cohort, reports, ones, got {table.column_names}")
@@ -181,6 +182,16 @@ def from_arrow(
         raise ReportError(f"cohort must hold 0 to {params.m - 1}, each once")
     squares = _squares(metadata.get(_SQUARES_KEY))
     return params, _lists(table, params.k)[order], reports[order], metric, squares
+
+
+def _without_params(table: Any, params: Params) -> Any:
+    """Leave out a first column of fingerprints, which tables for engines have."""
+    if table.column_names[:1] != ["params"]:
+        return table
+    named = table.column("params").unique().to_pylist()
+    if named != [params.fingerprint]:
+        raise ReportError(f"params must be {params.fingerprint} in every row, got {named}")
+    return table.drop_columns(["params"])
 
 
 def _squares(text: bytes | None) -> int | None:

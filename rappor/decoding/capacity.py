@@ -18,6 +18,7 @@ from rappor.decoding.debias import Target
 from rappor.decoding.design import Design
 from rappor.decoding.fit import LEAST_NOISE, Fit, fit_rows
 from rappor.decoding.selection import Selection
+from rappor.decoding.shrinkage import ShrunkenFit, shrink
 
 _FULL: Final = 0.75
 """Part of the rows that candidates may fill for all to be fitted: beyond, the errors double."""
@@ -26,24 +27,94 @@ _FILLED: Final = 1 / 6
 """Part of the rows that selected strings fill at least. At a seventh intervals still cover 94.4 %,
 at a third 92 %."""
 
+_COLLIDING: Final = 0.5
+"""Part of a row's noise that collisions make from which on they may be of candidates that were not
+selected: the shrunken fit tells."""
+
+_MOST_ROWS: Final = 1024
+"""Rows up to which the shrunken fit is made: it inverts a matrix of them some thirty times."""
+
+_MOST_CANDIDATES: Final = 4
+"""Candidates for each row up to which it is made."""
+
+_LEAST_DRAWS: Final = 2
+"""Rows of a candidate that it needs: with one, its share and a collision are the same."""
+
+_FEWEST_COLLIDING: Final = 6.0
+"""Rows of a candidate, below which its collisions with strings that are not fitted do not average
+out: with 4 adjusted intervals of low noise hold 86 to 91 %, with 8 they hold 94 %."""
+
+_FEWEST_SHRUNKEN: Final = 3.0
+"""Rows of a candidate below which the shrunken fit takes none for strong: with 2 cohorts intervals
+of the 20 most frequent hold 92 % if it does, and 96 % if not."""
+
+_FILLED_FEW: Final = 1 / 8
+"""The same as `_FILLED` where a candidate has fewer rows than that: with two, one string in 16 has
+others on both."""
+
+_MANY: Final = 0.5
+"""Candidates for each row from which on their collisions may be what the selection missed."""
+
 _SUM: Final = 1e4
 """Weight of the equation that shares sum to one, in the largest weight of the fit."""
 
 
 def fit_all(target: Target, design: Design, selection: Selection) -> Selection:
-    """Return a fit of all candidates where selected strings fill the rows, else the selection."""
-    n_rows = count_rows(selection.fit)
+    """Return a fit of all candidates where present strings fill the rows, else the selection.
+
+    It is of least squares where candidates are few enough for that, else shrunken.
+    """
+    n_rows, draws = count_rows(selection.fit), count_draws(target, selection.fit)
     n_candidates = design.n_candidates
-    if n_candidates > _FULL * n_rows or len(selection.chosen) < _FILLED * n_rows:
-        return selection
+    filled = _is_filled(target, selection)
     every = np.arange(n_candidates)
-    fit = fit_rows(target, design.columns(every), start=selection.fit)
+    if filled and n_candidates <= _FULL * n_rows:
+        fit = fit_rows(target, design.columns(every), start=selection.fit)
+        return Selection(
+            chosen=every,
+            fit=fit,
+            estimate=fit.coefficients[-n_candidates:],
+            std_error=np.sqrt(fit.inverse.diagonal()[-n_candidates:]) / fit.kappa,
+        )
+    many = n_candidates >= _MANY * n_rows and collision_share(selection.fit) > _COLLIDING
+    if not (filled or many) or target.certain.any() or round(draws) < _LEAST_DRAWS:
+        return selection
+    if len(target) > _MOST_ROWS or n_candidates > _MOST_CANDIDATES * len(target):
+        return selection
+    columns = design.columns(every)
+    shrunken = shrink(target, columns, selection.fit, strong_apart=draws >= _FEWEST_SHRUNKEN)
+    if not filled and shrunken.collisions < shrunken.tau2:
+        return selection  # others than the candidates collide
     return Selection(
-        chosen=every,
-        fit=fit,
-        estimate=fit.coefficients[-n_candidates:],
-        std_error=np.sqrt(fit.inverse.diagonal()[-n_candidates:]) / fit.kappa,
+        chosen=selection.chosen,
+        fit=shrunken,
+        estimate=shrunken.estimate,
+        std_error=shrunken.std_error,
     )
+
+
+def _is_filled(target: Target, selection: Selection) -> bool:
+    """Tell whether selected strings fill the rows."""
+    few = count_draws(target, selection.fit) < _FEWEST_SHRUNKEN
+    part = _FILLED_FEW if few else _FILLED
+    return len(selection.chosen) >= part * count_rows(selection.fit)
+
+
+def collision_share(fit: Fit) -> float:
+    """Return the part of a row's noise that collisions make."""
+    noise = fit.noise[np.isfinite(fit.noise)]
+    return float(fit.tau2 / (fit.tau2 + noise.mean()))
+
+
+def count_draws(target: Target, fit: Fit) -> float:
+    """Return how many rows a candidate has, counted by what they know as `count_rows` does."""
+    information = 1 / np.maximum(fit.noise + fit.tau2, LEAST_NOISE)
+    m = [counts.params.m for counts in target.counts]
+    n_bits = np.repeat([counts.params.k for counts in target.counts], m)
+    n_draws = np.repeat([counts.params.h for counts in target.counts], m)
+    cohort = np.repeat(np.arange(len(n_bits)), n_bits)
+    each = np.bincount(cohort, information) / n_bits
+    return float((n_draws * each).sum() ** 2 / (n_draws * each**2).sum())
 
 
 def count_rows(fit: Fit) -> float:
@@ -53,23 +124,37 @@ def count_rows(fit: Fit) -> float:
 
 
 def is_full(selection: Selection) -> bool:
-    """Tell whether all candidates are fitted because they fill the rows."""
+    """Tell whether all candidates are fitted by least squares because they fill the rows."""
     everyone = len(selection.chosen) == len(selection.estimate)
-    return everyone and len(selection.chosen) >= _FILLED * count_rows(selection.fit)
+    return (
+        everyone
+        and not isinstance(selection.fit, ShrunkenFit)
+        and len(selection.chosen) >= _FILLED * count_rows(selection.fit)
+    )
 
 
-def describe_capacity(selection: Selection) -> dict[str, Any]:
-    """Return the rows that there are, what is fitted, and whether that is too much.
+def describe_capacity(target: Target, selection: Selection, *, misfit: bool) -> dict[str, Any]:
+    """Return the rows that there are, what is fitted, and whether the strings are too many.
 
-    Where it does, and candidates are too many to fit all of them, intervals cover less than they
-    say.
+    They are where neither all nor a selection can be told apart: where too much is selected, or a
+    candidate has so few rows that collisions with strings that are not fitted do not average out.
+    Such strings show in the variance of the rows, or in a bad fit (`misfit`). Intervals may cover
+    less than they say then.
     """
-    n_rows = count_rows(selection.fit)
-    full = is_full(selection)
+    n_rows, draws = count_rows(selection.fit), count_draws(target, selection.fit)
+    if is_full(selection):
+        fitted, unknown = "all", False
+    elif isinstance(selection.fit, ShrunkenFit):
+        fitted, unknown = "shrunken", draws < _FEWEST_COLLIDING
+    else:
+        colliding = misfit or collision_share(selection.fit) > _COLLIDING
+        fitted = "selected"
+        unknown = _is_filled(target, selection) or (colliding and draws < _FEWEST_COLLIDING)
     return {
         "rows": round(n_rows),
-        "fitted": "all" if full else "selected",
-        "overfull": bool(not full and len(selection.chosen) >= _FILLED * n_rows),
+        "rows_per_candidate": round(draws, 1),
+        "fitted": fitted,
+        "overfull": bool(unknown),
     }
 
 

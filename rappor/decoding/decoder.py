@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.candidates.candidates import Candidates
+from rappor.candidates.stream import CandidateStream
 from rappor.counts.counts import Counts
 from rappor.decoding import closed_form, diagnostics
 from rappor.decoding.blas_threads import one_thread
@@ -21,9 +22,11 @@ from rappor.decoding.devices import merge
 from rappor.decoding.distribution import Shares, estimate_shares
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.inference import ErrorControl, Raw, conclude, normal_interval
+from rappor.decoding.p_values import PValues
 from rappor.decoding.presence import p_values_of
-from rappor.decoding.selection import Selection, select
-from rappor.decoding.significance import null_tail
+from rappor.decoding.selection import SCREENED, Selection, select
+from rappor.decoding.shrinkage import ShrunkenFit
+from rappor.decoding.significance import NullTail, normal_tail, null_tail
 from rappor.decoding.ties import drop_ties, find_ties, spread_ties
 from rappor.errors import DecodeError
 from rappor.progress import Progress, no_progress
@@ -32,7 +35,7 @@ from rappor.protocol.encodings import encoding_of
 
 def decode(
     counts: Counts | Sequence[Counts],
-    candidates: Candidates | Iterable[str] | None = None,
+    candidates: Candidates | CandidateStream | Iterable[str] | None = None,
     *,
     level: float = 0.05,
     correction: str = "bh",
@@ -54,8 +57,10 @@ def decode(
     counts : one collection, or several under any mixture of parameter sets. Those of one metric
         and one parameter set are added, as days on which the same devices may have reported.
     candidates : the strings to estimate: a list or column of them, or what
-        `Candidates.from_file` reads. Other encodings than Bloom answer for all their
-        categories and take none.
+        `Candidates.from_file` reads. A `CandidateStream` is read several times and never held; of
+        a long one the best candidates have a row, and all others are in
+        `Estimates.p_value_counts`. Other encodings than Bloom answer for all their categories and
+        take none.
     level : error rate of detection.
     correction : "bh" bounds the expected share of false detections [BH95]; "adaptive" bounds
         the same and finds more where many candidates are present [STS04]; "bonferroni" bounds
@@ -69,13 +74,16 @@ def decode(
 
     Returns
     -------
-    Estimates, a row for every candidate: strings by count, largest first; categories and
-    buckets in their own order. Deterministic.
+    Estimates, a row for every candidate that is held: strings by count, largest first;
+    categories and buckets in their own order. Deterministic.
 
     Raises
     ------
     DecodeError
-        There are no reports or no candidates, or the collections do not go together.
+        There are no reports or no candidates, or the collections do not go together; of a stream
+        also what `StreamedDesign` cannot do, and `distribution`.
+    FileError
+        A stream's file cannot be read to its end.
     ParamsError
         The candidates are one text instead of a list.
 
@@ -96,6 +104,18 @@ def decode(
         if candidates is not None:
             raise DecodeError("candidates must be left out: this encoding answers for every bit")
         return _decode_closed(target, control, distribution=distribution)
+    if isinstance(candidates, CandidateStream):
+        _check_normalizer(candidates.normalize, collections)
+        keep = len(target) + 2 * SCREENED
+        held = candidates.hold(keep)
+        if held is None:
+            if distribution:
+                raise DecodeError(
+                    "distribution needs all candidates at once: give a list, not a stream"
+                )
+            with one_thread():
+                return _decode_stream(target, candidates, keep, control, progress)
+        candidates = held
     listed = _listed(candidates, collections)
     with one_thread():
         return _decode_bloom(target, listed, control, distribution=distribution, progress=progress)
@@ -116,23 +136,53 @@ def _listed(
     candidates: Candidates | Iterable[str] | None, collections: Sequence[Counts]
 ) -> Candidates:
     """Normalise candidates as the devices did."""
-    normalizers = {collection.params.normalize for collection in collections}
-    if len(normalizers) > 1:
-        raise DecodeError(f"counts must share one normalizer, got {sorted(normalizers)}")
-    normalizer = normalizers.pop()
     if not isinstance(candidates, Candidates):
         strings = () if candidates is None else candidates
-        candidates = Candidates.from_list(strings, normalize=normalizer)
-    if candidates.normalize != normalizer:
-        raise DecodeError(
-            f"candidates must be normalised by {normalizer!r} as on the devices, "
-            f"got {candidates.normalize!r}"
-        )
+        candidates = Candidates.from_list(strings, normalize=_normalizer(collections))
+    _check_normalizer(candidates.normalize, collections)
     if len(candidates) == 0:
         raise DecodeError(
             "candidates must number at least 1, got 0; give candidates: a list of strings"
         )
     return candidates
+
+
+def _normalizer(collections: Sequence[Counts]) -> str:
+    normalizers = {collection.params.normalize for collection in collections}
+    if len(normalizers) > 1:
+        raise DecodeError(f"counts must share one normalizer, got {sorted(normalizers)}")
+    return normalizers.pop()
+
+
+def _check_normalizer(name: str, collections: Sequence[Counts]) -> None:
+    if name != (normalizer := _normalizer(collections)):
+        raise DecodeError(
+            f"candidates must be normalised by {normalizer!r} as on the devices, got {name!r}"
+        )
+
+
+def _decode_stream(
+    target: Target,
+    stream: CandidateStream,
+    keep: int,
+    control: ErrorControl,
+    progress: Progress,
+) -> Estimates:
+    """Decode strings that are streamed; `keep` of them have a row."""
+    # Imported here: it loads the compiler, which short lists do without.
+    from rappor.decoding.streamed_design import StreamedDesign  # noqa: PLC0415
+
+    pool = StreamedDesign(stream, target, keep)
+    selection = select(target, pool, progress)
+    return _conclude_strings(
+        target,
+        pool.kept,
+        pool.listed,
+        pool.ties,
+        selection,
+        control,
+        shares=None,
+    )
 
 
 def _decode_bloom(
@@ -150,29 +200,53 @@ def _decode_bloom(
     if ties:
         design = Design(drop_ties(candidates, ties), params)
     selection = fit_all(target, design, select(target, design, progress))
+    return _conclude_strings(
+        target,
+        candidates,
+        design,
+        ties,
+        selection,
+        control,
+        shares=_shares(target, selection) if distribution else None,
+    )
+
+
+def _conclude_strings(
+    target: Target,
+    candidates: Candidates,
+    design: Design,
+    ties: list[list[int]],
+    selection: Selection,
+    control: ErrorControl,
+    *,
+    shares: Shares | None,
+) -> Estimates:
+    """Make the table of the candidates of a design, and of those in ties with them."""
     z = selection.estimate / selection.std_error
     # Where the counts say nothing about a candidate, nothing speaks for its presence.
     known = np.isfinite(selection.std_error)
-    p_value = np.where(known, p_values_of(target, selection.fit, z, selection.chosen), 1.0)
-    tail = null_tail(target, selection.fit)
-    shares = _shares(target, selection) if distribution else None
-    detected = np.flatnonzero(p_value <= control.threshold(p_value))
+    tail, tested = _test(target, selection, np.where(known, z, 0.0))
+    p_value = np.where(known, tested, 1.0)
+    p_values = PValues(rows=p_value, others=selection.others, least=selection.least)
+    detected = np.flatnonzero(p_value <= control.threshold(p_values))
     std_error = _with_sampling(target, selection.estimate, selection.std_error)
     rows, hidden = string_rows(
         target,
         selection.fit,
         design.columns(detected),
-        _places(detected, selection.chosen, n_backgrounds=len(target.counts)),
+        _places(target, selection, detected),
         share=selection.estimate[detected],
         std_error=selection.std_error[detected],
         p_values=tail.p_values,
-        threshold=control.own_threshold(p_value),
+        threshold=control.own_threshold(p_values),
     )
     raw = Raw(
         estimate=selection.estimate,
         std_error=std_error,
-        p_value=p_value,
-        interval=normal_interval(selection.estimate, std_error, tail),
+        p_values=p_values,
+        interval=normal_interval(
+            selection.estimate, _apart(target, selection), tail, devices=_devices(target, selection)
+        ),
         sum_errors=partial(_sum_errors, target, design, selection),
         shares=shares,
         residual=standardise(target, selection.fit),
@@ -181,6 +255,13 @@ def _decode_bloom(
         ),
     )
     place = spread_ties(len(candidates), ties)
+    fit = diagnostics.describe_fit(
+        target,
+        selection.fit,
+        selection.std_error,
+        threshold=control.next_threshold(p_values),
+    )
+    misfit = fit["goodness_of_fit"]["p_value"] < diagnostics.FIT_FALSE_ALARM
     return conclude(
         candidates.strings,
         raw,
@@ -192,14 +273,9 @@ def _decode_bloom(
         exclusive=True,
         diagnostics={
             **diagnostics.describe_cohorts(target),
-            **diagnostics.describe_fit(
-                target,
-                selection.fit,
-                selection.std_error,
-                threshold=control.next_threshold(raw.p_value),
-            ),
+            **fit,
             "selected": len(selection.chosen),
-            "capacity": describe_capacity(selection),
+            "capacity": describe_capacity(target, selection, misfit=misfit),
             "groups": [[candidates.strings[i] for i in group] for group in ties],
         },
     )
@@ -216,12 +292,28 @@ def _shares(target: Target, selection: Selection) -> Shares:
     return Shares(share=found.share, std_error=error)
 
 
+def _test(
+    target: Target, selection: Selection, z: NDArray[np.float64]
+) -> tuple[NullTail, NDArray[np.float64]]:
+    """Return the tail of an absent candidate's score, and the p-values of all, (c,)."""
+    if isinstance(selection.fit, ShrunkenFit):
+        tail = normal_tail()
+        return tail, np.maximum(tail.p_values(z), diagnostics.least_p_value(target))
+    p_values = p_values_of(target, selection.fit, z, selection.chosen)
+    return null_tail(target, selection.fit), p_values
+
+
 def _places(
-    candidates: NDArray[np.int64], chosen: NDArray[np.int64], *, n_backgrounds: int
+    target: Target, selection: Selection, candidates: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return where candidates stand in the basis of the fit on the chosen ones, -1 outside it."""
-    place = np.searchsorted(chosen, candidates)
-    return np.where(np.isin(candidates, chosen), n_backgrounds + place, -1)
+    """Return where the fit has candidates: their place in its basis, -1 outside it.
+
+    A shrunken fit has all of them, by their own numbers.
+    """
+    if isinstance(selection.fit, ShrunkenFit):
+        return candidates
+    place = np.searchsorted(selection.chosen, candidates)
+    return np.where(np.isin(candidates, selection.chosen), len(target.counts) + place, -1)
 
 
 def _with_sampling(
@@ -242,13 +334,44 @@ def _with_sampling(
     return np.sqrt(std_error**2 + extra)
 
 
+def _apart(target: Target, selection: Selection) -> NDArray[np.float64]:
+    """Return the variance of each estimate, (c,), without the sampling of its own devices.
+
+    The noise of a row counts that of the strings in the fit, and of no others.
+    """
+    inside = np.clip(selection.estimate, 0.0, 1.0)
+    own = inside * (1 - inside)
+    apart = selection.std_error**2
+    if isinstance(selection.fit, ShrunkenFit):
+        fitted = np.flatnonzero(~selection.fit.random.any(axis=0))
+    else:
+        fitted = selection.chosen
+    error = _with_sampling(target, selection.estimate, selection.std_error)[fitted]
+    left = error**2 - own[fitted] / _devices(target, selection)
+    apart[fitted] = np.maximum(left, 0.0)
+    return apart
+
+
+def _devices(target: Target, selection: Selection) -> float:
+    """Return how many devices, spread evenly, would sample strings as those of the rows do."""
+    live = target.reports > 0
+    weight, n = selection.fit.weight[live], (target.reports / target.repeated)[live]
+    n_bits = np.repeat([c.params.k for c in target.counts], np.bincount(target.group))[live]
+    spread = float(np.sum(n_bits * weight**2 / n))
+    return float(weight.sum()) ** 2 / max(spread, np.finfo(float).tiny)
+
+
 def _sum_errors(
     target: Target, design: Design, selection: Selection, sums: Sequence[NDArray[np.int64]]
 ) -> NDArray[np.float64]:
     """Return the standard error of the sum of each of these sets of candidates, (t,)."""
     fitted = np.union1d(selection.chosen, np.concatenate(sums))
+    fitted = fitted[np.isfinite(selection.std_error[fitted])]
     inside = np.array([np.isin(fitted, candidates) for candidates in sums])
-    noise = selection.fit.sum_errors(design.columns(fitted), inside)
+    if isinstance(selection.fit, ShrunkenFit):
+        noise = selection.fit.sum_errors_of(fitted, inside)
+    else:
+        noise = selection.fit.sum_errors(design.columns(fitted), inside)
     return _with_sampling(target, inside @ selection.estimate[fitted], noise)
 
 
@@ -257,10 +380,10 @@ def _decode_closed(target: Target, control: ErrorControl, *, distribution: bool)
     params = target.counts[0].params
     answers = closed_form.read_answers(target, params)
     estimate, std_error = answers.estimate, answers.std_error
-    p_value = answers.proportions.p_values()
+    p_values = PValues(rows=answers.proportions.p_values())
     encoding = encoding_of(params)
     names, exclusive = encoding.answers, encoding.exclusive
-    detected = np.flatnonzero(p_value <= control.threshold(p_value))
+    detected = np.flatnonzero(p_values.rows <= control.threshold(p_values))
     share = (
         closed_form.simplex_shares(estimate, std_error) if exclusive else np.clip(estimate, 0, 1)
     )
@@ -270,7 +393,7 @@ def _decode_closed(target: Target, control: ErrorControl, *, distribution: bool)
         Raw(
             estimate=estimate,
             std_error=std_error,
-            p_value=p_value,
+            p_values=p_values,
             interval=answers.proportions.interval,
             sum_errors=partial(closed_form.sum_errors, target, estimate),
             shares=shares if distribution else None,
@@ -280,7 +403,7 @@ def _decode_closed(target: Target, control: ErrorControl, *, distribution: bool)
                     target,
                     answers.proportions,
                     detected,
-                    threshold=control.own_threshold(p_value),
+                    threshold=control.own_threshold(p_values),
                 ),
                 detected,
                 n_candidates=len(names),

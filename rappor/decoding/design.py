@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from rappor.candidates.candidates import Candidates
+from rappor.decoding.screening import Screening, Task
+from rappor.progress import Progress
 from rappor.protocol.params import Params
 
 BLOCK: Final = 1 << 22
@@ -31,7 +33,8 @@ class Design:
         self._starts = np.concatenate([[0], np.cumsum(sizes)])
         self.n_rows = int(self._starts[-1])
         self.n_candidates = len(candidates)
-        self._block = max(BLOCK // sum(params.m * params.h for params in self._params), 1)
+        self.n_terms = sum(params.m * params.h for params in self._params)
+        self._block = max(BLOCK // self.n_terms, 1)
         self._whole: NDArray[np.int32] | None = None
 
     def blocks(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
@@ -48,6 +51,21 @@ class Design:
             if len(cells) == self.n_candidates:
                 self._whole = cells
             yield start, cells
+
+    def screen(
+        self,
+        task: Task,
+        always: NDArray[np.int64],  # noqa: ARG002  (all are held)
+        progress: Progress,
+    ) -> Screening:
+        """Estimate every candidate."""
+        score, own = np.empty(self.n_candidates), np.empty(self.n_candidates)
+        for start, cells in self.blocks():
+            block = slice(start, start + len(cells))
+            score[block], own[block] = sum_row_pairs(cells, task.scores, task.weights)
+            progress("screening candidates", start + len(cells), self.n_candidates)
+        estimate, std_error = task.judge(score, own)
+        return Screening(index=np.arange(self.n_candidates), estimate=estimate, std_error=std_error)
 
     def columns(self, chosen: NDArray[np.int64]) -> sparse.csc_array:
         """Return the columns of the chosen candidates as a sparse (n, len(chosen)) matrix."""

@@ -58,7 +58,7 @@ class Repetition:
             )
         return {
             "given": "as was said",
-            "counts": "as the counts say",
+            "counts": "the most that the counts allow",
             "days": f"because {self.collections} collections may be of the same devices",
             "unknown": "because nothing is known of them: if devices reported again, the errors "
             "are larger than these",

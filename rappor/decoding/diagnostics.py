@@ -314,10 +314,19 @@ def _few_patterns(diagnostics: Mapping[str, Any]) -> Iterator[str]:
 def _too_full(capacity: Mapping[str, Any] | None) -> Iterator[str]:
     if capacity is not None and capacity["overfull"]:
         yield (
-            f"The strings that are there fill too much of {capacity['rows']:,} rows, and the "
-            "candidates are too many to fit all of them: intervals cover less than they say, and "
-            "some detected strings may be absent. More cohorts or fewer candidates would help."
+            "Strings collide too often to be told apart: a candidate has "
+            f"{capacity['rows_per_candidate']:,} of {capacity['rows']:,} bits, counted by what "
+            "they know. Intervals may cover less than they say, and detected strings may be "
+            "absent. More cohorts would help."
         )
+
+
+def is_unsure(diagnostics: Mapping[str, Any]) -> bool:
+    """Tell whether the answer says that its errors cannot be relied on.
+
+    So it is where strings collide too often, or where an absent string has few patterns of bits.
+    """
+    return any((*_few_patterns(diagnostics), *_too_full(diagnostics.get("capacity"))))
 
 
 def _forged_cohorts(odd: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -83,6 +83,9 @@ class Estimates(Displayed):
         say nothing about a candidate.
     group : (c,) int64. Candidates of the same number from 1 on are indistinguishable: each
         shows the total of its group; 0 for all others.
+    n_candidates : candidates that were asked about. Of a stream only the best ones have rows.
+    p_value_counts : (b,) int64. How many p-values of all candidates are in each bin of
+        `rappor.decoding.p_values.EDGES`; candidates of one group count once.
     reports : number of reports behind the table.
     unallocated : share of reports that no detected candidate explains, unclipped; NaN where
         a report can hold several answers.
@@ -110,6 +113,8 @@ class Estimates(Displayed):
     share: NDArray[np.float64] | None
     share_std_error: NDArray[np.float64] | None
     group: NDArray[np.int64]
+    n_candidates: int
+    p_value_counts: NDArray[np.int64]
     reports: int
     unallocated: float
     unallocated_std_error: float
@@ -126,7 +131,7 @@ class Estimates(Displayed):
 
     def __repr__(self) -> str:
         return (
-            f"Estimates({int(self.detected.sum())} detected of {len(self)} candidates, "
+            f"Estimates({int(self.detected.sum())} detected of {self.n_candidates} candidates, "
             f"{self.reports} reports)"
         )
 
@@ -176,6 +181,7 @@ class Estimates(Displayed):
         """Return everything as the object that `rappor decode --json` prints."""
         return {
             "estimates": list(self.rows(detected_only=detected_only)),
+            **({"candidates": self.n_candidates} if self.n_candidates > len(self) else {}),
             "reports": self.reports,
             "unallocated": _number(self.unallocated),
             "unallocated_std_error": _number(self.unallocated_std_error),
@@ -238,19 +244,30 @@ class Estimates(Displayed):
         lines.extend(
             f"{row['candidate'][:24]:<24} {row['count']:>12,.0f} {row['std_error']:>11,.0f} "
             f"{row['proportion']:>9.4%}  "
-            f"{row['ci_low_adjusted']:.4%} to {row['ci_high_adjusted']:.4%}"
+            f"{low:.4%} to {high:.4%}"
             for row in self.rows(detected_only=True)
+            for low, high in [adjusted_interval(row)]
         )
         summary = (
-            f"{int(self.detected.sum())} of {len(self)} candidates detected in "
+            f"{int(self.detected.sum())} of {self.n_candidates} candidates detected in "
             f"{self.reports:,} reports"
         )
         if math.isfinite(self.unallocated):
+            held = self.unallocated < 0
+            share = 1 - self.unallocated if held else self.unallocated
             summary += (
-                f"; {self.unallocated:.1%} of the mass is unallocated "
+                f"; {share:.1%} of the mass is {'detected' if held else 'unallocated'} "
                 f"(standard error {self.unallocated_std_error:.1%})"
             )
         return "\n".join([*lines, summary, self.assumed, *self.warnings])
+
+
+def adjusted_interval(row: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the interval of a detected row as people read it: no share is below 0.
+
+    The columns of the table have it whole.
+    """
+    return max(row["ci_low_adjusted"], 0.0), max(row["ci_high_adjusted"], 0.0)
 
 
 def _as_text(candidate: str) -> str:

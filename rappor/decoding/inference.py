@@ -17,7 +17,8 @@ from rappor.decoding.debias import Target
 from rappor.decoding.devices import assumption
 from rappor.decoding.distribution import Shares
 from rappor.decoding.estimates import Estimates, Rest
-from rappor.decoding.significance import CORRECTIONS, NullTail, Steps, threshold
+from rappor.decoding.p_values import EDGES, PValues
+from rappor.decoding.significance import CORRECTIONS, NullTail, Steps
 from rappor.errors import DecodeError
 from rappor.ranges import check_choice, check_number
 
@@ -47,30 +48,47 @@ class ErrorControl:
         check_number("confidence", self.confidence, "(0, 1)", error=DecodeError)
         check_choice("correction", self.correction, CORRECTIONS, error=DecodeError)
 
-    def threshold(self, p_values: NDArray[np.float64]) -> float:
-        """Return the largest p-value that is detected, 0 for none."""
-        return threshold(
-            p_values, level=self.level, n_candidates=len(p_values), correction=self.correction
-        )
+    def threshold(self, p_values: PValues) -> float:
+        """Return the largest p-value that is detected, 0 for none.
 
-    def own_threshold(self, p_values: NDArray[np.float64]) -> float:
+        Raises DecodeError where a candidate that is known by the histogram only might be detected.
+        """
+        steps = self._steps(p_values)
+        found = steps.threshold(p_values.rows)
+        if p_values.others is not None and _may_pass(p_values, steps, found):
+            raise DecodeError(
+                f"more than the {len(p_values.rows):,} best candidates of the stream may be "
+                "detected: take fewer candidates and hold them, or a lower level"
+            )
+        return found
+
+    def own_threshold(self, p_values: PValues) -> float:
         """Return the p-value up to which a detected candidate stays so if all others stay."""
         return float(self._steps(p_values).at(max(self._found(p_values), 1)))
 
-    def next_threshold(self, p_values: NDArray[np.float64]) -> float:
+    def next_threshold(self, p_values: PValues) -> float:
         """Return the p-value that one candidate more would need to be detected."""
-        return float(self._steps(p_values).at(min(self._found(p_values) + 1, len(p_values))))
+        return float(self._steps(p_values).at(min(self._found(p_values) + 1, p_values.n)))
 
-    def _found(self, p_values: NDArray[np.float64]) -> int:
-        return int((p_values <= self.threshold(p_values)).sum())
+    def _found(self, p_values: PValues) -> int:
+        return int((p_values.rows <= self.threshold(p_values)).sum())
 
-    def _steps(self, p_values: NDArray[np.float64]) -> Steps:
+    def _steps(self, p_values: PValues) -> Steps:
         return Steps.of(
             level=self.level,
-            n_candidates=len(p_values),
+            n_candidates=p_values.n,
             correction=self.correction,
-            n_within=lambda p_value: float((p_values <= p_value).sum()),
+            n_within=p_values.n_within,
         )
+
+
+def _may_pass(p_values: PValues, steps: Steps, found: float) -> bool:
+    """Tell whether a p-value from the others' least on may be detected, as the histogram tells."""
+    counts = p_values.counts
+    least, high = np.maximum(EDGES[:-1], p_values.least), EDGES[1:]
+    # The rank of a p-value is at most the number of those up to the end of its bin.
+    most = np.maximum(steps.at(np.cumsum(counts)), found)
+    return bool(np.any((counts > 0) & (least <= high) & (least <= most)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -79,7 +97,8 @@ class Raw:
 
     Attributes
     ----------
-    estimate, std_error, p_value : (c,) float64, as shares of all reports.
+    estimate, std_error : (c,) float64, as shares of all reports.
+    p_values : of the entries, and of candidates that have none.
     interval : returns the ends, (c,) each, of the two-sided intervals that miss with a
         probability.
     sum_errors : returns the standard error of the sum of each of t sets of entries, (t,).
@@ -90,7 +109,7 @@ class Raw:
 
     estimate: NDArray[np.float64]
     std_error: NDArray[np.float64]
-    p_value: NDArray[np.float64]
+    p_values: PValues
     interval: Interval
     sum_errors: SumErrors
     shares: Shares | None
@@ -114,18 +133,19 @@ def conclude(
 
     Parameters
     ----------
-    names : all candidates.
+    names : all candidates that are held.
     order : (len(names),) int64. The candidate of each row.
     place : (len(names),) int64. Entry of `raw` that answers for each candidate.
     ties : groups of candidates that share an entry.
     target : the counts behind the table, and what is taken for their devices.
     exclusive : whether the shares of all answers sum to one, so that there is a rest.
     """
-    detected = raw.p_value <= control.threshold(raw.p_value)
+    p_value = raw.p_values.rows
+    detected = p_value <= control.threshold(raw.p_values)
     low, high = raw.interval(1 - control.confidence)
     # False coverage rate (Benjamini and Yekutieli 2005, definition 1): the R detected of c
     # get intervals at 1 - R alpha / c.
-    chosen_share = max(int(detected.sum()), 1) / len(detected)
+    chosen_share = max(int(detected.sum()), 1) / raw.p_values.n
     low_adjusted, high_adjusted = raw.interval((1 - control.confidence) * chosen_share)
     group = np.zeros(len(names), dtype=np.int64)
     for number, members in enumerate(ties, start=1):
@@ -138,7 +158,7 @@ def conclude(
         std_error=raw.std_error[entry],
         ci_low=low[entry],
         ci_high=high[entry],
-        p_value=raw.p_value[entry],
+        p_value=p_value[entry],
         detected=detected[entry],
         ci_low_adjusted=np.where(detected, low_adjusted, np.nan)[entry],
         ci_high_adjusted=np.where(detected, high_adjusted, np.nan)[entry],
@@ -147,6 +167,8 @@ def conclude(
         share=None if raw.shares is None else raw.shares.share[entry],
         share_std_error=None if raw.shares is None else raw.shares.std_error[entry],
         group=group[order],
+        n_candidates=len(names) + raw.p_values.n - len(p_value),
+        p_value_counts=raw.p_values.counts,
         reports=target.n_reports,
         unallocated=1 - rests[0].proportion if exclusive else math.nan,
         unallocated_std_error=rests[0].std_error if exclusive else math.nan,
@@ -180,17 +202,32 @@ def _rests(raw: Raw, rows: NDArray[np.int64], detected: NDArray[np.bool_]) -> tu
 
 
 def normal_interval(
-    estimate: NDArray[np.float64], std_error: NDArray[np.float64], upper: NullTail
+    estimate: NDArray[np.float64],
+    apart: NDArray[np.float64],
+    upper: NullTail,
+    *,
+    devices: float,
 ) -> Interval:
-    """Return normal intervals of estimates with these standard errors.
+    """Return intervals of estimates, of which `apart` is the variance but for their own sampling.
 
-    Where the noise has a longer upper tail, the lower end follows it: heavy strings that are no
-    candidates lift estimates more often than they lower them.
+    They are normal. Where the noise has a longer upper tail, the lower end follows it: heavy
+    strings that are no candidates lift estimates more often than they lower them. What a share
+    costs by the sampling of the devices is taken at the end and not at the estimate, as Wilson's
+    interval of a proportion does: of few devices, none may hold a string that one in ten holds.
     """
+
+    def end(reach: float) -> NDArray[np.float64]:
+        """Solve (end - estimate)^2 = reach^2 (apart + end (1 - end) / devices)."""
+        far = estimate + reach * np.sqrt(apart)
+        bent = reach**2 / devices
+        middle = (estimate + bent / 2) / (1 + bent)
+        rest = (estimate**2 - reach**2 * apart) / (1 + bent)
+        root = middle + np.sign(reach) * np.sqrt(np.maximum(middle**2 - rest, 0.0))
+        # Outside [0, 1] there is nothing to sample.
+        return np.where((far >= 0) & (far <= 1), root, far)
 
     def interval(error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         reach = float(-special.ndtri(error / 2))
-        below = max(reach, upper.quantile(error / 2))
-        return estimate - below * std_error, estimate + reach * std_error
+        return end(-max(reach, upper.quantile(error / 2))), end(reach)
 
     return interval

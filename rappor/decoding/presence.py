@@ -145,6 +145,20 @@ def _moments(values: NDArray[np.float64], n_bits: NDArray[np.int64]) -> NDArray[
     return moments
 
 
+def absent_tail(target: Target, fit: Fit) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+    """Return the function that turns z scores into p-values of candidates outside the fit."""
+    # The whole distribution has steps, the formula has the fit's leverage: the larger one holds.
+    whole, smooth = null_tail(target, fit), null_tail(target, fit, most_values=0)
+    # A row without false ones has no noise to draw from: what is set there is there.
+    floor = least_p_value(target) if target.certain.any() else 0.0
+
+    def p_values(z: NDArray[np.float64]) -> NDArray[np.float64]:
+        either = np.maximum(whole.p_values(z), smooth.p_values(z))
+        return np.maximum(either, floor)
+
+    return p_values
+
+
 def p_values_of(
     target: Target, fit: Fit, z: NDArray[np.float64], chosen: NDArray[np.int64]
 ) -> NDArray[np.float64]:
@@ -155,13 +169,9 @@ def p_values_of(
     z : (c,) float64. Estimates in standard errors; 0 where the counts say nothing.
     chosen : (s,) int64. The selected candidates, in the order of the fit's columns.
     """
-    # The whole distribution has steps, the formula has the fit's leverage: the larger one holds.
-    p_values = np.maximum(
-        null_tail(target, fit).p_values(z), null_tail(target, fit, most_values=0).p_values(z)
-    )
+    p_values = absent_tail(target, fit)(z)
     if target.certain.any():
-        # A row without false ones has no noise to draw from: what is set there is there.
-        return np.maximum(p_values, least_p_value(target))
+        return p_values
     columns = fit.basis[:, len(target.counts) :].tocsc()
     squares = columns.T @ fit.weight**2
     n_rows = (columns.T @ fit.weight) ** 2 / np.maximum(squares, np.finfo(float).tiny)

@@ -173,7 +173,8 @@ class EstimatesReport:
     unlisted_detected, unlisted_undetected : rows that are only counted.
     groups : indistinguishable candidates, at most a hundred groups of them.
     versions : of Python and the packages that computed, by name.
-    candidates_sha256 : of all candidates, sorted by their UTF-8 bytes, a newline after each.
+    candidates_sha256 : of all candidates that have a row, sorted by their UTF-8 bytes, a newline
+        after each.
     """
 
     estimates: Estimates
@@ -209,7 +210,7 @@ def report(estimates: Estimates, origin: Origin | None = None) -> EstimatesRepor
         charted=rows[: min(n_listed, CHARTED)] + rows[n_listed:][:CHARTED_UNDETECTED],
         masses=tuple(masses(estimates)),
         unlisted_detected=len(detected) - n_listed,
-        unlisted_undetected=len(others) - (len(listed) - n_listed),
+        unlisted_undetected=estimates.n_candidates - len(detected) - (len(listed) - n_listed),
         collected=tuple(_collected(each) for each in estimates.collected),
         groups=tuple(tuple(group) for group in _groups(estimates)[:_LISTED_GROUPS]),
         checks=tuple(_checks(estimates)),
@@ -349,8 +350,8 @@ def _checks(estimates: Estimates) -> Iterator[Check]:
     yield Check(
         question="Was the question fixed before the counts were seen?",
         verdict="not told",
-        answer=f"{len(estimates):,} candidates were asked about. The counts cannot tell who chose "
-        "them, or when.",
+        answer=f"{estimates.n_candidates:,} candidates were asked about. The counts cannot tell "
+        "who chose them, or when.",
     )
     yield _sample(estimates)
     yield _devices(estimates)
@@ -359,7 +360,7 @@ def _checks(estimates: Estimates) -> Iterator[Check]:
         question="Are the tests corrected for their number?",
         verdict="yes",
         answer=f"{_CORRECTIONS[estimates.correction]} of {100 * estimates.level:.4g} % over all "
-        f"{len(estimates):,} candidates, detected or not.",
+        f"{estimates.n_candidates:,} candidates, detected or not.",
     )
     yield Check(
         question="Do the intervals hold for the rows that are shown?",

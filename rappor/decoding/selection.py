@@ -1,4 +1,4 @@
-"""Screening and selection: the candidates that the fit must hold to be honest about the others.
+"""Selection: the candidates that the fit must hold to be honest about the others.
 
 Screen all candidates by their score on the residual, in blocks, in bounded memory. Start
 from a non-negative lasso on the screened ones. Refine: refit, de-bias every screened
@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from rappor.decoding.debias import Target
-from rappor.decoding.design import Design, sum_row_pairs
 from rappor.decoding.fit import Fit, fit_rows
+from rappor.decoding.presence import absent_tail
+from rappor.decoding.screening import Pool, Screening, Task, round_for_sums
 from rappor.decoding.significance import null_tail, threshold
 from rappor.decoding.sparse_products import weighted_products
 from rappor.progress import Progress
@@ -61,7 +62,7 @@ _LEAST_LEFT: Final = 0.05
 strings fill nearly all rows."""
 
 _DEPENDENT: Final = 1e-6
-"""Information, relative to the largest, below which a candidate has none of its own: all that
+"""Information, relative to the usual, below which a candidate has none of its own: all that
 the ridge of the fit and rounding leave of a combination of selected columns is less."""
 
 _EDGE: Final = 0.5
@@ -72,20 +73,23 @@ strings are equally frequent most of them are lost."""
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Selection:
-    """The selected candidates, their fit, and an estimate for every candidate.
+    """The selected candidates, their fit, and an estimate for every candidate that is held.
 
     Attributes
     ----------
-    chosen : (s,) int64, increasing. Selected candidates.
+    chosen : (s,) int64, increasing. Places of the selected ones among those that are held.
     fit : the fit on them.
-    estimate, std_error : (c,) float64. De-biased proportion of every candidate and its
-        standard error, noise and collisions included.
+    estimate, std_error : (c,) float64. De-biased proportion of every candidate that is held, and
+        its standard error, noise and collisions included.
+    others, least : the p-values of those that are not held, as in `Screening`.
     """
 
     chosen: NDArray[np.int64]
     fit: Fit
     estimate: NDArray[np.float64]
     std_error: NDArray[np.float64]
+    others: NDArray[np.int64] | None = None
+    least: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -123,7 +127,7 @@ class _Refined(NamedTuple):
     enter: float
 
 
-def select(target: Target, design: Design, progress: Progress) -> Selection:
+def select(target: Target, pool: Pool, progress: Progress) -> Selection:
     """Select candidates and de-bias all of them.
 
     Returns
@@ -131,62 +135,79 @@ def select(target: Target, design: Design, progress: Progress) -> Selection:
     Selection, the same for the same input: nothing here is random.
     """
     chosen = np.array([], dtype=np.int64)
-    fit = fit_rows(target, design.columns(chosen), taper=False)
+    fit = fit_rows(target, pool.columns(chosen), taper=False)
+    screening = _screen(target, pool, fit, chosen, progress)
     for round_ in range(_SCREENINGS):
-        estimate, std_error = _screen(design, fit, progress, n_backgrounds=len(target.counts))
-        z = estimate / std_error
-        z[chosen] = np.inf
-        looked_at = np.sort(np.argsort(-z, kind="stable")[: SCREENED + len(chosen)])
+        z = screening.estimate / screening.std_error
+        z[np.isin(screening.index, chosen)] = np.inf
+        best = np.sort(np.argsort(-z, kind="stable")[: SCREENED + len(chosen)])
+        looked_at = screening.index[best]
         screened = _Screened(
             target=target,
-            columns=design.columns(looked_at),
-            n_candidates=design.n_candidates,
+            columns=pool.columns(looked_at),
+            n_candidates=pool.n_candidates,
             progress=progress,
         )
         inside = np.isin(looked_at, chosen)
         if round_ == 0:
-            fit, inside = _start(screened, fit, z[looked_at])
+            fit, inside = _start(screened, fit, z[best])
         refined = _refine(screened, fit, inside)
         fit, chosen = refined.fit, looked_at[refined.inside]
-        missed = np.setdiff1d(np.flatnonzero(z > 0), looked_at)
-        if len(missed):
-            estimate, std_error = _screen(design, fit, progress, n_backgrounds=len(target.counts))
-        estimate[looked_at], std_error[looked_at] = refined.estimate, refined.std_error
-        p_values = null_tail(target, fit, most_values=0).p_values((estimate / std_error)[missed])
+        if len(looked_at) == pool.n_candidates:
+            break
+        # Those not looked at had low scores on the fit before: of these errors they are cured only
+        # by the last one.
+        screening = _screen(target, pool, fit, looked_at, progress)
+        missed = ~np.isin(screening.index, looked_at)
+        z = (screening.estimate / screening.std_error)[missed]
+        p_values = null_tail(target, fit, most_values=0).p_values(z)
         if not np.any(p_values <= refined.enter):
             break
-    return Selection(chosen=chosen, fit=fit, estimate=estimate, std_error=std_error)
+    place = np.searchsorted(screening.index, looked_at)
+    screening.estimate[place], screening.std_error[place] = refined.estimate, refined.std_error
+    return Selection(
+        chosen=np.searchsorted(screening.index, chosen),
+        fit=fit,
+        estimate=screening.estimate,
+        std_error=screening.std_error,
+        others=screening.others,
+        least=screening.least,
+    )
 
 
 def _screen(
-    design: Design, fit: Fit, progress: Progress, *, n_backgrounds: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """De-bias every candidate as if it were outside the selection, with the mean leverage.
-
-    Returns
-    -------
-    estimate, std_error : (c,) float64.
-    """
-    score, own = np.empty(design.n_candidates), np.empty(design.n_candidates)
-    for start, cells in design.blocks():
-        block = slice(start, start + len(cells))
-        score[block], own[block] = sum_row_pairs(cells, fit.weight * fit.residual, fit.weight)
-        progress("screening candidates", start + len(cells), design.n_candidates)
+    target: Target, pool: Pool, fit: Fit, always: NDArray[np.int64], progress: Progress
+) -> Screening:
+    """De-bias every candidate as if it were outside the selection, with the mean leverage."""
+    total = fit.weight.sum()
     # The background takes own^2 / sum of weights, each selected candidate as much as one row.
-    n_selected = len(fit.coefficients) - n_backgrounds
-    share_left = max(1 - n_selected / len(fit.residual), _LEAST_LEFT)
-    return _debiased(score, own * (1 - own / fit.weight.sum()) * share_left, fit)
+    share_left = max(1 - fit.n_selected / len(fit.residual), _LEAST_LEFT)
+    # A candidate's rows in the mean over all strings: which ones are asked about does not matter.
+    usual = float(target.density @ fit.weight) * share_left
+
+    def judge(
+        score: NDArray[np.float64], own: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return _debiased(score, own * (1 - own / total) * share_left, fit, usual)
+
+    task = Task(
+        scores=round_for_sums(fit.weight * fit.residual, pool.n_terms),
+        weights=round_for_sums(fit.weight, pool.n_terms),
+        judge=judge,
+        tail=lambda: absent_tail(target, fit),
+    )
+    return pool.screen(task, always, progress)
 
 
 def _debiased(
-    score: NDArray[np.float64], information: NDArray[np.float64], fit: Fit
+    score: NDArray[np.float64], information: NDArray[np.float64], fit: Fit, usual: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Turn scores into one-step estimates [ZZ14, equation 5] and standard errors.
 
-    A candidate that is a combination of selected ones has no information of its own: its
-    estimate is 0 and its standard error infinite.
+    A candidate that is a combination of selected ones has no information of its own, next to
+    what is usual: its estimate is 0 and its standard error infinite.
     """
-    known = information > _DEPENDENT * np.max(information, initial=0.0)
+    known = information > _DEPENDENT * usual
     safe = np.where(known, information, 1.0)
     estimate = np.where(known, score / safe / fit.kappa, 0.0)
     return estimate, np.where(known, 1 / np.sqrt(safe) / fit.kappa, np.inf)
@@ -303,7 +324,9 @@ def _all_estimates(
     columns: sparse.csc_array, fit: Fit, inside: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the coefficient of every candidate: fitted inside, one-step outside."""
-    estimate, std_error = _debiased(*fit.scores(columns), fit)
+    score, information = fit.scores(columns)
+    usual = float(np.max(information, initial=0.0))
+    estimate, std_error = _debiased(score, information, fit, usual)
     n_selected = int(inside.sum())
     if n_selected:
         estimate[inside] = fit.coefficients[-n_selected:]

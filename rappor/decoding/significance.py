@@ -48,6 +48,9 @@ cohorts of 128 bits, or all cohorts where reports are few. It takes 10 ms."""
 _GRID: Final = 8192
 """Points of the grid: some 200 a standard deviation."""
 
+_FAR: Final = 38.0
+"""Normal score at which the tail is interpolated last: its probability is near the least number."""
+
 _DECIMALS: Final = 9
 """Residuals, in standard deviations of the sum, that agree to here are one value."""
 
@@ -88,6 +91,13 @@ class NullTail:
         falling = TILTS[-1] * self.steepness
         log_p[beyond] = self.log_tails[-1] - falling * (scores[beyond] - self.scores[-1])
         return np.exp(log_p)
+
+
+def normal_tail() -> NullTail:
+    """Return the tail of a normal score."""
+    scores = np.linspace(-_FAR, _FAR, 16 * int(_FAR) + 1)
+    steepness = _FAR / TILTS[-1]
+    return NullTail(scores=scores, log_tails=special.log_ndtr(-scores), steepness=steepness)
 
 
 def null_tail(target: Target, fit: Fit, *, most_values: int = MOST_VALUES) -> NullTail:
@@ -220,11 +230,7 @@ def threshold(
         correction=correction,
         n_within=lambda p_value: float((p_values <= p_value).sum()),
     )
-    if not steps.rising:
-        return float(steps.at(1))
-    ordered = np.sort(p_values)
-    passing = np.flatnonzero(ordered <= steps.at(np.arange(1, len(ordered) + 1)))
-    return float(ordered[passing[-1]]) if len(passing) else 0.0
+    return steps.threshold(p_values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,3 +276,11 @@ class Steps:
         """Return the thresholds of these ranks, which begin with 1."""
         steps = np.multiply(self.level, rank if self.rising else 1) / self.n_absent
         return np.asarray(np.minimum(steps, self.largest))
+
+    def threshold(self, p_values: NDArray[np.float64]) -> float:
+        """Return the largest p-value that is detected, 0 if none is."""
+        if not self.rising:
+            return float(self.at(1))
+        ordered = np.sort(p_values)
+        passing = np.flatnonzero(ordered <= self.at(np.arange(1, len(ordered) + 1)))
+        return float(ordered[passing[-1]]) if len(passing) else 0.0

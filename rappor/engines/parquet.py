@@ -1,20 +1,16 @@
 """Stored reports: one Parquet layout, written in batches and summed in bounded memory.
 
-Columns: format (integer, 2), metric and params (text; params is the fingerprint), day (date),
-cohort (integer) and bits (fixed-size binary of ceil(k/8) bytes). Other columns are ignored.
+The columns are those of `layout`, the bits of a fixed size.
 
-The format stands in every row because rows are copied between files. It tells what the
-fingerprint cannot: rows without it are from before the protocol's hash was changed.
-
-A file that is aggregated has one metric under one parameter set. Rows of another one are
-refused, not skipped: a query that selects rows belongs before this.
+A file that is aggregated here has one metric under one parameter set, and a row of another one,
+or one that is no report, refuses the file. `machine` reads many files of many metrics and counts
+such rows.
 """
 
 from __future__ import annotations
 
 import datetime
 import os
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -24,6 +20,8 @@ from numpy.typing import NDArray
 from rappor.counts.bit_sums import sum_bits
 from rappor.counts.counts import Counts
 from rappor.counts.tables import load_pyarrow, open_parquet
+from rappor.engines.labels import folder_labels, with_labels
+from rappor.engines.layout import COLUMNS, FORMAT, check_columns
 from rappor.errors import FileError, ReportError
 from rappor.files import replacing
 from rappor.protocol.params import Params
@@ -31,26 +29,21 @@ from rappor.protocol.params import Params
 _BATCH: Final = 1 << 18
 """Reports that are read at a time: 4 MB of bits at k = 128."""
 
-FORMAT: Final = 2
-"""The number of the layout, and of what its bits mean."""
-
-_COLUMNS: Final = ("format", "metric", "params", "cohort", "bits")
-"""The columns that are added up; the day is for queries that choose files, and `count_days`."""
-
 
 def write_parquet(
     path: str | os.PathLike[str],
     batches: Iterable[tuple[NDArray[np.uint8], NDArray[np.integer[Any]]]],
     *,
     params: Params,
-    metric: str,
-    day: datetime.date,
+    metric: str | None = None,
+    day: datetime.date | None = None,
 ) -> int:
     """Write packed reports of one metric and day, whole or not at all.
 
     Parameters
     ----------
     batches : pairs of packed, (n, ceil(k/8)) uint8, and cohorts, (n,) of any integer dtype.
+    metric, day : None leaves the column out; the name of the file's folder must give it then.
 
     Returns
     -------
@@ -63,25 +56,24 @@ def write_parquet(
     """
     pa, parquet = load_pyarrow(), load_pyarrow("pyarrow.parquet")
     text = pa.dictionary(pa.int32(), pa.string())
-    schema = pa.schema(
-        {
-            "format": pa.int8(),
-            "metric": text,
-            "params": text,
-            "day": pa.date32(),
-            "cohort": pa.int32(),
-            "bits": pa.binary(params.n_bytes),
-        }
-    )
-    repeated = ["format", "metric", "params"]
-    labels = (FORMAT, metric, params.fingerprint, day)
+    labels = {
+        "format": (pa.int8(), FORMAT),
+        "metric": (text, metric),
+        "params": (text, params.fingerprint),
+        "day": (pa.date32(), day),
+    }
+    labels = {name: label for name, label in labels.items() if label[1] is not None}
+    kinds = {name: kind for name, (kind, _) in labels.items()}
+    schema = pa.schema(kinds | {"cohort": pa.int32(), "bits": pa.binary(params.n_bytes)})
+    repeated = [name for name in kinds if name != "day"]
     n_reports = 0
     with (
         replacing(path) as file,
         parquet.ParquetWriter(file, schema, use_dictionary=repeated) as writer,
     ):
         for packed, cohorts in batches:
-            columns = [*(_repeat(label, len(packed)) for label in labels), cohorts, _bits(packed)]
+            repeats = (_repeat(value, len(packed)) for _, value in labels.values())
+            columns = [*repeats, cohorts, _bits(packed)]
             arrays = [pa.array(c).cast(t) for c, t in zip(columns, schema.types, strict=True)]
             writer.write_batch(pa.record_batch(arrays, schema=schema))
             n_reports += len(packed)
@@ -102,6 +94,8 @@ def _bits(packed: NDArray[np.uint8]) -> Any:
 def aggregate_parquet(path: str | os.PathLike[str], *, params: Params, metric: str) -> Counts:
     """Sum the reports of one Parquet file, holding one batch of rows at a time.
 
+    A column that the file does not have may be given by the name of its folder, column=value.
+
     Raises
     ------
     FileError
@@ -111,40 +105,20 @@ def aggregate_parquet(path: str | os.PathLike[str], *, params: Params, metric: s
         The extra 'arrow' is not installed.
     """
     total = Counts.zero(params, metric)
+    labels = folder_labels(path)
     row = 0
     try:
         with open_parquet(path) as file:
-            _check_columns(file.schema_arrow.names)
-            for batch in file.iter_batches(_BATCH, columns=list(_COLUMNS)):
+            names = file.schema_arrow.names
+            check_columns([*names, *(name for name in labels if name not in names)])
+            columns = [name for name in COLUMNS if name in names]
+            for rows in file.iter_batches(_BATCH, columns=columns):
+                batch = with_labels(rows, labels, COLUMNS)
                 total += count_batch(batch, params=params, metric=metric, first_row=row)
                 row += batch.num_rows
     except ReportError as error:
         raise FileError(path, str(error)) from None
     return total
-
-
-def count_days(path: str | os.PathLike[str]) -> dict[datetime.date, int] | None:
-    """Return how many reports of each day a Parquet file has; None where it does not say.
-
-    Raises
-    ------
-    FileError
-        The file cannot be read.
-    MissingExtraError
-        The extra 'arrow' is not installed.
-    """
-    pa = load_pyarrow()
-    days: Counter[datetime.date] = Counter()
-    with open_parquet(path) as file:
-        names = file.schema_arrow.names
-        if names.count("day") != 1 or file.schema_arrow.field("day").type != pa.date32():
-            return None
-        for batch in file.iter_batches(_BATCH, columns=["day"]):
-            for each in batch.column("day").value_counts().to_pylist():
-                if each["values"] is None:
-                    return None
-                days[each["values"]] += each["counts"]
-    return dict(days)
 
 
 def count_batch(batch: Any, *, params: Params, metric: str, first_row: int = 0) -> Counts:
@@ -163,24 +137,13 @@ def count_batch(batch: Any, *, params: Params, metric: str, first_row: int = 0) 
         A column is missing or of another type, or a row is of another metric or other
         parameters, or is no report; the message has the row.
     """
-    _check_columns(batch.schema.names)
+    check_columns(batch.schema.names)
     _check_format(batch, first_row)
     _check_label(batch, "metric", metric, first_row)
     _check_label(batch, "params", params.fingerprint, first_row)
     packed, cohorts = _view_bits(batch.column("bits"), params.n_bytes), _cohorts(batch)
     sums = sum_bits(packed, cohorts, k=params.k, m=params.m, first_row=first_row)
     return Counts(params, *sums, metric)
-
-
-def _check_columns(names: list[str]) -> None:
-    if "format" not in names:
-        raise ReportError(
-            f"it has no column format, which must be {FORMAT} in every row: reports from before "
-            "the protocol's hash was changed cannot be read"
-        )
-    for name in _COLUMNS:
-        if names.count(name) != 1:
-            raise ReportError(f"column {name} must be there once, got columns {names}")
 
 
 def _check_format(batch: Any, first_row: int) -> None:

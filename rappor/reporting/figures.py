@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from rappor.decoding.estimates import adjusted_interval
 from rappor.decoding.report import CohortRange, Mass, ResidualGrid
 from rappor.reporting.markup import Markup, join, shorten, tag
 from rappor.reporting.numbers import percent
@@ -76,8 +77,7 @@ def masses(rows: Sequence[Mass], *, name: str, caption: str) -> Markup:
 
 def interval(row: Row) -> tuple[float | None, float | None]:
     """Return the interval that is shown of a row: the adjusted one where it is detected."""
-    suffix = "_adjusted" if row["detected"] else ""
-    return row[f"ci_low{suffix}"], row[f"ci_high{suffix}"]
+    return adjusted_interval(row) if row["detected"] else (row["ci_low"], row["ci_high"])
 
 
 def residuals(grid: ResidualGrid, *, name: str, caption: str) -> Markup:

@@ -174,7 +174,7 @@ def candidates_table(found: EstimatesReport, *, name: str = "") -> Markup:
     columns = ["candidate", "detected", "reports", "std error", "share", f"{confidence} interval",
                "p-value", "forged make", "forged hide"]  # fmt: skip
     if found.estimates.share is not None:
-        columns.append("distribution")
+        columns += ["distribution", "its error"]
     return table(
         f"Candidates: detected ones by their share, with adjusted {confidence} intervals; then the "
         "others by their p-value, with the interval of each alone",
@@ -189,7 +189,7 @@ def _unlisted(found: EstimatesReport) -> str:
     if not found.unlisted_detected and not found.unlisted_undetected:
         return f"All {len(found.rows):,} candidates are listed."
     return (
-        f"{len(found.rows):,} of {len(found.estimates):,} candidates are listed; "
+        f"{len(found.rows):,} of {found.estimates.n_candidates:,} candidates are listed; "
         f"{found.unlisted_detected:,} detected and {found.unlisted_undetected:,} undetected ones "
         "are not."
     )
@@ -209,6 +209,8 @@ def _cells(row: Mapping[str, Any]) -> Iterator[str]:
         yield "" if key not in row else "none can" if number is None else f"{number:,}"
     if "share" in row:
         yield percent(row["share"], 3)
+        error = row["share_std_error"]
+        yield "unknown" if error is None else percent(error, 3)
 
 
 def _between(low: float | None, high: float | None, digits: int = 3) -> str:
@@ -224,7 +226,7 @@ def _question(found: EstimatesReport) -> Markup:
         pairs(
             "The question",
             (
-                ("candidates", f"{len(estimates):,}"),
+                ("candidates", f"{estimates.n_candidates:,}"),
                 ("error rate of detection", f"{estimates.correction}, "
                  f"{short_percent(estimates.level)}"),
                 ("confidence of intervals", short_percent(estimates.confidence)),
@@ -444,13 +446,15 @@ def _origin(found: EstimatesReport) -> Markup:
     parts = [tag("h2", "Where it comes from", id="origin")]
     if found.origin.command:
         parts.append(tag("pre", tag("code", found.origin.command)))
+    streamed = found.estimates.n_candidates > len(found.estimates)
+    which = "candidates that have a row" if streamed else "candidates"
     hashes = [
         *((file.name, file.sha256) for file in found.origin.files),
         *(
             (f"counts under {each.params.fingerprint}", each.collected.sha256)
             for each in found.collected
         ),
-        ("candidates, sorted (LC_ALL=C sort -u | sha256sum)", found.candidates_sha256),
+        (f"{which}, sorted (LC_ALL=C sort -u | sha256sum)", found.candidates_sha256),
     ]
     parts += [
         pairs("SHA-256 of what was read", hashes),

@@ -62,14 +62,22 @@ def _limit(diagnostics: Mapping[str, Any]) -> str:
 def answer(estimates: Estimates) -> str:
     """Say how many candidates were detected, in how many reports, and how surely."""
     return (
-        f"{int(estimates.detected.sum()):,} of {len(estimates):,} candidates detected in "
+        f"{int(estimates.detected.sum()):,} of {estimates.n_candidates:,} candidates detected in "
         f"{estimates.reports:,} reports at {error_rate(estimates)}."
     )
 
 
 def unallocated(estimates: Estimates) -> Iterator[str]:
     """Yield what the detected candidates leave, where a report has one answer."""
-    if math.isfinite(estimates.unallocated):
+    if not math.isfinite(estimates.unallocated):
+        return
+    if estimates.unallocated < 0:
+        yield (
+            f"The detected candidates add up to {percent(1 - estimates.unallocated)} of the "
+            f"reports (standard error {percent(estimates.unallocated_std_error)}): nothing is left "
+            "for other strings. More than 100 % is noise, which lifted some of the detected too."
+        )
+    else:
         yield (
             f"{percent(estimates.unallocated)} of the reports are unallocated (standard error "
             f"{percent(estimates.unallocated_std_error)}): their strings are not candidates, or "

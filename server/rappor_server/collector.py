@@ -64,6 +64,7 @@ class Collector:
         self.bodies = Budget(settings.max_bodies)
         self.health = Health()
         self.readers = _pool(settings, "rappor-reader", settings.readers)
+        self._closer = _pool(settings, "rappor-closer", 1)
         self.jobs = Jobs(
             _pool(settings, "rappor-decoder", settings.decoders, module="rappor.decoding.decoder"),
             per_owner=settings.jobs_per_token,
@@ -92,7 +93,9 @@ class Collector:
             self._loop.create_task(self._give_up_late()),
             self._loop.create_task(self._tell_activity()),
             self._loop.create_task(self._watch_database()),
-            self._loop.create_task(keep_closing(self.readers.run, self._find_due, today)),
+            self._loop.create_task(
+                keep_closing(self._closer.run, self._closer.rest, self._find_due, today)
+            ),
         ]
 
     def close(self) -> None:
@@ -103,6 +106,7 @@ class Collector:
         for threads in (self._look_ups, self._probe):
             threads.shutdown(wait=True, cancel_futures=True)
         self.readers.close()
+        self._closer.close()
         self.store.close()
 
     def _stop_tasks(self) -> None:

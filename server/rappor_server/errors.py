@@ -28,7 +28,10 @@ class ConflictError(StoreError):
 
     def __init__(self) -> None:
         """Say that the id was used; the message does not repeat it."""
-        super().__init__("id must not be used for another upload", retryable=False)
+        super().__init__(
+            "id must not be used for another upload; a retry must send the same bytes",
+            retryable=False,
+        )
 
 
 class SchemaError(StoreError):

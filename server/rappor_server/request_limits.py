@@ -78,7 +78,7 @@ async def read_body(
     Raises Problem: 413 as soon as the body is too long, whatever its Content-Length, 408 when it
     takes too long, and 503 when all bodies together have grown too large.
     """
-    declared = dict(scope["headers"]).get(b"content-length", b"0")
+    declared = dict(scope["headers"]).get(b"content-length", b"0").strip()
     if not declared.isdigit() or int(declared[:20]) > max_body:
         raise _too_large(max_body)
     if scope.get(WHOLE_BODY):  # as nearly all uploads, so that no timer is needed
@@ -103,11 +103,14 @@ async def _read_chunks(receive: Receive, share: Share, max_body: int) -> bytes:
             raise Problem(HTTPStatus.BAD_REQUEST, "a body must arrive whole")
         chunk: bytes = message.get("body", b"")
         share.grow(len(chunk))
-        if len(body) + len(chunk) > max_body:
+        if share.n_bytes > max_body:
             raise _too_large(max_body)
-        if not message.get("more_body", False):
-            return bytes(body + chunk) if body else chunk
+        is_whole = not message.get("more_body", False)
+        if is_whole and not body:
+            return chunk
         body += chunk
+        if is_whole:
+            return bytes(body)
 
 
 def decompress(body: bytes, encoding: str, share: Share, *, max_bytes: int) -> bytes:

@@ -21,7 +21,14 @@ from rappor_server import logs, systemd
 from rappor_server.collector import Collector, utc_today
 from rappor_server.errors import ConfigError
 from rappor_server.http import app
-from rappor_server.http.slow_clients import ENVIRONMENT, OperatorsProtocol, PunctualProtocol
+from rappor_server.http.handshakes import Handshakes
+from rappor_server.http.slow_clients import (
+    ENVIRONMENT,
+    METRICS,
+    OperatorsProtocol,
+    PunctualProtocol,
+    SlowReaders,
+)
 from rappor_server.inputs import Inputs
 from rappor_server.settings import Settings
 
@@ -110,19 +117,26 @@ class Server(uvicorn.Server):
         self.config.load()
         self._tls: ssl.SSLContext | None = None
         if inputs.certificate:
-            self.config.ssl = self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             inputs.load_certificate(self._tls)
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         """Open the collector and listen; then tell that it is ready."""
         loop = asyncio.get_running_loop()
         logs.tell_loop_errors(loop)
         _allow_descriptors(self._settings.max_connections + _MORE_DESCRIPTORS)
-        await super().startup([self._sockets.public])
+        await super().startup([] if self._tls else [self._sockets.public])
+        if self._tls:
+            self._tasks.append(loop.create_task(self._handshakes(self._tls).keep_accepting()))
         if self._sockets.admin is not None:
             self.servers.append(
-                await loop.create_server(self._operators_protocol, sock=self._sockets.admin)
+                await loop.create_server(
+                    lambda: self._protocol(OperatorsProtocol), sock=self._sockets.admin
+                )
             )
+        readers = SlowReaders(self.server_state.connections, seconds=self._settings.body_seconds)
+        self._tasks.append(loop.create_task(readers.keep_ending()))
         if self._link is None:
             loop.add_signal_handler(signal.SIGHUP, self._reload_files)
             systemd.notify("READY=1")
@@ -136,11 +150,24 @@ class Server(uvicorn.Server):
         """Answer what has begun, and end."""
         if self._link is None:
             systemd.notify("STOPPING=1")
+        for task in self._tasks:
+            task.cancel()
         await super().shutdown(sockets)
 
-    def _operators_protocol(self) -> asyncio.Protocol:
-        return OperatorsProtocol(
+    def _protocol(self, kind: type[PunctualProtocol]) -> PunctualProtocol:
+        return kind(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+
+    def _handshakes(self, context: ssl.SSLContext) -> Handshakes:
+        return Handshakes(
+            self._sockets.public,
+            context,
+            new_protocol=lambda: self._protocol(PunctualProtocol),
+            connections=self.server_state.connections,
+            most=self._settings.max_connections,
+            seconds=self._settings.body_seconds,
+            refuse=self.lifespan.state[METRICS].refused_connections.inc,
         )
 
     def _addresses(self) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def runs_of(**numbers: Any) -> list[atlas.Run]:
 def test_right_numbers_do_not_fail() -> None:
     """Coverage of 95 %, no false detections, p-values as often as they say."""
     judged = atlas.judge(SMALL, runs_of())
-    assert judged.fails == ()
+    assert judged.misses == ()
     assert judged.values["all"] == pytest.approx(0.95)
     assert judged.values["p 0.05"] == pytest.approx(1.0)
     assert judged.found == 10
@@ -75,23 +75,36 @@ def test_right_numbers_do_not_fail() -> None:
 )
 def test_a_wrong_number_fails_alone(numbers: dict[str, Any], failing: str) -> None:
     """Coverage too small, detections too false, p-values too often small."""
-    assert atlas.judge(SMALL, runs_of(**numbers)).fails == (failing,)
+    assert atlas.judge(SMALL, runs_of(**numbers)).misses == (failing,)
 
 
 def test_a_number_within_three_standard_errors_does_not_fail() -> None:
     """One of twenty runs has a false detection among two: 2.5 %, and one tail event is no rate."""
     quiet = runs_of()[:19]
     odd = runs_of(false=(1, 1, 1), found=(2, 2, 2), below=(5, 1, 1, 1))[:1]
-    assert atlas.judge(SMALL, quiet + odd).fails == ()
+    assert atlas.judge(SMALL, quiet + odd).misses == ()
 
 
 def test_an_error_or_a_warning_fails_the_cell() -> None:
     """It is told in the table, whatever the other runs say."""
     judged = atlas.judge(SMALL, [*runs_of(), atlas.Run(raised="RuntimeWarning: divide by zero")])
     (cells, levels) = atlas.describe({"strings": [judged]})
-    assert cells.title == "atlas of strings: 1 of 1 cells fail"
+    assert cells.title == "atlas of strings: 1 of 1 cells fail, 0 are foretold to"
     assert cells.rows[0][-1] == "RuntimeWarning: divide by zero"
     assert ["m", "8", 1, 1] in levels.rows
+
+
+def test_answers_that_say_so_foretell_what_they_miss() -> None:
+    """If 19 of 20 do, the number is yellow and the cell does not fail; if fewer do, it is red."""
+    low = {"covered": ((76, 200), (19, 20), (10, 10))}
+    said, kept = (runs_of(**low, unsure=unsure) for unsure in (True, False))
+    foretold = atlas.judge(SMALL, said[:190] + kept[:10])
+    failing = atlas.judge(SMALL, said[:180] + kept[:20])
+    (cells, _) = atlas.describe({"strings": [foretold, failing]})
+    assert cells.title == "atlas of strings: 1 of 2 cells fail, 1 are foretold to"
+    assert [type(row[2]) for row in cells.rows] == [tables.Foretold, tables.Failing]
+    assert "\N{LARGE YELLOW CIRCLE} **0.38**" in cells.to_markdown()
+    assert "\x1b[33m0.38 !\x1b[0m" in cells.text(red=True)
 
 
 def test_what_fails_is_red_and_marked() -> None:

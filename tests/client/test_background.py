@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -255,6 +256,30 @@ def test_record_works_where_no_thread_can_start() -> None:
     assert ended.returncode == 0, ended.stderr
 
 
+NO_EXCHANGE = """
+import resource, sys, tempfile, threading
+from devices import metric_of
+from registries import registry_of
+from rappor_client import Client, FlushReason
+
+client = Client.open(tempfile.mkdtemp(), registry=registry_of(metric_of()), consent=True,
+                     collector="http://127.0.0.1:9", background=False)
+client.record("page", "x")
+resource.setrlimit(resource.RLIMIT_AS, (1 << 32, -1))
+threading.stack_size(1 << 33)  # no thread has room for its stack
+flushed = client.flush(timeout=1.0)
+assert flushed.reason is FlushReason.UNREACHABLE, flushed
+assert "no thread" in flushed.detail, flushed
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of address space are Linux's")
+def test_flush_keeps_its_time_where_no_thread_can_start() -> None:
+    """Nothing else would bound an exchange: none is begun, and the report waits."""
+    ended = run_apart(NO_EXCHANGE)
+    assert ended.returncode == 0, ended.stderr
+
+
 AT_EXIT = """
 import atexit, sys, tempfile
 from devices import metric_of
@@ -277,6 +302,37 @@ atexit.register(late)
 def test_record_and_flush_work_while_the_interpreter_ends() -> None:
     """Where threads cannot start any more, flush() still sends."""
     ended = run_apart(AT_EXIT)
+    assert (ended.returncode, ended.stdout) == (0, "done"), ended.stderr
+
+
+IN_ANOTHER_INTERPRETER = """
+import sys
+import _xxsubinterpreters as interpreters
+
+interpreters.run_string(interpreters.create(), f"import sys; sys.path[:] = {sys.path}" + '''
+import tempfile
+from devices import metric_of
+from registries import registry_of
+from rappor_client import Client
+
+client = Client.open(tempfile.mkdtemp(), registry=registry_of(metric_of()), consent=True,
+                     collector="http://127.0.0.1:9")
+assert client.record("page", "x")
+flushed = client.flush(timeout=1.0)
+assert flushed.waiting == 1, flushed
+assert client.counters() == {"recorded": 1, "failures": 1}, client.counters()
+client.close()
+sys.stdout.write("done")
+''')
+"""
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("_xxsubinterpreters") is None, reason="another Python names it anew"
+)
+def test_record_and_flush_work_in_a_subinterpreter() -> None:
+    """Which has no daemon threads: the missing sender is a failure, and the report waits."""
+    ended = run_apart(IN_ANOTHER_INTERPRETER)
     assert (ended.returncode, ended.stdout) == (0, "done"), ended.stderr
 
 

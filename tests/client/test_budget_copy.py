@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import DATABASE, Opener, database, metric_of, secret_of
+from devices import DATABASE, Opener, database, lose, metric_of, secret_of
 from rappor_client import Caps, Client, IdentityError, Outcome
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins, peek
 
@@ -24,12 +24,6 @@ from rappor.protocol.randomizer import cohort, permanent
 CLEAR = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)
 """Reports that show the permanent response itself, of values that do not collide."""
 YEARLY = metric_of(params=CLEAR, epoch="year")
-
-
-def lose(folder: Path) -> None:
-    """Remove the database."""
-    for path in folder.glob(f"{DATABASE}*"):
-        path.unlink()
 
 
 def empty(folder: Path) -> None:
@@ -368,8 +362,7 @@ def test_killed_while_being_created(open_client: Opener, tmp_path: Path) -> None
         if kept == [DATABASE, "budget"]:  # the database's transaction had not ended
             with database(partly) as db:
                 db.execute("DELETE FROM state")
-        policy = "error" if "identity" in kept else "reset"
-        client = open_client(folder=partly.name, on_bad_identity=policy)
+        client = open_client(folder=partly.name)
         assert client.record("page", "x") is Outcome.RECORDED
         assert client.spent().reserved == {2026: pytest.approx(4, abs=0.001)}
 
@@ -388,6 +381,44 @@ def test_replaced_secret_after_the_database_keeps_what_was_reserved(
         open_client(YEARLY, caps=caps)
     client = open_client(YEARLY, caps=caps, on_bad_identity="reset")
     assert client.record("page", "b") is Outcome.SILENT
+
+
+@pytest.mark.parametrize("how", ["withdraw", "reset"])
+def test_secret_and_database_from_a_backup_bring_back_no_budget(
+    how: str, open_client: Opener, tmp_path: Path
+) -> None:
+    """Beside a newer copy, of nobody or of another identity: silence, and nothing is forgotten."""
+    folder, transport = tmp_path / "device", MemoryTransport()
+    client = open_client(YEARLY, transport=transport)
+    send(client, transport, "page", "a")
+    client.close()
+    backup = {name: (folder / name).read_bytes() for name in ("identity", DATABASE)}
+    client = open_client(YEARLY, transport=transport)
+    client.record("page", "a")
+    if how == "withdraw":
+        client.withdraw()
+    else:
+        client.close()
+        (folder / "identity").unlink()
+        client = open_client(YEARLY, transport=transport, on_bad_identity="reset")
+        send(client, transport, "page", "b")
+    spent = client.spent() if how == "reset" else peek(folder).spent
+    client.close()
+    lose(folder)
+    for name, data in backup.items():
+        (folder / name).write_bytes(data)
+        (folder / name).chmod(0o600)
+    n_sent = len(transport.reports)
+    for _ in range(2):
+        client = open_client(YEARLY, transport=transport)
+        assert client.record("page", "c") is Outcome.SILENT
+        client.flush()
+        assert len(transport.reports) == n_sent
+        again = client.spent()
+        assert again.carried >= spent.carried
+        assert sum(again.reserved.values()) >= sum(spent.reserved.values())
+        assert again.nats >= spent.nats
+        client.close()
 
 
 # Every short history of values, epochs, restarts, changes and losses

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Registry
 from rappor.errors import FileError, MetricError, ParamsError, ReportError
+from rappor.protocol.randomizer import system_coins
 
 
 class Now:
@@ -70,6 +72,34 @@ def test_lock_is_told_from_failures(code: int | None, *, busy: bool) -> None:
     if code is not None:
         error.sqlite_errorcode = code
     assert is_busy(error) is busy
+
+
+class SoftTimeLimitError(Exception):
+    """What the handler of a signal raises, anywhere."""
+
+
+@pytest.mark.parametrize("kind", [SoftTimeLimitError, RuntimeError, RecursionError, MemoryError])
+def test_exception_from_elsewhere_is_no_damage(
+    kind: type[Exception], open_client: Opener, tmp_path: Path
+) -> None:
+    """In the middle of a transaction: it is a failure, and all that waits stays."""
+    is_armed = False
+
+    def coins(n: int) -> Sequence[int]:
+        if is_armed and client._store._inside is not None:
+            raise kind
+        return system_coins(n)
+
+    client = open_client(metric_of(), metric_of("daily", interval="day"), coins=coins)
+    assert client.record("page", "a")
+    assert client.record("daily", "a")
+    is_armed = True
+    assert client.record("daily", "a") is Outcome.FAILED
+    is_armed = False
+    assert client.record("daily", "a") is Outcome.HELD
+    assert client.waiting() == 1
+    assert "rebuilt" not in client.counters()
+    assert not (tmp_path / "device" / "damaged.sqlite3").exists()
 
 
 def test_database_is_set_apart_once_an_hour(tmp_path: Path) -> None:

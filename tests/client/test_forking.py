@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -11,7 +12,9 @@ from pathlib import Path
 import forking_child
 import pytest
 from devices import Opener
+from places import ROOT
 from rappor_client import Client
+from rappor_client.failures import DamagedError, Failures
 from rappor_client.testing import MemoryTransport
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
@@ -42,6 +45,38 @@ def test_two_threads_fork_while_a_third_records(way: str, tmp_path: Path) -> Non
 def test_two_threads_fork_while_a_third_records_in_full(way: str, tmp_path: Path) -> None:
     """500 forks of each thread, a thousand rounds in all."""
     fork_while_recording(tmp_path / "device", 500, way)
+
+
+def test_child_of_a_thread_beside_a_failing_one_notes_failures(tmp_path: Path) -> None:
+    """The fork waits for a thread that has the failures' lock: the child never finds it taken."""
+    is_inside, may_end = threading.Event(), threading.Event()
+
+    def clock() -> float:
+        is_inside.set()
+        may_end.wait(300)
+        return 0.0
+
+    failures = Failures(tmp_path, clock)
+    failing = threading.Thread(target=failures.is_to_mend, args=(DamagedError(),))
+    failing.start()
+    assert is_inside.wait(300)
+    threading.Timer(0.1, may_end.set).start()
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(60)  # ends a child that waits for a lock
+        failures.note(OSError())
+        os._exit(failures.n)
+    failing.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+
+
+def test_no_property_of_the_device_is_cached_under_a_lock() -> None:
+    """functools.cached_property holds one in Python 3.11, which a fork would leave taken."""
+    folders = ("rappor/protocol", "rappor/registry", "rappor/privacy", "client/rappor_client")
+    sources = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    assert len(sources) > 50
+    assert not [path for path in sources if "cached_property" in path.read_text(encoding="utf-8")]
 
 
 def test_threads_that_start_together_share_one_sender(open_client: Opener) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import Opener, metric_of, secret_of
+from devices import Opener, locked, metric_of, secret_of
 from rappor_client import Answer, Outcome
 from rappor_client.testing import FixedClock, MemoryTransport, peek
 
@@ -199,3 +199,19 @@ def test_epoch_has_no_more_reports_than_it_pays_for_however_the_clock_jumps(
     assert reports >= len(entered) == 2 * ((intervals + 1) // 2)
     assert reports == len(entered) or intervals > 1
     assert reports <= 2 * (most_reports(its) or 0)
+
+
+def test_report_that_waited_in_memory_closes_no_later_interval(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """It is stored hours later: the interval that is open by then is not one of a wrong clock."""
+    metric = metric_of(epoch="month", interval="hour")
+    slow, other = open_client(metric), open_client(metric)
+    with locked(tmp_path / "device"):
+        assert slow.record("page", "a") is Outcome.QUEUED
+    clock.advance(hours=5)
+    assert other.record("page", "a") is HELD
+    slow.close()
+    (held,) = peek(tmp_path / "device").held
+    assert held.n_events == 2
+    assert peek(tmp_path / "device").waiting == ()

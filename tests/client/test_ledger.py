@@ -7,12 +7,12 @@ import math
 from pathlib import Path
 
 import pytest
-from devices import BALANCED, BOOLEAN, Opener, metric_of
+from devices import BALANCED, BOOLEAN, Opener, database, metric_of
 from hypothesis import given
 from hypothesis import strategies as st
 from rappor_client import Caps, Outcome
 from rappor_client.ledger import SEVERAL_PATTERNS
-from rappor_client.testing import FixedClock, peek
+from rappor_client.testing import FixedClock, MemoryTransport, peek
 
 from rappor import Params, belief_bound, epsilon_inf, epsilon_n
 from rappor.errors import ParamsError
@@ -183,3 +183,18 @@ def test_database_holds_keyed_names_only(open_client: Opener, tmp_path: Path) ->
         client.record("page", "x")
         names += [pattern.name for pattern in peek(tmp_path / folder).patterns]
     assert len(names) == len(set(names)) == 2
+
+
+def test_number_of_reports_that_cannot_be_is_damage(open_client: Opener, tmp_path: Path) -> None:
+    """The database is rebuilt from the copy, and goes on."""
+    transport = MemoryTransport()
+    for number in (-1, 2.5, float("inf"), 2**62):
+        client = open_client(transport=transport)
+        assert client.record("page", "a")
+        assert client.flush()
+        with database(tmp_path / "device") as db:
+            db.execute("UPDATE charge SET reports = ?", (number,))
+        client.close()
+        client = open_client(transport=transport)
+        assert client.record("page", "a")
+        client.withdraw()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from devices import BALANCED, DATABASE, Opener, metric_of
+from devices import BALANCED, DATABASE, Opener, locked, metric_of
 from rappor_client import Answer, Outcome
+from rappor_client.failures import DamagedError
 from rappor_client.prepared import prepare
 from rappor_client.stops import Stops
 from rappor_client.store import BusyError, Store
@@ -24,18 +27,6 @@ from rappor_client.uploader import Uploader
 from rappor import Metric
 from rappor.protocol.noise_steps import at_step
 from rappor.protocol.randomizer import Secret, system_coins
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the database's write lock, as another process would, while the block runs."""
-    other = sqlite3.connect(folder / DATABASE, isolation_level=None)
-    try:
-        other.execute("BEGIN IMMEDIATE")
-        yield
-        other.execute("ROLLBACK")
-    finally:
-        other.close()
 
 
 def test_record_waits_in_memory_for_a_lock(open_client: Opener, tmp_path: Path) -> None:
@@ -135,26 +126,28 @@ def test_record_in_the_middle_of_a_record_waits_in_memory(open_client: Opener) -
     assert client.counters() == {"recorded": 5}
 
 
-def test_no_thread_waits_for_a_slow_transaction(tmp_path: Path) -> None:
-    """Such as one that writes the budget to a slow disk."""
+def test_no_thread_waits_behind_one_that_another_process_locks_out(tmp_path: Path) -> None:
+    """Each has its own patience, however long the one before it waits."""
     store = Store(tmp_path)
     store.begin()
-    is_slow, is_over = threading.Event(), threading.Event()
-
-    def be_slow() -> None:
-        with store.transaction(), store.holding_up():
-            is_slow.set()
-            is_over.wait(300)
-
-    slow = threading.Thread(target=be_slow)
-    slow.start()
-    assert is_slow.wait(300)
-    with pytest.raises(BusyError), store.transaction(patience=0.05):
+    with store.transaction():
         pass
-    is_over.set()
-    slow.join()
-    with store.transaction(patience=0.05):
-        pass
+    outcomes: list[str] = []
+
+    def wait_long() -> None:
+        with store.transaction(patience=300):
+            outcomes.append("let in")
+
+    waiting = threading.Thread(target=wait_long)
+    with locked(tmp_path):
+        waiting.start()
+        while not store._is_locked_out:
+            time.sleep(0.001)
+        with pytest.raises(BusyError), store.transaction(patience=0.05):
+            pass
+        assert outcomes == []
+    waiting.join()
+    assert outcomes == ["let in"]
     store.close()
 
 
@@ -244,12 +237,12 @@ def test_upload_waits_for_the_disk_while_no_lock_is_held(
     client.record("page", "a")
     store = SlowDisk(tmp_path / "device")
     transport, settings, offers = Noting(), client._settings, client._offers
-    uploader = Uploader(store, transport, settings, offers, lambda _: None, lambda _: None, Stops())
+    uploader = Uploader(store, transport, settings, offers, lambda _: None, Stops())
     step = threading.Thread(target=uploader.step)  # as the sender does
     step.start()
     step.join()
     store.close()
-    assert steps == ["let in", "on the disk", "sent"]
+    assert steps == ["let in", "on the disk"] * 2 + ["sent"]  # before the copy, and after the claim
 
 
 def test_record_does_not_wait_for_an_upload(open_client: Opener) -> None:
@@ -271,3 +264,35 @@ def test_record_does_not_wait_for_an_upload(open_client: Opener) -> None:
     has_recorded.set()
     flush.join()
     assert client.waiting() == 0
+
+
+def test_handler_of_a_signal_in_the_hooks_of_a_fork_is_kept_out(tmp_path: Path) -> None:
+    """It would hand a new connection to the child."""
+    store = Store(tmp_path)
+    store.begin()
+    store.before_fork()
+    with pytest.raises(BusyError), store.transaction():
+        pass
+    store.after_fork_in_parent()
+    with store.transaction():
+        pass
+    store.close()
+
+
+def test_failure_of_one_client_ends_no_lock_of_another(open_client: Opener, tmp_path: Path) -> None:
+    """A file that is closed beside SQLite would: a third process then takes itself for the last."""
+    busy, job = open_client(), open_client()
+    busy.record("page", "a")
+    refused = sqlite3.OperationalError("attempt to write a readonly database")
+    refused.sqlite_errorcode = sqlite3.SQLITE_READONLY
+    for error in (refused, OSError(28, "full"), ZeroDivisionError()):
+        with pytest.raises((type(error), DamagedError)), job._store.transaction():
+            raise error
+    look = (
+        "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT * FROM report').close()"
+    )
+    database = tmp_path / "device" / DATABASE
+    subprocess.run([sys.executable, "-c", look, str(database)], check=True)
+    assert database.with_name(f"{DATABASE}-wal").exists()
+    busy.record("page", "a")
+    assert len(peek(tmp_path / "device").waiting) == 2

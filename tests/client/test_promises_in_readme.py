@@ -82,8 +82,10 @@ locked.record_does_not_wait_for_an_upload
     `record()` never waits for the network
 locked.record_waits_in_memory_for_a_lock
     the report waits in memory, with up to a hundred others, until the lock is free
-locked.upload_waits_for_the_disk_while_no_lock_is_held
-    nor for the disk before an upload
+kill_points.no_lock_is_held_while_the_disk_is_waited_for
+    nor for a sender that waits for the disk: the sender holds no lock meanwhile
+kill_points.killed_when_it_touches_the_disk
+    it only grows
 locked.record_in_the_middle_of_a_record_waits_in_memory
     from a signal's handler
 permanent.responses_are_independent
@@ -99,7 +101,7 @@ record.jumping_clock_brings_no_more_reports_than_an_epoch_is_paid_for
 record.withdrawing_consent_erases_all_but_one_number
     what an earlier consent left is erased
 record.hundred_threads_record_at_once
-    It may be called from an event loop, from any thread
+    may be called from an event loop, from any thread
 record.fork_shares_no_handle_no_thread_and_no_randomness
     after a fork
 record.first_value_of_an_epoch_answers_for_it
@@ -141,7 +143,7 @@ scope_memory.values_that_fit_nowhere_are_reported_and_counted
 secrecy.nothing_true_is_written_or_said
     They hold no value.
 stops.stopped_metric_is_silent_until_its_day_is_over
-    The metric is silent until that day is over.
+    The metric is silent until that day is over, and its reports wait.
 stops.sample_is_decided_by_the_secret
     which each device decides by its own secret for an epoch
 stops.flush_in_an_event_loop

@@ -612,6 +612,28 @@ def test_opt_out_of_a_metric_that_is_gone_is_kept(open_client: Opener) -> None:
     assert client.record("old", "x") is Outcome.OPTED_OUT
 
 
+def test_opting_out_while_another_opt_out_is_followed(open_client: Opener) -> None:
+    """In another thread, between two statements: both are followed, and nothing is damaged."""
+    metrics = [metric_of(name) for name in ("one", "two", "three")]
+    client = open_client(*metrics)
+
+    def refuse_another(statement: str) -> None:
+        if statement.startswith("DELETE FROM report"):
+            client._opted_out.add("two")
+
+    for metric in metrics:
+        client.record(metric.name, "x")
+    assert client._store._open is not None
+    client._store._open.set_trace_callback(refuse_another)
+    client.opt_out("one")
+    assert client._store._open is not None
+    client._store._open.set_trace_callback(None)
+    assert client.counters() == {"opted_out": 1, "recorded": 3}
+    assert client.flush().waiting == 2
+    client.opt_out("two")
+    assert client.waiting() == 1
+
+
 def test_opting_out_of_one_metric_never_drops_another_ones_report(open_client: Opener) -> None:
     """Also while one of them is on its way; confirmed is kept."""
     transport = MemoryTransport([None])
@@ -636,6 +658,8 @@ def test_settings_are_checked(open_client: Opener) -> None:
             open_client(max_delay=wrong)
     with pytest.raises(ParamsError, match="reports must be an integer of at least 1"):
         SpoolLimits(reports=0)
+    with pytest.raises(ParamsError, match="opted_out must be a collection of names"):
+        open_client(opted_out="page")
     with pytest.raises(ParamsError, match="collector must be absent beside a transport"):
         open_client(collector="https://example.org", transport=MemoryTransport())
 

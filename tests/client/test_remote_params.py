@@ -6,10 +6,11 @@ import dataclasses
 import datetime
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import BALANCED, BOOLEAN, Opener, metric_of
+from devices import BALANCED, BOOLEAN, Opener, lose, metric_of
 from rappor_client import Answer, Client
 from rappor_client.cli.show import device_record
 from rappor_client.remote_params import at_noise_step, step_asked_for
@@ -236,3 +237,28 @@ def test_registry_that_fits_in_a_later_year_takes_offers(clock: FixedClock, tmp_
         client.record("page", "x")
         assert client.flush()
         assert client.registry["page"].params == QUIET
+
+
+def test_step_outlives_the_database(open_client: Opener, tmp_path: Path) -> None:
+    """It is never back: the copy of the budget holds it too."""
+    asked = offer_of(*at(2))
+    settings: dict[str, Any] = {"transport": MemoryTransport(registry=asked), "offers": True}
+    client = open_client(*METRICS, **settings)
+    for _ in range(2):  # the step comes after the first upload, the copy before the second
+        client.record("page", "x")
+        assert client.flush()
+    client.close()
+    lose(tmp_path / "device")
+    client = open_client(*METRICS, offers=True)
+    assert client.registry["page"].params == at(2)[0].params
+    client.withdraw()
+    assert open_client(*METRICS, offers=True).registry["page"].params == METRICS[0].params
+
+
+@pytest.mark.parametrize("text", ["a" + ".a" * 100_000 + " = 1", "#" * 10**6])
+def test_offer_that_takes_long_to_read_is_not_read(text: str, open_client: Opener) -> None:
+    """A parser's time grows with the square of a key's dots: this one would take hours."""
+    client = open_client(transport=MemoryTransport(registry=text), offers=True)
+    client.record("page", "x")
+    assert client.flush()
+    assert client.registry["page"].params == BALANCED

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from devices import BALANCED, Opener, metric_of, secret_of, write_device
-from rappor_client import Answer, Outcome
+from rappor_client import Answer, FlushReason, Outcome
 from rappor_client.testing import FixedClock, MemoryTransport, peek
 
 from rappor.encode import takes_part
@@ -152,3 +152,30 @@ def test_flush_in_an_event_loop(open_client: Opener) -> None:
             return (await client.aflush(timeout=60.0)).sent
 
     assert asyncio.run(host()) == 1
+
+
+def test_reports_of_a_stopped_metric_wait(open_client: Opener, clock: FixedClock) -> None:
+    """The collector would refuse them; those of other metrics go, and a flush says until when."""
+    transport = MemoryTransport([stopping({"page": "2026-11-20"})] * 2)
+    client = open_client(metric_of(), metric_of("other"), transport=transport)
+    for name in ("page", "page", "other", "page"):
+        client.record(name, "x")
+    flushed = client.flush()
+    assert (flushed.reason, flushed.sent, flushed.waiting) == (FlushReason.ASKED_TO_WAIT, 2, 2)
+    sent = [json.loads(body)["reports"][0]["metric"] for body in transport.bodies]
+    assert sent == ["page", "other"]
+    clock.set("2026-11-20T23:59:59")
+    assert flushed.retry_at == clock() + 1
+    assert client.flush().sent == 0
+    clock.advance(seconds=1)
+    assert client.flush().sent == 2
+
+
+def test_stop_reaches_a_client_that_is_open(open_client: Opener) -> None:
+    """Another one of the folder, which had the answer not."""
+    running = open_client()
+    transport = MemoryTransport([stopping({"page": "2026-11-20"})])
+    other = open_client(transport=transport)
+    other.record("page", "x")
+    assert other.flush()
+    assert running.record("page", "x") is Outcome.SILENT

@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 import rappor_client
-from devices import Opener, metric_of, secret_of
+from devices import DATABASE, Opener, locked, metric_of, secret_of
 from rappor_client import Client, Outcome
 from rappor_client.prepared import prepare
+from rappor_client.testing import MemoryTransport
 
 import rappor
 from rappor import Metric, Params, RapporError
@@ -138,6 +139,28 @@ def test_ctrl_c_anywhere_in_a_first_record_shows_nothing_true(
     for n in range(1, 600, 20):
         client = open_client(METRIC, folder="0")
         error = interrupted(lambda: client.record("page", VALUE), n, below="record")  # noqa: B023
+        client.close()
+        if error is not None:
+            text = shown(error)
+            assert not [thing for thing in things if thing in text], text
+
+
+@pytest.mark.parametrize("method", ["flush", "close", "spent", "log", "counters", "waiting"])
+def test_ctrl_c_in_another_method_shows_nothing_true(
+    method: str, open_client: Opener, tmp_path: Path
+) -> None:
+    """With a report on the disk, one in memory, and a database that is read, or not any more."""
+    folder = tmp_path / "device"
+    open_client(METRIC).record("page", VALUE)
+    things = true_things(folder)
+    for n in range(1, 400, 23):
+        client = open_client(METRIC, transport=MemoryTransport())
+        with locked(folder):
+            assert client.record("page", VALUE) is Outcome.QUEUED
+        if method == "spent":
+            client.close()
+            (folder / DATABASE).write_bytes(b"no database" * 100)
+        error = interrupted(getattr(client, method), n, below=method)
         client.close()
         if error is not None:
             text = shown(error)

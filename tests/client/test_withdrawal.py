@@ -129,6 +129,34 @@ def test_withdrawal_leaves_no_trace(
     assert client.record("page", "a") is Outcome.RECORDED
 
 
+@pytest.mark.parametrize("has_copy", [True, False])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE reserved SET year = 2026.5",
+        "UPDATE reserved SET nats = -5",
+        "INSERT INTO state VALUES ('carried_nats', -1e9)",
+        "UPDATE pattern SET nats = 'many'",
+        "UPDATE pattern SET nats = -1e9",
+        "UPDATE scope SET admitted = 'text'",
+    ],
+)
+def test_database_that_can_be_read_but_is_wrong_is_erased(
+    statement: str, *, has_copy: bool, open_client: Opener, tmp_path: Path
+) -> None:
+    """Nothing that stands in it keeps it from going; what was spent never becomes less than 0."""
+    folder = tmp_path / "device"
+    client = lived_in(open_client)
+    with database(folder) as db:
+        db.execute(statement)
+    if not has_copy:
+        (folder / "budget").unlink()
+    assert "epsilon" in str(client.spent())
+    assert client.withdraw() == GONE
+    assert [path.name for path in folder.iterdir()] == ["budget"]
+    assert open_client(*METRICS).spent().nats >= 0
+
+
 def test_withdrawal_is_told_in_words() -> None:
     """What was verified, and nothing more."""
     assert str(GONE) == "The secret is gone; nothing is left."
@@ -353,3 +381,24 @@ def test_files_of_the_host_are_left_alone(open_client: Opener, tmp_path: Path) -
     assert (folder / "settings.ini").read_text() == "mine"
     assert (folder / "settings.ini").stat().st_mode & 0o777 == 0o644
     assert sorted(path.name for path in folder.iterdir()) == ["budget", "link", "settings.ini"]
+
+
+def test_upload_of_another_client_is_told(open_client: Opener) -> None:
+    """Of another process, or of this one: it has been claimed, and may arrive."""
+    is_over, is_sending = threading.Event(), threading.Event()
+
+    class Slow(MemoryTransport):
+        def send(self, body: bytes, *, timeout: float) -> Answer:
+            is_sending.set()
+            is_over.wait(60)
+            return super().send(body, timeout=timeout)
+
+    client, other = open_client(), open_client(transport=Slow())
+    client.record("page", "a")
+    flushing = threading.Thread(target=other.flush)
+    flushing.start()
+    assert is_sending.wait(60)
+    assert client.withdraw() == Withdrawal(secret_gone=True, left=("an upload under way",))
+    assert client.withdraw() == GONE
+    is_over.set()
+    flushing.join()

@@ -28,7 +28,9 @@ from collectors import (
     serving,
     upload_of,
 )
+from rappor_server.storage.database import open_engine
 from sockets import certificate
+from sqlalchemy import text
 
 WITHIN_SECONDS = 90
 OTHER_REGISTRY = REGISTRY.replace("[metrics.old]", "[metrics.new]")
@@ -144,6 +146,31 @@ def test_certificates_are_read_again(tmp_path: Path, database_file: str) -> None
         assert "telltale" not in running.log.read_text()
 
 
+def test_handshakes_that_never_end_are_bounded(tmp_path: Path, database_file: str) -> None:
+    """They count as connections and have the time of a head; then others are served."""
+    cert, key = certificate(tmp_path)
+    files = ("--tls-certificate", str(cert), "--tls-key", str(key))
+    bounds = ("--max-connections", "20", "--body-seconds", "1.5")
+    admin = free_port()
+    with serving(tmp_path, database_file, *files, *bounds, admin=admin) as running:
+        stalled = [socket.create_connection(("127.0.0.1", running.port), 30) for _ in range(20)]
+        with socket.create_connection(("127.0.0.1", running.port), 30) as surplus:
+            assert surplus.recv(100) == b""
+        for connection in stalled:
+            assert connection.recv(100) == b""
+            connection.close()
+        with socket.create_connection(("127.0.0.1", running.port), 30) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            with contextlib.suppress(ConnectionError):
+                stranger.recv(100)
+        assert serial_at(running.port, cert)
+        counters = plain_http.get(f"http://127.0.0.1:{admin}/metrics", timeout=30).text
+        assert "\nrappor_refused_connections_total 1.0\n" in counters
+        running.process.send_signal(signal.SIGTERM)
+        running.process.wait(60)
+        assert '"level": "error"' not in running.log.read_text()
+
+
 def test_no_feature_of_http_puts_an_address_or_a_query_into_the_log(
     tmp_path: Path, database_file: str
 ) -> None:
@@ -188,6 +215,9 @@ def test_answers_protect_and_the_registry_has_a_tag(tmp_path: Path, database_fil
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert "default-src 'none'" in answer.headers["content-security-policy"]
             assert answer.headers["cache-control"] in ("no-store", "no-cache")
+        secure = "strict-transport-security"
+        assert secure not in answers[0].headers
+        assert secure in running.get("/", **{"X-Forwarded-Proto": "https"}).headers
         tag = answers[3].headers["etag"]
         assert answers[3].headers["cache-control"] == "no-cache"
         for known in (tag, f'"other", {tag}', f"W/{tag}", "*"):
@@ -333,3 +363,23 @@ def test_a_worker_that_does_not_hear_is_named(workers: Running) -> None:
         os.kill(stopped, signal.SIGCONT)
     (told,) = events(workers, "reload incomplete")
     assert len(told["workers"]) == 1  # type: ignore[arg-type]
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_collector_whose_workers_cannot_start_ends_as_failed(
+    tmp_path: Path, database: str
+) -> None:
+    """After some tries of each worker the exit status is 1, so that systemd starts it again."""
+    flags = ("--workers", "2", "--database-seconds", "0.1")
+    with serving(tmp_path, database, *flags, admin=free_port()) as running:
+        engine = open_engine(database)
+        with engine.begin() as db:
+            db.execute(text("ALTER TABLE alembic_version RENAME TO hidden"))
+        engine.dispose()
+        wait_for(lambda: len(events(running, "collector listening")) == 2)
+        for victim in processes_of(running):
+            os.kill(victim, signal.SIGKILL)
+        assert running.process.wait(250) == 1
+        assert events(running, "collector failed")

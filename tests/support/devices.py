@@ -59,6 +59,12 @@ def write_device(folder: Path, secret: bytes) -> None:
         BudgetCopy(folder).write(budget_copy.dump(db))
 
 
+def lose(folder: Path) -> None:
+    """Remove the database."""
+    for path in folder.glob(f"{DATABASE}*"):
+        path.unlink()
+
+
 @contextlib.contextmanager
 def database(folder: Path) -> Iterator[sqlite3.Connection]:
     """Open a device's database beside its client; keep what the block writes."""
@@ -68,6 +74,18 @@ def database(folder: Path) -> Iterator[sqlite3.Connection]:
             yield db
     finally:
         db.close()
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the database's write lock, as another process would, while the block runs."""
+    other = sqlite3.connect(folder / DATABASE, isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+    finally:
+        other.close()
 
 
 @contextlib.contextmanager

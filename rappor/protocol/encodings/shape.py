@@ -8,6 +8,9 @@ from typing import Protocol
 class Shape(Protocol):
     """The fields of `Params` that decide which bits a value sets."""
 
+    def __hash__(self) -> int:
+        """Return the same for equal ones: what is worked out for a shape is kept."""
+
     @property
     def encoding(self) -> str:
         """The encoding's name."""

@@ -21,8 +21,8 @@ from rappor_server.analysis.worker import Tell
 from rappor_server.storage.blocks import close_blocks, due
 from rappor_server.storage.store import Store
 
-_PIECE_SECONDS: Final = 0.5
-"""How long readers wait for a process that closes blocks."""
+_PIECE_SECONDS: Final = 5.0
+"""How long a task goes on; a process answers for a task within a limit of time."""
 _LOOK_SECONDS: Final = 30.0
 
 
@@ -65,6 +65,7 @@ def metrics_due(store: Store, metrics: Sequence[Metric], today: datetime.date) -
 
 async def keep_closing(
     run: Callable[[CloseTask], Awaitable[None]],
+    rest: Callable[[], Awaitable[None]],
     look: Callable[[], Awaitable[Sequence[Metric]]],
     today: Callable[[], datetime.date],
     *,
@@ -72,15 +73,15 @@ async def keep_closing(
 ) -> None:
     """Close what is due when a collector starts, and after each midnight (UTC).
 
-    Tasks are run one after another, so that whoever runs them can answer questions in between.
-    `look` returns the metrics that are due; when there are none it is asked again after `pause`
-    seconds.
+    `look` returns the metrics that are due; when there are none any more, whoever runs the tasks
+    may `rest`. It is asked again after `pause` seconds.
     """
     is_failing = False
     while True:
         try:
             while found := await look():
                 await run(CloseTask(metrics=found, today=today()))
+            await rest()
             is_failing = False
         except RapporError as error:
             if not is_failing:

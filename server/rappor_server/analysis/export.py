@@ -1,4 +1,13 @@
-"""Raw reports of metrics that keep them, as Parquet files for any data lake."""
+"""What leaves a collector for a data lake, as Parquet: counts, and single reports on request.
+
+Files lie in partitions, folders named column=value, which engines read as columns:
+
+    counts/metric=M/first=DAY/last=DAY/FINGERPRINT.parquet    params, cohort, reports, ones
+    reports/metric=M/day=DAY/FINGERPRINT.parquet              format, params, cohort, bits
+
+Counts are what analysts may read of these days, and nothing more. Days of two exports must not
+overlap, because whoever adds a folder up would count them twice.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select
 
+from rappor.counts.tables import write_parquet as write_table
+from rappor.errors import FileError, MetricError
 from rappor.protocol.params import Params
+from rappor.registry.metric import Metric
+from rappor_server.analysis.releases import release
 from rappor_server.storage import schema
 from rappor_server.storage.database import failing_as_store_error
 from rappor_server.storage.day_tables import KEPT, days_of, table_of
@@ -20,22 +33,53 @@ from rappor_server.storage.store import Store
 _BATCH: Final = 1 << 16
 
 
-def export(
-    store: Store, folder: Path, *, metric: str, first: datetime.date, last: datetime.date
+def export_counts(
+    store: Store, folder: Path, metric: Metric, *, first: datetime.date, last: datetime.date
 ) -> list[Path]:
-    """Write one file for each day and parameter set, whole or not at all, and return the paths.
+    """Write the counts that are released of some days, a file for each parameter set.
 
-    The order of the rows is random. Raises MissingExtraError without the extra 'arrow', and
-    StoreError if the database does not answer.
+    The same days may be written again. Raises FileError if the folder has counts of other days
+    that overlap with these, MissingExtraError without the extra 'arrow', and StoreError if the
+    database does not answer.
+    """
+    base = folder / "counts" / f"metric={metric.name}"
+    _check_apart(base, first, last)
+    written = []
+    for counts in release(store, metric, first, last).collections:
+        path = base / f"first={first}" / f"last={last}" / f"{counts.params.fingerprint}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        table = counts.to_arrow()
+        names = [counts.params.fingerprint] * len(table)
+        write_table(path, table.add_column(0, "params", [names]))
+        written.append(path)
+    return written
+
+
+def _check_apart(base: Path, first: datetime.date, last: datetime.date) -> None:
+    for path in base.glob("first=*/last=*"):
+        other = [datetime.date.fromisoformat(name.partition("=")[2]) for name in path.parts[-2:]]
+        if other != [first, last] and other[0] <= last and first <= other[1]:
+            raise FileError(path, f"it overlaps with {first} to {last}: a day must be there once")
+
+
+def export_reports(
+    store: Store, folder: Path, metric: Metric, *, first: datetime.date, last: datetime.date
+) -> list[Path]:
+    """Write the single reports of a metric that keeps them, a file for each day and parameter set.
+
+    The order of the rows is random. Raises MetricError for a metric that keeps none,
+    MissingExtraError without the extra 'arrow', and StoreError if the database does not answer.
     """
     from rappor.engines.parquet import write_parquet  # noqa: PLC0415 - pyarrow is an extra
 
-    folder.mkdir(parents=True, exist_ok=True)
+    if not metric.keep_reports:
+        raise MetricError(f"metric {metric.name!r} keeps no single reports: its entry must say so")
+    base = folder / "reports" / f"metric={metric.name}"
     written = []
-    for day, params in _parts(store, metric, first, last):
-        path = folder / f"{metric}-{day}-{params.fingerprint}.parquet"
-        batches = _batches(store, metric, day, params)
-        write_parquet(path, batches, params=params, metric=metric, day=day)
+    for day, params in _parts(store, metric.name, first, last):
+        path = base / f"day={day}" / f"{params.fingerprint}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_parquet(path, _batches(store, metric.name, day, params), params=params)
         written.append(path)
     return written
 

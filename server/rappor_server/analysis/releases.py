@@ -16,7 +16,17 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Connection, Subquery, and_, func, or_, select, union_all
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Subquery,
+    Table,
+    and_,
+    func,
+    or_,
+    select,
+    union_all,
+)
 
 from rappor.counts.counts import Counts
 from rappor.counts.devices import squares_by_interval
@@ -81,11 +91,12 @@ class Overview:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """A metric's days from first to last, both included."""
+    """A metric's days from first to last, both included, under one parameter set or all."""
 
     metric: Metric
     first: datetime.date
     last: datetime.date
+    params: str | None = None
 
     def shown(self) -> Subquery:
         """Return what may be shown: closed blocks; without a minimum everything there is."""
@@ -94,7 +105,7 @@ class _Range:
             *(columns.params, columns.cohort, columns.first, columns.last.label("day")),
             *(columns.reports, columns.ones),
         ).where(
-            columns.metric == self.metric.name,
+            self._own(schema.block),
             columns.first >= self.first,
             columns.last <= self.last,
         )
@@ -114,7 +125,7 @@ class _Range:
         columns = schema.block.c
         beyond = or_(~columns.closed, columns.first < self.first, columns.last > self.last)
         blocks = select(columns.first, columns.last).where(
-            columns.metric == self.metric.name,
+            self._own(schema.block),
             columns.first <= self.last,
             columns.last >= self.first,
             beyond,
@@ -128,16 +139,31 @@ class _Range:
     def _counted(self) -> ColumnElement[bool]:
         columns = schema.tally.c
         return and_(
-            columns.metric == self.metric.name,
+            self._own(schema.tally),
             columns.day >= self.first,
             columns.day <= self.last,
             ~columns.quarantine,
         )
 
+    def _own(self, table: Table) -> ColumnElement[bool]:
+        columns = table.c
+        is_own = columns.metric == self.metric.name
+        return is_own if self.params is None else and_(is_own, columns.params == self.params)
 
-def release(store: Store, metric: Metric, first: datetime.date, last: datetime.date) -> Release:
-    """Return what may be read of a metric on the days from first to last, both included."""
-    asked = _Range(metric, first, last)
+
+def release(
+    store: Store,
+    metric: Metric,
+    first: datetime.date,
+    last: datetime.date,
+    *,
+    params: str | None = None,
+) -> Release:
+    """Return what may be read of a metric on the days from first to last, both included.
+
+    A fingerprint as `params` leaves the reports under that set only, and the days of these.
+    """
+    asked = _Range(metric, first, last, params)
     with failing_as_store_error(), store.engine.connect() as db:
         sums, days = _add_rows(db, asked)
         waiting = asked.waiting(db)

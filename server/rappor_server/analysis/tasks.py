@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from rappor.errors import DecodeError, FileError, ParamsError, ReportError
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
 from rappor_server.analysis import freezes, releases, warning_signs
+from rappor_server.analysis.answers import Answers, key_of
 from rappor_server.analysis.release_json import write_release
 from rappor_server.analysis.releases import DayReports, Release
 from rappor_server.analysis.warning_signs import OverfullCohort, Refusals
@@ -31,6 +33,11 @@ JSON: Final = "application/json"
 CSV: Final = "text/csv"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 TEXT: Final = "text/plain"
+
+_ANSWERS: Final = Answers(64_000_000)
+"""Estimates that this process has made."""
+
+_FINGERPRINT: Final = re.compile(r"[0-9a-f]{16}")
 
 _Share = Annotated[float, Meta(gt=0, lt=1)]
 
@@ -57,6 +64,13 @@ class CandidatesFile:
     name: str
     path: Path
 
+    def contents(self) -> bytes:
+        """Return the bytes of the file, none if it cannot be read."""
+        try:
+            return self.path.read_bytes()
+        except OSError:
+            return b""
+
     def read(self, normalize: str) -> Candidates:
         """Read the file; the error does not show its place on the disk."""
         from rappor.candidates.candidates import Candidates  # noqa: PLC0415
@@ -79,14 +93,17 @@ class Range:
     last: str | None
     freeze: str | None
 
-    def release(self, store: Store, metric: Metric) -> Release:
-        """Return what is released of a metric."""
+    def release(self, store: Store, metric: Metric, params: str | None = None) -> Release:
+        """Return what is released of a metric, of one parameter set if its fingerprint is named.
+
+        The days of a frozen range stay those of all sets.
+        """
         if self.freeze is None:
             first = read_day("from", self.first, datetime.date.min)
             last = read_day("to", self.last, datetime.date.max)
             if first > last:
                 raise ParamsError("from must be a day no later than to")
-            return releases.release(store, metric, first, last)
+            return releases.release(store, metric, first, last, params=params)
         if self.first is not None or self.last is not None:
             raise ParamsError("from and to must be absent beside freeze")
         if not (self.freeze.isascii() and self.freeze.isprintable() and len(self.freeze) <= 64):
@@ -94,7 +111,10 @@ class Range:
         found = freezes.frozen(store, metric.name, self.freeze)
         if found is None:
             raise NotFoundError("freeze must name a frozen range of this metric")
-        return found
+        if params is None:
+            return found
+        chosen = tuple(each for each in found.collections if each.params.fingerprint == params)
+        return dataclasses.replace(found, collections=chosen)
 
 
 def read_day(name: str, text: str | None, default: datetime.date) -> datetime.date:
@@ -122,12 +142,12 @@ class CountsTask:
     def run(self, store: Store, tell: Tell) -> bytes:
         """Return the counts in the media type."""
         tell("reading")
-        release = self.range.release(store, self.metric)
-        if self.params is not None:
-            chosen = tuple(c for c in release.collections if c.params.fingerprint == self.params)
-            if not chosen:
-                raise NotFoundError("params must be a fingerprint with reports")
-            release = dataclasses.replace(release, collections=chosen)
+        unknown = NotFoundError("params must be a fingerprint with reports")
+        if self.params is not None and not _FINGERPRINT.fullmatch(self.params):
+            raise unknown
+        release = self.range.release(store, self.metric, self.params)
+        if self.params is not None and not release.collections:
+            raise unknown
         tell("writing")
         return write_release(release) if self.media_type == JSON else self._table(release)
 
@@ -162,9 +182,7 @@ class EstimatesTask:
     max_candidates: int
 
     def run(self, store: Store, tell: Tell) -> bytes:
-        """Return the estimates in the media type."""
-        from rappor.decoding.decoder import decode  # noqa: PLC0415
-
+        """Return the estimates in the media type; at once if they were made before."""
         tell("reading")
         asked = self._asked()
         days = Range(first=asked.first, last=asked.last, freeze=asked.freeze)
@@ -173,6 +191,28 @@ class EstimatesTask:
         if not release.collections:
             raise ParamsError(_no_results(self.metric))
         releases.check_decodable(release)
+        key = self._key(asked, release)
+        if (known := _ANSWERS.find(key)) is not None:
+            return known
+        answer = self._answer(asked, release, tell)
+        if key == self._key(asked, release):  # the file of candidates is still the same
+            _ANSWERS.keep(key, answer)
+        return answer
+
+    def _key(self, asked: EstimateBody, release: Release) -> bytes:
+        """Return the key of an answer: a digest of all that it follows from."""
+        parts = [repr(self.metric).encode(), self.media_type.encode(), msgspec.json.encode(asked)]
+        if asked.candidates is None and self.file is not None:
+            parts.append(self.file.contents())
+        for counts in release.collections:
+            parts += [counts.params.to_json().encode(), repr(counts.squares).encode()]
+            parts += [counts.reports.tobytes(), counts.ones.tobytes()]
+        return key_of(parts)
+
+    def _answer(self, asked: EstimateBody, release: Release, tell: Tell) -> bytes:
+        """Decode, and write the estimates in the media type."""
+        from rappor.decoding.decoder import decode  # noqa: PLC0415
+
         tell("hashing candidates")
         candidates = self._candidates(asked)
         tell("decoding")

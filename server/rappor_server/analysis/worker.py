@@ -108,6 +108,14 @@ class Pool:
         done.cancelled() or done.exception()  # looked at, so that nobody reports it as lost
         self._free.put_nowait(worker)
 
+    async def rest(self) -> None:
+        """End the processes that have nothing to do; the next task starts one again."""
+        loop = asyncio.get_running_loop()
+        for _ in range(self._free.qsize()):
+            worker = self._free.get_nowait()
+            await loop.run_in_executor(self._threads, worker.end)
+            self._free.put_nowait(worker)
+
     def close(self) -> None:
         """End the processes, and with them every task."""
         for worker in self._workers:
@@ -128,12 +136,12 @@ class _Worker:
     def run(self, task: Task, tell: Tell) -> Any:
         """Answer a task in the process, which is started if there is none."""
         if self._is_killed:  # it may look alive for a moment
-            self._end()
+            self.end()
             self._is_killed = False
         try:
             return self._exchange(task, tell)
         except (EOFError, OSError):
-            self._end()
+            self.end()
             raise self._limits.exceeded() from None
 
     def kill(self) -> None:
@@ -151,9 +159,11 @@ class _Worker:
                 tell(content)
             elif kind == "error":
                 raise content
+            elif kind == "bytes":  # unpickled they would be copied while all other threads wait
+                return connection.recv_bytes()
             else:
                 return content
-        self._end()
+        self.end()
         raise self._limits.exceeded()
 
     def _ready(self) -> Connection[Any, Any]:
@@ -161,19 +171,20 @@ class _Worker:
         if self._connection is not None and self._process is not None:
             if self._process.is_alive() and not self._connection.poll():
                 return self._connection
-            self._end()
+            self.end()
         context = multiprocessing.get_context("spawn")
         self._connection, other = context.Pipe()
         self._process = context.Process(target=_serve, args=(other, *self._setup), daemon=True)
         self._process.start()
         other.close()
         if not self._connection.poll(_START_SECONDS):
-            self._end()
+            self.end()
             raise StoreError("the analysis does not start")
         self._connection.recv()
         return self._connection
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """End the process, if there is one; for the thread that runs tasks."""
         if self._process is not None:
             self._process.kill()
             self._process.join()
@@ -214,7 +225,16 @@ def _serve(
             logs.event("analysis failed", level=logging.ERROR, kind=type(error).__name__)
             answer = ("error", DecodeError(f"the analysis has failed: {type(error).__name__}"))
         signal.setitimer(signal.ITIMER_REAL, 0)
-        connection.send(answer)
+        _send(connection, *answer)
+
+
+def _send(connection: Connection[Any, Any], kind: str, content: Any) -> None:
+    """Send an answer or an error; long bytes go as they are."""
+    if isinstance(content, bytes):
+        connection.send(("bytes", None))
+        connection.send_bytes(content)
+    else:
+        connection.send((kind, content))
 
 
 def _take_name(name: str) -> None:

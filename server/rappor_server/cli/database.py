@@ -113,31 +113,36 @@ def prune(**options: Any) -> None:
     ),
 )
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option(
-    "--metric", required=True, metavar="NAME", help="A metric whose entry says keep_reports."
-)
+@click.option("--metric", required=True, metavar="NAME", help="A metric of the registry.")
 @click.option(
     "--from", "first", type=_DAY, required=True, metavar="DAY", help="The first day (UTC)."
 )
 @click.option("--to", "last", type=_DAY, required=True, metavar="DAY", help="The last day (UTC).")
+@click.option(
+    "--reports",
+    is_flag=True,
+    help="Write single reports in place of counts; the metric's entry must say keep_reports.",
+)
 @database_options
 def export(
     folder: Path,
     metric: str,
     first: datetime.datetime,
     last: datetime.datetime,
+    reports: bool,
     **options: Any,
 ) -> None:
-    """Write the raw reports of a metric into a FOLDER as Parquet files.
+    """Write the counts of a metric into a FOLDER as Parquet files.
 
-    There is one file for each day and parameter set. It needs the extra `arrow`.
+    They are what analysts may read of these days. The files lie in partitions, folders named
+    column=value, as Spark, DuckDB and warehouses read them; `rappor aggregate` reads single
+    reports. It needs the extra `arrow`.
     """
-    from rappor_server.analysis.export import export as export_reports
+    from rappor_server.analysis.export import export_counts, export_reports
 
     settings = read_settings(options)
-    Registry.load(settings.registry, today=today()).metric(metric)
+    entry = Registry.load(settings.registry, today=today()).metric(metric)
+    write = export_reports if reports else export_counts
     with open_store(settings) as store:
-        for path in export_reports(
-            store, folder, metric=metric, first=first.date(), last=last.date()
-        ):
+        for path in write(store, folder, entry, first=first.date(), last=last.date()):
             click.echo(str(path))

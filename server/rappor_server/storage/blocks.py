@@ -20,7 +20,12 @@ from sqlalchemy import Connection, Engine, delete, func, insert, or_, select, up
 
 from rappor_server.storage import schema
 from rappor_server.storage.bulk import BulkDelete, BulkInsert
-from rappor_server.storage.database import failing_as_store_error, wait_alone, writing
+from rappor_server.storage.database import (
+    PAUSE_SECONDS,
+    failing_as_store_error,
+    wait_alone,
+    writing,
+)
 from rappor_server.storage.day_tables import as_day
 from rappor_server.storage.tallies import Tally
 
@@ -34,7 +39,7 @@ _OPEN: Final = BulkDelete(
 _DAY: Final = datetime.timedelta(days=1)
 _COHORTS: Final = 4096
 """Those of a day that are moved at once."""
-_TRANSACTION_SECONDS: Final = 0.05
+_TRANSACTION_SECONDS: Final = 0.02
 """How long a transaction goes on taking pieces, while uploads wait."""
 
 
@@ -98,6 +103,7 @@ def close_blocks(
                     break
         if time.monotonic() > until:
             break
+        time.sleep(PAUSE_SECONDS)
     return not pieces
 
 

@@ -45,10 +45,16 @@ _SETTINGS: Final = (
     "SELECT set_config('synchronous_commit', 'on', false)"
     " WHERE current_setting('synchronous_commit') = 'off'",
 )
-_ERASED_ROWS: Final = 2000
-_ERASE_SECONDS: Final = 0.02
-"""Between two steps: a writer of SQLite that waits looks again only every now and then."""
+_LOOK_SECONDS: Final = 0.001
+"""How often a writer of SQLite that waits looks again; SQLite itself soon looks ten times a second,
+so that whoever writes in steps would keep it waiting for all of them."""
+PAUSE_SECONDS: Final = 0.03
+"""Between two transactions of work that can wait, so that most of the time is left to uploads."""
+_ERASED_ROWS: Final = 4000
+_ERASE_SECONDS: Final = 0.005
+"""Between two steps, which take as long."""
 _WRITES: Final = "rappor_writes"
+_BUSY_SECONDS: Final = "rappor_busy_seconds"
 
 
 def sqlite_url(path: Path) -> str:
@@ -190,11 +196,12 @@ def erase_traces(engine: Engine, *, wait: float = _WAIT_SECONDS) -> bool:
         return not is_busy
 
 
-def overwrite_table(engine: Engine, name: str, *, key: str) -> None:
-    """Delete an SQLite table that nobody uses, a few rows in each transaction.
+def overwrite_table(engine: Engine, name: str, *, key: str) -> int:
+    """Delete an SQLite table that nobody uses, a few rows at a time; return how many it had.
 
     The transactions need not be on the disk when they end, so collectors wait for milliseconds.
     """
+    n_deleted = 0
     some = f"SELECT {key} FROM {name} ORDER BY {key} LIMIT {_ERASED_ROWS}"  # noqa: S608
     with (
         failing_as_store_error(),
@@ -202,9 +209,17 @@ def overwrite_table(engine: Engine, name: str, *, key: str) -> None:
     ):
         for pragma in (*_PRAGMAS, "synchronous = NORMAL"):
             db.execute(f"PRAGMA {pragma}").close()
-        while db.execute(f"DELETE FROM {name} WHERE {key} IN ({some})").rowcount:  # noqa: S608
+        _set_busy_timeout(db, 0)
+        is_empty = False
+        while not is_empty:
+            _begin_immediate(db)
+            n_rows = db.execute(f"DELETE FROM {name} WHERE {key} IN ({some})").rowcount  # noqa: S608
+            if is_empty := n_rows < _ERASED_ROWS:
+                db.execute(f"DROP TABLE {name}")
+            db.execute("COMMIT")
+            n_deleted += n_rows
             time.sleep(_ERASE_SECONDS)
-        db.execute(f"DROP TABLE {name}")
+    return n_deleted
 
 
 def copy_sqlite(source: Path, target: Path) -> None:
@@ -241,7 +256,42 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     writes = connection.get_execution_options().get(_WRITES, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    db = connection.connection.dbapi_connection
+    assert db is not None
+    seconds = 0.0 if writes else _WAIT_SECONDS
+    if connection.info.get(_BUSY_SECONDS, _WAIT_SECONDS) != seconds:
+        _set_busy_timeout(db, seconds)
+        connection.info[_BUSY_SECONDS] = seconds
+    if writes:
+        _begin_immediate(db)
+    else:
+        connection.exec_driver_sql("BEGIN")
+
+
+def _set_busy_timeout(db: Any, seconds: float) -> None:
+    """Choose how long SQLite itself waits for a lock."""
+    db.execute(f"PRAGMA busy_timeout = {1000 * seconds:.0f}").close()
+
+
+def _begin_immediate(db: Any) -> None:
+    """Begin a transaction of SQLite that writes, as soon as no other one does.
+
+    The connection must have no timeout of its own for a lock.
+    """
+    until = time.monotonic() + _WAIT_SECONDS
+    while not _has_begun(db, is_last=time.monotonic() > until):
+        time.sleep(_LOOK_SECONDS)
+
+
+def _has_begun(db: Any, *, is_last: bool) -> bool:
+    """Try to begin a transaction; False while another one writes, or recovers after a crash."""
+    try:
+        db.execute("BEGIN IMMEDIATE").close()
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or is_last:
+            raise
+        return False
+    return True
 
 
 def _prepare_postgresql(connection: Any, _: object) -> None:

@@ -38,7 +38,7 @@ _TABLES: Final[Mapping[str, Callable[[str], Table]]] = {
 _LOCK: Final = 0x524150504F53
 """The advisory lock on PostgreSQL: shared by writers of ids, alone for who changes the tables."""
 _DAYS_TO_WRITE: Final = f"SELECT day FROM day_table WHERE kind = '{UPLOAD}' ORDER BY day DESC"  # noqa: S608
-_FORGOTTEN: Final = re.compile(r"forgotten_(upload|kept)_\d{8}")
+_FORGOTTEN: Final = "forgotten_"
 
 
 def table_of(kind: str, day: datetime.date) -> Table:
@@ -86,38 +86,42 @@ def add(db: Connection, kind: str, day: datetime.date) -> None:
 
 
 def forget(engine: Engine, kind: str, *, before: datetime.date) -> int:
-    """Drop the tables of days before one; return how many rows they had.
+    """Forget the tables of days before one; return how many rows they had.
 
-    PostgreSQL deletes their files. SQLite would overwrite a whole table in one long transaction,
-    so there a table is renamed, which takes it out of use at once, and overwritten in steps.
+    A table is renamed first, which takes it out of use at once, whatever its size. Then PostgreSQL
+    deletes its files. SQLite would overwrite it in one long transaction, so it does that in steps.
     """
-    with failing_as_store_error(), engine.connect() as db:
-        days = [day for day in days_of(db, kind) if day < before]
-        tables = [table_of(kind, day) for day in days]
-        n_rows = sum(db.scalar(select(func.count()).select_from(table)) or 0 for table in tables)
     with writing(engine) as db:
         _lock_alone(db)
-        for day, table in zip(days, tables, strict=True):
-            _take_out(db, kind, day, table)
-    _overwrite_forgotten(engine)
-    return n_rows
-
-
-def _take_out(db: Connection, kind: str, day: datetime.date, table: Table) -> None:
-    columns = schema.day_table.c
-    db.execute(delete(schema.day_table).where(columns.kind == kind, columns.day == day))
-    if db.dialect.name == "postgresql":
-        table.drop(db)
-    else:
-        db.execute(text(f"ALTER TABLE {table.name} RENAME TO forgotten_{table.name}"))
-
-
-def _overwrite_forgotten(engine: Engine) -> None:
-    """Overwrite what SQLite still holds of forgotten tables, a few rows in each transaction."""
+        for day in days_of(db, kind):
+            if day < before:
+                _take_out(db, kind, day)
     with failing_as_store_error():
-        names = [name for name in inspect(engine).get_table_names() if _FORGOTTEN.fullmatch(name)]
-    for name in names:
-        overwrite_table(engine, name, key="id" if "upload" in name else "key")
+        names = [name for name in inspect(engine).get_table_names() if _is_forgotten(name, kind)]
+    return sum(_erase(engine, kind, name) for name in names)
+
+
+def _take_out(db: Connection, kind: str, day: datetime.date) -> None:
+    columns = schema.day_table.c
+    name = table_of(kind, day).name
+    db.execute(delete(schema.day_table).where(columns.kind == kind, columns.day == day))
+    db.execute(text(f"ALTER TABLE {name} RENAME TO {_FORGOTTEN}{name}"))
+
+
+def _is_forgotten(name: str, kind: str) -> bool:
+    return re.fullmatch(rf"{_FORGOTTEN}{kind}_\d{{8}}", name) is not None
+
+
+def _erase(engine: Engine, kind: str, name: str) -> int:
+    """Delete a forgotten table, perhaps one that an interrupted run has left; return its rows."""
+    table = _TABLES[kind](name)
+    if engine.dialect.name == "sqlite":
+        (key,) = table.primary_key.columns
+        return overwrite_table(engine, name, key=key.name)
+    with writing(engine) as db:
+        n_rows = db.scalar(select(func.count()).select_from(table)) or 0
+        table.drop(db)
+    return int(n_rows)
 
 
 def shuffle_days(engine: Engine, *, before: datetime.date) -> None:

@@ -102,3 +102,77 @@ def test_aggregate_of_nothing_writes_nothing(shell: Shell) -> None:
     assert code == 1
     assert "at least 1 acceptable report" in err
     assert not out.exists()
+
+
+def test_a_folder_of_rows_and_uploads_is_added_up(shell: Shell) -> None:
+    """Partitions of Parquet beside a file of uploads; what is refused is named with its file."""
+    metric = Registry.load(shell.place / "metrics.toml")["engine"]
+    rows = np.zeros((300, metric.params.n_bytes), np.uint8), np.zeros(300, np.int32)
+    lake = shell.place / "lake"
+    for day in (1, 2):
+        date = datetime.date(2026, 11, day)
+        folder = lake / f"day={date}"
+        folder.mkdir(parents=True)
+        write_parquet(folder / "a.parquet", [rows], params=metric.params, metric="engine", day=date)
+    (lake / "uploads.jsonl").write_bytes(b"\n".join(uploads(shell.place, 4)))
+    (lake / "b.csv").write_text("format,metric,params,cohort,bits\n2,engine,aaaa,1,AAAA\n")
+    out = shell.path("sums.counts")
+    code, printed, _ = shell.metric("aggregate", str(lake), "--out", out, "--json")
+    assert code == 0
+    answer = json.loads(printed)
+    assert (answer["reports"], answer["uploads"], answer["files"]) == (604, 4, 3)
+    (refusal,) = answer["refused"]
+    assert (refusal["metric"], refusal["params"], refusal["n"]) == ("engine", "aaaa", 1)
+    assert refusal["first_file"] == str(lake / "b.csv")
+    _, _, err = shell.metric("aggregate", str(lake), "--out", out)
+    reason = "params must be accepted for the metric (of engine aaaa)"
+    assert err == f"refused 1, first in {lake / 'b.csv'}: {reason}\n"
+
+
+def test_a_second_run_goes_on_after_a_broken_file(shell: Shell) -> None:
+    """The checkpoint is kept until counts are written, and removed then."""
+    metric = Registry.load(shell.place / "metrics.toml")["engine"]
+    rows = np.zeros((300, metric.params.n_bytes), np.uint8), np.zeros(300, np.int32)
+    lake, date = shell.place / "lake", datetime.date(2026, 11, 1)
+    lake.mkdir()
+    for name in ("a", "b"):
+        path = lake / f"{name}.parquet"
+        write_parquet(path, [rows], params=metric.params, metric="engine", day=date)
+    words = ("aggregate", str(lake), "--out", shell.path("sums.counts"))
+    (lake / "broken.csv").write_text("no such columns\n")
+    code, _, err = shell.metric(*words)
+    assert code == 2
+    assert "broken.csv: it has no column format" in err
+    assert (shell.place / "sums.counts.checkpoint").exists()
+    (lake / "broken.csv").unlink()
+    code, printed, _ = shell.metric(*words)
+    assert code == 0
+    assert "600 reports of engine" in printed
+    assert not (shell.place / "sums.counts.checkpoint").exists()
+
+
+def test_reports_of_several_metrics_need_a_choice(shell: Shell) -> None:
+    """Each metric has its own counts file; the others are left out of it."""
+    registry = Registry.load(shell.place / "metrics.toml")
+    (shell.place / "lake").mkdir()
+    for name in ("engine", "theme"):
+        params = registry[name].params
+        rows = np.zeros((30, params.n_bytes), np.uint8), np.zeros(30, np.int32)
+        path = shell.place / "lake" / f"{name}.parquet"
+        write_parquet(path, [rows], params=params, metric=name, day=datetime.date(2026, 11, 1))
+    words = ("aggregate", str(shell.place / "lake"), "--out", shell.path("sums.counts"))
+    code, _, err = shell(*words, "--registry", "metrics.toml")
+    assert code == 2
+    assert "give --metric: inputs hold reports of several metrics, engine, theme" in err
+    assert shell.metric(*words, name="theme")[0] == 0
+    assert Counts.load(shell.place / "sums.counts").metric == "theme"
+    code, _, err = shell.metric(*words, name="add_ons")
+    assert "inputs must hold reports of add_ons, got engine, theme" in err
+
+
+def test_remote_is_an_option_of_spark(shell: Shell) -> None:
+    """It is refused, not ignored."""
+    words = ("aggregate", "uploads.jsonl", "--out", shell.path("x"), "--remote", "sc://localhost")
+    code, _, err = shell.metric(*words)
+    assert code == 2
+    assert "--remote needs --engine spark" in err

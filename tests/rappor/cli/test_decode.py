@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gzip
 import hashlib
 import json
 import os
@@ -12,6 +13,7 @@ import struct
 import subprocess
 import sys
 import termios
+from pathlib import Path
 
 import pytest
 from shell import Shell
@@ -47,6 +49,34 @@ def test_decode_lists_the_detected_unless_asked_for_all(shell: Shell, counts: st
     assert "bing" not in out
     assert "2 of 3 candidates detected in 50,000 reports" in out
     assert (shell.place / "rows.csv").read_text().count("\n") == 3
+
+
+def test_decode_streams_what_it_is_told_to(shell: Shell, counts: str) -> None:
+    """A short stream, plain or packed, has the answer of the list; standard input is no stream."""
+    packed = shell.path("engines.gz")
+    Path(packed).write_bytes(gzip.compress((shell.place / "engines.txt").read_bytes()))
+    listed, streamed, unpacked = (
+        shell.metric("decode", counts, "--candidates", *words, "--json", "--all")
+        for words in (["engines.txt"], ["engines.txt", "--stream"], [packed])
+    )
+    assert listed[0] == 0
+    assert listed[1] == streamed[1] == unpacked[1]
+    code, _, err = shell.metric("decode", counts, "--candidates", "-", "--stream")
+    assert code == 2
+    assert "--stream needs a file" in err
+
+
+def test_decode_says_how_many_were_streamed(shell: Shell, counts: str) -> None:
+    """Of a long list only the best have rows, and both texts tell the whole number."""
+    long = shell.path("long.txt")
+    names = ["duckduckgo", *(f"nobody's {i}" for i in range(60_000))]
+    Path(long).write_text("\n".join(names), encoding="utf-8")
+    words = ("decode", counts, "--candidates", long, "--stream")
+    code, out, _ = shell.metric(*words)
+    assert code == 0
+    assert "of 60,001 candidates detected in 50,000 reports" in out
+    answer = json.loads(shell.metric(*words, "--json", "--all")[1])
+    assert answer["candidates"] == 60_001 > len(answer["estimates"])
 
 
 def test_decode_writes_a_report_and_a_chart(shell: Shell, counts: str) -> None:

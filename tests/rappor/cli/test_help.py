@@ -148,6 +148,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     counts.save(folder / "week.counts")
     (folder / "counts.json").write_text(collector_answer(counts))
     write_reports(folder, reports, metric.params)
+    (folder / "lake").mkdir()
+    shutil.copy(folder / "reports.parquet", folder / "lake" / "reports.parquet")
     write_google(folder)
     return folder
 

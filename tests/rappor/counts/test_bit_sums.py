@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from rappor.candidates.hashing import bloom_cells
+from rappor.counts import compiled_sums, plain_sums
 from rappor.counts.bit_sums import sum_bits
 from rappor.errors import ReportError
 from rappor.protocol.params import ONE, Params
@@ -47,13 +48,45 @@ def test_sums_are_those_of_a_plain_loop(k: int) -> None:
     assert ones.dtype == reports.dtype == np.int64
 
 
-@pytest.mark.parametrize("n", [0, 1, 254, 255, 256, 509, 510, 511, 1021])
-def test_a_full_lane_is_emptied_in_time(n: int) -> None:
-    """All-ones reports of one cohort are counted exactly around each multiple of 255."""
+@pytest.mark.parametrize("m", [1, 3, 50, 5000])
+@pytest.mark.parametrize("k", WIDTHS)
+def test_sums_without_a_compiler_are_the_same(k: int, m: int) -> None:
+    """Few cohorts are counted by histograms, many by sorting; a bad row changes nothing."""
+    packed = pack(random_bits(2000, k))
+    cohorts = np.random.default_rng(k).integers(0, m, len(packed)).astype(np.uint16)
+    sums = [(np.zeros((m, k), np.int64), np.zeros(m, np.int64)) for _ in range(2)]
+    for module, (ones, reports) in zip((compiled_sums, plain_sums), sums, strict=True):
+        assert module.add_rows(packed, cohorts, ones, reports) == -1
+    assert all(map(np.array_equal, *sums))
+    before = sums[1][0].copy()
+    cohorts[[7, 9]] = m
+    assert plain_sums.add_rows(packed, cohorts, *sums[1]) == 7
+    if k % 8:
+        packed[5, -1] |= 0x80
+        assert plain_sums.add_rows(packed, cohorts, *sums[1]) == 5
+    assert np.array_equal(before, sums[1][0])
+    assert plain_sums.add_rows(packed[:0], cohorts[:0], *sums[1]) == -1
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 247, 248, 249, 255, 256, 495, 496, 503, 504, 1021])
+def test_full_planes_are_emptied_in_time(n: int) -> None:
+    """All-ones reports of one cohort are counted exactly around each multiple of 8 and 248."""
     packed = pack(np.ones((n, 9), dtype=np.uint8)) if n else np.empty((0, 2), dtype=np.uint8)
     ones, reports = sum_bits(packed, np.ones(n, dtype=np.int32), k=9, m=2)
     assert ones.tolist() == [[0] * 9, [n] * 9]
     assert reports.tolist() == [0, n]
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 8])
+def test_reports_may_lie_anywhere_in_memory(ahead: int) -> None:
+    """Read-only bytes, at any address and with a stride, are those of a plain copy."""
+    bits = random_bits(600, 128)
+    data = bytes(ahead) + pack(bits).tobytes()
+    packed = np.frombuffer(data, dtype=np.uint8, offset=ahead).reshape(-1, 16)
+    cohorts = np.arange(600) % 2
+    for some in (packed, np.repeat(packed, 2, axis=0)[::2]):
+        ones, reports = sum_bits(some, cohorts, k=128, m=2)
+        assert (ones.tolist(), reports.tolist()) == naive_sums(bits, cohorts.tolist(), 2)
 
 
 @pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])

@@ -554,3 +554,13 @@ def test_tables_lose_nothing(tmp_path_factory: pytest.TempPathFactory, counts: C
     counts.to_csv(path)
     assert Counts.from_csv(path, PARAMS, "page") == counts
     assert Counts.from_arrow(counts.to_arrow()) == counts
+
+
+def test_a_table_for_engines_names_its_parameters_in_every_row() -> None:
+    """Its first column is left out when it is read, and must be right."""
+    table, counts = small().to_arrow(), small()
+    named = table.add_column(0, "params", [[counts.params.fingerprint] * 2])
+    assert Counts.from_arrow(named) == counts
+    for wrong in (["0" * 16] * 2, [counts.params.fingerprint, None]):
+        with pytest.raises(FileError, match=r"params must be .* in every row"):
+            Counts.from_arrow(table.add_column(0, "params", [wrong]))

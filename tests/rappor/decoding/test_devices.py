@@ -166,7 +166,7 @@ def test_every_answer_says_what_it_assumed() -> None:
     known = counted(n=1000)
     unknown = Counts(PARAMS, known.ones, known.reports)
     lines = {
-        "as the counts say": decode(known, CANDIDATES),
+        "the most that the counts allow": decode(known, CANDIDATES),
         "if devices reported again, the errors are larger": decode(unknown, CANDIDATES),
         "100 devices with 10 reports each, as was said": decode(known, CANDIDATES, devices=100),
         "because 2 collections may be of the same devices": decode([known, known], ABSENT),

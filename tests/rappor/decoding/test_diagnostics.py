@@ -17,7 +17,12 @@ from scipy import stats
 
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
-from rappor.decoding.diagnostics import FIT_FALSE_ALARM, UNEXPLAINED_FALSE_ALARM, warnings
+from rappor.decoding.diagnostics import (
+    FIT_FALSE_ALARM,
+    UNEXPLAINED_FALSE_ALARM,
+    is_unsure,
+    warnings,
+)
 from rappor.protocol.params import Params
 from rappor.simulation import simulate_repeated
 from rappor.simulation.collection import simulate_counts
@@ -118,11 +123,15 @@ def test_several_forged_cohorts_are_counted() -> None:
 
 
 def test_rows_that_are_too_full_are_warned_of() -> None:
-    """Where candidates are too many to fit all, the table says that its intervals are too short."""
-    full = {"rows": 512, "fitted": "selected", "overfull": True}
+    """Where strings collide too often, the table says that its intervals may be too short."""
+    full = {"rows": 512, "rows_per_candidate": 4.0, "fitted": "selected", "overfull": True}
     (sentence,) = warnings({"capacity": full})
-    assert "fill too much of 512 rows" in sentence
-    assert warnings({"capacity": {**full, "overfull": False}}) == ()
+    assert "a candidate has 4.0 of 512 bits" in sentence
+    assert is_unsure({"capacity": full})
+    right = {"capacity": {**full, "overfull": False}}
+    assert warnings(right) == ()
+    assert not is_unsure(right)
+    assert is_unsure({"least_p_value": 1 / 64})
 
 
 def test_a_heavy_non_candidate_shows_in_unexplained_bits() -> None:

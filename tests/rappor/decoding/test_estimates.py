@@ -20,8 +20,9 @@ from decodings import (
 
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
-from rappor.decoding.estimates import Estimates
+from rappor.decoding.estimates import Estimates, adjusted_interval
 from rappor.protocol.params import Params
+from rappor.reporting.remarks import unallocated
 
 
 @pytest.fixture(name="estimates", scope="module")
@@ -133,6 +134,32 @@ def test_a_summary_without_a_rest_says_nothing_of_it() -> None:
     summary, assumed = str(estimates).splitlines()[-2:]
     assert summary.endswith("candidates detected in 10,000 reports")
     assert assumed == estimates.assumed
+
+
+def one_hot(shares: list[float]) -> Estimates:
+    """Return estimates of categories a and b, each with just this share of 10,000 reports."""
+    params = Params(k=2, encoding="onehot", categories=("a", "b"), f=0.5, p=0.25, q=0.75)
+    mean = params.p_star + (params.q_star - params.p_star) * np.array(shares)
+    return decode(Counts(params, [np.rint(10_000 * mean).astype(int)], [10_000]))
+
+
+def test_more_than_all_is_said_to_be_noise() -> None:
+    """What is detected may add up to more than everything; then nothing is unallocated."""
+    lines = str(one_hot([0.7, 0.4])).splitlines()
+    assert "; 110.0% of the mass is detected (standard error " in lines[-2]
+    (sentence,) = unallocated(one_hot([0.7, 0.4]))
+    assert sentence.startswith("The detected candidates add up to 110.0 % of the reports (standard")
+    assert "nothing is left for other strings" in sentence
+    (sentence,) = unallocated(one_hot([0.7, 0.2]))
+    assert sentence.startswith("10.0 % of the reports are unallocated (standard error ")
+
+
+def test_people_read_no_share_below_zero() -> None:
+    """The adjusted interval of a weak detected row may reach below 0; the columns have it whole."""
+    heavy, weak = one_hot([0.7, 0.035]).rows(detected_only=True)
+    assert weak["ci_low_adjusted"] < 0
+    assert adjusted_interval(weak) == (0.0, weak["ci_high_adjusted"])
+    assert adjusted_interval(heavy) == (heavy["ci_low_adjusted"], heavy["ci_high_adjusted"])
 
 
 def test_pandas_is_named_where_it_is_missing() -> None:

@@ -16,7 +16,7 @@ from rappor.decoding.decoder import decode
 from rappor.decoding.design import Design
 from rappor.decoding.devices import merge
 from rappor.decoding.fit import Fit, fit_rows
-from rappor.decoding.selection import LASSO_PENALTY, lasso
+from rappor.decoding.selection import LASSO_PENALTY, SCREENED, lasso
 from rappor.decoding.sparse_products import weighted_products
 
 PARAMS = Params(k=16, h=2, m=8, f=0.2, p=0.3, q=0.7)
@@ -84,3 +84,14 @@ def test_decoding_holds_the_matrix_library_to_one_thread() -> None:
     assert during
     assert all(number == [1] * len(before) for number in during)
     assert threads() == before
+
+
+def test_candidates_that_were_not_looked_at_are_estimated_on_the_last_fit() -> None:
+    """Their errors are those of all others; on the first fit collisions made them larger."""
+    params = Params(k=64, m=32, f=0.0, p=0.225, q=0.775)
+    population = Population([f"true {i}" for i in range(5)], [5, 4, 3, 2, 1])
+    counts = simulate_counts(population, params, n_reports=10**6, seed=1)
+    absent = [f"absent {i}" for i in range(SCREENED + 500)]
+    found = decode(counts, [*population.values, *absent])
+    errors = found.std_error[~found.detected]
+    assert errors.max() < 1.5 * np.median(errors)

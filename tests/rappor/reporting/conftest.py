@@ -43,4 +43,5 @@ def many(estimates: Estimates) -> Estimates:
         forged_to_make=nothing,
         forged_to_hide=nothing,
         group=np.zeros(n, np.int64),
+        n_candidates=n,
     )

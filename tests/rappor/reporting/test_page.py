@@ -56,6 +56,7 @@ def test_every_number_of_the_table_is_the_record_s(estimates: Estimates, page: s
     for row, cells in zip(expected, rows, strict=True):
         suffix = "_adjusted" if row["detected"] else ""
         low, high = row[f"ci_low{suffix}"], row[f"ci_high{suffix}"]
+        low = max(low, 0.0) if row["detected"] else low  # no share is below 0
         assert cells == [
             row["candidate"],
             "yes" if row["detected"] else "no",
@@ -155,6 +156,15 @@ def test_every_drawing_has_a_caption_and_a_table(page: str) -> None:
     assert page.count("<table") >= 5
 
 
+def test_a_streamed_table_counts_candidates_without_rows(estimates: Estimates) -> None:
+    """What is not kept is undetected, and the hash is of the rows."""
+    streamed = dataclasses.replace(estimates, n_candidates=10_000_000)
+    page = estimates_page(streamed)
+    others = 10_000_000 - len(estimates)
+    assert f"of 10,000,000 candidates are listed; 0 detected and {others:,} undetected" in page
+    assert "candidates that have a row, sorted" in page
+
+
 def test_a_large_table_is_counted_beyond_a_thousand_rows(many: Estimates) -> None:
     """1,000 detected of 100,000 candidates: 1,000 rows, the others counted, under 5 MB."""
     page = estimates_page(many)
@@ -203,6 +213,17 @@ def test_answers_without_a_regression_have_a_page() -> None:
     page = estimates_page(found)
     assert set(drawings(page)) == {"shares", "masses", "bits-0"}
     assert "Each bit is an answer" in page
+
+
+def test_the_distribution_stands_with_its_error() -> None:
+    """The last two cells of a row, where the distribution was asked for."""
+    params = Params(k=3, encoding="onehot", categories=("a", "b", "c"), f=0.5, p=0.25, q=0.75)
+    counts = simulate_counts(Population(["a", "b"], [3, 1]), params, n_reports=10_000, seed=1)
+    found = decode(counts, distribution=True)
+    rows = {cells[0]: cells[-2:] for cells in rows_of(estimates_page(found))}
+    for row in found.rows():
+        share, error = row["share"], row["share_std_error"]
+        assert rows[row["candidate"]] == [percent(share, 3), percent(error, 3)]
 
 
 def test_nothing_detected_is_a_page_too() -> None:

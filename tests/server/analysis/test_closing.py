@@ -5,15 +5,28 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import datetime
+import subprocess
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
-from collectors import ACCEPTED, TODAY, commit, report_of, upload_of
+from collectors import (
+    ACCEPTED,
+    TODAY,
+    Running,
+    commit,
+    make_token,
+    report_of,
+    serving,
+    upload_of,
+)
 from rappor_server.analysis import closing, releases
 from rappor_server.analysis.closing import CloseTask, metrics_due
+from rappor_server.collector import utc_today
 from rappor_server.errors import StoreError
 from rappor_server.storage import blocks, schema
-from rappor_server.storage.database import writing
+from rappor_server.storage.database import migrate, writing
 from rappor_server.storage.store import Store
 from sqlalchemy import insert, select
 
@@ -30,11 +43,11 @@ def day(offset: int) -> datetime.date:
     return TODAY + datetime.timedelta(days=offset)
 
 
-def fill(store: Store) -> None:
+def fill(store: Store, first: datetime.date = TODAY) -> None:
     """Store six reports of two cohorts on each of some days."""
     for i in range(N_DAYS):
         reports = [report_of("small", bits=i + j, cohort=j % 2) for j in range(6)]
-        commit(store, upload_of(*reports), today=day(i))
+        commit(store, upload_of(*reports), today=first + datetime.timedelta(days=i))
 
 
 def test_readers_close_nothing(store: Store) -> None:
@@ -139,6 +152,11 @@ class _Pool:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.n_tasks = 0
+        self.n_rests = 0
+
+    async def rest(self) -> None:
+        """Count how often there was nothing left to do."""
+        self.n_rests += 1
 
     async def run(self, task: CloseTask) -> None:
         """Answer a task; the first one meets a database that cannot answer."""
@@ -160,11 +178,42 @@ def test_a_collector_goes_on_after_a_failure(store: Store) -> None:
 
     async def run() -> None:
         task = asyncio.create_task(
-            closing.keep_closing(pool.run, look, lambda: day(N_DAYS), pause=0.01)
+            closing.keep_closing(pool.run, pool.rest, look, lambda: day(N_DAYS), pause=0.01)
         )
         await asyncio.wait_for(ended.wait(), 60)
+        await asyncio.sleep(0)
         task.cancel()
 
     asyncio.run(run())
     assert pool.n_tasks >= 2
+    assert pool.n_rests >= 1
     assert releases.release(store, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
+
+
+def test_closing_has_a_process_of_its_own_that_ends(tmp_path: Path) -> None:
+    """Readers answer beside it; once nothing is due, only they are left."""
+    address = f"sqlite:///{tmp_path}/counts.sqlite3"
+    migrate(address)
+    store = Store.open(address)
+    fill(store, utc_today() - datetime.timedelta(days=N_DAYS))
+    store.close()
+    with serving(tmp_path, address) as running:
+        token = make_token(address)
+        end = time.monotonic() + 90
+
+        def waiting() -> int:
+            counts = running.get("/v1/metrics/small/counts", token).json()
+            assert counts["reports"] == 6 * (N_DAYS - len(counts["withheld"]))
+            return len(counts["withheld"])
+
+        while waiting() or "rappor-closer" in processes_of(running):
+            assert time.monotonic() < end, processes_of(running)
+            time.sleep(0.05)
+        assert "rappor-reader" in processes_of(running)
+
+
+def processes_of(running: Running) -> list[str]:
+    """Return the names of the processes that a collector has started and that have not ended."""
+    command = ["ps", "-o", "stat=,comm=", "--ppid", str(running.process.pid)]
+    lines = subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
+    return [name for state, name in (line.split() for line in lines) if "Z" not in state]

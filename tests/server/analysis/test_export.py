@@ -1,16 +1,24 @@
-"""Raw reports as Parquet files."""
+"""Counts and single reports as Parquet files for a data lake."""
 
 from __future__ import annotations
 
 import datetime
 from pathlib import Path
 
-from collectors import REGISTRY, TODAY, commit, report_of, upload_of
-from rappor_server.analysis.export import export
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+from collectors import REGISTRY, TODAY, commit, released, report_of, upload_of
+from rappor_server.analysis.closing import close_days
+from rappor_server.analysis.export import export_counts, export_reports
+from rappor_server.analysis.releases import release
 from rappor_server.storage.store import Store
 
-from rappor import Registry
-from rappor.engines.parquet import aggregate_parquet
+from rappor import Counts, Registry
+from rappor.engines import aggregate_files, aggregate_parquet, count_statement
+from rappor.errors import FileError, MetricError
+
+METRICS = Registry.loads(REGISTRY)
 
 
 def day(offset: int) -> datetime.date:
@@ -18,16 +26,69 @@ def day(offset: int) -> datetime.date:
     return TODAY + datetime.timedelta(days=offset)
 
 
-def test_export_is_parquet_for_any_lake(store: Store, tmp_path: Path) -> None:
-    """There is a file for each day and parameter set; aggregated, they are the counts."""
-    metric = Registry.loads(REGISTRY)["sound"]
+def test_single_reports_are_partitions_for_any_lake(store: Store, tmp_path: Path) -> None:
+    """A file for each day and parameter set; engines and warehouses add them up to the counts."""
+    metric = METRICS["sound"]
     for offset in (0, 1):
         bodies = [upload_of(report_of("sound", bits=i % 2)) for i in range(10 + offset)]
         commit(store, *bodies, today=day(offset))
-    written = export(store, tmp_path / "lake", metric="sound", first=day(0), last=day(1))
-    assert len(written) == 2
+    lake = tmp_path / "lake"
+    written = export_reports(store, lake, metric, first=day(0), last=day(1))
+    assert [str(path.relative_to(lake)) for path in written] == [
+        f"reports/metric=sound/day={day(offset)}/{metric.fingerprint}.parquet" for offset in (0, 1)
+    ]
     for path, n in zip(written, (10, 11), strict=True):
         counts = aggregate_parquet(path, params=metric.params, metric="sound")
-        assert counts.n_reports == n
-        assert counts.ones.tolist() == [[n // 2]]
-    assert export(store, tmp_path / "none", metric="page", first=day(0), last=day(1)) == []
+        assert (counts.n_reports, counts.ones.tolist()) == (n, [[n // 2]])
+        assert pq.ParquetFile(path).schema_arrow.names == ["format", "params", "cohort", "bits"]
+    expected = released(store, "sound").collections[0]
+    together = aggregate_files([lake], METRICS).counts
+    assert together == {("sound", metric.fingerprint): expected}
+    statement = count_statement(
+        metric.params, "sound", dialect="duckdb", table=f"'{lake}/reports/**/*.parquet'"
+    )
+    assert duckdb.execute(statement).fetchall() == [(0, 21, 10)]
+    days = duckdb.read_parquet(f"{lake}/reports/**/*.parquet", hive_partitioning=True).aggregate(
+        "day, count(*)"
+    )
+    assert sorted(days.fetchall()) == [(day(0), 10), (day(1), 11)]
+
+
+def test_single_reports_are_those_of_metrics_that_keep_them(store: Store, tmp_path: Path) -> None:
+    """A metric without keep_reports is refused by name, and a range without reports is empty."""
+    with pytest.raises(MetricError, match="metric 'page' keeps no single reports"):
+        export_reports(store, tmp_path, METRICS["page"], first=day(0), last=day(1))
+    sound = METRICS["sound"]
+    assert export_reports(store, tmp_path, sound, first=day(0), last=day(1)) == []
+    assert not (tmp_path / "reports").exists()
+
+
+def test_counts_are_what_may_be_read_and_no_more(store: Store, tmp_path: Path) -> None:
+    """Closed blocks of enough reports: a file holds the counts that the collector answers."""
+    metric = METRICS["small"]
+    for offset, n in ((0, 7), (1, 1)):
+        commit(store, *(upload_of(report_of("small")) for _ in range(n)), today=day(offset))
+    assert export_counts(store, tmp_path, metric, first=day(0), last=day(1)) == []
+    close_days(store, metric, day(3))
+    (path,) = export_counts(store, tmp_path, metric, first=day(0), last=day(1))
+    folder = f"counts/metric=small/first={day(0)}/last={day(1)}"
+    assert str(path.relative_to(tmp_path)) == f"{folder}/{metric.fingerprint}.parquet"
+    (expected,) = release(store, metric, day(0), day(1)).collections
+    assert Counts.from_parquet(path) == expected
+    assert expected.n_reports == 7  # the block of the last day waits for a second report
+    table = duckdb.read_parquet(f"{tmp_path}/counts/**/*.parquet", hive_partitioning=True)
+    assert table.aggregate("metric, params, sum(reports)").fetchall() == [
+        ("small", metric.fingerprint, 7)
+    ]
+
+
+def test_days_are_in_a_folder_once(store: Store, tmp_path: Path) -> None:
+    """The same days may be written again; others that overlap would be counted twice."""
+    metric = METRICS["page"]
+    commit(store, upload_of(), today=day(0))
+    first = export_counts(store, tmp_path, metric, first=day(0), last=day(1))
+    assert export_counts(store, tmp_path, metric, first=day(0), last=day(1)) == first
+    for start, end in ((0, 0), (1, 2), (-1, 5)):
+        with pytest.raises(FileError, match="a day must be there once"):
+            export_counts(store, tmp_path, metric, first=day(start), last=day(end))
+    assert export_counts(store, tmp_path, metric, first=day(2), last=day(3)) == []

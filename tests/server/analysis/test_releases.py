@@ -16,9 +16,12 @@ from rappor_server.analysis import closing, releases
 from rappor_server.analysis.release_json import read_release, write_release
 from rappor_server.analysis.releases import DayReports
 from rappor_server.errors import StoreError
+from rappor_server.ingest.accepted_params import AcceptedParams
+from rappor_server.ingest.validate import Suspicious, read_upload
 from rappor_server.storage import schema
 from rappor_server.storage.database import writing
 from rappor_server.storage.store import Store
+from registries import registry_of
 
 from rappor import Counts, Metric, Registry
 from rappor.errors import DecodeError
@@ -109,6 +112,24 @@ def test_fewer_reports_than_the_minimum_in_all_are_withheld(store: Store) -> Non
     send(store, 2, 2, on=1)
     assert read(store).n_reports == 6
     assert read(store, 1, 1).n_reports == 0
+
+
+def test_one_parameter_set_has_its_own_days(store: Store) -> None:
+    """Where a fingerprint is named, days list the reports under it and no others."""
+    page = Registry.loads(REGISTRY)["page"]
+    later = dataclasses.replace(page.params, p=0.2)
+    accepted = AcceptedParams(registry_of(page), [registry_of(metric_of("page", later))])
+    for on, params in ((0, page.params), (1, later), (1, later)):
+        body = upload_of(report_of("page", params=params))
+        submission = read_upload(
+            body, accepted, today=day(on), max_reports=1, suspicious=Suspicious.ACCEPT
+        )
+        store.commit([submission], {}, today=day(on))
+    everything = releases.release(store, page, *ALL_DAYS)
+    own = releases.release(store, page, *ALL_DAYS, params=later.fingerprint)
+    assert everything.days == (DayReports(day(0), 1), DayReports(day(1), 2))
+    assert own.days == (DayReports(day(1), 2),)
+    assert [each.params for each in own.collections] == [later]
 
 
 def test_blocks_never_change(store: Store) -> None:

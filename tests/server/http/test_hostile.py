@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import itertools
 import json
@@ -18,11 +19,12 @@ from typing import BinaryIO
 import httpx
 import plain_http
 import pytest
-from collectors import Running, free_port, report_of, serving, upload_of
+from collectors import REGISTRY, Running, free_port, report_of, serving, upload_of
 from hostile_uploads import bomb_of, costly, mutated, seeded
 
 MEBIBYTE = 1 << 20
 HEAD = b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 LIMIT_SECONDS = 1.5
 SIZES = (200, 2_000, 20_000, 200_000)
 
@@ -102,14 +104,14 @@ def test_endless_headers_cost_no_memory(tmp_path: Path) -> None:
         assert running.post(upload_of()).status_code == 200
 
 
-def flood(running: Running, first: bytes, *, most: int) -> int:
+def flood(running: Running, first: bytes, *, most: int, line: bytes = b"a" * 65536) -> int:
     """Send a beginning and then bytes without an end; return how many were received."""
     n_sent = 0
     with socket.create_connection(("127.0.0.1", running.port), 30) as sender:
         try:
             sender.sendall(first)
             while n_sent < most:
-                n_sent += sender.send(b"a" * 65536)
+                n_sent += sender.send(line)
         except ConnectionError:
             pass
     return n_sent
@@ -228,6 +230,121 @@ def test_connections_are_bounded_and_operators_are_not_kept_out(tmp_path: Path) 
             time.sleep(0.05)
 
 
+def test_who_reads_no_answer_is_let_go(tmp_path: Path) -> None:
+    """Peers that ask and read nothing lose their connections; one that reads slowly keeps it."""
+    flags = ("--max-connections", "9", "--body-seconds", "1")
+    long = REGISTRY + "#" * 20_000_000  # more than the system's buffers hold
+    address = f"sqlite:///{tmp_path}/counts.sqlite3"
+    with serving(tmp_path, address, *flags, registry=long) as running:
+        deaf = [small_buffer(running) for _ in range(8)]
+        patient = small_buffer(running)
+        for each in (*deaf, patient):
+            each.sendall(b"GET /v1/registry HTTP/1.1\r\nHost: x\r\n\r\n")
+        end = time.monotonic() + 20
+        while running.post(upload_of()).status_code != 200:
+            assert time.monotonic() < end
+            assert len(patient.recv(10_000)) > 0
+        assert len(patient.recv(10_000)) > 0
+        for each in (*deaf, patient):
+            each.close()
+
+
+def small_buffer(running: Running) -> socket.socket:
+    """Connect with a socket whose system takes little that nobody has read."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(30)
+    connection.connect(("127.0.0.1", running.port))
+    return connection
+
+
+def test_requests_that_wait_for_others_are_few(running: Running) -> None:
+    """A thousand in one packet: some are answered, the next gets 400, and the connection ends."""
+    ask = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", running.port), 30) as sender:
+        sender.sendall(ask * 1000)
+        answers = sender.makefile("rb")
+        statuses = [read_answer(answers)[0] for _ in range(18)]
+        assert statuses == [200] * 17 + [400]
+        assert is_let_go(sender)
+    before = memory_of(running)
+    senders = [socket.create_connection(("127.0.0.1", running.port), 30) for _ in range(20)]
+    for sender in senders:
+        sender.setblocking(False)
+        with contextlib.suppress(OSError):
+            sender.send(ask * 20_000)
+    assert running.post(upload_of()).status_code == 200
+    assert memory_of(running) - before < 64 * MEBIBYTE
+    for sender in senders:
+        sender.close()
+
+
+def test_bytes_that_are_no_request_wait_for_their_turn(running: Running) -> None:
+    """What was asked before them is answered first, and to each request its own answer."""
+    upload = upload_of()
+    whole = HEAD + b"Content-Length: %d\r\n\r\n" % len(upload) + upload
+    in_chunks = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+    for broken, statuses in (
+        (whole + b"\x00\x01\r\n\r\n", [200]),
+        (whole * 3 + b"nonsense\r\n\r\n", [200] * 3),
+        (whole + in_chunks + b"nonsense\r\n", [200, 400]),
+        (in_chunks + b"nonsense\r\n", [400]),
+        (b"nonsense\r\n\r\n", [400]),
+        (whole + HEAD + b"Content-Length: 200000\r\n\r\n" + bytes(150_000), [200, 400]),
+    ):
+        with socket.create_connection(("127.0.0.1", running.port), 30) as sender:
+            sender.sendall(broken)
+            answers = sender.makefile("rb")
+            assert [read_answer(answers)[0] for _ in statuses] == statuses
+            assert is_let_go(sender)
+
+
+def test_who_asks_for_another_protocol_is_answered_and_let_go(running: Running) -> None:
+    """What follows is never read as a request, whether it was sent as a body or not."""
+    upload = upload_of()
+    whole = HEAD + b"Content-Length: %d\r\n\r\n" % len(upload) + upload
+    for protocol in (b"websocket", b"h2c"):
+        upgrade = b"Connection: Upgrade\r\nUpgrade: %s\r\n" % protocol
+        length = b"Content-Length: %d\r\n\r\n" % len(whole)
+        for head, status in ((HEAD + upgrade + length, 400), (GET + upgrade + b"\r\n", 200)):
+            for parts in ((head + whole,), (head, whole)):
+                with socket.create_connection(("127.0.0.1", running.port), 30) as sender:
+                    with contextlib.suppress(OSError):
+                        for part in parts:
+                            sender.sendall(part)
+                            time.sleep(0.01)
+                    answers = sender.makefile("rb")
+                    assert read_answer(answers)[0] == status
+                    assert is_let_go(sender)
+
+
+def test_who_sends_no_more_is_still_answered(running: Running) -> None:
+    """A sender may close its half of the connection behind its uploads."""
+    upload = upload_of()
+    whole = HEAD + b"Content-Length:  %d  \r\n\r\n" % len(upload) + upload
+    with socket.create_connection(("127.0.0.1", running.port), 30) as sender:
+        sender.sendall(whole * 3)
+        sender.shutdown(socket.SHUT_WR)
+        answers = sender.makefile("rb")
+        assert [read_answer(answers)[0] for _ in range(3)] == [200] * 3
+        assert is_let_go(sender)
+
+
+def test_endless_trailers_cost_no_memory(tmp_path: Path) -> None:
+    """What follows the last chunk is thrown away, and cut off after kilobytes."""
+    with serving(
+        tmp_path, f"sqlite:///{tmp_path}/counts.sqlite3", "--body-seconds", "60"
+    ) as running:
+        before = memory_of(running)
+        in_chunks = HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n"
+        for trailer in (b"X-Long: ", b""):
+            line = b"a" * 65536 if trailer else b"a: b\r\n" * 9000
+            n_sent = flood(running, in_chunks + trailer, most=256 * MEBIBYTE, line=line)
+            assert n_sent < 64 * MEBIBYTE
+        assert memory_of(running) - before < 16 * MEBIBYTE
+        assert running.post(upload_of()).status_code == 200
+
+
 def test_every_way_to_send_a_request_is_answered_once(running: Running) -> None:
     """In one packet with others, in chunks, after 100 Continue, in single bytes, without a body."""
     body = upload_of()
@@ -297,13 +414,13 @@ def test_many_idle_connections_do_not_keep_others_out(running: Running) -> None:
     idle = [socket.create_connection(("127.0.0.1", running.port), 30) for _ in range(500)]
     try:
         assert running.post(upload_of()).status_code == 200
-        assert {_is_let_go(connection) for connection in idle} == {True}
+        assert {is_let_go(connection) for connection in idle} == {True}
     finally:
         for connection in idle:
             connection.close()
 
 
-def _is_let_go(connection: socket.socket) -> bool:
+def is_let_go(connection: socket.socket) -> bool:
     """Wait until the other side ends a connection."""
     try:
         return connection.recv(100) == b""

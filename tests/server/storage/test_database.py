@@ -134,9 +134,12 @@ def test_renamed_columns_keep_their_rows(database: str) -> None:
     store.close()
 
 
-def write_as_before(database: str, body: bytes, counted: Mapping[str, Params]) -> None:
-    """Fill a database of schema 0003 with one upload, and with reports of two metrics."""
-    upgrade_to(database, "0003")
+def write_as_before(
+    database: str, body: bytes, counted: Mapping[str, Params], *, revision: str
+) -> None:
+    """Fill a database of an older schema with one upload, and with reports of two metrics."""
+    upgrade_to(database, revision)
+    quarantine = "quarantine" if revision == "0003" else "apart"
     day = TODAY.isoformat()
     own_id = base64.urlsafe_b64decode(json.loads(body)["id"] + "==")
     engine = open_engine(database)
@@ -159,13 +162,10 @@ def write_as_before(database: str, body: bytes, counted: Mapping[str, Params]) -
                 text("INSERT INTO params (fingerprint, document) VALUES (:params, :document)"),
                 {"params": params.fingerprint, "document": params.to_json()},
             )
-            connection.execute(
-                text(
-                    "INSERT INTO tally (metric, params, day, quarantine, cohort, shard, reports, "
-                    "ones) VALUES (:name, :params, :day, false, 0, 1, :n, :ones)"
-                ),
-                given | ones,
-            )
+            columns = f"metric, params, day, {quarantine}, cohort, shard, reports, ones"
+            values = ":name, :params, :day, false, 0, 1, :n, :ones"
+            row = f"INSERT INTO tally ({columns}) VALUES ({values})"  # noqa: S608
+            connection.execute(text(row), given | ones)
             for bit in range(20):
                 connection.execute(
                     text(
@@ -174,6 +174,8 @@ def write_as_before(database: str, body: bytes, counted: Mapping[str, Params]) -
                     ),
                     given | {"bits": bytes([bit])},
                 )
+    upgrade_to(database, "0003")  # the first that has frozen ranges under today's names
+    with engine.begin() as connection:
         page = Counts(counted["page"], [[1] * 16] + [[0] * 16] * 3, [10, 0, 0, 0], "page")
         frozen = Release(
             metric="page", first=TODAY, last=TODAY, collections=(page,), days=(), withheld=()
@@ -188,14 +190,15 @@ def write_as_before(database: str, body: bytes, counted: Mapping[str, Params]) -
     engine.dispose()
 
 
-def test_rows_of_the_schema_before_keep_every_count(database: str) -> None:
+@pytest.mark.parametrize("revision", ["0001", "0003"])
+def test_rows_of_older_schemas_keep_every_count(database: str, revision: str) -> None:
     """Counts, retries and kept reports survive; what told a report or an id is gone.
 
     Counts of strings are those of another hash, and come under a fingerprint of their own.
     """
     body = upload_of()
     counted = {"page": PARAMS, "sound": BOOLEAN}
-    write_as_before(database, body, counted)
+    write_as_before(database, body, counted, revision=revision)
     migrate(database)
     store = Store.open(database)
     assert (total(store), total(store, "sound")) == (10, 20)

@@ -1,0 +1,87 @@
+"""Engines: reports a second of one process, all cores, Spark classic and over Connect.
+
+Every engine adds up the same folders in a fresh process, after a run that is not timed. Growth is
+the slope of log(seconds) over log(reports) after the time of an almost empty folder is taken off.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.engines_data import write_lake
+from benchmarks.tables import Cell, Table
+
+_MEGABYTE: Final = 1e6
+_EMPTY: Final = 1000
+"""Reports of a folder that stands for an empty job."""
+
+
+def engines(*, quick: bool) -> list[Table]:
+    """Measure each engine on folders of 1e7 and 1e8 reports."""
+    sizes = (1_000_000, 4_000_000) if quick else (10_000_000, 100_000_000)
+    cores = os.cpu_count() or 1
+    names = ["kernel", f"files:{cores}", "classic:1", "classic:2", f"connect:{cores}"]
+    columns = [
+        "engine",
+        "empty, s",
+        *(f"{n:.0e}, s" for n in sizes),
+        "reports/s",
+        "slope",
+        "peak MB",
+    ]
+    table = Table(
+        title="engines: reports of 128 bits in 128 cohorts, in files of a million",
+        columns=columns,
+        note="reports/s and slope without the time of an empty job. The peak is the sum over "
+        "processes, Java's among them. kernel: one thread, one file after the other.",
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        lakes = [write_lake(Path(folder) / str(n), n) for n in (_EMPTY, *sizes)]
+        measured = {name: _measure(name, lakes) for name in names}
+    for name, answer in measured.items():
+        table.rows.append(_row(name, answer, sizes))
+    return [table, _break_even(measured, sizes)]
+
+
+def _measure(name: str, lakes: list[Path]) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.engines_once", name, *map(str, lakes)]
+    root = Path(__file__).resolve().parents[1]
+    answer = subprocess.run(command, cwd=root, capture_output=True, check=True)  # noqa: S603  # ours
+    document: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    return document
+
+
+def _row(name: str, answer: dict[str, Any], sizes: tuple[int, ...]) -> list[Cell]:
+    empty, *seconds = (run["seconds"] for run in answer["runs"])
+    net = [max(each - empty, 1e-9) for each in seconds]
+    slope = math.log(net[-1] / net[0]) / math.log(sizes[-1] / sizes[0])
+    return [name, empty, *seconds, sizes[-1] / net[-1], slope, answer["peak"] / _MEGABYTE]
+
+
+def _break_even(measured: dict[str, Any], sizes: tuple[int, ...]) -> Table:
+    """Say from how many reports a cluster is faster than all cores of this machine."""
+
+    def rate(name: str) -> tuple[float, float]:
+        empty, *_, last = (run["seconds"] for run in measured[name]["runs"])
+        return empty, (last - empty) / sizes[-1]
+
+    machine = next(name for name in measured if name.startswith("files"))
+    start, each = rate(machine)
+    table = Table(
+        title="engines: when a cluster pays",
+        columns=("executors", "reports from which it is faster than this machine"),
+        note="From the figures above, if executors add up as many reports each as one does here.",
+    )
+    spark_start, spark_each = rate("classic:1")
+    for executors in (2, 10, 100, 1000):
+        gain = each - spark_each / executors
+        cell: Cell = (spark_start - start) / gain if gain > 0 else "never"
+        table.rows.append([str(executors), cell])
+    return table

@@ -1,0 +1,130 @@
+"""One aggregation in a fresh process: seconds of its runs and peak memory, as JSON.
+
+The first argument is the engine: kernel, files:THREADS, classic:EXECUTORS or connect:THREADS.
+The others are folders of reports; each is added up once, after one empty run that is not told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from benchmarks.engines_data import REGISTRY
+from rappor.engines import aggregate_files, aggregate_parquet
+from rappor.engines.files import find_files
+from rappor.registry.registry import Registry
+
+Run = Callable[[str], int]
+"""A folder -> the reports in it, added up."""
+
+
+def main() -> None:
+    """Add up every folder, twice the first one, and print what it took."""
+    name, _, size = sys.argv[1].partition(":")
+    registry = Registry.loads(REGISTRY)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # whose libraries the workers have
+    with ENGINES[name](registry, int(size or 1)) as run:
+        run(sys.argv[2])  # sessions, compilation, the kernel's way to the workers
+        results = []
+        for folder in sys.argv[2:]:
+            start = time.perf_counter()
+            n_reports = run(folder)
+            results.append({"reports": n_reports, "seconds": time.perf_counter() - start})
+        peak = _peak_of_all()
+    sys.stdout.write(json.dumps({"runs": results, "peak": peak}) + "\n")
+
+
+@contextlib.contextmanager
+def kernel(registry: Registry, size: int) -> Iterator[Run]:
+    """One process, one thread, one file after the other."""
+    del size
+    metric = registry["page"]
+
+    def run(folder: str) -> int:
+        paths = [file.path for file in find_files([folder])]
+        each = (aggregate_parquet(path, params=metric.params, metric="page") for path in paths)
+        return sum(counts.n_reports for counts in each)
+
+    yield run
+
+
+@contextlib.contextmanager
+def files(registry: Registry, threads: int) -> Iterator[Run]:
+    """One process, as many threads."""
+    yield lambda folder: aggregate_files([folder], registry, threads=threads).n_reports
+
+
+@contextlib.contextmanager
+def classic(registry: Registry, executors: int) -> Iterator[Run]:
+    """Start a local cluster: as many executors in processes of their own, a core each."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra
+
+    builder = SparkSession.builder.master(f"local-cluster[{executors},1,1024]")
+    with _session(builder.config("spark.ui.enabled", "false"), registry) as run:
+        yield run
+
+
+@contextlib.contextmanager
+def connect(registry: Registry, threads: int) -> Iterator[Run]:
+    """Start a Spark Connect server of as many threads, in a process of its own."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra
+
+    with _session(SparkSession.builder.remote(f"local[{threads}]"), registry) as run:
+        yield run
+
+
+@contextlib.contextmanager
+def _session(builder: object, registry: Registry) -> Iterator[Run]:
+    from rappor.engines import spark  # noqa: PLC0415  # an extra
+
+    session = builder.getOrCreate()  # type: ignore[attr-defined]
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(1 << 18))
+    session.conf.set("spark.sql.shuffle.partitions", "4")
+
+    def run(folder: str) -> int:
+        sums = spark.aggregate(session.read.parquet(folder), registry)
+        return sum(counts.n_reports for counts in spark.to_counts(sums, registry).values())
+
+    yield run
+    session.stop()
+
+
+def _peak_of_all() -> int:
+    """Return the sum of the peak memories of this process and all below it, in bytes."""
+    total = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    listed = subprocess.run(
+        ["ps", "-eo", "pid=,ppid="],  # noqa: S607  # the system's
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    pairs = (line.split() for line in listed.stdout.splitlines())
+    parents = {int(pid): int(parent) for pid, parent in pairs}
+    for pid in parents:
+        ancestor = pid
+        while ancestor in parents and ancestor != os.getpid():
+            ancestor = parents[ancestor]
+        if ancestor == os.getpid() and pid != ancestor:
+            total += _peak_of(pid)
+    return total
+
+
+def _peak_of(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+ENGINES = {"kernel": kernel, "files": files, "classic": classic, "connect": connect}
+
+if __name__ == "__main__":
+    main()

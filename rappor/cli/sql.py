@@ -1,0 +1,101 @@
+"""`rappor sql`: the statement that counts stored reports inside a warehouse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import click
+
+from rappor.cli.commands import Command
+from rappor.cli.console import print_json
+from rappor.cli.options import json_option, registry_option
+from rappor.errors import MetricError
+from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
+
+_DIALECTS = ("bigquery", "duckdb", "postgres", "snowflake", "spark")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """One statement; `params` is the fingerprint of the reports that it counts."""
+
+    metric: str
+    params: str
+    dialect: str
+    statement: str
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor sql search_engine --registry metrics.toml --dialect duckdb \\\n"
+        "  --source \"'lake/**/*.parquet'\"",
+        "rappor sql search_engine --registry metrics.toml --dialect bigquery --refused",
+    ),
+)
+@click.argument("metric_name", metavar="METRIC")
+@registry_option()
+@click.option(
+    "--dialect",
+    type=click.Choice(_DIALECTS),
+    required=True,
+    help="The database that the statement is written for.",
+)
+@click.option(
+    "--source",
+    "table",
+    default="reports",
+    show_default=True,
+    metavar="TABLE",
+    help="The table of reports, as the statement is to spell it.",
+)
+@click.option("--part", metavar="PART", help="A part of the metric, where it has parts.")
+@click.option(
+    "--refused",
+    is_flag=True,
+    help="Count what is left out, by reason, in place of what is counted.",
+)
+@json_option
+def sql(
+    *,
+    metric_name: str,
+    registry_path: str,
+    dialect: str,
+    table: str,
+    part: str | None,
+    refused: bool,
+    as_json: bool,
+) -> None:
+    """Print the statement that counts reports in a warehouse.
+
+    The table has the columns format, metric, params, cohort and bits (bytes). The answer has
+    the columns cohort, reports, bit_0, bit_1 and so on; saved as CSV with a header,
+    Counts.from_csv reads it. Nothing is sent anywhere.
+    """
+    from rappor.engines.sql import count_statement, refused_statement
+
+    metric = Registry.load(registry_path).metric(metric_name)
+    params = metric.part_params(_part(metric, part))
+    write = refused_statement if refused else count_statement
+    statement = write(params, metric.name, dialect=dialect, table=table)
+    if as_json:
+        print_json(
+            Statement(
+                metric=metric.name,
+                params=params.fingerprint,
+                dialect=dialect,
+                statement=statement,
+            )
+        )
+    else:
+        click.echo(statement, nl=False)
+
+
+def _part(metric: Metric, part: str | None) -> str:
+    """Return the part to count: parts never mix."""
+    names = [each.name for each in metric.parts]
+    if (part or "") not in (names or [""]):
+        expected = f"one of {', '.join(names)}" if names else "left out: the metric has no parts"
+        raise MetricError(f"--part must be {expected}, got {part!r}")
+    return part or ""

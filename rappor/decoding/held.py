@@ -1,0 +1,126 @@
+"""The best candidates of a stream, in bounded memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rappor.candidates.texts import Texts
+
+_PILED: Final = 2
+"""Candidates that pile up, for each one that stays, before the worst are dropped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Held:
+    """Candidates of a stream, each once, in its order.
+
+    Attributes
+    ----------
+    index : (r,) int64, increasing. Their numbers in the stream.
+    words : (4, r) uint32, from `rappor.candidates.sha256.digest_texts`.
+    strings : (r,) of str.
+    copies : (r,) int64. How often each of them was seen.
+    z : (r,) float64. Their z scores.
+    """
+
+    index: NDArray[np.int64]
+    words: NDArray[np.uint32]
+    strings: NDArray[np.object_]
+    copies: NDArray[np.int64]
+    z: NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls, start: int, texts: Texts, words: NDArray[np.uint32], z: NDArray[np.float64]
+    ) -> Held:
+        """Hold all strings of a block, of which the first one has the number `start`."""
+        strings = np.empty(len(texts), dtype=object)
+        strings[:] = texts.pick()
+        return cls(
+            index=np.arange(start, start + len(texts)),
+            words=words,
+            strings=strings,
+            copies=np.ones(len(texts), dtype=np.int64),
+            z=z,
+        )
+
+    @classmethod
+    def none(cls) -> Held:
+        """Hold nothing."""
+        return cls.of(0, Texts.of([]), np.zeros((4, 0), dtype=np.uint32), np.array([]))
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def take(self, places: NDArray[np.int64]) -> Held:
+        """Return those at these places."""
+        return Held(
+            index=self.index[places],
+            words=np.ascontiguousarray(self.words[:, places]),
+            strings=self.strings[places],
+            copies=self.copies[places],
+            z=self.z[places],
+        )
+
+    def and_then(self, others: Held) -> Held:
+        """Return these and others; a string of both comes twice."""
+        return Held(
+            index=np.concatenate([self.index, others.index]),
+            words=np.hstack([self.words, others.words]),
+            strings=np.concatenate([self.strings, others.strings]),
+            copies=np.concatenate([self.copies, others.copies]),
+            z=np.concatenate([self.z, others.z]),
+        )
+
+    def each_once(self) -> Held:
+        """Return equal strings as one, the first, in the stream's order."""
+        ordered = self.take(np.argsort(self.index, kind="stable"))
+        # Among 2^16 strings two others share 64 bits of their hashes with probability 1e-10.
+        names = ordered.words[0].astype(np.uint64) << np.uint64(32) | ordered.words[1]
+        _, first, place = np.unique(names, return_index=True, return_inverse=True)
+        copies = np.zeros(len(ordered), dtype=np.int64)
+        np.add.at(copies, first[place], ordered.copies)
+        ordered.copies[:] = copies
+        return ordered.take(np.sort(first))
+
+
+class Best:
+    """Holds the `most` candidates with the largest z; of equal ones the first in the stream.
+
+    `least` is what a z score must exceed to be held.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Begin with none."""
+        self._most = most
+        self._held = Held.none()
+        self.least = -np.inf
+
+    def offer(
+        self, start: int, texts: Texts, words: NDArray[np.uint32], z: NDArray[np.float64]
+    ) -> None:
+        """Take the good ones of a block, of which the first one has the number `start`."""
+        good = np.flatnonzero(z > self.least)
+        if len(good):
+            block = Held.of(0, texts.take(good), words[:, good], z[good])
+            block.index[:] = start + good
+            self._held = self._held.and_then(block)
+        if len(self._held) > _PILED * self._most:
+            self._drop()
+
+    def close(self) -> Held:
+        """Return the best ones."""
+        self._drop()
+        return self._held
+
+    def _drop(self) -> None:
+        """Drop repeated ones, then the worst."""
+        held = self._held.each_once()
+        best = np.argsort(-held.z, kind="stable")[: self._most]
+        if len(best) == self._most:
+            self.least = float(held.z[best[-1]])
+        self._held = held.take(np.sort(best))

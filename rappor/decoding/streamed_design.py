@@ -1,0 +1,143 @@
+"""The design of candidates that are streamed: every pass reads all and holds the best ones."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from rappor.candidates.candidates import Candidates
+from rappor.candidates.murmur3 import add_rows
+from rappor.candidates.sha256 import digest_texts
+from rappor.candidates.stream import CandidateStream
+from rappor.decoding.debias import Target
+from rappor.decoding.design import Design
+from rappor.decoding.diagnostics import least_p_value
+from rappor.decoding.held import Best, Held
+from rappor.decoding.p_values import EDGES, count_p_values
+from rappor.decoding.screening import Screening, Tail, Task
+from rappor.decoding.ties import drop_ties, find_ties
+from rappor.errors import DecodeError
+from rappor.progress import Progress, no_progress
+from rappor.protocol.encodings.bloom import LAYOUT
+
+_FEW_PATTERNS: Final = 1e-3
+"""Candidates for each pattern of bits that a string can have, up to which they are streamed:
+beyond, many that cannot be told apart would have to be held together."""
+
+
+class StreamedDesign:
+    """The (n, c) matrix of zeros and ones over a stream, of which the best columns are held.
+
+    Attributes
+    ----------
+    kept : the strings that the last pass has held, in the stream's order.
+    ties : groups of them that cannot be told apart; the first of each stands for the others.
+    listed : the design of the held ones without these others.
+    n_streamed, n_candidates : how many strings a pass reads; less those that are held and repeat
+        others, or are in a group.
+    """
+
+    def __init__(self, stream: CandidateStream, target: Target, keep: int) -> None:
+        """Remember the stream, and how many of its candidates are held.
+
+        Raises DecodeError where the hash layout is foreign.
+        """
+        self._stream = stream
+        self._target = target
+        self._keep = keep
+        self._params = [counts.params for counts in target.counts]
+        if any(params.layout != LAYOUT for params in self._params):
+            raise DecodeError(f"candidates are streamed under layout {LAYOUT} only: give a list")
+        self.n_terms = sum(params.m * params.h for params in self._params)
+        self.n_streamed = self.n_candidates = 0
+        self._hold(Held.none(), np.array([], dtype=np.int64))
+
+    def screen(self, task: Task, always: NDArray[np.int64], progress: Progress) -> Screening:
+        """Estimate every candidate, and hold the best and those in `always`."""
+        values = np.column_stack([task.scores, task.weights])
+        # After the first pass the fit is worth an answer, which is told of those not held too.
+        tail = task.tail() if len(always) else None
+        best, counts = Best(self._keep), np.zeros(len(EDGES) - 1, dtype=np.int64)
+        number = 0
+        for texts in self._stream.blocks():
+            words = digest_texts(texts)
+            estimate, std_error = self._judge(words, values, task)
+            best.offer(number, texts, words, estimate / std_error)
+            if tail is not None:
+                counts += count_p_values(_p_values(tail, estimate, std_error))
+            number += len(texts)
+            progress("screening candidates", number, self.n_streamed or None)
+        self._check(number)
+        held = best.close()
+        before = self._held.take(np.flatnonzero(np.isin(self._held.index, always)))
+        missing = before.take(np.flatnonzero(~np.isin(before.index, held.index)))
+        self._hold(held.and_then(missing).each_once(), always)
+        self.n_candidates = number - int(self._held.copies.sum()) + self.listed.n_candidates
+        estimate, std_error = self._judge(self._held.words, values, task)
+        if tail is not None:
+            places = np.searchsorted(EDGES[1:-1], _p_values(tail, estimate, std_error))
+            np.subtract.at(counts, places, self._held.copies)
+        rows = np.flatnonzero(self._stands)
+        return Screening(
+            index=self._held.index[rows],
+            estimate=estimate[rows],
+            std_error=std_error[rows],
+            others=None if tail is None else counts,
+            least=0.0 if tail is None else float(tail(np.array([best.least]))[0]),
+        )
+
+    def columns(self, chosen: NDArray[np.int64]) -> sparse.csc_array:
+        """Return the columns of candidates that are held, by their numbers in the stream."""
+        return self.listed.columns(np.searchsorted(self._held.index[self._stands], chosen))
+
+    def _judge(
+        self, words: NDArray[np.uint32], values: NDArray[np.float64], task: Task
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Estimate strings by their words, (4, b)."""
+        sums = np.zeros((words.shape[1], 2))
+        start = 0
+        for params in self._params:
+            stop = start + params.m * params.k
+            add_rows(words, params, values[start:stop], sums)
+            start = stop
+        return task.judge(sums[:, 0], sums[:, 1])
+
+    def _hold(self, held: Held, always: NDArray[np.int64]) -> None:
+        """Find out which of these stand for themselves: of each group one, one of `always`."""
+        self._held = held
+        self.kept = Candidates(
+            tuple(held.strings), normalize=self._stream.normalize, n_blank=0, n_duplicates=0
+        )
+        whole = Design(self.kept, self._params)
+        self.ties = [
+            sorted(group, key=lambda place: held.index[place] not in always)
+            for group in find_ties(whole, self._target.reports > 0, no_progress)
+        ]
+        self.listed = Design(drop_ties(self.kept, self.ties), self._params) if self.ties else whole
+        self._stands = np.ones(len(held), dtype=bool)
+        self._stands[[place for group in self.ties for place in group[1:]]] = False
+
+    def _check(self, number: int) -> None:
+        """Refuse a stream that changes, and one whose strings can hardly be told apart."""
+        if self.n_streamed not in (0, number):
+            raise DecodeError(
+                f"candidates must be the same in every pass, got {self.n_streamed:,} and then "
+                f"{number:,} from {self._stream.name}"
+            )
+        self.n_streamed = number
+        patterns = 1 / max(least_p_value(self._target), np.finfo(float).tiny)
+        if number > _FEW_PATTERNS * patterns:
+            raise DecodeError(
+                f"{number:,} candidates have {patterns:,.0f} patterns of bits in these cohorts: "
+                "too many cannot be told apart; ask about fewer, or collect under more cohorts"
+            )
+
+
+def _p_values(
+    tail: Tail, estimate: NDArray[np.float64], std_error: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return p-values; nothing speaks for a candidate about which the counts say nothing."""
+    return np.where(np.isfinite(std_error), tail(estimate / std_error), 1.0)

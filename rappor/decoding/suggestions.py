@@ -1,0 +1,123 @@
+"""Suggestions: strings of a larger list that would explain what the known candidates do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rappor.candidates.stream import CandidateStream
+from rappor.counts.counts import Counts
+from rappor.decoding.decoder import decode
+from rappor.decoding.estimates import Estimates
+from rappor.decoding.inference import ErrorControl
+from rappor.decoding.p_values import EDGES, PValues, count_p_values
+from rappor.progress import Progress, no_progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Suggestions:
+    """What is suggested, the most frequent string first.
+
+    Attributes
+    ----------
+    strings : those of the list that are detected and not known.
+    proportion, std_error, p_value : (s,) float64, of each, as in `Estimates`.
+    n_candidates : how many strings the p-values are corrected for: those of the list, and known
+        ones without a row.
+    level : the false discovery rate among the suggested strings.
+    unexplained_bits : the bits that no known candidate explains, as `Estimates.diagnostics` has
+        them.
+    estimates : the decode of known and listed strings together.
+    """
+
+    strings: tuple[str, ...]
+    proportion: NDArray[np.float64]
+    std_error: NDArray[np.float64]
+    p_value: NDArray[np.float64]
+    n_candidates: int
+    level: float
+    unexplained_bits: list[dict[str, Any]]
+    estimates: Estimates
+
+
+def suggest(
+    counts: Counts | Sequence[Counts],
+    known: Iterable[str],
+    stream: CandidateStream,
+    *,
+    level: float = 0.05,
+    progress: Progress = no_progress,
+) -> Suggestions:
+    """Find strings of a list that devices hold beside the known candidates.
+
+    Known and listed strings are decoded together, so that a known one explains its own bits. The
+    p-values of the listed ones alone are then held to the false discovery rate
+    (Benjamini-Hochberg), whatever is detected among the known ones.
+
+    Parameters
+    ----------
+    known : the candidates that are asked about already.
+    stream : the larger list, some of which may be known.
+
+    Raises
+    ------
+    DecodeError
+        As `decode` does.
+
+    Examples
+    --------
+    >>> from rappor import CandidateStream, Params, Population, simulate_counts
+    >>> population = Population(["vim", "emacs", "helix"], [5, 3, 2])
+    >>> params = Params.profile("balanced")
+    >>> counts = simulate_counts(population, params, n_reports=100_000, seed=1)
+    >>> listed = CandidateStream.product(["heli", "na"], "abcdefghijklmnopqrstuvwxyz", 1, 2)
+    >>> suggest(counts, ["vim", "emacs"], listed).strings
+    ('helix',)
+    """
+    known = tuple(dict.fromkeys(known))
+    before = decode(counts, known, progress=progress)
+    first = CandidateStream.from_strings(known, normalize=stream.normalize)
+    found = decode(counts, CandidateStream.chain(first, stream), level=level, progress=progress)
+    # As the devices write them: decoding has normalised the known ones.
+    is_known = np.isin(found.candidates, before.candidates)
+    # A string that cannot be told from a known one is no other string.
+    alike = np.isin(found.group, found.group[is_known & (found.group > 0)])
+    listed = ~is_known & ~alike
+    p_values = _listed_p_values(found, listed)
+    control = ErrorControl(level=level, correction="bh", confidence=found.confidence)
+    chosen = np.flatnonzero(listed & (found.p_value <= control.threshold(p_values)))
+    return Suggestions(
+        strings=tuple(found.candidates[i] for i in chosen),
+        proportion=found.proportion[chosen],
+        std_error=found.std_error[chosen],
+        p_value=found.p_value[chosen],
+        n_candidates=p_values.n,
+        level=level,
+        unexplained_bits=before.diagnostics["unexplained_bits"],
+        estimates=found,
+    )
+
+
+def _listed_p_values(found: Estimates, listed: NDArray[np.bool_]) -> PValues:
+    """Return the p-values of the listed strings.
+
+    A group of them has one. A known string without a row is counted with the others: a p-value
+    too many makes the test stricter.
+    """
+    alone = (found.group == 0) | _first_of_group(found.group)
+    rows = found.p_value[listed & alone]
+    if found.n_candidates == len(found):
+        return PValues(rows=rows)
+    others = found.p_value_counts - count_p_values(found.p_value[alone])
+    least = EDGES[:-1][others > 0]
+    return PValues(rows=rows, others=others, least=float(least[0]) if len(least) else 1.0)
+
+
+def _first_of_group(group: NDArray[np.int64]) -> NDArray[np.bool_]:
+    first = np.zeros(len(group), dtype=bool)
+    first[np.unique(group, return_index=True)[1]] = True
+    return first

@@ -1,0 +1,134 @@
+"""Files of stored reports: which ones there are, of what kind, and what their folders say.
+
+Parquet, CSV with a header, and JSON lines, the last two also compressed by gzip. A folder is
+searched for them; in it, names that begin with a dot or an underscore are left out, as other
+engines do. A folder named column=value gives that column to files that do not have it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, cast
+
+from rappor.engines.labels import Labels, folder_labels
+from rappor.errors import FileError
+
+_KINDS: Final = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".csv.gz": "csv",
+    ".jsonl": "json",
+    ".jsonl.gz": "json",
+    ".json": "json",
+    ".json.gz": "json",
+    ".ndjson": "json",
+    ".ndjson.gz": "json",
+}
+
+
+_UPLOAD_KEY: Final = b'"reports"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportFile:
+    """A file of reports, as it was when it was found; `labels` are what its folders say."""
+
+    path: str
+    kind: str
+    size: int
+    mtime_ns: int
+    labels: Labels
+
+    @property
+    def identity(self) -> tuple[str, int, int]:
+        """What tells a file, and whether it is still the same."""
+        return os.path.realpath(self.path), self.size, self.mtime_ns
+
+    def check_unchanged(self) -> None:
+        """Raise FileError if the file has changed since it was found."""
+        try:
+            status = Path(self.path).stat()
+        except OSError as error:
+            raise FileError(self.path, error.strerror or "unreadable") from None
+        if (status.st_size, status.st_mtime_ns) != (self.size, self.mtime_ns):
+            raise FileError(self.path, "it changed while it was read")
+
+
+def find_files(paths: Iterable[str | os.PathLike[str]]) -> list[ReportFile]:
+    """Return the files that some paths name, in order, each once however often it is named.
+
+    Raises
+    ------
+    FileError
+        A path is missing or unreadable, or a file is of no kind that is known.
+    """
+    found: dict[tuple[int, int], ReportFile] = {}
+    for given in paths:
+        root = Path(given)
+        for path in sorted(_walk(root)) if root.is_dir() else [root]:
+            try:
+                status = path.stat()
+            except OSError as error:
+                raise FileError(path, error.strerror or "unreadable") from None
+            file = ReportFile(
+                path=str(path),
+                kind=kind_of(path),
+                size=status.st_size,
+                mtime_ns=status.st_mtime_ns,
+                labels=folder_labels(path),
+            )
+            found.setdefault((status.st_dev, status.st_ino), file)
+    return list(found.values())
+
+
+def kind_of(path: str | os.PathLike[str]) -> str:
+    """Return "parquet", "csv" or "json", by a file's name; FileError for any other."""
+    name = Path(path).name.lower()
+    for suffix, kind in _KINDS.items():
+        if name.endswith(suffix):
+            return kind
+    raise FileError(path, f"its name must end in one of {', '.join(_KINDS)}")
+
+
+def is_of_rows(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file's name is of a kind that is read here."""
+    return Path(path).name.lower().endswith(tuple(_KINDS))
+
+
+def holds_uploads(path: str | os.PathLike[str]) -> bool:
+    """Tell a file of uploads from one of rows, both JSON lines, by its first line."""
+    if kind_of(path) != "json":
+        return False
+    with open_text(path) as file:
+        first = next((line for line in file if line.strip()), b"")
+    return _UPLOAD_KEY in first or not _is_object(first)
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    def fail(error: OSError) -> None:
+        raise FileError(error.filename, error.strerror or "unreadable")
+
+    for folder, folders, names in os.walk(root, onerror=fail, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        yield from (Path(folder, name) for name in names if not name.startswith((".", "_")))
+
+
+def open_text(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a text, through gzip where its name says so; FileError if it is unreadable."""
+    opener = gzip.open if os.fspath(path).endswith(".gz") else open
+    try:
+        return cast("BinaryIO", opener(path, "rb"))
+    except OSError as error:
+        raise FileError(path, error.strerror or "unreadable") from None

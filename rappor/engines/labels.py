@@ -1,0 +1,52 @@
+"""Columns that the names of folders give to the files in them: metric=page/day=2026-11-01."""
+
+from __future__ import annotations
+
+import os
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rappor.counts.tables import load_pyarrow
+
+Labels = Mapping[str, str | None]
+"""The text of each column, or None for null."""
+
+NUMBERS: Final = ("format", "cohort")
+"""The columns that are whole numbers."""
+
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+"""How engines spell null in the name of a folder."""
+
+
+def folder_labels(path: str | os.PathLike[str]) -> Labels:
+    """Return the columns that the names of a file's folders give."""
+    labels: dict[str, str | None] = {}
+    for name in Path(path).absolute().parent.parts:
+        column, equals, value = name.partition("=")
+        if equals:
+            text = urllib.parse.unquote(value)
+            labels[urllib.parse.unquote(column)] = None if text == _NULL else text
+    return labels
+
+
+def with_labels(batch: Any, labels: Labels, wanted: Sequence[str]) -> Any:
+    """Add the columns that the folders' names give and the file does not have."""
+    for name in wanted:
+        if name in labels and name not in batch.schema.names:
+            column = load_pyarrow().repeat(
+                load_pyarrow().scalar(labels[name], load_pyarrow().string()), batch.num_rows
+            )
+            batch = batch.append_column(name, read_numbers(column) if name in NUMBERS else column)
+    return batch
+
+
+def read_numbers(column: Any) -> Any:
+    """Read texts as whole numbers; anything else becomes null."""
+    encoded = column.dictionary_encode()
+    numbers = [
+        int(text) if text and len(text) < 10 and text.isdigit() and text.isascii() else None
+        for text in encoded.dictionary.to_pylist()
+    ]
+    return load_pyarrow().array(numbers, load_pyarrow().int64()).take(encoded.indices)

@@ -1,0 +1,180 @@
+"""Statements that count stored reports inside a warehouse, by GROUP BY.
+
+The table has the columns of `layout`, with bits as bytes. A statement is of one metric under one
+parameter set, for k times m sums. It answers with exactly m rows in the order of their cohorts,
+the columns cohort, reports, bit_0, bit_1 and so on: saved as CSV with a header, that is what
+`Counts.from_csv` reads. What `count_statement` leaves out, `refused_statement` counts by reason.
+
+Bit i is bit i mod 8 (least significant first) of byte i div 8, so a dialect has to say how it
+reads a bit of some bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from rappor.engines.layout import FORMAT
+from rappor.errors import ParamsError
+from rappor.protocol.params import Params
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """How a database spells what its statements need.
+
+    Parameters
+    ----------
+    byte : (i) -> the expression of byte i of bits, an integer; None where bits are read directly.
+    bit : (i, byte) -> the expression of bit i, from that of the byte that it is in, or from bits.
+    length : the expression of the number of bytes.
+    cohorts : (m) -> a query of the column cohort, 0 to m - 1.
+    max_columns : of an answer.
+    """
+
+    byte: Callable[[int], str] | None
+    bit: Callable[[int, str], str]
+    length: str
+    cohorts: Callable[[int], str]
+    max_columns: int = 10_000
+
+
+DIALECTS: Final[Mapping[str, Dialect]] = {
+    "bigquery": Dialect(
+        byte=lambda i: f"TO_CODE_POINTS(bits)[SAFE_OFFSET({i})]",
+        bit=lambda i, byte: f"({byte} >> {i % 8}) & 1",
+        length="BYTE_LENGTH(bits)",
+        cohorts=lambda m: f"SELECT cohort FROM UNNEST(GENERATE_ARRAY(0, {m - 1})) AS cohort",
+    ),
+    "duckdb": Dialect(
+        byte=None,
+        # A cast to BIT begins with the most significant bit of the first byte.
+        bit=lambda i, _: f"get_bit(CAST(bits AS BIT), {8 * (i // 8) + 7 - i % 8})",
+        length="octet_length(bits)",
+        cohorts=lambda m: f"SELECT range AS cohort FROM range({m})",
+    ),
+    "postgres": Dialect(
+        byte=None,
+        bit=lambda i, _: f"get_bit(bits, {i})",  # of each byte, the least significant bit first
+        length="octet_length(bits)",
+        cohorts=lambda m: f"SELECT generate_series AS cohort FROM generate_series(0, {m - 1})",
+        max_columns=1664,
+    ),
+    "snowflake": Dialect(
+        byte=lambda i: f"TO_NUMBER(HEX_ENCODE(SUBSTR(bits, {i + 1}, 1)), 'XX')",
+        bit=lambda i, byte: f"BITAND(BITSHIFTRIGHT({byte}, {i % 8}), 1)",
+        length="OCTET_LENGTH(bits)",
+        cohorts=lambda m: (
+            "SELECT ROW_NUMBER() OVER (ORDER BY 1) - 1 AS cohort "
+            f"FROM TABLE(GENERATOR(ROWCOUNT => {m}))"
+        ),
+    ),
+    "spark": Dialect(
+        byte=lambda i: f"CAST(conv(hex(substring(bits, {i + 1}, 1)), 16, 10) AS INT)",
+        bit=lambda i, byte: f"getbit({byte}, {i % 8})",
+        length="octet_length(bits)",
+        cohorts=lambda m: f"SELECT explode(sequence(0, {m - 1})) AS cohort",
+    ),
+}
+"""The databases that statements are written for."""
+
+
+def count_statement(params: Params, metric: str, *, dialect: str, table: str = "reports") -> str:
+    """Return the statement that counts a metric's reports under one parameter set.
+
+    Parameters
+    ----------
+    dialect : one of DIALECTS.
+    table : the name of the table as the statement is to spell it, quoted if it must be.
+
+    Raises
+    ------
+    ParamsError
+        The dialect is unknown, or allows fewer columns than the parameters need.
+    """
+    spelt = _dialect(dialect)
+    if params.k + 2 > spelt.max_columns:
+        raise ParamsError(
+            f"k must be in [1, {spelt.max_columns - 2}] for {dialect}, which answers with at most "
+            f"{spelt.max_columns} columns, got {params.k}"
+        )
+    names = [f"bit_{i}" for i in range(params.k)]
+    sums = [f"SUM({spelt.bit(i, f'byte_{i // 8}')}) AS {name}" for i, name in enumerate(names)]
+    zeros = [f"COALESCE(counted.{name}, 0) AS {name}" for name in ["reports", *names]]
+    conditions = "\n    AND ".join(condition for _, condition in _conditions(params, metric, spelt))
+    return f"""\
+-- {metric}, params {params.fingerprint}: {params.k} bits, {params.m} cohorts, for {dialect}
+WITH cohorts AS (
+  {spelt.cohorts(params.m)}
+), accepted AS (
+  SELECT {", ".join(["cohort", *_columns_of_bits(params, spelt)])}
+  FROM {table}
+  WHERE {conditions}
+), counted AS (
+  SELECT cohort, COUNT(*) AS reports,
+    {_lines(sums)}
+  FROM accepted
+  GROUP BY cohort
+)
+SELECT cohorts.cohort,
+  {_lines(zeros, "  ")}
+FROM cohorts LEFT JOIN counted ON counted.cohort = cohorts.cohort
+ORDER BY cohorts.cohort;
+"""
+
+
+def refused_statement(params: Params, metric: str, *, dialect: str, table: str = "reports") -> str:
+    """Return the statement that counts what `count_statement` leaves out of a metric, by reason.
+
+    It answers with the columns reason and reports; "accepted" is the reason of what is counted.
+    """
+    spelt = _dialect(dialect)
+    name, *checks = _conditions(params, metric, spelt)
+    cases = [f"CASE WHEN {condition} THEN NULL ELSE '{reason}' END" for reason, condition in checks]
+    return f"""\
+-- {metric}, params {params.fingerprint}: reports by what speaks against them, for {dialect}
+SELECT reason, COUNT(*) AS reports
+FROM (
+  SELECT COALESCE(
+    {_lines([*cases, "'accepted'"])}
+  ) AS reason
+  FROM {table}
+  WHERE {name[1]}
+) AS judged
+GROUP BY reason
+ORDER BY reason;
+"""
+
+
+def _dialect(name: str) -> Dialect:
+    if name not in DIALECTS:
+        raise ParamsError(f"dialect must be one of {', '.join(DIALECTS)}, got {name!r}")
+    return DIALECTS[name]
+
+
+def _columns_of_bits(params: Params, spelt: Dialect) -> list[str]:
+    if spelt.byte is None:
+        return ["bits"]
+    return [f"{spelt.byte(i)} AS byte_{i}" for i in range(params.n_bytes)]
+
+
+def _conditions(params: Params, metric: str, spelt: Dialect) -> list[tuple[str, str]]:
+    """Return what a report fulfils, each with the reason against one that does not."""
+    conditions = [
+        ("unknown-metric", f"metric = '{metric}'"),  # no letter of a name needs an escape
+        ("format", f"format = {FORMAT}"),
+        ("unknown-params", f"params = '{params.fingerprint}'"),
+        ("cohort", f"cohort BETWEEN 0 AND {params.m - 1}"),
+        ("length", f"{spelt.length} = {params.n_bytes}"),
+    ]
+    byte = spelt.byte(params.n_bytes - 1) if spelt.byte else ""
+    unused = [f"{spelt.bit(i, byte)} = 0" for i in range(params.k, 8 * params.n_bytes)]
+    if unused:  # only bits of the right length have them, and no order of conditions is promised
+        guarded = f"CASE WHEN {spelt.length} = {params.n_bytes} THEN {' AND '.join(unused)} END"
+        conditions.append(("padding", guarded))
+    return conditions
+
+
+def _lines(parts: list[str], indent: str = "    ") -> str:
+    return f",\n{indent}".join(parts)

@@ -1,0 +1,57 @@
+"""Intervals of strings: normal ones, which know that few devices are a small sample."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rappor.decoding.decoder import decode
+from rappor.decoding.inference import normal_interval
+from rappor.decoding.significance import normal_tail
+from rappor.protocol.params import Params
+from rappor.simulation.collection import simulate_counts
+from rappor.simulation.population import Population
+
+ERROR = 0.05
+
+
+@pytest.mark.parametrize("n_held", [0, 3, 15, 30])
+def test_where_only_devices_are_sampled_the_interval_is_wilsons(n_held: int) -> None:
+    """Of 30 devices none or all may hold a string that others hold or do not."""
+    share = n_held / 30
+    low, high = normal_interval(np.array([share]), np.zeros(1), normal_tail(), devices=30)(ERROR)
+    expected = stats.binomtest(n_held, 30).proportion_ci(1 - ERROR, method="wilson")
+    assert low[0] == pytest.approx(expected.low, abs=1e-9)
+    assert high[0] == pytest.approx(expected.high, abs=1e-9)
+
+
+def test_of_many_devices_the_interval_is_normal() -> None:
+    """Two errors of a thousandth each way, below 0 and above 1 too."""
+    share = np.array([-0.001, 0.0005, 0.5, 0.9999, 1.001])
+    error = np.full(5, 0.001)
+    low, high = normal_interval(share, error**2, normal_tail(), devices=1e9)(ERROR)
+    reach = stats.norm.isf(ERROR / 2) * error
+    assert low == pytest.approx(share - reach, abs=1e-6)
+    assert high == pytest.approx(share + reach, abs=1e-6)
+
+
+def test_of_few_devices_intervals_of_the_undetected_are_no_shorter_than_normal() -> None:
+    """Their own sampling is in no row's noise, so that nothing is taken away at either end."""
+    params = Params(k=32, m=16, f=0.035972, p=0.008993, q=0.508993)
+    names = [f"s{i}" for i in range(20)]
+    counts = simulate_counts(Population(names, np.ones(20)), params, n_reports=30, seed=1)
+    found = decode(counts, names)
+    reach = 1.9599 * found.std_error
+    assert not found.detected.any()
+    assert (found.ci_low <= found.proportion - reach).all()
+    assert (found.ci_high >= found.proportion + reach).all()
+
+
+@pytest.mark.parametrize("p_value", [0.5, 1e-3, 1e-12, 1e-300])
+def test_the_normal_tail_is_normal(p_value: float) -> None:
+    """From one half to the least number that there is."""
+    tail = normal_tail()
+    z = stats.norm.isf(p_value)
+    assert tail.quantile(p_value) == pytest.approx(z, abs=1e-3)
+    assert tail.p_values(np.array([z]))[0] == pytest.approx(p_value, rel=2e-3)

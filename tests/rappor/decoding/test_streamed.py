@@ -1,0 +1,183 @@
+"""Decoding a stream: the rows of a list's table, to the last bit, and a histogram of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from rappor import CandidateStream, Counts, Params, Population, simulate_counts
+from rappor.decoding.decoder import decode
+from rappor.decoding.estimates import Estimates
+from rappor.decoding.inference import ErrorControl
+from rappor.decoding.p_values import EDGES, PValues, count_p_values
+from rappor.decoding.screening import round_for_sums
+from rappor.errors import DecodeError
+
+BALANCED = Params.profile("balanced")
+N = 30_000
+NAMES = [f"example.org/{i}" for i in range(N)]
+ROWS = (
+    "proportion",
+    "std_error",
+    "ci_low",
+    "ci_high",
+    "p_value",
+    "detected",
+    "ci_low_adjusted",
+    "ci_high_adjusted",
+    "forged_to_make",
+    "forged_to_hide",
+    "group",
+)
+
+
+def few_bits(h: int = 1, m: int = 16) -> Params:
+    """Return parameters with so few rows that a stream of 30,000 strings is not held."""
+    return Params(k=32, h=h, m=m, f=BALANCED.f, p=BALANCED.p, q=BALANCED.q)
+
+
+def collect(params: Params, n_reports: float = 1e6, seed: int = 1) -> Counts:
+    population = Population(NAMES[::30][:1000], 1 / np.arange(1.0, 1001.0))
+    return simulate_counts(population, params, n_reports=n_reports, seed=seed)
+
+
+def check_equal(streamed: Estimates, listed: Estimates) -> None:
+    """Every row that is kept, and all that is said of the whole, is the same."""
+    place = {candidate: i for i, candidate in enumerate(listed.candidates)}
+    rows = [place[candidate] for candidate in streamed.candidates]
+    assert rows == sorted(rows)
+    for name in ROWS:
+        one, other = getattr(streamed, name), getattr(listed, name)[rows]
+        assert np.array_equal(one, other, equal_nan=True), name
+    assert np.array_equal(streamed.p_value_counts, listed.p_value_counts)
+    assert streamed.n_candidates == listed.n_candidates == len(listed)
+    assert streamed.detected.sum() == listed.detected.sum() > 0
+    assert streamed.unallocated == listed.unallocated
+    assert streamed.rests == listed.rests
+
+
+@pytest.mark.parametrize("correction", ["bh", "adaptive", "bonferroni"])
+@pytest.mark.parametrize(("h", "m"), [(1, 16), (2, 8)])
+def test_a_stream_gives_the_rows_of_a_list(h: int, m: int, correction: str) -> None:
+    """To the last bit, and most candidates have no row."""
+    counts = collect(few_bits(h, m))
+    listed = decode(counts, NAMES, correction=correction)
+    streamed = decode(counts, CandidateStream.from_strings(NAMES), correction=correction)
+    assert len(streamed) < N / 2
+    check_equal(streamed, listed)
+
+
+def test_collections_under_several_parameters_are_streamed_together() -> None:
+    """Their rows are stacked, as those of a list."""
+    counts = [collect(few_bits()), collect(few_bits(2, 8), seed=2)]
+    check_equal(decode(counts, CandidateStream.from_strings(NAMES)), decode(counts, NAMES))
+
+
+@pytest.mark.parametrize("n_reports", [0.5e6, 1e9])
+def test_several_passes_find_what_several_screenings_find(n_reports: float) -> None:
+    """Also where the noise is so low that each screening shows more strings."""
+    counts = collect(few_bits(m=64), n_reports)
+    check_equal(decode(counts, CandidateStream.from_strings(NAMES)), decode(counts, NAMES))
+
+
+def test_a_short_stream_is_a_list() -> None:
+    """Every candidate has a row."""
+    counts = collect(few_bits())
+    streamed = decode(counts, CandidateStream.from_strings(NAMES[:300]))
+    assert len(streamed) == streamed.n_candidates == 300
+    check_equal(streamed, decode(counts, NAMES[:300]))
+
+
+def test_repeated_strings_are_held_once() -> None:
+    """The frequent string has one row, and its copies are candidates no more."""
+    counts = collect(few_bits())
+    stream = CandidateStream.from_strings([NAMES[0]] * 50 + NAMES + [NAMES[0]] * 1000)
+    found = decode(counts, stream)
+    assert found.candidates.count(NAMES[0]) == 1
+    check_equal(found, decode(counts, NAMES))
+
+
+def test_a_stream_that_changes_is_refused() -> None:
+    """Numbers of two passes over different strings would not go together."""
+    passes = iter([NAMES, NAMES, NAMES[:-1], NAMES])
+
+    def read() -> Iterator[str]:
+        return iter(next(passes))
+
+    with pytest.raises(DecodeError, match="got 30,000 and then 29,999"):
+        decode(collect(few_bits()), CandidateStream.from_strings(read))
+
+
+def test_strings_that_cannot_be_told_apart_are_not_streamed() -> None:
+    """With two cohorts of 32 bits 30,000 strings share a thousand patterns."""
+    with pytest.raises(DecodeError, match="1,024 patterns"):
+        decode(collect(few_bits(m=2)), CandidateStream.from_strings(NAMES))
+
+
+def test_what_needs_all_candidates_at_once_is_refused() -> None:
+    """The distribution answer does, and another normalizer is another question."""
+    counts = collect(few_bits())
+    with pytest.raises(DecodeError, match="all candidates at once"):
+        decode(counts, CandidateStream.from_strings(NAMES), distribution=True)
+    with pytest.raises(DecodeError, match="normalised by 'none'"):
+        decode(counts, CandidateStream.from_strings(NAMES, normalize="nfc"))
+    with pytest.raises(DecodeError, match="at least 1, got 0"):
+        decode(counts, CandidateStream.from_strings([]))
+
+
+def test_progress_counts_candidates() -> None:
+    """The first pass does not know how many there are; later ones do."""
+    told: list[tuple[int, int | None]] = []
+
+    def note(stage: str, done: int, total: int | None) -> None:
+        if stage == "screening candidates":
+            told.append((done, total))
+
+    decode(collect(few_bits()), CandidateStream.from_strings(NAMES), progress=note)
+    assert told[0] == (N, None)
+    assert set(told[1:]) == {(N, N)}
+
+
+def split(p_values: list[float], n_rows: int) -> PValues:
+    """Keep the smallest p-values as rows and the others in a histogram."""
+    ordered = np.sort(p_values)
+    return PValues(
+        rows=ordered[:n_rows],
+        others=count_p_values(ordered[n_rows:]),
+        least=float(ordered[n_rows - 1]),
+    )
+
+
+@pytest.mark.parametrize("correction", ["bh", "adaptive", "bonferroni"])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_histogram_decides_as_all_p_values_do(seed: int, correction: str) -> None:
+    """Where a detected one is no row it says that it cannot decide."""
+    rng = np.random.default_rng(seed)
+    p_values = np.concatenate([rng.random(2000), rng.random(50) ** 20]).tolist()
+    control = ErrorControl(level=0.1, correction=correction, confidence=0.95)
+    expected = control.threshold(PValues(rows=np.array(p_values)))
+    detected = sum(p_value <= expected for p_value in p_values)
+    assert detected > 1
+    assert control.threshold(split(p_values, detected + 200)) == expected
+    with pytest.raises(DecodeError, match=f"more than the {detected - 1} best"):
+        control.threshold(split(p_values, detected - 1))
+
+
+def test_bins_are_closed_above() -> None:
+    """An edge belongs to the bin below it, and 0 to the first."""
+    counts = count_p_values(np.array([0.0, 2.0**-70, 2.0**-64, 0.5, 1.0]))
+    assert counts[0] == 3
+    assert counts[np.searchsorted(EDGES, 0.5) - 1] == counts[-1] == 1
+
+
+@pytest.mark.parametrize("n", [1, 3, 128, 4096])
+def test_rounded_values_have_sums_that_do_not_depend_on_order(n: int) -> None:
+    """Nor do they differ from the values by more than the last bits of the largest."""
+    rng = np.random.default_rng(n)
+    values = rng.standard_normal(n) * 10 ** rng.uniform(-6, 6, n)
+    rounded = round_for_sums(values, n)
+    sums = {float(np.cumsum(rng.permutation(rounded))[-1]) for _ in range(50)}
+    assert len(sums) == 1
+    assert np.abs(rounded - values).max() <= np.abs(values).max() * n * 2.0**-52

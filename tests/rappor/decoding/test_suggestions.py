@@ -1,0 +1,68 @@
+"""Suggestions: what is in a larger list and not among the known candidates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rappor import Candidates, CandidateStream, Counts, Params, Population, simulate_counts
+from rappor.decoding.suggestions import suggest
+from rappor.errors import DecodeError
+
+KNOWN = ["vscode", "vim", "emacs"]
+BALANCED = Params.profile("balanced")
+PARAMS = Params(k=64, h=1, m=16, f=BALANCED.f, p=BALANCED.p, q=BALANCED.q)
+"""So few rows that a stream of 30,000 strings is not held."""
+
+LIST = ["helix", "zed", *KNOWN, *(f"editor {i}" for i in range(30_000))]
+
+
+def collect(names: list[str], weights: list[float]) -> Counts:
+    population = Population(names, weights)
+    return simulate_counts(population, PARAMS, n_reports=1e6, seed=1)
+
+
+@pytest.mark.parametrize("n_listed", [300, len(LIST)])
+def test_what_is_not_known_is_suggested(n_listed: int) -> None:
+    """Whether the list is held or streamed, and never a known string."""
+    counts = collect([*KNOWN, "helix", "zed"], [50, 20, 10, 12, 8])
+    found = suggest(counts, KNOWN, CandidateStream.from_strings(LIST[:n_listed]))
+    assert found.strings[:2] == ("helix", "zed")
+    assert not set(found.strings) & set(KNOWN)
+    assert n_listed - 3 <= found.n_candidates <= n_listed
+    # Six standard errors: missed with probability 2e-9 under the estimate's normal distribution.
+    assert abs(found.proportion[0] - 0.12) < 6 * found.std_error[0]
+    assert np.all(found.p_value <= 0.05)
+    assert len(found.unexplained_bits) > 0
+
+
+def test_the_known_ones_do_not_loosen_the_test() -> None:
+    """Their tiny p-values are no ranks of the list's."""
+    names = [f"known {i}" for i in range(40)]
+    counts = collect(names, [1.0] * 40)
+    found = suggest(counts, names, CandidateStream.from_strings([*LIST, *names]))
+    detected = found.estimates.detected
+    listed = ~np.isin(found.estimates.candidates, names)
+    assert detected[~listed].sum() == 40
+    ordered = np.sort(found.estimates.p_value[listed])
+    passing = np.flatnonzero(ordered <= 0.05 * np.arange(1, len(ordered) + 1) / len(LIST))
+    assert len(found.strings) == (passing[-1] + 1 if len(passing) else 0)
+
+
+def test_suggestions_need_known_candidates() -> None:
+    """Without any there is nothing to compare with: that is a decode of the list."""
+    with pytest.raises(DecodeError, match="at least 1"):
+        suggest(collect(KNOWN, [1.0] * 3), [], CandidateStream.from_strings(LIST))
+
+
+def test_what_cannot_be_told_from_a_known_string_is_not_suggested() -> None:
+    """A string with the same bits in all three cohorts is detected with it, as one group."""
+    params = Params(k=16, h=1, m=3, f=0.0, p=0.1, q=0.9)
+    many = Candidates.from_list(["vim", *LIST[5:]])
+    cells = many.cells(params, 0, len(many))
+    same = np.flatnonzero((cells == cells[0]).all(axis=1))
+    counts = simulate_counts(Population(["vim"], [1]), params, n_reports=1e5, seed=1)
+    listed = [many.strings[same[1]], *LIST[5:10]]
+    found = suggest(counts, ["vim"], CandidateStream.from_strings(listed))
+    assert found.estimates.detected.sum() == 2
+    assert found.strings == ()

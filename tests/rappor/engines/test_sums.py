@@ -1,0 +1,291 @@
+"""The kernel of every engine: batches of reports to sums, and sums to sums."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from places import ROOT
+from report_files import DAYS, METRICS, Row, as_text, bare, counts_by_hand, rows_of
+
+from rappor.engines.sums import Shape, Sums
+from rappor.engines.totals import counts_of, shapes_of
+from rappor.errors import ReportError
+
+FINGERPRINT = METRICS["page"].params.fingerprint
+
+
+def summed(*batches: Any, by: tuple[str, ...] = ()) -> Sums:
+    sums = Sums(shapes_of(METRICS), by)
+    for batch in batches:
+        sums.add(batch)
+    return sums
+
+
+def batch_of(rows: list[Row]) -> Any:
+    return pa.RecordBatch.from_pylist(rows)
+
+
+def mixed(n: int = 300) -> list[Row]:
+    """Reports of two metrics on two days, in any order."""
+    rows = [row for name in METRICS for day in DAYS for row in rows_of(name, n, day=day)]
+    order = np.random.default_rng(1).permutation(len(rows)).tolist()
+    return [rows[i] for i in order]
+
+
+def test_sums_are_those_of_a_plain_loop() -> None:
+    """Metrics, days and cohorts in any order, over several batches."""
+    rows = mixed()
+    sums = summed(batch_of(rows[:500]), batch_of(rows[500:]))
+    assert bare(counts_of(sums, METRICS)) == counts_by_hand(rows)
+    assert sums.refused == {}
+    assert {key[2] for key in sums.totals} == set(DAYS)
+
+
+def test_more_groups_than_are_summed_densely_are_the_same() -> None:
+    """Where groups and cohorts are many, only those that occur are numbered."""
+    rows = [row | {"country": f"c{i % 700}"} for i, row in enumerate(rows_of("page", 3000))]
+    sums = summed(batch_of(rows), by=("country",))
+    counts = counts_of(sums, METRICS)
+    for number in (0, 1, 699):
+        mine = [row for row in rows if row["country"] == f"c{number}"]
+        key = "page", FINGERPRINT, f"c{number}"
+        assert bare({key: counts[key]})[key] == counts_by_hand(mine)["page", FINGERPRINT]
+    assert sum(each.n_reports for each in counts.values()) == len(rows)
+
+
+def test_the_interval_bounds_what_a_device_sent_where_every_report_has_a_day() -> None:
+    """A report a day; one report without a day, or a metric without interval, says nothing."""
+    days = [row for day in DAYS for row in rows_of("page", 100, day=day)]
+    assert counts_of(summed(batch_of(days)), METRICS)["page", FINGERPRINT].squares == 400
+    some = batch_of([days[0] | {"day": None}, *days[1:]])
+    assert counts_of(summed(some), METRICS)["page", FINGERPRINT].squares is None
+    theme = METRICS["theme"].params.fingerprint
+    counts = counts_of(summed(batch_of(rows_of("theme", 10))), METRICS)
+    assert counts["theme", theme].squares is None
+
+
+def equivalents(rows: list[Row]) -> dict[str, Any]:
+    """The same reports in other types."""
+    batch = batch_of(rows)
+    bits = [row["bits"] for row in rows]
+    kinds = {
+        "fixed": pa.array(bits, pa.binary(3)),
+        "large": pa.array(bits, pa.large_binary()),
+        "view": pa.array(bits, pa.binary_view()),
+        "text": pa.array([as_text(row)["bits"] for row in rows]),
+        "large text": pa.array([as_text(row)["bits"] for row in rows], pa.large_string()),
+    }
+    place = batch.schema.names.index("bits")
+    found = {name: batch.set_column(place, "bits", column) for name, column in kinds.items()}
+    for name in ("metric", "params", "day", "cohort"):
+        place = batch.schema.names.index(name)
+        found[f"dictionary of {name}"] = batch.set_column(
+            place, name, batch.column(name).dictionary_encode()
+        )
+    place = batch.schema.names.index("day")
+    found["day as text"] = batch.set_column(place, "day", pa.array([str(r["day"]) for r in rows]))
+    place = batch.schema.names.index("cohort")
+    for kind in (pa.int8(), pa.uint16(), pa.uint64()):
+        found[f"cohort {kind}"] = batch.set_column(
+            place, "cohort", pa.array([row["cohort"] for row in rows], kind)
+        )
+    found["without day"] = batch.drop_columns(["day"])
+    found["a slice"] = pa.concat_batches([batch, batch]).slice(len(rows), len(rows))
+    return found
+
+
+@pytest.mark.parametrize("name", equivalents(rows_of("page", 2)))
+def test_equivalent_types_make_the_same_sums(name: str) -> None:
+    """Free and fixed sizes, views, dictionaries, text, slices, any integers."""
+    rows = rows_of("page", 40)
+    counts = counts_of(summed(equivalents(rows)[name]), METRICS)
+    assert bare(counts) == counts_by_hand(rows)
+
+
+FAULTS: list[tuple[str, Row]] = [
+    ("format", {"format": 1}),
+    ("format", {"format": None}),
+    ("unknown-metric", {"metric": "site"}),
+    ("unknown-metric", {"metric": None}),
+    ("unknown-params", {"params": "0123456789abcdef"}),
+    ("cohort", {"cohort": 8}),
+    ("cohort", {"cohort": -1}),
+    ("cohort", {"cohort": None}),
+    ("length", {"bits": b"\x00\x00"}),
+    ("length", {"bits": b"\x00" * 4}),
+    ("length", {"bits": b""}),
+    ("length", {"bits": None}),
+    ("padding", {"bits": b"\x00\x00\x10"}),
+    ("padding", {"bits": b"\xff\xff\xff"}),
+]
+
+
+@pytest.mark.parametrize(("reason", "change"), FAULTS)
+def test_a_row_that_is_no_report_is_counted_by_its_reason(reason: str, change: Row) -> None:
+    """It changes no sum, and its neighbours are counted."""
+    rows = [*rows_of("page", 5), *rows_of("theme", 5)]
+    sums = summed(batch_of([*rows[:3], rows[0] | change, *rows[3:]]))
+    assert bare(counts_of(sums, METRICS)) == counts_by_hand(rows)
+    bad = rows[0] | change
+    key = bad["metric"] or "", bad["params"], reason
+    assert sums.refused == {key: 1}
+
+
+@pytest.mark.parametrize(
+    "text", ["AAAA=", "AAA", "AAAAA", "AA+A", "AA/A", "AA A", "AAAAAA", "", "ÄAA", "A" * 400]
+)
+def test_text_that_is_spelt_otherwise_is_no_report(text: str) -> None:
+    """Padding, another alphabet, another length; in a batch with texts that are right."""
+    rows = [as_text(row) for row in rows_of("page", 5)]
+    sums = summed(batch_of([*rows, rows[0] | {"bits": text}]))
+    assert sums.refused == {("page", FINGERPRINT, "length"): 1}
+    assert counts_of(sums, METRICS)["page", FINGERPRINT].n_reports == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "data"), [("AA", b"\x00"), ("_w", b"\xff"), ("AB", None), ("Bw", b"\x07"), ("A", None)]
+)
+def test_spare_bits_of_text_must_be_zero(text: str, data: bytes | None) -> None:
+    """One byte is two characters, the second of which has four spare bits."""
+    theme = as_text(rows_of("theme", 1)[0]) | {"bits": text}
+    sums = summed(batch_of([as_text(rows_of("page", 1)[0]), theme]))
+    reasons = {key[2] for key in sums.refused}
+    if data is None:
+        assert reasons == {"length"}
+    else:
+        assert reasons == ({"padding"} if data[0] & 0xF8 else set())
+
+
+def test_a_day_that_is_none_is_counted_by_its_reason() -> None:
+    """Text that is no date, and a moment, are no days."""
+    rows = [as_text(row) for row in rows_of("page", 3)]
+    for day in ("2026-13-01", "20261101", "yesterday", ""):
+        assert summed(batch_of([*rows, rows[0] | {"day": day}])).refused == {
+            ("page", FINGERPRINT, "day"): 1
+        }
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"format": None}, "it has no column format"),
+        ({"bits": None}, "column bits must be there once"),
+        ({"cohort": pa.array([1.0])}, "cohort must be integers, got double"),
+        ({"bits": pa.array([1])}, "bits must be binary or text in base64url, got int64"),
+    ],
+)
+def test_a_wrong_column_is_an_error(change: dict[str, Any], reason: str) -> None:
+    """It is a fault of the table, not of its rows."""
+    columns: dict[str, Any] = {name: pa.array([v]) for name, v in rows_of("page", 1)[0].items()}
+    columns |= change
+    batch = pa.record_batch({name: each for name, each in columns.items() if each is not None})
+    with pytest.raises(ReportError, match=reason):
+        summed(batch)
+
+
+def test_bytes_that_are_no_text_are_no_name() -> None:
+    """Some writers and readers of tables do not check; the row is counted like any other."""
+    rows = rows_of("page", 3)
+    batch = batch_of(rows)
+    names = pa.array([b"page", b"\xa1", b"page"]).view(pa.string())
+    sums = summed(batch.set_column(batch.schema.names.index("metric"), "metric", names))
+    assert sums.refused == {("\ufffd", FINGERPRINT, "unknown-metric"): 1}
+    assert counts_of(sums, METRICS)["page", FINGERPRINT].n_reports == 2
+
+
+def test_a_column_of_reports_keeps_no_sums_apart() -> None:
+    """Days do already, and names of sums would stand there twice."""
+    for name in ("day", "cohort", "ones", "refused"):
+        with pytest.raises(ReportError, match=f"by must name columns beside .*, got {name}"):
+            summed(batch_of(rows_of("page", 1)), by=(name,))
+
+
+def test_names_of_refused_rows_are_bounded() -> None:
+    """A million fingerprints that nobody knows need no memory; their rows are all counted."""
+    rows = rows_of("page", 1) * 3000
+    bad = [row | {"params": f"{i:0100}"} for i, row in enumerate(rows)]
+    sums = summed(batch_of(bad))
+    assert sum(sums.refused.values()) == 3000
+    assert len(sums.refused) <= 1001
+    assert max(len(params) for _, params, _ in sums.refused) == 64
+
+
+def test_sums_travel_as_tables() -> None:
+    """What is written as batches and added again, in any order and number, is the same."""
+    rows = mixed()
+    bad = rows[0] | {"cohort": 99}
+    first, second = summed(batch_of(rows[:300])), summed(batch_of([*rows[300:], bad, bad]))
+    together = Sums(shapes_of(METRICS))
+    for batch in [*second.batches(), *first.batches()]:
+        together.add_sums(batch)
+    assert bare(counts_of(together, METRICS)) == counts_by_hand(rows)
+    assert together.refused == second.refused
+    merged = summed()
+    merged.merge(first)
+    merged.merge(second)
+    assert counts_of(merged, METRICS) == counts_of(together, METRICS)
+
+
+def test_rows_of_sums_may_repeat_a_key() -> None:
+    """Partitions have the same cohorts; all of them stand in one batch."""
+    sums = summed(batch_of(rows_of("page", 50)))
+    (batch,) = sums.batches()
+    twice = Sums(shapes_of(METRICS))
+    twice.add_sums(pa.concat_batches([batch, batch]))
+    (key,) = sums.totals
+    assert np.array_equal(twice.totals[key].ones, 2 * sums.totals[key].ones)
+    assert np.array_equal(twice.totals[key].reports, 2 * sums.totals[key].reports)
+
+
+def test_sums_of_unknown_parameters_are_an_error() -> None:
+    """They come from another registry."""
+    (batch,) = summed(batch_of(rows_of("page", 5))).batches()
+    with pytest.raises(ReportError, match="sums must be of accepted parameters, got 'page'"):
+        Sums({("page", "0" * 16): Shape(20, 8)}).add_sums(batch)
+
+
+def test_nothing_is_nothing() -> None:
+    """Empty batches, also of wrong types, are no sums."""
+    empty = batch_of(rows_of("page", 1)).slice(0, 0)
+    assert list(summed(empty).batches()) == []
+
+
+def test_the_kernel_needs_numpy_and_pyarrow_and_nothing_else() -> None:
+    """Without compiler and hash the sums of a worker are the same, and nothing else is loaded."""
+    program = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("numba", "mmh3", "pandas", "scipy", "sklearn", "pyspark"):
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Blocked())
+import numpy as np, pyarrow as pa
+from rappor.engines.workers import add_sums, sum_reports
+from rappor.engines.sums import Shape
+rng = np.random.default_rng(1)
+bits = rng.integers(0, 256, (5000, 16), dtype=np.uint8)
+batch = pa.record_batch({
+    "format": pa.array([2] * 5000), "metric": pa.array(["page"] * 5000),
+    "params": pa.array(["p"] * 5000), "cohort": pa.array(rng.integers(0, 4, 5000)),
+    "bits": pa.array([row.tobytes() for row in bits], pa.binary(16)),
+})
+given = dict(shapes={("page", "p"): Shape(128, 4)}, by=())
+(sums,) = add_sums(sum_reports([batch, batch], **given), **given)
+ones = np.unpackbits(bits, axis=1, bitorder="little")
+cohorts = batch.column("cohort").to_numpy()
+for row in sums.to_pylist():
+    mine = cohorts == row["cohort"]
+    assert row["reports"] == 2 * mine.sum()
+    assert row["ones"] == (2 * ones[mine].sum(axis=0)).tolist()
+print("equal", len(sums))
+"""
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert answer.stdout.split() == ["equal", "4"], answer.stderr

@@ -1,0 +1,99 @@
+"""PgBouncer and TLS between the collector and PostgreSQL, as managed services have them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from collectors import free_port, make_token, serving, total_reports, upload_of
+from rappor_server.storage.database import parse_url
+from sockets import certificate
+from tools import need
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
+SETTINGS = """
+[databases]
+* = host={socket} user=postgres
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = any
+pool_mode = session
+client_tls_sslmode = require
+client_tls_cert_file = {folder}/cert.pem
+client_tls_key_file = {folder}/key.pem
+"""
+
+
+@dataclass
+class Pooler:
+    """A PgBouncer before the PostgreSQL of the tests; devices of TLS know its certificate."""
+
+    folder: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it."""
+        command = [str(need("pgbouncer")), str(self.folder / "pgbouncer.ini")]
+        user = "nobody" if os.geteuid() == 0 else None
+        self.process = subprocess.Popen(command, user=user)
+
+    def stop(self) -> None:
+        """End it with all connections, as in a failover."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(30)
+
+
+@pytest.fixture
+def pooler(tmp_path_factory: pytest.TempPathFactory, postgres: str) -> Iterator[Pooler]:
+    """A PgBouncer that is not running yet."""
+    folder = tmp_path_factory.mktemp("pgbouncer")
+    certificate(folder)
+    found = Pooler(folder, free_port())
+    where = parse_url(postgres).query["host"]
+    text = SETTINGS.format(socket=where, port=found.port, folder=folder)
+    (folder / "pgbouncer.ini").write_text(text)
+    if os.geteuid() == 0:  # which PgBouncer refuses to be
+        for path in (folder, *folder.iterdir()):
+            shutil.chown(path, "nobody")
+        for parent in {*folder.parents, Path(str(where)), *Path(str(where)).parents}:
+            parent.chmod(parent.stat().st_mode | 0o011)
+    yield found
+    if found.process is not None and found.process.poll() is None:
+        found.stop()
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_sessions_of_pgbouncer_carry_a_collector(
+    tmp_path: Path, database: str, pooler: Pooler
+) -> None:
+    """Uploads, retries and reading work over verified TLS; when the pooler is gone, 503 until."""
+    name = parse_url(database).database
+    address = f"postgresql://postgres@127.0.0.1:{pooler.port}/{name}"
+    address += f"?sslmode=verify-full&sslrootcert={pooler.folder}/cert.pem"
+    pooler.start()
+    bodies = [upload_of() for _ in range(20)]
+    flags = ("--workers", "2", "--commit-seconds", "3")
+    with serving(tmp_path, address, *flags, admin=free_port()) as running:
+        assert {running.post(body).status_code for body in bodies * 2} == {200}
+        pooler.stop()
+        late = upload_of()
+        assert running.post(late).status_code == 503
+        pooler.start()
+        end = time.monotonic() + 90
+        while running.post(late).status_code != 200:
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        token = make_token(address)
+        answer = running.get("/v1/metrics/page/counts", token)
+        assert total_reports(answer.json()) == len(bodies) + 1

@@ -1,0 +1,129 @@
+"""Stored reports in files of every kind, and what they sum to."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import gzip
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rappor import Counts, Registry
+from rappor.engines import write_parquet
+
+REGISTRY: Final = """
+[budget]
+total = inf
+
+[metrics.page]
+description = "Home page"
+owner = "a@example.org"
+expires = 2999-12-31
+epoch = "life"
+encoding = "bloom"
+k = 20
+m = 8
+f = 0.5
+p = 0.25
+q = 0.75
+
+[metrics.theme]
+description = "Light or dark"
+owner = "a@example.org"
+expires = 2999-12-31
+epoch = "life"
+interval = "none"
+encoding = "onehot"
+categories = ["light", "dark", "other"]
+profile = "strict"
+"""
+"""Two metrics whose reports have unused bits."""
+
+METRICS: Final = Registry.loads(REGISTRY)
+DAYS: Final = (datetime.date(2026, 11, 1), datetime.date(2026, 11, 2))
+
+Row = dict[str, Any]
+
+
+def rows_of(name: str, n: int, *, seed: int = 1, day: datetime.date = DAYS[0]) -> list[Row]:
+    """Return n reports of a metric, as rows with bits in bytes."""
+    params = METRICS[name].params
+    rng = np.random.default_rng([seed, params.k, day.toordinal()])
+    bits = np.packbits(rng.integers(0, 2, (n, params.k)), axis=1, bitorder="little")
+    cohorts = rng.integers(0, params.m, n).tolist()
+    return [
+        {
+            "format": 2,
+            "metric": name,
+            "params": params.fingerprint,
+            "day": day,
+            "cohort": cohort,
+            "bits": row.tobytes(),
+        }
+        for cohort, row in zip(cohorts, bits, strict=True)
+    ]
+
+
+def counts_by_hand(rows: list[Row]) -> dict[tuple[str, ...], Counts]:
+    """Add rows up one by one, with no squares."""
+    found: dict[tuple[str, ...], Counts] = {}
+    for key in sorted({(row["metric"], row["params"]) for row in rows}):
+        params = METRICS[key[0]].params
+        ones = [[0] * params.k for _ in range(params.m)]
+        reports = [0] * params.m
+        for row in rows:
+            if (row["metric"], row["params"]) == key:
+                reports[row["cohort"]] += 1
+                number = int.from_bytes(row["bits"], "little")
+                for i in range(params.k):
+                    ones[row["cohort"]][i] += number >> i & 1
+        found[key] = Counts(params, ones, reports, key[0])
+    return found
+
+
+def bare(counts: dict[tuple[str, ...], Counts]) -> dict[tuple[str, ...], Counts]:
+    """Return counts without what they know of devices."""
+    return {
+        key: Counts(each.params, each.ones, each.reports, each.metric)
+        for key, each in counts.items()
+    }
+
+
+def as_text(row: Row) -> Row:
+    """Return a row as CSV and JSON have it: bits in base64url, the day as text."""
+    bits = base64.urlsafe_b64encode(row["bits"]).decode().rstrip("=")
+    return row | {"bits": bits} | ({"day": str(row["day"])} if "day" in row else {})
+
+
+def write_rows(path: Path, rows: list[Row]) -> Path:
+    """Write rows into a file of the kind that its name says; keys of the first are the columns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    name = path.name.removesuffix(".gz")
+    if name.endswith(".parquet"):
+        pq.write_table(pa.Table.from_pylist(rows), path)
+        return path
+    texts = [as_text(row) if isinstance(row.get("bits"), bytes) else row for row in rows]
+    if name.endswith(".csv"):
+        lines = [",".join(texts[0]), *(",".join(map(str, row.values())) for row in texts)]
+    else:
+        lines = [json.dumps(row) for row in texts]
+    data = ("\n".join(lines) + "\n").encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def write_packed(path: Path, name: str, n: int, *, seed: int, day: datetime.date = DAYS[0]) -> Path:
+    """Write n reports of a metric as Parquet, quickly."""
+    params = METRICS[name].params
+    rng = np.random.default_rng([seed, params.k])
+    packed = rng.integers(0, 256, (n, params.n_bytes), dtype=np.uint8)
+    packed[:, -1] &= 0xFF >> (8 * params.n_bytes - params.k)
+    cohorts = rng.integers(0, params.m, n)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_parquet(path, [(packed, cohorts)], params=params, metric=name, day=day)
+    return path
