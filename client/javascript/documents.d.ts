@@ -81,6 +81,8 @@ export interface Device {
   carried: number;
   /** The last year of which it is not known what was reserved. */
   lost?: number;
+  /** Whether that year was seen to end. */
+  lostIsOver?: boolean;
   sending: { failures: number; asked: number; pause: number };
   /** The last day of silence by metric. */
   stopped: Record<string, string>;

@@ -10,7 +10,7 @@ import { indexedDbStore } from "./indexed_db_store.js";
 import { spentOf } from "./ledger.js";
 import { ONE } from "./params.js";
 import { metricOf, readRegistry } from "./registry.js";
-import { keepReserved, silentMetrics } from "./reservation.js";
+import { followClock, keepReserved, silentMetrics } from "./reservation.js";
 import { nextEnd, offer, release, settleReport } from "./reservoir.js";
 import { choosePart, cohortOf, permanentOf, scopeCoin, scopeName, systemCoins } from "./responses.js";
 import { answer, draw, inForce, isBegun, latchedPart, termsOf } from "./scopes.js";
@@ -111,9 +111,7 @@ export class Client {
   static async open(options) {
     const { name = "telemetry", consent, store = indexedDbStore(name), collector, key } = options;
     demand(typeof consent === "boolean", "consent must be true or false");
-    const tabs = tabsOf(store.channel, () => {});
-    if (!consent) await erased(store, tabs, options.clock); // before what may be wrong with the program
-    tabs.close();
+    if (!consent) await erased(store, options.clock); // before what may be wrong with the program
     demand(globalThis.crypto?.subtle, "a page must be of https or of localhost");
     const transport = options.transport ?? (collector ? httpTransport(collector, key) : undefined);
     const client = new Client(await readRegistry(options.registry), options, store, transport);
@@ -144,11 +142,10 @@ export class Client {
 
   /**
    * Send what waits now, within some seconds, and say why it ended.
-   * @param {{ timeout?: number }} [options]
+   * @param {{ timeout?: number }} options
    * @returns {Promise<Flushed>}
    */
-  async flush(options) {
-    const timeout = options?.timeout ?? 10;
+  async flush({ timeout = 10 } = {}) {
     demand(timeout >= 0, "timeout must be seconds, at least 0");
     const deadline = elapsed() + timeout;
     return this.#safely(() => this.#flushed(deadline), flushed("failed"));
@@ -189,7 +186,7 @@ export class Client {
   /** End consent: erase everything but the nats spent and reserved, and say what was verified. */
   async withdraw() {
     this.#forget();
-    return erased(this.#store, this.#tabs, this.#settings.clock);
+    return erased(this.#store, this.#settings.clock);
   }
 
   /** End the background sender; what waits stays in the store. */
@@ -221,7 +218,7 @@ export class Client {
     if (refusal) return refusal;
     const now = this.#settings.clock();
     const { secret } = this.#identity ?? (await this.#begin());
-    const seen = this.#seen ?? newDevice();
+    const seen = /** @type {Device} */ (this.#seen); // there is one where there is an identity
     if (!this.#speaks(seen, metric, now)) return "silent";
     const read = readValue(metric.params, value); // before the secret is touched
     const day = dayOf(now);
@@ -242,8 +239,8 @@ export class Client {
   }
 
   /**
-   * Return a value as it enters its scope. Where the scope, as it was last seen, has a cohort, that
-   * is taken; and no permanent response is computed before it is needed: both take time.
+   * Return a value as it enters its scope. A permanent response takes time: none is computed that
+   * the device, as it was last seen, needs not.
    * @param {CryptoKey} secret
    * @param {Device} seen
    * @param {Metric} metric
@@ -254,16 +251,14 @@ export class Client {
   async #entering(secret, seen, metric, value, { epoch, base, day }) {
     const params = await partParams(secret, seen, metric, epoch, base);
     const scope = scopeName(metric.name, epoch, params);
-    const terms = termsOf(seen, metric, day);
-    const known = inForce(seen, terms, { metric: metric.name, epoch })?.scope;
-    const isSame = known?.epoch === epoch && known.response === params.permanentFingerprint;
-    const cohort = isSame ? known.cohort : await cohortOf(secret, scope, params);
+    const cohort = await cohortOf(secret, scope, params);
     const bits = await encode(params, value, cohort);
     const named = concat(utf8(`rappor-client/1/pattern\0${scope}\0`), bits);
     const pattern = base64url(await expand(secret, named, PATTERN_BYTES));
     const respond = async () => base64url(await permanentOf(secret, scope, params, bits));
     const held = seen.held[`${metric.name} ${epoch}`]?.report;
     const isHeld = held?.pattern === pattern;
+    const known = inForce(seen, termsOf(seen, metric, day), { metric: metric.name, epoch });
     const permanent = isHeld ? held.permanent : known ? undefined : await respond();
     return { metric: metric.name, params, epoch, cohort, pattern, permanent, respond };
   }
@@ -313,8 +308,8 @@ export class Client {
       await new Promise((resolve) => setTimeout(resolve, 1000 * pause));
     }
     const waiting = await this.waiting();
-    if (!waiting) return flushed("nothing waiting");
-    return flushed(this.#consent ? "no collector" : "no consent", { waiting });
+    const reason = this.#consent ? "no collector" : "no consent";
+    return flushed(waiting ? reason : "nothing waiting", { waiting });
   }
 
   /**
@@ -352,6 +347,7 @@ export class Client {
       secret: this.#store.holdsKeys ? await secretOf(bytes) : base64url(bytes),
     };
     bytes.fill(0);
+    const year = yearOf(this.#settings.clock());
     const { identity, device, spool } = await this.#store.update(
       ALL,
       (all) => {
@@ -361,6 +357,7 @@ export class Client {
         if (!all.identity || !isSound(all)) throw new Damaged();
         const documents = whole(all);
         this.#dropOptedOut(documents);
+        followClock(documents.device, year);
         return documents;
       },
       { strict: true },
@@ -369,7 +366,6 @@ export class Client {
     this.#identity = { secret: await keyOf(identity.secret), mark: identity.mark };
     const waiting = spool.reports.length + spool.uploads.length;
     if (waiting || nextEnd(device) < Infinity) this.#sender?.catchUp(waiting);
-    const year = yearOf(this.#settings.clock());
     const silent = [...silentMetrics(device, this.#registry, this.#limits(), year)];
     if (silent.length) this.#warn(`no room in the budget for ${silent}`);
     return this.#identity;
@@ -482,10 +478,10 @@ export class Client {
 /**
  * Erase a store once no tab sends any more, and look at what is left.
  * @param {import("../index.js").Store} store
- * @param {import("./tabs.js").Tabs} tabs
  * @param {import("../index.js").Clock} [clock]
  */
-async function erased(store, tabs, clock = systemClock) {
+async function erased(store, clock = systemClock) {
+  const tabs = tabsOf(store.channel, () => {});
   const erase = () =>
     store.update(
       ALL,
@@ -505,6 +501,7 @@ async function erased(store, tabs, clock = systemClock) {
     left = await leftIn(store);
     if (!isQuiet) left.push("an upload under way");
   }
+  tabs.close();
   return { done: !left.length, secretGone: !left.includes("identity"), left };
 }
 

@@ -30,7 +30,8 @@ export function newDevice(mark, earlier) {
     held: {},
     counters: {},
     carried: earlier?.carried ?? 0,
-    ...(earlier?.lost !== undefined && { lost: earlier.lost }),
+    lost: earlier?.lost,
+    lostIsOver: earlier?.lostIsOver,
     sending: { failures: 0, asked: 0, pause: 0 },
     stopped: {},
   };

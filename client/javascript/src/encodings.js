@@ -20,10 +20,15 @@ const MOST_FLAGS = 10_000;
  *   two values whose bits differ most
  */
 
+/** @type {Encoding["worst"]} */
+const bothWays = (up, down) => up + down; // two bits differ, one each way
+/** @type {Encoding["worst"]} */
+const eachBit = (up, down, { k }) => k * Math.max(up, down);
+
 /** @type {Record<string, Encoding>} */
 const ENCODINGS = {
   bloom: {
-    read: (value, shape) => text(value, shape),
+    read: text,
     fits: (value, shape) => shape.normalize === "none" || value !== "",
     bits: hashed,
     worst: (up, down, { h, k }) => {
@@ -33,22 +38,22 @@ const ENCODINGS = {
     },
   },
   onehot: {
-    read: (value, shape) => text(value, shape),
+    read: text,
     fits: (value, shape) => indices([value], shape).length === 1,
     bits: (value, _, shape) => indices([value], shape),
-    worst: (up, down) => up + down,
+    worst: bothWays,
   },
   boolean: {
     read: (value) => (typeof value === "boolean" ? value : refuse("true or false", value)),
     fits: () => true,
     bits: (value) => (value ? [0] : []),
-    worst: (up, down) => Math.max(up, down),
+    worst: eachBit,
   },
   flags: {
     read: flagNames,
     fits: (names, shape) => indices(names, shape).length === names.length,
     bits: (names, _, shape) => indices(names, shape),
-    worst: (up, down, { k }) => k * Math.max(up, down),
+    worst: eachBit,
   },
   buckets: {
     read: (value) =>
@@ -56,7 +61,7 @@ const ENCODINGS = {
     fits: (value) => value === value,
     bits: (value, _, { categories }) =>
       value === value ? [categories.filter((edge) => Number(edge) <= value).length] : [],
-    worst: (up, down) => up + down,
+    worst: bothWays,
   },
 };
 

@@ -25,7 +25,7 @@ const NOTE_BYTES = 128;
  */
 export function trim(device, { reports }, limits) {
   const size = () => sum(reports.map(({ bits }) => NOTE_BYTES + bits.length));
-  while (reports.length > limits.reports || (reports.length && size() > limits.bytes)) {
+  while (reports.length > limits.reports || size() > limits.bytes) {
     reports.shift();
     count(device, "dropped_full");
   }

@@ -65,11 +65,10 @@ export class Uploader {
 
   /**
    * Send the upload that is due, one at most, and say when the next step is.
-   * @param {Hurry} [hurry]
+   * @param {Hurry} hurry
    * @returns {Promise<Step>}
    */
-  async step(hurry) {
-    const { deadline = Infinity, tried } = hurry ?? {};
+  async step({ deadline = Infinity, tried } = {}) {
     if (this.#severing.signal.aborted) return { due: Infinity };
     const claimed = await this.#at.update((documents) => this.#claim(documents, tried), true);
     if (!("body" in claimed)) return claimed;

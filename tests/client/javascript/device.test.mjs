@@ -278,6 +278,40 @@ test("a damaged file disables the device until withdrawal, which leaves no budge
   }
 });
 
+test("a loss that a wrong clock dates is moved to the year that the right one shows", async (t) => {
+  const path = join(folder(t), "telemetry.json");
+  writeFileSync(path, "damaged");
+  console.warn = () => {};
+  try {
+    const lost = await open({ store: fileStore(path), clock: () => 86_400 });
+    assert.equal((await lost.client.withdraw()).done, true);
+    const told = [];
+    for (const days of [0, 0, 365, 2 * 365]) {
+      const now = NOON + days * 86_400;
+      const { client } = await open({ store: fileStore(path), clock: () => now });
+      told.push(await client.record("page", "a"));
+    }
+    assert.deepEqual(told, ["silent", "silent", "recorded", "recorded"]);
+  } finally {
+    console.warn = silently.warn;
+  }
+});
+
+test("a clock that is corrected while a program runs brings no budget back", async (t) => {
+  const path = join(folder(t), "telemetry.json");
+  writeFileSync(path, "damaged");
+  let now = 86_400;
+  console.warn = () => {};
+  try {
+    await open({ store: fileStore(path), clock: () => now, consent: false });
+    const { client } = await open({ store: fileStore(path), clock: () => now });
+    now = NOON;
+    assert.equal(await client.record("page", "a"), "silent");
+  } finally {
+    console.warn = silently.warn;
+  }
+});
+
 test("a file of which a letter has changed, or that holds something else, is damaged", async (t) => {
   const path = join(folder(t), "telemetry.json");
   await (await open({ store: fileStore(path) })).client.record("page", "a");

@@ -23,7 +23,8 @@ README: Final = (CLIENT / "README.md").read_text(encoding="utf-8")
 
 def bundled(door: str) -> bytes:
     """Return what a page loads, minified and compressed."""
-    bundle = [str(need("esbuild")), "--bundle", "--format=esm", "--target=es2022", door]
+    words = ("--bundle", "--minify", "--format=esm", "--target=es2022", door)
+    bundle = [str(need("esbuild")), *words]
     words = ("--module", "--ecma", "2020", "--compress", "passes=2", "--mangle")
     minify = [str(need("node")), str(need("terser")), *words]
     whole = subprocess.run(bundle, cwd=CLIENT, capture_output=True, check=True).stdout
