@@ -22,7 +22,13 @@ const PATIENCE = 2000;
 export function tabsOf(channel, onTold) {
   const name = `rappor ${channel}`;
   const locks = channel === undefined ? undefined : globalThis.navigator?.locks;
-  const radio = channel === undefined ? undefined : new BroadcastChannel(name);
+  /** @type {BroadcastChannel | undefined} */
+  let radio;
+  try {
+    if (channel !== undefined) radio = new BroadcastChannel(name);
+  } catch {
+    // storage is blocked: there is nothing to share
+  }
   if (radio) radio.onmessage = ({ data }) => onTold(data);
   let underWay = 0;
   return {

@@ -377,6 +377,9 @@ def test_blocked_storage_records_nothing_and_says_so(profile: BrowserContext) ->
     )
     told = page.frames[1].evaluate(
         """async (registry) => {
+          globalThis.BroadcastChannel = class { // as Firefox has it where storage is blocked
+            constructor() { throw new DOMException("The operation is insecure.", "SecurityError"); }
+          };
           const collector = "http://localhost:1";
           const client = await rappor.Client.open({ registry, consent: true, collector });
           const outcome = await client.record("search_engine", "qwant");
