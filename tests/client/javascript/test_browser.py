@@ -132,6 +132,14 @@ def test_the_readme_as_a_visitor_sees_it(profile: BrowserContext, the_site: Site
     assert page.evaluate("client.record('search_engine', 'qwant')") == "no consent"
 
 
+def test_the_relay_takes_no_more_than_an_upload(the_site: Site) -> None:
+    """What is longer is refused before all of it is read, and the collector never sees it."""
+    before = the_site.n_received()
+    answer = httpx.post(f"{the_site.url}/telemetry/v1/reports", content=b"x" * 20_000, timeout=60)
+    assert answer.status_code == 413
+    assert the_site.n_received() == before
+
+
 DOCUMENTS = """() => new Promise((resolve, reject) => {
   const request = indexedDB.open("rappor telemetry");
   request.onerror = () => reject(request.error);
