@@ -411,8 +411,7 @@ export class Client {
       },
       { strict },
     );
-    this.#seen = device;
-    this.#atHand = upload;
+    if (this.#identity) [this.#seen, this.#atHand] = [device, upload]; // no withdrawal meanwhile
     return result;
   }
 

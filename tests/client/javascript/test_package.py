@@ -23,10 +23,10 @@ README: Final = (CLIENT / "README.md").read_text(encoding="utf-8")
 
 def bundled(door: str) -> bytes:
     """Return what a page loads, minified and compressed."""
-    words = ("--bundle", "--minify", "--format=esm", "--target=es2022", door)
-    bundle = [str(need("esbuild")), *words]
-    words = ("--module", "--ecma", "2020", "--compress", "passes=2", "--mangle")
-    minify = [str(need("node")), str(need("terser")), *words]
+    bundler = [str(need("esbuild")), "--bundle", "--minify", "--format=esm", "--target=es2022"]
+    minifier = [str(need("node")), str(need("terser")), "--module", "--ecma", "2020"]
+    bundle = [*bundler, door]
+    minify = [*minifier, "--compress", "passes=2", "--mangle"]
     whole = subprocess.run(bundle, cwd=CLIENT, capture_output=True, check=True).stdout
     debian = {**os.environ, "NODE_PATH": "/usr/share/nodejs"}  # where its packages lie
     small = subprocess.run(minify, input=whole, capture_output=True, check=True, env=debian).stdout
