@@ -1,3 +1,5 @@
+import type { Documents } from "./documents.js";
+
 /** Everything that is raised on purpose; no message holds a recorded value. */
 export class RapporError extends Error {}
 /** A parameter or a setting is outside its range. */
@@ -193,7 +195,7 @@ export interface Transport {
 
 /** How much the device keeps. */
 export interface Limits {
-  /** Reports that wait; the oldest go first, and are counted. */
+  /** Reports that wait, besides at most 20 uploads that were tried; the oldest go first, and are counted. */
   readonly reports: number;
   /** Bytes of them, about. */
   readonly bytes: number;
@@ -220,8 +222,7 @@ export interface Store {
   close(): Promise<void>;
 }
 
-/** What a store holds, by name. */
-export type Documents = import("./src/device.js").Documents;
+export type { Documents };
 
 export interface OpenOptions {
   /** What the page collects, as `rappor collects --json` writes it. It ships with the page. */
@@ -257,7 +258,8 @@ export interface OpenOptions {
 export class Client {
   /**
    * Open a device; it is created at the first use. Where storage is blocked, it records nothing
-   * and says so. ParamsError or MetricError for mistakes of the program.
+   * and says so. ParamsError or MetricError for mistakes of the program; ParamsError also in a page
+   * without a secure context, which has no WebCrypto.
    */
   static open(options: OpenOptions): Promise<Client>;
   /** The metrics by name, with what they say to people. */
@@ -272,10 +274,10 @@ export class Client {
   /** How many finished reports have no answer yet. */
   waiting(): Promise<number>;
   spent(): Promise<Spent>;
-  /** What has left the device, the very bytes, the oldest first. */
+  /** What has left the device, or may have with a page that ended, the very bytes, the oldest first. */
   log(): Promise<Sent[]>;
   counters(): Promise<Record<string, number>>;
-  /** Refuse a metric from now on and drop its waiting reports; the page keeps the choice. */
+  /** Refuse a metric from now on, in all tabs, and drop its waiting reports; the page keeps the choice. */
   optOut(name: string): Promise<void>;
   /** End consent: erase everything but the nats spent and reserved. */
   withdraw(): Promise<Withdrawal>;

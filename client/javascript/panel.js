@@ -20,12 +20,26 @@ const STYLE = `
 export class RapporPanel extends HTMLElement {
   /** @type {Client | undefined} */
   #client;
+  #loss = element("p", {});
+  #sent = element("div", {});
+  #stop = element("button", { type: "button" }, "Stop and erase");
   #status = element("p", { role: "status" });
-  #isStopped = false;
+  #onVisible = () => {
+    if (document.visibilityState === "visible") this.refresh(); // another tab may have changed it
+  };
 
   constructor() {
     super();
     this.attachShadow({ mode: "open" });
+    this.#stop.addEventListener("click", () => this.#withdraw());
+  }
+
+  connectedCallback() {
+    document.addEventListener("visibilitychange", this.#onVisible);
+  }
+
+  disconnectedCallback() {
+    document.removeEventListener("visibilitychange", this.#onVisible);
   }
 
   get client() {
@@ -34,38 +48,45 @@ export class RapporPanel extends HTMLElement {
 
   set client(client) {
     this.#client = client;
+    this.#stop.hidden = false;
+    this.#status.textContent = "";
+    this.shadowRoot?.replaceChildren(...(client ? [element("style", {}, STYLE), this.#section(client)] : []));
     this.refresh();
   }
 
-  /** Show what there is now. */
+  /** Show what there is now; what a person has opened stays open, and the focus where it is. */
   async refresh() {
     const client = this.#client;
     if (!client) return;
     const [sent, spent, waiting] = await Promise.all([client.log(), client.spent(), client.waiting()]);
-    const stop = element("button", { type: "button" }, "Stop and erase");
-    stop.addEventListener("click", () => this.#withdraw());
-    this.shadowRoot?.replaceChildren(
-      element("style", {}, STYLE),
-      element(
-        "section",
-        { "aria-labelledby": "title" },
-        element("h2", { id: "title" }, "What this browser reports"),
-        element("p", {}, told(spent.nats, waiting)),
-        element("h3", {}, "What is collected"),
-        ...[...client.metrics.values()].map(({ name, description, notice }) =>
-          element("details", {}, element("summary", {}, `${description} (${name})`), element("pre", {}, notice)),
-        ),
-        element("h3", {}, "What was sent"),
-        sent.length ? table(sent) : element("p", {}, "Nothing that was sent is remembered here."),
-        ...(this.#isStopped ? [] : [stop]),
-        this.#status,
+    if (client !== this.#client) return; // there is another one since
+    this.#loss.textContent = told(spent.nats, waiting);
+    this.#sent.replaceChildren(
+      sent.length ? table(sent) : element("p", {}, "Nothing that was sent is remembered here."),
+    );
+  }
+
+  /** @param {Client} client */
+  #section(client) {
+    return element(
+      "section",
+      { "aria-labelledby": "title" },
+      element("h2", { id: "title" }, "What this browser reports"),
+      this.#loss,
+      element("h3", {}, "What is collected"),
+      ...[...client.metrics.values()].map(({ name, description, notice }) =>
+        element("details", {}, element("summary", {}, `${description} (${name})`), element("pre", {}, notice)),
       ),
+      element("h3", {}, "What was sent"),
+      this.#sent,
+      this.#stop,
+      this.#status,
     );
   }
 
   async #withdraw() {
     const withdrawal = await this.#client?.withdraw();
-    this.#isStopped = withdrawal?.done ?? false;
+    this.#stop.hidden = withdrawal?.done ?? false;
     await this.refresh();
     this.#status.textContent = withdrawal?.done
       ? "Stopped. All that this browser kept is erased; what was sent cannot be called back."

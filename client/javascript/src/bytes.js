@@ -1,6 +1,7 @@
 // Bytes as texts, and texts as bytes.
 
 import { ReportError } from "./errors.js";
+import { sum } from "./numbers.js";
 
 const ENCODER = new TextEncoder();
 const LONE_SURROGATE = /\p{Surrogate}/u;
@@ -12,7 +13,7 @@ const LONE_SURROGATE = /\p{Surrogate}/u;
  */
 export function utf8(text) {
   if (LONE_SURROGATE.test(text)) {
-    throw new ReportError("a value must be valid Unicode, without a lone surrogate");
+    throw new ReportError("a value must be Unicode without a lone surrogate");
   }
   return ENCODER.encode(text);
 }
@@ -23,7 +24,13 @@ export function utf8(text) {
  * @returns {Uint8Array}
  */
 export function concat(...parts) {
-  return Uint8Array.from(parts.flatMap((part) => [...part]));
+  const whole = new Uint8Array(sum(parts.map(({ length }) => length)));
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
 }
 
 /**

@@ -26,7 +26,7 @@ export const bounded = (clock) => () => Math.min(Math.max(clock() || 0, 0), LAST
  * @param {number} now
  */
 export function dayOf(now) {
-  return isoDay(now * 1000);
+  return new Date(now * 1000).toISOString().slice(0, 10);
 }
 
 /**
@@ -77,10 +77,6 @@ export function epochDays(epoch, day) {
   const months = MONTHS[epoch];
   const [year, month] = day.split("-").map(Number);
   const first = Math.floor((month - 1) / months) * months;
-  return [isoDay(Date.UTC(year, first)), isoDay(Date.UTC(year, first + months, 0))];
-}
-
-/** @param {number} milliseconds */
-function isoDay(milliseconds) {
-  return new Date(milliseconds).toISOString().slice(0, 10);
+  const on = (/** @type {number} */ at, date = 1) => dayOf(Date.UTC(year, at, date) / 1000);
+  return [on(first), on(first + months, 0)];
 }

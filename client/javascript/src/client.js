@@ -10,16 +10,16 @@ import { indexedDbStore } from "./indexed_db_store.js";
 import { spentOf } from "./ledger.js";
 import { ONE } from "./params.js";
 import { metricOf, readRegistry } from "./registry.js";
-import { keepReserved, silentMetrics } from "./reservation.js";
+import { followClock, keepReserved, silentMetrics } from "./reservation.js";
 import { nextEnd, offer, release, settleReport } from "./reservoir.js";
 import { choosePart, cohortOf, permanentOf, scopeCoin, scopeName, systemCoins } from "./responses.js";
-import { answer, draw, inForce, latchedPart, termsOf } from "./scopes.js";
-import { SECRET_BYTES, Secret } from "./secret.js";
+import { answer, draw, inForce, isBegun, latchedPart, termsOf } from "./scopes.js";
+import { SECRET_BYTES, expand, secretOf } from "./secret.js";
 import { Sender, elapsed } from "./sender.js";
-import { build, dropMetrics, sentOf, trim } from "./spool.js";
+import { dropMetrics, sentOf, trim } from "./spool.js";
 import { isStopped } from "./stops.js";
 import { tabsOf } from "./tabs.js";
-import { Uploader } from "./uploader.js";
+import { Uploader, atHand } from "./uploader.js";
 import { newId } from "./wire.js";
 
 /** @typedef {import("../index.js").Flushed} Flushed */
@@ -29,8 +29,8 @@ import { newId } from "./wire.js";
 /** @typedef {import("../index.js").Outcome} Outcome */
 /** @typedef {import("../index.js").Params} Params */
 /** @typedef {import("../index.js").Registry} Registry */
-/** @typedef {import("./device.js").Device} Device */
-/** @typedef {import("./device.js").Documents} Documents */
+/** @typedef {import("../documents.js").Device} Device */
+/** @typedef {import("../documents.js").Documents} Documents */
 /** @typedef {import("./scopes.js").Entering} Entering */
 /** @typedef {import("./uploader.js").Step} Step */
 
@@ -54,10 +54,10 @@ export class Client {
   #settings;
   /** @type {boolean} */ #consent;
   /** @type {Set<string>} */ #optedOut;
-  /** @type {{ secret: Secret, mark: string } | undefined} */ #identity;
+  /** @type {{ secret: CryptoKey, mark: string } | undefined} */ #identity;
   /** @type {Device | undefined} as it was last seen; another tab may have changed it since */
   #seen;
-  /** @type {{ id: string, body: string } | undefined} what leaves if the page ends now */
+  /** @type {import("../documents.js").Pending | undefined} what leaves if the page ends now */
   #atHand;
   #isDisabled = false;
   #failures = 0;
@@ -65,7 +65,6 @@ export class Client {
   /** @type {import("./tabs.js").Tabs} */ #tabs;
   /** @type {Uploader | undefined} */ #uploader;
   /** @type {Sender | undefined} */ #sender;
-  /** @type {import("../index.js").Transport | undefined} */ #transport;
   #onPageHide = () => this.#leave();
 
   /**
@@ -78,7 +77,6 @@ export class Client {
     const { caps, clock = systemClock, coins = systemCoins, limits, optedOut } = options;
     this.#registry = registry;
     this.#store = store;
-    this.#transport = transport;
     this.#consent = options.consent;
     this.#optedOut = new Set(optedOut);
     this.#settings = {
@@ -88,16 +86,16 @@ export class Client {
       caps: { total: Infinity, per: "year", ...caps },
     };
     check(this.#settings);
-    this.#tabs = tabsOf(store.channel, () => this.#forget());
+    this.#tabs = tabsOf(store.channel, (name) => (name ? this.#optedOut.add(name) : this.#forget()));
     if (transport) {
       this.#uploader = new Uploader({
         ...this.#settings,
         transport,
-        update: (work, strict) => this.#update(CHANGING, (all) => work(whole(all)), strict),
-        obstacle: (documents) => this.#obstacle(documents),
+        update: (work, strict) => this.#update(CHANGING, work, strict),
+        prepare: (documents) => this.#dropOptedOut(documents),
       });
       const { maxDelay = 60, background = true } = options;
-      demand(maxDelay >= 0 && maxDelay < Infinity, "maxDelay must be a number of seconds, 0 or more");
+      demand(maxDelay >= 0 && maxDelay < Infinity, "maxDelay must be seconds, at least 0");
       if (background) {
         this.#sender = new Sender(() => this.#step(), { ...this.#settings, maxDelay });
         globalThis.addEventListener?.("pagehide", this.#onPageHide);
@@ -113,9 +111,8 @@ export class Client {
   static async open(options) {
     const { name = "telemetry", consent, store = indexedDbStore(name), collector, key } = options;
     demand(typeof consent === "boolean", "consent must be true or false");
-    const tabs = tabsOf(store.channel, () => {});
-    if (!consent) await erased(store, tabs, options.clock); // before what may be wrong with the program
-    tabs.close();
+    if (!consent) await erased(store, options.clock); // before what may be wrong with the program
+    demand(globalThis.crypto?.subtle, "a page must be of https or of localhost");
     const transport = options.transport ?? (collector ? httpTransport(collector, key) : undefined);
     const client = new Client(await readRegistry(options.registry), options, store, transport);
     if (consent) await client.#safely(() => client.#begin(), undefined);
@@ -145,12 +142,11 @@ export class Client {
 
   /**
    * Send what waits now, within some seconds, and say why it ended.
-   * @param {{ timeout?: number }} [options]
+   * @param {{ timeout?: number }} options
    * @returns {Promise<Flushed>}
    */
-  async flush(options) {
-    const timeout = options?.timeout ?? 10;
-    demand(timeout >= 0, "timeout must be a number of seconds, 0 or more");
+  async flush({ timeout = 10 } = {}) {
+    demand(timeout >= 0, "timeout must be seconds, at least 0");
     const deadline = elapsed() + timeout;
     return this.#safely(() => this.#flushed(deadline), flushed("failed"));
   }
@@ -167,7 +163,7 @@ export class Client {
 
   /** Return what has left the device, the very bytes, the oldest first. */
   log() {
-    return this.#look(({ spool, log }) => sentOf(spool, log), []);
+    return this.#look(({ spool, log }) => sentOf(spool, log, this.#atHand), []);
   }
 
   /** Return how many reports were recorded, accepted, dropped or refused, and why. */
@@ -183,13 +179,14 @@ export class Client {
   async optOut(name) {
     metricOf(this.#registry, name);
     this.#optedOut.add(name);
-    await this.#safely(() => this.#update(CHANGING, (all) => this.#dropOptedOut(whole(all))), undefined);
+    this.#tabs.tell(name);
+    await this.#safely(() => this.#update(CHANGING, (all) => this.#dropOptedOut(all)), undefined);
   }
 
   /** End consent: erase everything but the nats spent and reserved, and say what was verified. */
   async withdraw() {
     this.#forget();
-    return erased(this.#store, this.#tabs, this.#settings.clock);
+    return erased(this.#store, this.#settings.clock);
   }
 
   /** End the background sender; what waits stays in the store. */
@@ -221,69 +218,49 @@ export class Client {
     if (refusal) return refusal;
     const now = this.#settings.clock();
     const { secret } = this.#identity ?? (await this.#begin());
-    if (this.#seen && !this.#speaks(this.#seen, metric, now)) return "silent";
+    const seen = /** @type {Device} */ (this.#seen); // there is one where there is an identity
+    if (!this.#speaks(seen, metric, now)) return "silent";
     const read = readValue(metric.params, value); // before the secret is touched
-    const epoch = epochAt(metric.epoch, dayOf(now));
+    const day = dayOf(now);
+    const epoch = epochAt(metric.epoch, day);
     const base = scopeName(metric.name, epoch, metric.params);
-    if (metric.sample < ONE && !((await scopeCoin(secret, "sample", base)) < metric.sample)) {
+    const mayBegin = async () => (await scopeCoin(secret, "sample", base)) < metric.sample;
+    if (metric.sample < ONE && !isBegun(seen, metric.name, day) && !(await mayBegin())) {
       return "silent";
     }
-    const entering = await this.#entering(secret, metric, read, epoch, base, dayOf(now));
+    const entering = await this.#entering(secret, seen, metric, read, { epoch, base, day });
     for (;;) {
       const kept = await this.#update(["device", "spool"], (all) =>
-        this.#keep(whole(all), metric, entering, now, fits(metric.params, read)),
+        this.#keep(all, metric, entering, now, fits(metric.params, read)),
       );
       if (kept) return kept;
-      const scope = scopeName(metric.name, epoch, entering.params);
-      entering.permanent = await permanent(secret, scope, entering);
+      entering.permanent = await entering.respond();
     }
   }
 
   /**
-   * Return a value as it enters its scope. Where the scope, as it was last seen, has a cohort, that
-   * is taken; and no permanent response is computed before it is needed: both take time.
-   * @param {Secret} secret
+   * Return a value as it enters its scope. A permanent response takes time: none is computed that
+   * the device, as it was last seen, needs not.
+   * @param {CryptoKey} secret
+   * @param {Device} seen
    * @param {Metric} metric
    * @param {unknown} value
-   * @param {string} epoch
-   * @param {string} base
-   * @param {string} day
-   * @returns {Promise<Entering & { bits: Uint8Array }>}
+   * @param {{ epoch: string, base: string, day: string }} at
+   * @returns {Promise<Entering & { respond: () => Promise<string> }>}
    */
-  async #entering(secret, metric, value, epoch, base, day) {
-    const params = await this.#partParams(secret, metric, epoch, base);
+  async #entering(secret, seen, metric, value, { epoch, base, day }) {
+    const params = await partParams(secret, seen, metric, epoch, base);
     const scope = scopeName(metric.name, epoch, params);
-    const seen = this.#seen ?? newDevice();
-    const terms = termsOf(seen, metric, day);
-    const known = inForce(seen, terms, { metric: metric.name, epoch })?.scope;
-    const isSame = known?.epoch === epoch && known.response === params.permanentFingerprint;
-    const cohort = isSame ? known.cohort : await cohortOf(secret, scope, params);
+    const cohort = await cohortOf(secret, scope, params);
     const bits = await encode(params, value, cohort);
     const named = concat(utf8(`rappor-client/1/pattern\0${scope}\0`), bits);
-    const pattern = base64url(await secret.expand(named, PATTERN_BYTES));
+    const pattern = base64url(await expand(secret, named, PATTERN_BYTES));
+    const respond = async () => base64url(await permanentOf(secret, scope, params, bits));
     const held = seen.held[`${metric.name} ${epoch}`]?.report;
     const isHeld = held?.pattern === pattern;
-    const entering = { metric: metric.name, params, epoch, cohort, bits, pattern };
-    if (isHeld) return { ...entering, permanent: held.permanent };
-    if (known) return entering;
-    return { ...entering, permanent: await permanent(secret, scope, entering) };
-  }
-
-  /**
-   * Return the parameters of the part that the device answers for.
-   * @param {Secret} secret
-   * @param {Metric} metric
-   * @param {string} epoch
-   * @param {string} base
-   */
-  async #partParams(secret, metric, epoch, base) {
-    if (!metric.parts.length) return metric.params;
-    const { device } = await this.#store.read(["device"]);
-    const latched = device && latchedPart(device, metric, epoch);
-    if (latched) return latched.params;
-    const chosen = choosePart(metric.parts, await scopeCoin(secret, "part", base));
-    const part = metric.parts.find(({ name }) => name === chosen);
-    return part ? part.params : metric.params;
+    const known = inForce(seen, termsOf(seen, metric, day), { metric: metric.name, epoch });
+    const permanent = isHeld ? held.permanent : known ? undefined : await respond();
+    return { metric: metric.name, params, epoch, cohort, pattern, permanent, respond };
   }
 
   /**
@@ -312,8 +289,6 @@ export class Client {
     else if (!offer(device, terms, scope, report, now, coins)) return "closed";
     keepReserved(device, metric, yearOf(now));
     trim(device, spool, limits);
-    const isAtHand = spool.uploads.some(({ attempts }) => !attempts);
-    if (this.#sender && !isAtHand) build(spool, now); // there is no time for it when the page ends
     if (scope.last !== entering.pattern) return "repeated";
     return interval === "none" ? "recorded" : "held";
   }
@@ -324,8 +299,7 @@ export class Client {
     const steps = [];
     const tried = new Set();
     while (this.#consent && this.#uploader) {
-      const isUrgent = !steps.some(({ id }) => id);
-      const step = await this.#step({ deadline, tried, isUrgent });
+      const step = await this.#step({ deadline, tried });
       steps.push(step);
       if (step.id) tried.add(step.id);
       const waiting = await this.waiting();
@@ -334,8 +308,8 @@ export class Client {
       await new Promise((resolve) => setTimeout(resolve, 1000 * pause));
     }
     const waiting = await this.waiting();
-    if (!waiting) return flushed("nothing waiting");
-    return flushed(this.#consent ? "no collector" : "no consent", { waiting });
+    const reason = this.#consent ? "no collector" : "no consent";
+    return flushed(waiting ? reason : "nothing waiting", { waiting });
   }
 
   /**
@@ -344,41 +318,25 @@ export class Client {
    * @returns {Promise<Step>}
    */
   async #step(hurry) {
-    const uploader = this.#uploader;
-    if (!uploader) return { due: Infinity };
+    const uploader = /** @type {Uploader} */ (this.#uploader);
     const busy = { due: this.#settings.clock() + 1, reason: /** @type {const} */ ("busy") };
     const step = () => this.#tabs.alone(() => uploader.step(hurry), busy);
     return this.#safely(step, { due: this.#settings.clock() + 3600, reason: "failed" });
   }
 
-  /**
-   * Return why nothing may leave, inside the change that claims an upload.
-   * @param {Required<Documents>} documents
-   * @returns {FlushReason | undefined}
-   */
-  #obstacle(documents) {
-    this.#dropOptedOut(documents);
-    return this.#consent ? undefined : "no consent";
-  }
-
   /** @param {Required<Documents>} documents */
   #dropOptedOut({ device, spool, log }) {
     const { clock, limits } = this.#settings;
-    dropMetrics(device, spool, log, this.#optedOut, { now: clock(), limits });
+    const at = { now: clock(), limits, atHand: this.#atHand };
+    dropMetrics(device, spool, log, this.#optedOut, at);
   }
 
   /** Send the upload at hand while the page ends. If no answer is seen, it is sent once more. */
   #leave() {
-    const upload = this.#atHand;
+    const [upload, seen] = [this.#atHand, this.#seen];
     this.#atHand = undefined;
-    if (!upload || !this.#consent || !this.#transport) return;
-    const now = this.#settings.clock();
-    const mark = this.#update(CHANGING, (all) => {
-      const found = whole(all).spool.uploads.find(({ id }) => id === upload.id);
-      if (found) Object.assign(found, { attempts: found.attempts + 1, first: found.first || now });
-    });
-    mark.catch(() => {});
-    this.#transport.send(upload.body, {}).catch(() => {});
+    if (!upload || !seen || this.#optedOut.has(upload.metric)) return;
+    this.#safely(async () => this.#uploader?.leave(seen, upload), undefined);
   }
 
   /** Become the store's device, or a new one, and bring it in line with the person's choices. */
@@ -386,9 +344,10 @@ export class Client {
     const bytes = crypto.getRandomValues(new Uint8Array(SECRET_BYTES));
     const fresh = {
       mark: newId(),
-      secret: this.#store.holdsKeys ? await Secret.key(bytes) : base64url(bytes),
+      secret: this.#store.holdsKeys ? await secretOf(bytes) : base64url(bytes),
     };
     bytes.fill(0);
+    const year = yearOf(this.#settings.clock());
     const { identity, device, spool } = await this.#store.update(
       ALL,
       (all) => {
@@ -398,15 +357,15 @@ export class Client {
         if (!all.identity || !isSound(all)) throw new Damaged();
         const documents = whole(all);
         this.#dropOptedOut(documents);
+        followClock(documents.device, year);
         return documents;
       },
       { strict: true },
     );
     this.#seen = device;
-    this.#identity = { secret: new Secret(await keyOf(identity.secret)), mark: identity.mark };
+    this.#identity = { secret: await keyOf(identity.secret), mark: identity.mark };
     const waiting = spool.reports.length + spool.uploads.length;
     if (waiting || nextEnd(device) < Infinity) this.#sender?.catchUp(waiting);
-    const year = yearOf(this.#settings.clock());
     const silent = [...silentMetrics(device, this.#registry, this.#limits(), year)];
     if (silent.length) this.#warn(`no room in the budget for ${silent}`);
     return this.#identity;
@@ -431,26 +390,29 @@ export class Client {
   }
 
   /**
-   * Change documents of this identity, all of it or nothing.
+   * Change documents of this identity, all of it or nothing. Device and spool are among them.
    * @template T
    * @param {(keyof Documents)[]} names
-   * @param {(documents: Documents) => T} work
+   * @param {(documents: Required<Documents>) => T} work
    * @param {boolean} [strict]
    * @returns {Promise<T>}
    */
   async #update(names, work, strict = false) {
-    return this.#store.update(
+    const [result, device, upload] = await this.#store.update(
       names,
       (all) => {
         if (!this.#identity || all.device?.mark !== this.#identity.mark) throw new Changed();
         if (!isSound(all)) throw new Damaged();
-        const result = work(all);
-        this.#seen = all.device;
-        if (all.spool) this.#atHand = all.spool.uploads.find(({ attempts }) => !attempts);
-        return result;
+        const documents = /** @type {Required<Documents>} */ (all); // #begin has written each
+        const result = work(documents);
+        const isPage = this.#sender && this.#store.channel !== undefined;
+        const upload = isPage && atHand(documents.spool, this.#atHand, this.#settings.clock());
+        return /** @type {const} */ ([result, documents.device, upload || undefined]);
       },
       { strict },
     );
+    if (this.#identity) [this.#seen, this.#atHand] = [device, upload]; // no withdrawal meanwhile
+    return result;
   }
 
   /**
@@ -515,10 +477,10 @@ export class Client {
 /**
  * Erase a store once no tab sends any more, and look at what is left.
  * @param {import("../index.js").Store} store
- * @param {import("./tabs.js").Tabs} tabs
  * @param {import("../index.js").Clock} [clock]
  */
-async function erased(store, tabs, clock = systemClock) {
+async function erased(store, clock = systemClock) {
+  const tabs = tabsOf(store.channel, () => {});
   const erase = () =>
     store.update(
       ALL,
@@ -538,6 +500,7 @@ async function erased(store, tabs, clock = systemClock) {
     left = await leftIn(store);
     if (!isQuiet) left.push("an upload under way");
   }
+  tabs.close();
   return { done: !left.length, secretGone: !left.includes("identity"), left };
 }
 
@@ -575,23 +538,28 @@ function isSound({ identity, device }) {
 }
 
 /**
- * @param {CryptoKey | string} secret
+ * @param {object | string} secret
  * @returns {Promise<CryptoKey>}
  */
 async function keyOf(secret) {
-  if (typeof secret !== "string") return secret;
+  if (typeof secret !== "string") return /** @type {CryptoKey} */ (secret);
   const bytes = fromBase64url(secret);
   if (bytes.length !== SECRET_BYTES) throw new Damaged();
-  return Secret.key(bytes);
+  return secretOf(bytes);
 }
 
 /**
- * @param {Secret} secret
- * @param {string} scope
- * @param {{ params: Params, bits: Uint8Array }} entering
+ * Return the parameters of the part that a device answers for.
+ * @param {CryptoKey} secret
+ * @param {Device} device
+ * @param {Metric} metric
+ * @param {string} epoch
+ * @param {string} base
  */
-async function permanent(secret, scope, { params, bits }) {
-  return base64url(await permanentOf(secret, scope, params, bits));
+async function partParams(secret, device, metric, epoch, base) {
+  if (!metric.parts.length) return metric.params;
+  const chosen = async () => choosePart(metric.parts, await scopeCoin(secret, "part", base));
+  return (latchedPart(device, metric, epoch) ?? (await chosen()) ?? metric).params;
 }
 
 /** @param {{ limits: import("../index.js").Limits, caps: { total: number, per: string } }} settings */
@@ -599,11 +567,11 @@ function check({ limits, caps }) {
   const isLimit = (/** @type {number} */ limit) => Number.isInteger(limit) && limit > 0;
   demand(Object.values(limits).every(isLimit), "limits must be integers of at least 1");
   const isCap = caps.total >= 0 && ["year", "life"].includes(caps.per);
-  demand(isCap, "caps must be a total, 0 or more, per year or life");
+  demand(isCap, "caps must be a total of at least 0, per year or life");
 }
 
 /**
- * @param {boolean} holds
+ * @param {unknown} holds
  * @param {string} sentence
  */
 function demand(holds, sentence) {

@@ -3,74 +3,7 @@
 import { sum } from "./numbers.js";
 import { reservedByYear } from "./reservation.js";
 
-/** @typedef {import("../index.js").Interval} Interval */
-/** @typedef {import("../index.js").Params} Params */
-
-/**
- * One scope: what it has answered for, never a value. `admitted` and `last` are keyed names of
- * bit patterns, `permanent` is the permanent response of the last one.
- * @typedef {object} Scope
- * @property {string} metric
- * @property {string} epoch
- * @property {string} response the permanent fingerprint
- * @property {string} first the first day of its epoch
- * @property {string} end the last one
- * @property {string} params a fingerprint
- * @property {number} cohort
- * @property {string} permanent
- * @property {string[]} admitted
- * @property {string} last
- * @property {boolean} closed
- * @property {number} patterns
- * @property {Interval} interval
- * @property {number} most reports that the epoch may have; infinity for any number
- */
-
-/**
- * A permanent response in the ledger, with its reports by parameters, and their loss.
- * @typedef {object} Pattern
- * @property {string} metric
- * @property {string} epoch
- * @property {number} nats
- * @property {Record<string, number>} reports by fingerprint
- */
-
-/**
- * The open interval of a metric in an epoch; without `report` it has had its one.
- * @typedef {object} Held
- * @property {string} metric
- * @property {string} epoch
- * @property {number} ends
- * @property {number} seconds
- * @property {number} events
- * @property {import("./scopes.js").Terms} [terms]
- * @property {import("./scopes.js").Prepared & { permanent: string, closed: boolean }} [report]
- */
-
-/**
- * @typedef {object} Device
- * @property {number} v
- * @property {string} [mark] the random name of the identity that this belongs to
- * @property {[number, string, string, number][]} reserved year, metric, scopes, nats
- * @property {Scope[]} scopes
- * @property {Record<string, Pattern>} patterns
- * @property {Record<string, Params>} params by fingerprint
- * @property {Record<string, Held>} held by metric and epoch
- * @property {Record<string, number>} counters
- * @property {number} carried nats of earlier identities
- * @property {number} [lost] the last year of which it is not known what was reserved
- * @property {{ failures: number, asked: number, pause: number }} sending
- * @property {Record<string, string>} stopped the last day of silence by metric
- */
-
-/**
- * @typedef {{ mark: string, secret: CryptoKey | string }} IdentityRecord
- * @typedef {{ metric: string, params: string, cohort: number, bits: string, nats: number, due: number }} Waiting
- * @typedef {{ id: string, body: string, metric: string, nats: number, attempts: number, first: number, claimed: number, backoff: number }} Pending
- * @typedef {{ reports: Waiting[], uploads: Pending[] }} Spool
- * @typedef {import("../index.js").Sent} Sent
- * @typedef {{ identity?: IdentityRecord, device?: Device, spool?: Spool, log?: Sent[] }} Documents
- */
+/** @typedef {import("../documents.js").Device} Device */
 
 /** A store holds what no version of this client wrote. */
 export class Damaged extends Error {
@@ -97,7 +30,8 @@ export function newDevice(mark, earlier) {
     held: {},
     counters: {},
     carried: earlier?.carried ?? 0,
-    ...(earlier?.lost !== undefined && { lost: earlier.lost }),
+    lost: earlier?.lost,
+    lostIsOver: earlier?.lostIsOver,
     sending: { failures: 0, asked: 0, pause: 0 },
     stopped: {},
   };

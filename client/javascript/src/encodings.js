@@ -1,7 +1,7 @@
 // Which bits of a report a value sets. A value that fits nowhere sets none: silence would speak.
 
 import { integers, utf8 } from "./bytes.js";
-import { ParamsError, ReportError } from "./errors.js";
+import { ReportError, entryOf } from "./errors.js";
 import { murmur3, sha256 } from "./hashes.js";
 import { normalize } from "./normalizers.js";
 
@@ -20,10 +20,15 @@ const MOST_FLAGS = 10_000;
  *   two values whose bits differ most
  */
 
+/** @type {Encoding["worst"]} */
+const bothWays = (up, down) => up + down; // two bits differ, one each way
+/** @type {Encoding["worst"]} */
+const eachBit = (up, down, { k }) => k * Math.max(up, down);
+
 /** @type {Record<string, Encoding>} */
 const ENCODINGS = {
   bloom: {
-    read: (value, shape) => text(value, shape),
+    read: text,
     fits: (value, shape) => shape.normalize === "none" || value !== "",
     bits: hashed,
     worst: (up, down, { h, k }) => {
@@ -33,22 +38,22 @@ const ENCODINGS = {
     },
   },
   onehot: {
-    read: (value, shape) => text(value, shape),
+    read: text,
     fits: (value, shape) => indices([value], shape).length === 1,
     bits: (value, _, shape) => indices([value], shape),
-    worst: (up, down) => up + down,
+    worst: bothWays,
   },
   boolean: {
     read: (value) => (typeof value === "boolean" ? value : refuse("true or false", value)),
     fits: () => true,
     bits: (value) => (value ? [0] : []),
-    worst: (up, down) => Math.max(up, down),
+    worst: eachBit,
   },
   flags: {
     read: flagNames,
     fits: (names, shape) => indices(names, shape).length === names.length,
     bits: (names, _, shape) => indices(names, shape),
-    worst: (up, down, { k }) => k * Math.max(up, down),
+    worst: eachBit,
   },
   buckets: {
     read: (value) =>
@@ -56,7 +61,7 @@ const ENCODINGS = {
     fits: (value) => value === value,
     bits: (value, _, { categories }) =>
       value === value ? [categories.filter((edge) => Number(edge) <= value).length] : [],
-    worst: (up, down) => up + down,
+    worst: bothWays,
   },
 };
 
@@ -65,7 +70,7 @@ const ENCODINGS = {
  * @param {string} encoding
  */
 export function checkEncoding(encoding) {
-  if (!Object.hasOwn(ENCODINGS, encoding)) throw new ParamsError(`unknown encoding ${encoding}`);
+  entryOf(ENCODINGS, "encoding", encoding);
 }
 
 /**
@@ -120,7 +125,8 @@ export function worstDifference(shape, up, down) {
  */
 async function hashed(value, cohort, { h, k, part }) {
   const [, length] = part.split(":");
-  const told = length ? Array.from(value).slice(0, Number(length)).join("") : value;
+  const n = Number(length);
+  const told = length ? Array.from(value.slice(0, 2 * n)).slice(0, n).join("") : value;
   const words = integers((await sha256(utf8(told))).subarray(0, 16));
   return Array.from({ length: h }, (_, j) =>
     Math.floor((murmur3(words, cohort * h + j) * k) / 2 ** 32),

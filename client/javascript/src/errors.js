@@ -10,6 +10,18 @@ export class ParamsError extends RapporError {
   name = "ParamsError";
 }
 
+/**
+ * Return the entry of a table; ParamsError for a name that it does not have.
+ * @template T
+ * @param {Record<string, T>} table
+ * @param {string} kind
+ * @param {string} name
+ */
+export function entryOf(table, kind, name) {
+  if (Object.hasOwn(table, name)) return table[name];
+  throw new ParamsError(`${kind} must be one of ${Object.keys(table)}, got ${name}`);
+}
+
 /** A value is not of its metric's kind, or bytes are no report. */
 export class ReportError extends RapporError {
   name = "ReportError";

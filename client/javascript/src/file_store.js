@@ -1,8 +1,12 @@
-// The device's documents in one private file, for programs on Node. Several processes may share it:
-// each change reads the file, holds a lock beside it, and puts a whole new file in its place.
+// The device's documents in one private file, for programs on Node. Several processes and threads
+// may share it: each change holds a lock beside it, reads the file, and puts a whole new file in its
+// place. A program that is killed may leave the lock and the new file, which holds the secret too:
+// `FILE.tmp`. Whoever holds the lock next, or looks, removes it.
 
+import { createHash, randomUUID } from "node:crypto";
 import {
   closeSync,
+  existsSync,
   fsyncSync,
   linkSync,
   mkdirSync,
@@ -10,17 +14,20 @@ import {
   readFileSync,
   renameSync,
   rmSync,
+  statSync,
   writeFileSync,
 } from "node:fs";
 import { dirname } from "node:path";
 
 import { Damaged } from "./device.js";
 
-/** @typedef {import("./device.js").Documents} Documents */
+/** @typedef {import("../documents.js").Documents} Documents */
 
 const PATIENCE = 2000;
 const PAUSE = 5;
+const LONGEST_HELD = 10_000; // work under the lock does not wait for anything but the disk
 const PRIVATE = 0o600;
+const SEALED = /^(.*),"checksum":"([0-9a-f]{64})"}$/s;
 
 /**
  * Name a file; it is created, with its folder, when it is first needed.
@@ -31,16 +38,19 @@ export function fileStore(path) {
   return {
     holdsKeys: false,
     channel: undefined,
-    read: async (names) => chosen(readDocuments(path), names),
+    read: async (names) => {
+      if (existsSync(`${path}.tmp`)) await locked(path, () => {});
+      return chosen(readDocuments(path), names);
+    },
     update: (names, work, { strict = false } = {}) =>
-      locked(path, () => {
+      locked(path, (holds) => {
         const whole = readDocuments(path);
         const documents = chosen(whole, names);
         const result = work(documents);
-        replace(path, { ...whole, ...documents }, strict);
+        replace(path, { ...whole, ...chosen(documents, names) }, strict, holds);
         return result;
       }),
-    clear: (documents) => locked(path, () => replace(path, documents, true)),
+    clear: (documents) => locked(path, (holds) => replace(path, documents, true, holds)),
     close: async () => {},
   };
 }
@@ -66,11 +76,14 @@ function readDocuments(path) {
     if (isCode(error, "ENOENT")) return {};
     throw error;
   }
-  try {
-    return JSON.parse(text, (_, value) => (value === null ? Infinity : value)); // as JSON writes it
-  } catch {
-    throw new Damaged("the device's file is damaged");
-  }
+  const [, head, checksum] = SEALED.exec(text) ?? [];
+  if (!checksum || checksum !== checksumOf(`${head}}`)) throw new Damaged();
+  return JSON.parse(`${head}}`, (_, value) => (value === null ? Infinity : value)); // as JSON writes it
+}
+
+/** @param {string} text */
+function checksumOf(text) {
+  return createHash("sha256").update(text).digest("hex");
 }
 
 /**
@@ -78,73 +91,103 @@ function readDocuments(path) {
  * @param {string} path
  * @param {Documents} documents
  * @param {boolean} isStrict whether to wait for the disk
+ * @param {() => boolean} holds tells whether the lock is held still
  */
-function replace(path, documents, isStrict) {
-  if (Object.values(documents).every((document) => document === undefined)) {
-    rmSync(path, { force: true });
-    return;
-  }
-  const beside = `${path}.${process.pid}.tmp`;
-  const file = openSync(beside, "w", PRIVATE);
+function replace(path, documents, isStrict, holds) {
+  const isEmpty = Object.values(documents).every((document) => document === undefined);
+  const beside = `${path}.tmp`;
   try {
-    writeFileSync(file, JSON.stringify(documents));
+    if (!isEmpty) write(beside, JSON.stringify(documents), isStrict);
+    if (!holds()) throw new DOMException("the lock on the device's file was lost", "TimeoutError");
+    if (isEmpty) rmSync(path, { force: true });
+    else renameSync(beside, path);
+  } catch (error) {
+    if (holds()) rmSync(beside, { force: true });
+    throw error;
+  }
+  if (isStrict) settle(dirname(path));
+}
+
+/**
+ * @param {string} path
+ * @param {string} text
+ * @param {boolean} isStrict
+ */
+function write(path, text, isStrict) {
+  const file = openSync(path, "wx", PRIVATE);
+  try {
+    writeFileSync(file, `${text.slice(0, -1)},"checksum":"${checksumOf(text)}"}`);
     if (isStrict) fsyncSync(file);
   } finally {
     closeSync(file);
   }
-  renameSync(beside, path);
 }
 
 /**
- * Run while no other process does.
+ * Wait until a folder's names are on the disk, where the system has a way to.
+ * @param {string} path
+ */
+function settle(path) {
+  try {
+    const folder = openSync(path, "r", PRIVATE);
+    try {
+      fsyncSync(folder);
+    } finally {
+      closeSync(folder);
+    }
+  } catch {
+    // Windows opens no folder
+  }
+}
+
+/**
+ * Run while no other process or thread does, with nothing left of one that was killed.
  * @template T
  * @param {string} path
- * @param {() => T} work
+ * @param {(holds: () => boolean) => T} work
  * @returns {Promise<T>}
  */
 async function locked(path, work) {
   const lock = `${path}.lock`;
-  const mine = `${lock}.${process.pid}`;
+  const owner = `${process.pid} ${randomUUID()}`;
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-  const deadline = Date.now() + PATIENCE;
-  while (!taken(lock, mine)) {
-    if (Date.now() > deadline) throw new DOMException("the device's file is locked", "TimeoutError");
+  const deadline = performance.now() + PATIENCE;
+  while (!taken(lock, owner)) {
+    if (performance.now() > deadline) {
+      throw new DOMException("the device's file is locked", "TimeoutError");
+    }
     await new Promise((resolve) => setTimeout(resolve, PAUSE));
   }
+  const holds = () => ownerOf(lock) === owner;
   try {
-    return work();
+    rmSync(`${path}.tmp`, { force: true });
+    return work(holds);
   } finally {
-    rmSync(lock, { force: true });
+    if (holds()) rmSync(lock, { force: true });
   }
 }
 
 /**
  * Take the lock, or clear one away that a killed process has left.
  * @param {string} lock
- * @param {string} mine
+ * @param {string} owner
  */
-function taken(lock, mine) {
-  writeFileSync(mine, String(process.pid), { mode: PRIVATE });
+function taken(lock, owner) {
   try {
-    linkSync(mine, lock); // it appears with its content, or not at all
+    writeFileSync(lock, owner, { flag: "wx", mode: PRIVATE });
     return true;
   } catch (error) {
     if (!isCode(error, "EEXIST")) throw error;
-    clearAbandoned(lock, mine);
+    clearAbandoned(lock);
     return false;
-  } finally {
-    rmSync(mine, { force: true });
   }
 }
 
-/**
- * @param {string} lock
- * @param {string} mine
- */
-function clearAbandoned(lock, mine) {
+/** @param {string} lock */
+function clearAbandoned(lock) {
   const owner = ownerOf(lock);
-  if (!owner || isAlive(owner)) return;
-  const away = `${mine}.away`;
+  if (owner === undefined || !isAbandoned(lock, owner)) return;
+  const away = `${lock}.old`;
   try {
     renameSync(lock, away);
     if (ownerOf(away) !== owner) linkSync(away, lock); // another process was faster: give it back
@@ -155,22 +198,38 @@ function clearAbandoned(lock, mine) {
   }
 }
 
+/**
+ * Tell whether a lock's process has ended, or the lock is too old for one that works: a container
+ * that is started anew has the numbers of the one that was killed, and a power loss may leave the
+ * file empty.
+ * @param {string} lock
+ * @param {string} owner
+ */
+function isAbandoned(lock, owner) {
+  try {
+    const age = Math.abs(Date.now() - statSync(lock).mtimeMs); // the clock may have been set
+    return age > LONGEST_HELD || isEnded(Number.parseInt(owner));
+  } catch {
+    return false; // it has gone
+  }
+}
+
 /** @param {string} lock */
 function ownerOf(lock) {
   try {
-    return Number(readFileSync(lock, "utf8"));
+    return readFileSync(lock, "utf8");
   } catch {
-    return 0;
+    return undefined;
   }
 }
 
 /** @param {number} pid */
-function isAlive(pid) {
+function isEnded(pid) {
   try {
     process.kill(pid, 0);
-    return true;
+    return false;
   } catch (error) {
-    return !isCode(error, "ESRCH");
+    return isCode(error, "ESRCH"); // not if it is no number
   }
 }
 

@@ -3,7 +3,7 @@
 import { ParamsError } from "./errors.js";
 
 const LOOPBACK = ["localhost", "127.0.0.1", "[::1]"];
-const LARGEST = 1_000_000; // characters of an answer
+const LARGEST = 1_000_000; // bytes of an answer
 
 /**
  * Send to a collector; ParamsError unless its address is https, or http to this very machine.
@@ -30,35 +30,53 @@ export function httpTransport(collector, key) {
       });
       return {
         status: response.status,
-        body: (await response.text()).slice(0, LARGEST),
+        body: await textOf(response),
         retryAfter: seconds(response.headers.get("Retry-After")),
       };
     },
   };
 }
 
+/**
+ * Read an answer; what no collector writes is not read to its end.
+ * @param {Response} response
+ */
+async function textOf({ body }) {
+  const reader = body?.getReader();
+  const read = [];
+  for (let n = 0; n < LARGEST; ) {
+    const { value } = (await reader?.read()) ?? {};
+    if (!value) break;
+    n += read[read.push(value) - 1].length;
+  }
+  reader?.cancel();
+  return new Blob(read).text();
+}
+
 /** @param {string} collector */
 function addressOf(collector) {
-  const { href, protocol, hostname, username, search, hash } = new URL(
-    `${collector.replace(/\/+$/, "")}/v1/reports`,
-    globalThis.location?.href,
-  );
-  const isLocal = protocol === "http:" && LOOPBACK.includes(hostname);
-  if (!(protocol === "https:" || isLocal) || username || search || hash) {
-    throw new ParamsError(
-      "collector must be an https address (http to localhost), without user, ? and #",
+  try {
+    const { href, protocol, hostname, origin, pathname } = new URL(
+      collector,
+      globalThis.location?.href,
     );
+    const isLocal = protocol === "http:" && LOOPBACK.includes(hostname);
+    if ((protocol === "https:" || isLocal) && href === origin + pathname) {
+      return `${href.replace(/\/+$/, "")}/v1/reports`;
+    }
+  } catch {
+    // it is no address at all
   }
-  return href;
+  throw new ParamsError(
+    "collector must be https, or http to localhost, without user, ? and #",
+  );
 }
 
 /**
- * Read Retry-After (RFC 9110 section 10.2.3), seconds or a date, as seconds.
+ * Read Retry-After (RFC 9110 section 10.2.3), seconds or a date, as seconds; NaN if it is neither.
  * @param {string | null} text
  */
 function seconds(text) {
-  if (text === null) return undefined;
-  if (/^\s*\d+\s*$/.test(text)) return Number(text);
-  const moment = Date.parse(text);
-  return moment === moment ? Math.max((moment - Date.now()) / 1000, 0) : undefined;
+  if (!text) return undefined;
+  return /^\d+$/.test(text) ? Number(text) : (Date.parse(text) - Date.now()) / 1000;
 }

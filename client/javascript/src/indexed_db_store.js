@@ -1,7 +1,7 @@
 // The device's documents in IndexedDB: tabs share them, and each change is whole or not at all,
 // one after the other. The secret is a key that not even the page can read.
 
-/** @typedef {import("./device.js").Documents} Documents */
+/** @typedef {import("../documents.js").Documents} Documents */
 
 const TABLE = "documents";
 
@@ -24,25 +24,25 @@ export function indexedDbStore(name) {
    * @param {IDBTransactionMode} mode
    * @param {boolean} isStrict
    * @param {(table: IDBObjectStore) => Promise<T>} work
+   * @returns {Promise<T>}
    */
   async function run(mode, isStrict, work) {
     const transaction = (await database(mode === "readwrite")).transaction(TABLE, mode, {
       durability: isStrict ? "strict" : "relaxed",
     });
-    const ended = new Promise((resolve, reject) => {
-      transaction.oncomplete = resolve;
+    return new Promise((resolve, reject) => {
+      const commit = (/** @type {T} */ result) => {
+        transaction.oncomplete = () => resolve(result);
+        transaction.commit(); // without waiting for what each write answers
+      };
+      const fail = (/** @type {unknown} */ error) => {
+        reject(error);
+        transaction.abort();
+      };
       transaction.onabort = () => reject(transaction.error);
+      const worked = work(transaction.objectStore(TABLE)).then(commit);
+      worked.catch(fail).catch(() => {}); // it has ended already
     });
-    ended.catch(() => {}); // whoever waits for it is told below
-    try {
-      const result = await work(transaction.objectStore(TABLE));
-      transaction.commit(); // without waiting for what each write answers
-      await ended;
-      return result;
-    } catch (error) {
-      if (mode === "readwrite") tryTo(() => transaction.abort());
-      throw error;
-    }
   }
 
   const close = async () => {
@@ -122,13 +122,4 @@ function asked(request) {
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(request.error);
   });
-}
-
-/** @param {() => void} action */
-function tryTo(action) {
-  try {
-    action();
-  } catch {
-    // it has ended already
-  }
 }

@@ -7,9 +7,9 @@ import { sum } from "./numbers.js";
 import { reservedByYear } from "./reservation.js";
 
 /** @typedef {import("../index.js").Spent} Spent */
-/** @typedef {import("./device.js").Device} Device */
-/** @typedef {import("./device.js").Spool} Spool */
-/** @typedef {import("./scopes.js").Prepared} Prepared */
+/** @typedef {import("../documents.js").Device} Device */
+/** @typedef {import("../documents.js").Spool} Spool */
+/** @typedef {import("../documents.js").Prepared} Prepared */
 
 /**
  * Charge a report and let it wait until it is due.

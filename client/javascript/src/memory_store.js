@@ -1,6 +1,6 @@
 // The device's documents in memory, for tests of programs that embed the client.
 
-/** @typedef {import("./device.js").Documents} Documents */
+/** @typedef {import("../documents.js").Documents} Documents */
 
 /**
  * Return a store that forgets everything with the process; `documents` shows what it holds.
@@ -16,7 +16,7 @@ export function memoryStore() {
     update: async (names, work) => {
       const documents = chosen(store.documents, names);
       const result = work(documents);
-      store.documents = { ...store.documents, ...documents };
+      store.documents = { ...store.documents, ...chosen(documents, names) };
       return result;
     },
     clear: async (documents) => {

@@ -1,20 +1,21 @@
 // The normalizers that JavaScript can do to the letter: what is the same value.
 
 import { utf8 } from "./bytes.js";
-import { ParamsError } from "./errors.js";
+import { entryOf } from "./errors.js";
 
 /** Bytes of UTF-8 that a normalizer takes; a longer text fits nowhere. */
 const LONGEST = 8192;
 
 // Python's white space: JavaScript's without U+FEFF, but with U+001C to U+001F and U+0085.
-const OUTER_SPACE = /^(?:[^\S\ufeff]|[\x1c-\x1f\x85])+|(?:[^\S\ufeff]|[\x1c-\x1f\x85])+$/g;
+// From the first character that is none to the last one, in one pass.
+const INNER = /(?![\x1c-\x1f\x85])[\S\ufeff](?:[^]*(?![\x1c-\x1f\x85])[\S\ufeff])?/;
 
 /** @type {Record<string, (text: string) => string>} */
 const REWRITES = {
   none: (text) => text,
   nfc: (text) => text.normalize(),
   casefold: (text) => Array.from(text.normalize(), folded).join("").normalize(),
-  strip: (text) => text.replace(OUTER_SPACE, ""),
+  strip: (text) => INNER.exec(text)?.[0] ?? "",
 };
 
 /**
@@ -22,9 +23,7 @@ const REWRITES = {
  * @param {string} name
  */
 export function checkNormalizer(name) {
-  if (!Object.hasOwn(REWRITES, name)) {
-    throw new ParamsError(`normalize must be one of ${Object.keys(REWRITES)}, got ${name}`);
-  }
+  entryOf(REWRITES, "normalize", name);
 }
 
 /**

@@ -18,11 +18,11 @@ export const ONE = 2 ** 32;
  * @returns {Promise<Params>}
  */
 export async function readParams(document, part = document.part ?? "") {
-  const { v, categories = [], normalize = "none", ...letters } = document;
-  checkEncoding(letters.encoding);
+  const { categories = [], normalize = "none" } = document;
+  checkEncoding(document.encoding);
   checkNormalizer(normalize);
-  const params = { ...letters, categories, normalize, part };
-  return { ...params, ...(await fingerprints({ ...params, v })) };
+  const params = { ...document, categories, normalize, part };
+  return { ...params, ...(await fingerprints(params)) };
 }
 
 /**

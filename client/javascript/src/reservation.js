@@ -7,7 +7,7 @@ import { acceptedParams } from "./registry.js";
 
 /** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").Registry} Registry */
-/** @typedef {import("./device.js").Device} Device */
+/** @typedef {import("../documents.js").Device} Device */
 /** @typedef {[string, number, number]} Row a metric, what it has reserved, what it needs beyond that */
 /** @typedef {{ year: number, life: number }} Limits the nats of a year, and of all years together */
 
@@ -23,22 +23,35 @@ const ROUNDING = 1e-9; // prices are thousandths of a nat; their sums in binary 
  * @returns {Set<string>}
  */
 export function silentMetrics(device, registry, limits, year) {
+  const { lost = 0, lostIsOver } = device;
+  const isLost = lost && !(lostIsOver ? year > lost : year === lost + 1);
+  if (isLost) return new Set(registry.metrics.keys());
   const inYear = reserved(device.reserved.filter(([of]) => of === year));
-  const inAll = reserved(device.reserved);
-  /** @type {Row[]} */
-  const ofYear = [];
-  /** @type {Row[]} */
-  const ofLife = [];
-  for (const metric of registry.metrics.values()) {
-    const key = `${metric.name} ${dependsOn(metric)}`;
-    const [had, ever] = [inYear.get(key) ?? 0, inAll.get(key) ?? 0];
-    const price = yearPrice(metric, year);
-    ofYear.push([metric.name, had, above(price, had)]);
-    ofLife.push([metric.name, ever, above(price, metric.epoch === "life" ? ever : had)]);
-  }
-  if (device.lost !== undefined && year <= device.lost) return new Set(registry.metrics.keys());
-  const silent = withoutRoom(ofYear, limits.year, inYear);
-  return new Set([...silent, ...withoutRoom(ofLife, limits.life, inAll)]);
+  const silent = (/** @type {Map<string, number>} */ found, /** @type {number} */ total) => {
+    if (total === Infinity) return [];
+    /** @type {Row[]} */
+    const rows = [];
+    for (const metric of registry.metrics.values()) {
+      const key = `${metric.name} ${dependsOn(metric)}`;
+      const had = found.get(key) ?? 0;
+      const before = metric.epoch === "life" ? had : (inYear.get(key) ?? 0);
+      rows.push([metric.name, had, above(yearPrice(metric, year), before)]);
+    }
+    return withoutRoom(rows, total, found);
+  };
+  return new Set([...silent(inYear, limits.year), ...silent(reserved(device.reserved), limits.life)]);
+}
+
+/**
+ * Move what was lost to the year that the clock shows, unless that only follows on it: a clock that
+ * jumps over a year was wrong when the loss was found, as one that starts in 1970.
+ * @param {Device} device
+ * @param {number} year
+ */
+export function followClock(device, year) {
+  const { lost = Infinity } = device;
+  if (year === lost + 1) device.lostIsOver = true;
+  if (year > lost && !device.lostIsOver) device.lost = year;
 }
 
 /**
@@ -94,7 +107,6 @@ function reserved(rows) {
 function withoutRoom(rows, total, found) {
   /** @type {Set<string>} */
   const silent = new Set();
-  if (total === Infinity) return silent;
   const left = total - sum(found.values());
   let room = left + sum(rows.map(([, had]) => had));
   for (const [name, had] of rows) {

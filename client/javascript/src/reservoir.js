@@ -10,11 +10,11 @@ import { answer, draw, remember } from "./scopes.js";
 
 /** @typedef {import("../index.js").Coins} Coins */
 /** @typedef {import("../index.js").Params} Params */
-/** @typedef {import("./device.js").Device} Device */
-/** @typedef {import("./device.js").Scope} Scope */
-/** @typedef {import("./device.js").Spool} Spool */
-/** @typedef {import("./scopes.js").Prepared} Prepared */
-/** @typedef {import("./scopes.js").Terms} Terms */
+/** @typedef {import("../documents.js").Device} Device */
+/** @typedef {import("../documents.js").Scope} Scope */
+/** @typedef {import("../documents.js").Spool} Spool */
+/** @typedef {import("../documents.js").Prepared} Prepared */
+/** @typedef {import("../documents.js").Terms} Terms */
 
 /**
  * Remember what a scope has answered for, charge its report and let it wait.
@@ -86,7 +86,7 @@ export function release(device, spool, now, coins) {
 
 /**
  * Drop what is held, but not the record that the interval was entered.
- * @param {import("./device.js").Held} held
+ * @param {import("../documents.js").Held} held
  */
 export function forget(held) {
   held.events = 0;

@@ -2,10 +2,10 @@
 // 32-bit integer u; it hits a threshold t when u < t. No fraction takes part.
 
 import { concat, integers, utf8 } from "./bytes.js";
+import { expand } from "./secret.js";
 
 /** @typedef {import("../index.js").Coins} Coins */
 /** @typedef {import("../index.js").Params} Params */
-/** @typedef {import("./secret.js").Secret} Secret */
 
 /** @type {Coins} */
 export const systemCoins = (n) => crypto.getRandomValues(new Uint32Array(n));
@@ -22,17 +22,17 @@ export function scopeName(metric, epoch, params) {
 
 /**
  * Return a coin of the secret for a scope: its `use` is cohort, part or sample.
- * @param {Secret} secret
+ * @param {CryptoKey} secret
  * @param {string} use
  * @param {string} scope
  */
 export async function scopeCoin(secret, use, scope) {
-  return integers(await secret.expand(`rappor/1/${use}\0${scope}`, 4))[0];
+  return integers(await expand(secret, `rappor/1/${use}\0${scope}`, 4))[0];
 }
 
 /**
  * Return the device's cohort in a scope; it links neither metrics nor epochs.
- * @param {Secret} secret
+ * @param {CryptoKey} secret
  * @param {string} scope
  * @param {Params} params
  */
@@ -42,14 +42,14 @@ export async function cohortOf(secret, scope, params) {
 
 /**
  * Return the permanent response to packed true bits, always the same for the same input.
- * @param {Secret} secret
+ * @param {CryptoKey} secret
  * @param {string} scope
  * @param {Params} params
  * @param {Uint8Array} bits
  */
 export async function permanentOf(secret, scope, params, bits) {
   const info = concat(utf8(`rappor/1/permanent\0${scope}\0`), bits);
-  const coins = integers(await secret.expand(info, 4 * params.k));
+  const coins = integers(await expand(secret, info, 4 * params.k));
   return permanentResponse(bits, params, (n) => coins.slice(0, n));
 }
 
@@ -90,12 +90,12 @@ function response(bits, k, coins, answer) {
 }
 
 /**
- * Return the name of the part whose range holds a coin; the last one takes the rest.
- * @param {readonly { name: string, threshold?: number }[]} parts
+ * Return the part whose range holds a coin; the last one takes the rest.
+ * @template {{ name: string, threshold?: number }} Part
+ * @param {readonly Part[]} parts
  * @param {number} u
  */
 export function choosePart(parts, u) {
   let end = 0;
-  const found = parts.find(({ threshold }) => threshold === undefined || u < (end += threshold));
-  return found ? found.name : "";
+  return parts.find(({ threshold }) => threshold === undefined || u < (end += threshold));
 }

@@ -13,20 +13,10 @@ import { instantaneousResponse } from "./responses.js";
 /** @typedef {import("../index.js").Coins} Coins */
 /** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").Params} Params */
-/** @typedef {import("./device.js").Device} Device */
-/** @typedef {import("./device.js").Scope} Scope */
-
-/**
- * What the registry says of a metric on the day of an event; a scope that begins keeps to it.
- * @typedef {object} Terms
- * @property {string} day
- * @property {string} first the first day of the epoch
- * @property {string} end the last one
- * @property {string[]} accepted the fingerprints of its parameters, one for each part
- * @property {number} patterns
- * @property {import("../index.js").Interval} interval
- * @property {number} most reports that the epoch may have
- */
+/** @typedef {import("../documents.js").Device} Device */
+/** @typedef {import("../documents.js").Prepared} Prepared */
+/** @typedef {import("../documents.js").Scope} Scope */
+/** @typedef {import("../documents.js").Terms} Terms */
 
 /**
  * A value as it enters a scope: the keyed name of its bit pattern, and its permanent response
@@ -38,11 +28,6 @@ import { instantaneousResponse } from "./responses.js";
  * @property {number} cohort
  * @property {string} pattern
  * @property {string} [permanent]
- */
-
-/**
- * A noisy report, with what the ledger must know of it.
- * @typedef {{ metric: string, epoch: string, params: string, cohort: number, bits: string, pattern: string }} Prepared
  */
 
 /**
@@ -144,9 +129,7 @@ export function latchedPart(device, metric, epoch) {
  * @param {Pick<Entering, "metric" | "epoch">} entering
  */
 export function inForce(device, { day, accepted }, { metric, epoch }) {
-  const known = device.scopes.filter(
-    (scope) => scope.metric === metric && scope.first <= day && day <= scope.end,
-  );
+  const known = scopesOn(device, metric, day);
   known.sort((a, b) => (order(a) < order(b) ? -1 : 1));
   for (const scope of known) {
     const own = accepted.find((each) => device.params[each].permanentFingerprint === scope.response);
@@ -154,6 +137,26 @@ export function inForce(device, { day, accepted }, { metric, epoch }) {
     if (fingerprint) return { scope, params: device.params[fingerprint] };
   }
   return undefined;
+}
+
+/**
+ * Tell whether a device is in an epoch in which a metric has answered; never for life. It then
+ * belongs to the metric's sample until the epoch ends.
+ * @param {Device} device
+ * @param {string} metric
+ * @param {string} day
+ */
+export function isBegun(device, metric, day) {
+  return scopesOn(device, metric, day).some(({ epoch }) => epoch);
+}
+
+/**
+ * @param {Device} device
+ * @param {string} metric
+ * @param {string} day
+ */
+function scopesOn({ scopes }, metric, day) {
+  return scopes.filter((each) => each.metric === metric && each.first <= day && day <= each.end);
 }
 
 /** @param {Scope} scope */

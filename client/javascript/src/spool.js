@@ -8,10 +8,11 @@ import { forget } from "./reservoir.js";
 import { newId, uploadJson } from "./wire.js";
 
 /** @typedef {import("../index.js").Limits} Limits */
-/** @typedef {import("./device.js").Device} Device */
-/** @typedef {import("./device.js").Pending} Pending */
-/** @typedef {import("./device.js").Sent} Sent */
-/** @typedef {import("./device.js").Spool} Spool */
+/** @typedef {import("../documents.js").Device} Device */
+/** @typedef {import("../documents.js").Pending} Pending */
+/** @typedef {import("../index.js").Sent} Sent */
+/** @typedef {import("../documents.js").Spool} Spool */
+/** @typedef {{ now: number, limits: Limits, atHand?: Pending }} Moment with what the page has at hand */
 
 export const GIVE_UP = 7 * DAY; // the collector remembers ids for 14 days
 const NOTE_BYTES = 128;
@@ -24,7 +25,7 @@ const NOTE_BYTES = 128;
  */
 export function trim(device, { reports }, limits) {
   const size = () => sum(reports.map(({ bits }) => NOTE_BYTES + bits.length));
-  while (reports.length > limits.reports || (reports.length && size() > limits.bytes)) {
+  while (reports.length > limits.reports || size() > limits.bytes) {
     reports.shift();
     count(device, "dropped_full");
   }
@@ -71,14 +72,14 @@ export function hasten(spool, latest) {
  * @param {Sent[]} log
  * @param {string} id
  * @param {string} status
- * @param {{ now: number, limits: Limits }} at
+ * @param {Moment} at
  */
-export function settle(device, spool, log, id, status, { now, limits }) {
+export function settle(device, spool, log, id, status, { now, limits, atHand }) {
   const at = spool.uploads.findIndex((upload) => upload.id === id);
   if (at < 0) return; // another tab got the answer first, or the person opted out
   const [upload] = spool.uploads.splice(at, 1);
   count(device, status);
-  log.push(sent(upload, status, now));
+  if (mayHaveLeft(upload, atHand)) log.push(sent(upload, status, now));
   log.splice(0, log.length - limits.log);
 }
 
@@ -88,7 +89,7 @@ export function settle(device, spool, log, id, status, { now, limits }) {
  * @param {Spool} spool
  * @param {Sent[]} log
  * @param {Set<string>} names
- * @param {{ now: number, limits: Limits }} at
+ * @param {Moment} at
  */
 export function dropMetrics(device, spool, log, names, at) {
   const kept = spool.reports.filter(({ metric }) => !names.has(metric));
@@ -105,11 +106,21 @@ export function dropMetrics(device, spool, log, names, at) {
  * Return every remembered upload that has left the device, or may have, the oldest first.
  * @param {Spool} spool
  * @param {Sent[]} log
+ * @param {Pending} [atHand]
  * @returns {Sent[]}
  */
-export function sentOf(spool, log) {
-  const open = spool.uploads.filter(({ attempts }) => attempts > 0);
+export function sentOf(spool, log, atHand) {
+  const open = spool.uploads.filter((upload) => mayHaveLeft(upload, atHand));
   return [...log, ...open.map((upload) => sent(upload, "unanswered", 0))];
+}
+
+/**
+ * Tell whether an upload has left, or may have with a page that ended: with another one than this.
+ * @param {Pending} upload
+ * @param {Pending} [atHand] what this page, which goes on, has at hand
+ */
+function mayHaveLeft({ id, attempts, first }, atHand) {
+  return attempts > 0 || (first > 0 && id !== atHand?.id);
 }
 
 /**

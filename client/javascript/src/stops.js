@@ -1,8 +1,9 @@
 // Metrics that the collector has asked everybody to stop reporting, for at most 30 days.
 
 import { DAY, dayOf } from "./calendar.js";
+import { own } from "./device.js";
 
-/** @typedef {import("./device.js").Device} Device */
+/** @typedef {import("../documents.js").Device} Device */
 
 const LONGEST = 30 * DAY;
 const MOST = 1000;
@@ -14,8 +15,7 @@ const MOST = 1000;
  * @param {string} today
  */
 export function follow(device, asked, today) {
-  const isRecord = typeof asked === "object" && asked !== null && !Array.isArray(asked);
-  const entries = isRecord ? Object.entries(asked) : [];
+  const entries = Object.entries(asked ?? {});
   /** @type {[string, string][]} */
   const days = entries
     .filter(([, day]) => typeof day === "string" && isDay(day))
@@ -30,7 +30,7 @@ export function follow(device, asked, today) {
  * @param {string} today
  */
 export function isStopped({ stopped }, name, today) {
-  const until = Object.hasOwn(stopped, name) ? stopped[name] : "";
+  const until = own(stopped, name) ?? "";
   return today <= until && until <= latest(today);
 }
 

@@ -8,21 +8,28 @@ const PATIENCE = 2000;
  *   another tab runs one
  * @property {(action: () => Promise<unknown>) => Promise<boolean>} whenQuiet runs an action once no
  *   tab runs one; false if it did not want to wait any longer for that
- * @property {() => void} tell says to the other tabs that consent was withdrawn
+ * @property {(metric?: string) => void} tell says to the other tabs that consent was withdrawn, or
+ *   that a metric is refused
  * @property {() => void} close
  */
 
 /**
  * Return what joins the tabs that share a channel; one tab, or none, is always alone.
  * @param {string | undefined} channel
- * @param {() => void} onWithdrawn
+ * @param {(metric?: string) => void} onTold
  * @returns {Tabs}
  */
-export function tabsOf(channel, onWithdrawn) {
+export function tabsOf(channel, onTold) {
   const name = `rappor ${channel}`;
   const locks = channel === undefined ? undefined : globalThis.navigator?.locks;
-  const radio = channel !== undefined && globalThis.BroadcastChannel && new BroadcastChannel(name);
-  if (radio) radio.onmessage = onWithdrawn;
+  /** @type {BroadcastChannel | undefined} */
+  let radio;
+  try {
+    if (channel !== undefined) radio = new BroadcastChannel(name);
+  } catch {
+    // storage is blocked: there is nothing to share
+  }
+  if (radio) radio.onmessage = ({ data }) => onTold(data);
   let underWay = 0;
   return {
     async alone(action, busy) {
@@ -36,24 +43,15 @@ export function tabsOf(channel, onWithdrawn) {
       }
     },
     async whenQuiet(action) {
-      if (!locks) {
+      const acted = async () => {
         await action();
         return true;
-      }
-      let isAlone = false;
-      const alone = () => {
-        isAlone = true;
-        return action();
       };
-      try {
-        await locks.request(name, { signal: /** @type {any} */ (AbortSignal).timeout(PATIENCE) }, alone);
-      } catch (error) {
-        if (isAlone) throw error;
-        await action();
-      }
-      return isAlone;
+      if (!locks) return acted();
+      const signal = /** @type {any} */ (AbortSignal).timeout(PATIENCE);
+      return locks.request(name, { signal }, acted).catch(async () => !(await acted()));
     },
-    tell: () => radio && radio.postMessage("withdrawn"),
-    close: () => radio && radio.close(),
+    tell: (metric) => radio?.postMessage(metric),
+    close: () => radio?.close(),
   };
 }

@@ -13,17 +13,17 @@ import { follow } from "./stops.js";
 /** @typedef {import("../index.js").Answer} Answer */
 /** @typedef {import("../index.js").FlushReason} FlushReason */
 /** @typedef {import("../index.js").Transport} Transport */
-/** @typedef {import("./device.js").Device} Device */
-/** @typedef {import("./device.js").Documents} Documents */
-/** @typedef {import("./device.js").Pending} Pending */
-/** @typedef {import("./device.js").Spool} Spool */
+/** @typedef {import("../documents.js").Device} Device */
+/** @typedef {import("../documents.js").Documents} Documents */
+/** @typedef {import("../documents.js").Pending} Pending */
+/** @typedef {import("../documents.js").Spool} Spool */
 
 /**
  * What one step met, and when the next one is due: infinity if none is.
  * @typedef {{ due: number, reason?: FlushReason, status?: number, detail?: string, id?: string }} Step
  */
 
-/** @typedef {{ deadline?: number, tried?: Set<string>, isUrgent?: boolean }} Hurry of a flush */
+/** @typedef {{ deadline?: number, tried?: Set<string> }} Hurry of a flush, whose first attempt is urgent */
 
 /**
  * What the client lends to its uploader.
@@ -34,7 +34,7 @@ import { follow } from "./stops.js";
  * @property {import("../index.js").Clock} clock
  * @property {import("../index.js").Coins} coins
  * @property {import("../index.js").Limits} limits
- * @property {(documents: Required<Documents>) => FlushReason | undefined} obstacle
+ * @property {(documents: Required<Documents>) => void} prepare runs before an upload is claimed
  */
 
 const REQUEST = 30;
@@ -65,13 +65,12 @@ export class Uploader {
 
   /**
    * Send the upload that is due, one at most, and say when the next step is.
-   * @param {Hurry} [hurry]
+   * @param {Hurry} hurry
    * @returns {Promise<Step>}
    */
-  async step(hurry) {
-    const { deadline = Infinity, tried, isUrgent = false } = hurry ?? {};
+  async step({ deadline = Infinity, tried } = {}) {
     if (this.#severing.signal.aborted) return { due: Infinity };
-    const claimed = await this.#at.update((documents) => this.#claim(documents, tried, isUrgent), true);
+    const claimed = await this.#at.update((documents) => this.#claim(documents, tried), true);
     if (!("body" in claimed)) return claimed;
     const timeout = Math.min(Math.max(deadline - elapsed(), 0.001), REQUEST);
     const { answer, failure } = await this.#send(claimed.body, timeout);
@@ -83,6 +82,18 @@ export class Uploader {
   }
 
   /**
+   * Send what is at hand while the page ends, unless the collector asked to wait.
+   * @param {Device} device
+   * @param {Pending} upload
+   */
+  async leave(device, upload) {
+    const { clock, transport } = this.#at;
+    const now = clock();
+    if (isTooOld(upload, now) || pause(device, upload, now, 0, false)) return;
+    await transport.send(upload.body, {});
+  }
+
+  /**
    * Return the collector's answer, or the name of what failed; a host's transport may raise anything.
    * @param {string} body
    * @param {number} timeout
@@ -90,12 +101,16 @@ export class Uploader {
    */
   async #send(body, timeout) {
     const exchange = new AbortController();
+    const { signal } = exchange;
     const sever = () => exchange.abort();
-    const late = () => exchange.abort(new DOMException("the time is over", "TimeoutError"));
+    const late = () => exchange.abort(new DOMException("", "TimeoutError"));
     this.#severing.signal.addEventListener("abort", sever);
     const timer = setTimeout(late, 1000 * timeout);
     try {
-      const answer = await this.#at.transport.send(body, { signal: exchange.signal });
+      const ended = new Promise((_, reject) => {
+        signal.onabort = () => reject(signal.reason); // also for a transport that does not listen
+      });
+      const answer = await Promise.race([this.#at.transport.send(body, { signal }), ended]);
       return { answer, failure: "" };
     } catch (error) {
       return { failure: error instanceof Error ? error.name : "error" };
@@ -109,15 +124,13 @@ export class Uploader {
    * Return the upload to send now, claimed, or the step that says why there is none.
    * @param {Required<Documents>} documents
    * @param {Set<string> | undefined} tried
-   * @param {boolean} isUrgent
    * @returns {Pending | Step}
    */
-  #claim(documents, tried, isUrgent) {
+  #claim(documents, tried) {
     const { device, spool, log } = documents;
-    const { clock, coins, limits } = this.#at;
+    const { clock, coins, limits, prepare } = this.#at;
     const now = clock();
-    const reason = this.#at.obstacle(documents);
-    if (reason) return { due: Infinity, reason };
+    prepare(documents);
     release(device, spool, now, coins);
     trim(device, spool, limits);
     hasten(spool, now + WEEK);
@@ -128,9 +141,9 @@ export class Uploader {
       return { due: Math.min(nextEnd(device), ...spool.reports.map(({ due }) => due)) };
     }
     const isUntried = tried && !tried.has(upload.id);
-    const wait = pause(device, upload, now, isUntried ? 0 : upload.backoff, isUrgent);
+    const wait = pause(device, upload, now, isUntried ? 0 : upload.backoff, tried?.size === 0);
     if (wait) return wait;
-    if (!upload.first || isImplausible(upload, now)) upload.first = now;
+    if (isImplausible(upload, now)) upload.first = now;
     upload.attempts += 1;
     upload.claimed = now + CLAIM;
     return { ...upload };
@@ -198,6 +211,22 @@ export class Uploader {
 }
 
 /**
+ * Return the upload that leaves if a page ends now: the one it had, or a new one. No page can write
+ * down that it ends, so the upload's week begins at once.
+ * @param {Spool} spool
+ * @param {Pending | undefined} before
+ * @param {number} now
+ * @returns {Pending | undefined}
+ */
+export function atHand(spool, before, now) {
+  const own = spool.uploads.find(({ id, attempts }) => id === before?.id && !attempts);
+  if (own || spool.uploads.length >= MOST_PENDING) return own;
+  const upload = build(spool, now);
+  if (upload) upload.first = now;
+  return upload;
+}
+
+/**
  * Return the oldest upload that is due, else a new one, else one that a flush has not tried, else
  * the one that is due next.
  * @param {Spool} spool
@@ -253,12 +282,12 @@ function isTooOld(upload, now) {
 }
 
 /**
- * Tell whether the clock was wrong at the first attempt, or is now: the week starts again.
+ * Tell whether there was no first attempt, or the clock was wrong then or is now: the week starts.
  * @param {Pending} upload
  * @param {number} now
  */
 function isImplausible({ first }, now) {
-  return first > 0 && !(first <= now && now - first <= IMPLAUSIBLE);
+  return !(first <= now && now - first <= IMPLAUSIBLE);
 }
 
 /**

@@ -11,14 +11,14 @@ import {
   scopeName,
   systemCoins,
 } from "../../../client/javascript/src/responses.js";
-import { Secret } from "../../../client/javascript/src/secret.js";
+import { secretOf } from "../../../client/javascript/src/secret.js";
 
 for await (const line of createInterface({ input: process.stdin })) {
   console.log(JSON.stringify(await answer(JSON.parse(line))));
 }
 
 async function answer({ secret: hex, metric, epoch, value, params: document, coins }) {
-  const secret = new Secret(await Secret.key(Buffer.from(hex, "hex")));
+  const secret = await secretOf(Buffer.from(hex, "hex"));
   const params = await readParams(document);
   const scope = scopeName(metric, epoch, params);
   const cohort = await cohortOf(secret, scope, params);

@@ -2,11 +2,22 @@
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdtempSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
+import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
+import { Worker } from "node:worker_threads";
 
 import { fileStore } from "../../../client/javascript/file.js";
 import { Client, MetricError, ParamsError, ReportError } from "../../../client/javascript/index.js";
@@ -116,6 +127,53 @@ test("answers of any content are only failures", async () => {
   }
 });
 
+test("a transport that ignores its signal delays nobody", async () => {
+  const { client } = await open({ transport: { send: () => new Promise(() => {}) } });
+  await client.record("page", "a");
+  assert.equal((await client.flush({ timeout: 0.05 })).reason, "unreachable");
+});
+
+test("an answer without end is read up to a megabyte", async (t) => {
+  const server = createServer((_, response) => {
+    const more = () => {
+      while (response.write("x".repeat(100_000)));
+      response.once("drain", more);
+    };
+    more();
+  });
+  t.after(() => server.closeAllConnections() ?? server.close());
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const transport = httpTransport(`http://127.0.0.1:${server.address().port}`);
+  const { status, body } = await transport.send("{}", { signal: AbortSignal.timeout(60_000) });
+  assert.equal(status, 200);
+  assert.ok(body.length >= 1_000_000 && body.length < 2_000_000);
+});
+
+test("the log outlasts the next report, and holds nothing that never left", async (t) => {
+  for (const store of [memoryStore(), fileStore(join(folder(t), "telemetry.json"))]) {
+    const { client } = await open({ store, background: true, maxDelay: 3600 });
+    await client.record("page", "a");
+    await client.flush();
+    await client.record("page", "a");
+    await client.optOut("page");
+    assert.deepEqual((await client.log()).map(({ status }) => status), ["accepted"]);
+    await client.close();
+  }
+});
+
+test("pages that end before their reports are sent leave a bounded number of uploads", async () => {
+  const store = memoryStore();
+  for (let i = 0; i < 25; i++) {
+    const transport = { send: () => Promise.reject(new TypeError("fetch failed")) };
+    const page = { store: Object.assign(store, { channel: "pages" }), background: true };
+    const { client } = await open({ ...page, transport, maxDelay: 0 });
+    for (let j = 0; j < 2; j++) await client.record("page", "a");
+    await client.close();
+  }
+  assert.equal(store.documents.spool.uploads.length, 20);
+  assert.equal(store.documents.spool.reports.length, 30);
+});
+
 test("a stop silences a metric until its day is over, thirty days at most", async () => {
   const stop = { page: "2999-01-01", theme: "nonsense", constructor: 7 };
   let now = NOON;
@@ -160,10 +218,11 @@ test("a registry that was changed by hand is refused", async () => {
 });
 
 test("addresses that are not https are refused", () => {
-  for (const url of ["http://example.org", "ftp://x", "https://u@x", "https://x?y", "https://x#y"]) {
+  const near = ["http://example.org", "ftp://x", "https://u@x", "https://:p@x", "https://x?y"];
+  const far = ["https://x#y", "https://", "https://x:99999", "x.example.org", "nonsense", "", 5];
+  for (const url of [...near, ...far]) {
     assert.throws(() => httpTransport(url), ParamsError, url);
   }
-  assert.throws(() => httpTransport("nonsense"), TypeError);
   assert.throws(() => httpTransport("https://x", "a\nb"), TypeError);
   for (const url of ["https://x/", "http://localhost:1", "http://127.0.0.1/a"]) httpTransport(url);
 });
@@ -219,6 +278,72 @@ test("a damaged file disables the device until withdrawal, which leaves no budge
   }
 });
 
+test("a loss that a wrong clock dates is moved to the year that the right one shows", async (t) => {
+  const path = join(folder(t), "telemetry.json");
+  writeFileSync(path, "damaged");
+  console.warn = () => {};
+  try {
+    const lost = await open({ store: fileStore(path), clock: () => 86_400 });
+    assert.equal((await lost.client.withdraw()).done, true);
+    const told = [];
+    for (const days of [0, 0, 365, 2 * 365]) {
+      const now = NOON + days * 86_400;
+      const { client } = await open({ store: fileStore(path), clock: () => now });
+      told.push(await client.record("page", "a"));
+    }
+    assert.deepEqual(told, ["silent", "silent", "recorded", "recorded"]);
+  } finally {
+    console.warn = silently.warn;
+  }
+});
+
+test("a clock that is corrected while a program runs brings no budget back", async (t) => {
+  const path = join(folder(t), "telemetry.json");
+  writeFileSync(path, "damaged");
+  let now = 86_400;
+  console.warn = () => {};
+  try {
+    await open({ store: fileStore(path), clock: () => now, consent: false });
+    const { client } = await open({ store: fileStore(path), clock: () => now });
+    now = NOON;
+    assert.equal(await client.record("page", "a"), "silent");
+  } finally {
+    console.warn = silently.warn;
+  }
+});
+
+test("a file of which a letter has changed, or that holds something else, is damaged", async (t) => {
+  const path = join(folder(t), "telemetry.json");
+  await (await open({ store: fileStore(path) })).client.record("page", "a");
+  const text = readFileSync(path, "utf8");
+  const { secret } = JSON.parse(text).identity;
+  const other = secret.replace(/./, (letter) => (letter === "A" ? "B" : "A"));
+  console.warn = () => {};
+  try {
+    for (const written of ["", "{}", "[]", "0", "null", text.replace(secret, other)]) {
+      writeFileSync(path, written);
+      const { client } = await open({ store: fileStore(path) });
+      assert.equal(await client.record("page", "a"), "disabled", written.slice(0, 9));
+      assert.equal(readFileSync(path, "utf8"), written);
+    }
+  } finally {
+    console.warn = silently.warn;
+  }
+});
+
+test("what a killed process has left beside the file goes with the secret", async (t) => {
+  const path = join(folder(t), "telemetry.json");
+  const { client } = await open({ store: fileStore(path) });
+  await client.record("page", "a");
+  copyFileSync(path, `${path}.tmp`);
+  assert.deepEqual(await client.withdraw(), { done: true, secretGone: true, left: [] });
+  assert.deepEqual(readdirSync(join(path, "..")), ["telemetry.json"]);
+  writeFileSync(`${path}.tmp`, "a first file that never got its name");
+  rmSync(path);
+  await open({ store: fileStore(path), consent: false });
+  assert.deepEqual(readdirSync(join(path, "..")), []);
+});
+
 test("an erased file ends the consent of a program that runs", async (t) => {
   const path = join(folder(t), "telemetry.json");
   const { client } = await open({ store: fileStore(path) });
@@ -241,9 +366,36 @@ test("processes that share a file lose and double nothing", async (t) => {
   assert.deepEqual(readdirSync(join(path, "..")), ["telemetry.json"]);
 });
 
+test("threads that share a file lose and double nothing", async (t) => {
+  const path = join(folder(t), "telemetry.json");
+  const program = new URL("recorder.mjs", import.meta.url);
+  const ended = (worker) => new Promise((resolve) => worker.on("error", resolve).on("exit", resolve));
+  const workers = [1, 2].map(() => new Worker(program, { argv: [path, "40"] }));
+  assert.deepEqual(await Promise.all(workers.map(ended)), [0, 0]);
+  assert.equal(JSON.parse(readFileSync(path, "utf8")).device.counters.recorded, 80);
+});
+
 test("a lock that a killed process has left is cleared away", async (t) => {
   const path = join(folder(t), "telemetry.json");
-  writeFileSync(`${path}.lock`, "999999999");
+  const long = Date.now() / 1000 - 11;
+  for (const [owner, since] of [["999999999 x"], [`${process.pid} x`, long], ["", long]]) {
+    writeFileSync(`${path}.lock`, owner);
+    if (since) utimesSync(`${path}.lock`, since, since);
+    const { client } = await open({ store: fileStore(path) });
+    assert.equal(await client.record("page", "a"), "recorded");
+  }
+  assert.deepEqual(readdirSync(join(path, "..")), ["telemetry.json"]);
+});
+
+test("a lock that is held is respected", async (t) => {
+  const path = join(folder(t), "telemetry.json");
+  writeFileSync(`${path}.lock`, `${process.pid} x`);
+  let isHeld = true;
+  setTimeout(() => {
+    isHeld = false;
+    rmSync(`${path}.lock`);
+  }, 200);
   const { client } = await open({ store: fileStore(path) });
+  assert.ok(!isHeld);
   assert.equal(await client.record("page", "a"), "recorded");
 });

@@ -1,7 +1,15 @@
 // As much of Node as the file store uses, so that no package of types is needed.
 
+declare module "node:crypto" {
+  export function createHash(name: "sha256"): {
+    update(text: string): { digest(as: "hex"): string };
+  };
+  export function randomUUID(): string;
+}
+
 declare module "node:fs" {
   export function closeSync(file: number): void;
+  export function existsSync(path: string): boolean;
   export function fsyncSync(file: number): void;
   export function linkSync(from: string, to: string): void;
   export function mkdirSync(path: string, options: { recursive: boolean; mode: number }): void;
@@ -9,10 +17,11 @@ declare module "node:fs" {
   export function readFileSync(path: string, encoding: "utf8"): string;
   export function renameSync(from: string, to: string): void;
   export function rmSync(path: string, options: { force: boolean }): void;
+  export function statSync(path: string): { mtimeMs: number };
   export function writeFileSync(
     file: string | number,
     data: string,
-    options?: { mode: number },
+    options?: { flag: string; mode: number },
   ): void;
 }
 

@@ -22,11 +22,19 @@ from websites import Site, the_readmes_site
 OPEN = """async (options) => {
   const { Client } = await import("/rappor-client/index.js");
   const registry = await (await fetch("/registry.json")).json();
-  const all = { registry, consent: true, collector: "/telemetry", background: false, ...options };
+  const clock = () => Date.now() / 1000 + 86_400 * (options.daysOn ?? 0);
+  const usual = { registry, consent: true, collector: "/telemetry", background: false, clock };
+  const all = { ...usual, ...options };
   globalThis.client = await Client.open(all);
 }"""
 RECORD = "(words) => Promise.all(words.map((word) => client.record('search_engine', word)))"
 FLUSH = "() => client.flush({ timeout: 50 })"
+PANEL = """async () => {
+  const { RapporPanel } = await import("/rappor-client/panel.js");
+  globalThis.panel = new RapporPanel();
+  panel.client = client;
+  document.body.replaceChildren(panel);
+}"""
 BARE = "/registry.json"
 WORDS_TOML = """
 [budget]
@@ -124,6 +132,14 @@ def test_the_readme_as_a_visitor_sees_it(profile: BrowserContext, the_site: Site
     assert page.evaluate("client.record('search_engine', 'qwant')") == "no consent"
 
 
+def test_the_relay_takes_no_more_than_an_upload(the_site: Site) -> None:
+    """What is longer is refused before all of it is read, and the collector never sees it."""
+    before = the_site.n_received()
+    answer = httpx.post(f"{the_site.url}/telemetry/v1/reports", content=b"x" * 20_000, timeout=60)
+    assert answer.status_code == 413
+    assert the_site.n_received() == before
+
+
 DOCUMENTS = """() => new Promise((resolve, reject) => {
   const request = indexedDB.open("rappor telemetry");
   request.onerror = () => reject(request.error);
@@ -144,20 +160,36 @@ def test_the_panel_speaks_to_everybody(profile: BrowserContext) -> None:
     page = tab(profile)
     page.evaluate(RECORD, ["qwant"])
     page.evaluate(FLUSH)
-    page.evaluate(
-        """async () => {
-          const { RapporPanel } = await import("/rappor-client/panel.js");
-          const panel = new RapporPanel();
-          panel.client = client;
-          document.body.replaceChildren(panel);
-        }"""
-    )
+    page.evaluate(PANEL)
     panel = page.get_by_role("region", name="What this browser reports")
     panel.get_by_role("columnheader", name="The very bytes").wait_for()
     assert panel.get_by_role("rowheader", name="search_engine").count() == 1
     assert panel.get_by_role("heading", name="What was sent").count() == 1
     panel.get_by_role("button", name="Stop and erase").press("Enter")
     panel.get_by_role("status").filter(has_text="erased").wait_for()
+
+
+def test_a_panel_goes_on_with_its_page(profile: BrowserContext) -> None:
+    """It leaves focus and open notices alone, follows other tabs, and stops each client it gets."""
+    page = tab(profile)
+    page.evaluate(PANEL)
+    panel = page.locator("rappor-panel")
+    panel.locator("summary").first.click()
+    panel.locator("button").focus()
+    page.evaluate(RECORD, ["qwant"])
+    page.evaluate("panel.refresh()")
+    assert page.evaluate("panel.shadowRoot.activeElement.textContent") == "Stop and erase"
+    assert panel.locator("details[open]").count() == 1
+    tab(profile).evaluate(FLUSH)
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    panel.get_by_role("rowheader", name="search_engine").wait_for()
+    for _ in range(2):
+        panel.locator("button").click()
+        panel.get_by_role("status").filter(has_text="erased").wait_for()
+        assert not panel.locator("button").is_visible()
+        page.evaluate(OPEN, {})
+        page.evaluate("panel.client = client")
+        assert panel.get_by_role("status").text_content() == ""
 
 
 def test_the_secret_is_a_key_that_no_script_can_read(profile: BrowserContext) -> None:
@@ -239,6 +271,83 @@ def test_a_page_that_ends_sends_once(profile: BrowserContext, the_site: Site) ->
     assert the_site.n_received() == before + 1
 
 
+def test_a_report_that_left_with_its_page_is_not_sent_after_the_collector_forgot_it(
+    profile: BrowserContext, the_site: Site
+) -> None:
+    """A visitor who returns after three weeks reads of it in the log, and nothing leaves."""
+    before = the_site.n_received()
+    page = tab(profile, background=True, maxDelay=3600)
+    assert page.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    assert page.evaluate("client.log()") == []
+    page.goto("about:blank")
+    eventually(lambda: the_site.n_received() == before + 1)
+    again = tab(profile, daysOn=21)
+    (unanswered,) = again.evaluate("client.log()")
+    assert unanswered["status"] == "unanswered"
+    sent: list[str] = []
+    again.on("request", lambda request: sent.append(request.url))
+    assert again.evaluate(FLUSH)["reason"] == "nothing waiting"
+    assert sent == []
+    assert again.evaluate("client.counters()") == {"recorded": 1, "given_up": 1}
+    (given_up,) = again.evaluate("client.log()")
+    assert (given_up["body"], given_up["status"]) == (unanswered["body"], "given_up")
+
+
+def test_a_page_that_ends_respects_a_collector_that_asked_to_wait(
+    profile: BrowserContext, the_site: Site
+) -> None:
+    """What was recorded since stays, and nothing leaves with the page."""
+    before = the_site.n_received()
+    page = tab(profile, background=True, maxDelay=3600)
+    page.route(
+        "**/telemetry/**",
+        lambda route: route.fulfill(status=503, headers={"Retry-After": "86000"}),
+    )
+    assert page.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    assert page.evaluate("client.flush({ timeout: 0.5 })")["reason"] == "collector error"
+    page.unroute("**/telemetry/**")
+    assert page.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    page.goto("about:blank")
+    again = tab(profile)
+    assert again.evaluate(FLUSH)["reason"] == "asked to wait"
+    assert again.evaluate("client.waiting()") == 2
+    assert the_site.n_received() == before
+
+
+def test_opting_out_reaches_the_other_tab(profile: BrowserContext, the_site: Site) -> None:
+    """What that one has at hand does not leave with its page, and it records no more of it."""
+    before = the_site.n_received()
+    first = tab(profile, background=True, maxDelay=3600)
+    second = tab(profile)
+    assert first.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    second.evaluate("client.optOut('search_engine')")
+    eventually(lambda: first.evaluate(RECORD, ["qwant"]) == ["opted out"])
+    first.goto("about:blank")
+    assert tab(profile).evaluate("client.waiting()") == 0
+    assert the_site.n_received() == before
+
+
+def test_a_page_without_a_secure_context_is_told_so(profile: BrowserContext) -> None:
+    """There is no WebCrypto: the program's mistake has one error, which says what is needed."""
+    page = profile.new_page()
+    page.route("http://shop.test/", lambda route: route.fulfill(body="<title>-</title>"))
+    page.route(
+        "http://shop.test/*/**",
+        lambda route: route.fulfill(
+            path=CLIENT / route.request.url.partition("/rappor-client/")[2],
+            content_type="text/javascript",
+        ),
+    )
+    page.goto("http://shop.test/")
+    opening = """async (consent) => {
+      const { Client, ParamsError } = await import("/rappor-client/index.js");
+      const opened = Client.open({ registry: {}, consent });
+      return opened.catch((error) => [error instanceof ParamsError, error.message]);
+    }"""
+    for consent in (True, False):
+        assert page.evaluate(opening, consent) == [True, "a page must be of https or of localhost"]
+
+
 def test_storage_that_is_cleared_under_a_page(profile: BrowserContext) -> None:
     """The page goes on and records nothing; the next one is a new device."""
     page = tab(profile)
@@ -276,6 +385,9 @@ def test_blocked_storage_records_nothing_and_says_so(profile: BrowserContext) ->
     )
     told = page.frames[1].evaluate(
         """async (registry) => {
+          globalThis.BroadcastChannel = class { // as Firefox has it where storage is blocked
+            constructor() { throw new DOMException("The operation is insecure.", "SecurityError"); }
+          };
           const collector = "http://localhost:1";
           const client = await rappor.Client.open({ registry, consent: true, collector });
           const outcome = await client.record("search_engine", "qwant");

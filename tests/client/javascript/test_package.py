@@ -23,8 +23,10 @@ README: Final = (CLIENT / "README.md").read_text(encoding="utf-8")
 
 def bundled(door: str) -> bytes:
     """Return what a page loads, minified and compressed."""
-    bundle = [str(need("esbuild")), "--bundle", "--format=esm", "--target=es2022", door]
-    minify = [str(need("node")), str(need("terser")), "--module", "--compress", "--mangle"]
+    bundler = [str(need("esbuild")), "--bundle", "--minify", "--format=esm", "--target=es2022"]
+    minifier = [str(need("node")), str(need("terser")), "--module", "--ecma", "2020"]
+    bundle = [*bundler, door]
+    minify = [*minifier, "--compress", "passes=2", "--mangle"]
     whole = subprocess.run(bundle, cwd=CLIENT, capture_output=True, check=True).stdout
     debian = {**os.environ, "NODE_PATH": "/usr/share/nodejs"}  # where its packages lie
     small = subprocess.run(minify, input=whole, capture_output=True, check=True, env=debian).stdout
@@ -36,17 +38,23 @@ def test_a_page_loads_little() -> None:
     assert 5_000 < len(bundled("index.js")) < MOST_BYTES
 
 
-def test_the_package_is_whole(tmp_path: Path) -> None:
-    """What npm packs can be imported by its doors from elsewhere, and holds no test."""
+def packed_into(folder: Path) -> set[str]:
+    """Install what npm packs into a folder; return the paths that it holds."""
     npm = need("node").parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-    run_node(str(npm), "pack", str(CLIENT), "--offline", "--pack-destination", str(tmp_path))
-    (archive,) = tmp_path.glob("rappor-client-*.tgz")
+    run_node(str(npm), "pack", str(CLIENT), "--offline", "--pack-destination", str(folder))
+    (archive,) = folder.glob("rappor-client-*.tgz")
     with tarfile.open(archive) as packed:
         names = {name.removeprefix("package/") for name in packed.getnames()}
-        packed.extractall(tmp_path / "node_modules", filter="data")
+        packed.extractall(folder / "node_modules", filter="data")
+    (folder / "node_modules" / "package").rename(folder / "node_modules" / "rappor-client")
+    return names
+
+
+def test_the_package_is_whole(tmp_path: Path) -> None:
+    """What npm packs can be imported by its doors from elsewhere, and holds no test."""
+    names = packed_into(tmp_path)
     here = {str(path.relative_to(CLIENT)) for path in CLIENT.rglob("*") if path.is_file()}
     assert names == here
-    (tmp_path / "node_modules" / "package").rename(tmp_path / "node_modules" / "rappor-client")
     program = tmp_path / "program.mjs"
     program.write_text(
         'import { Client } from "rappor-client";\n'
@@ -57,6 +65,30 @@ def test_the_package_is_whole(tmp_path: Path) -> None:
     assert run_node(str(program)).split() == ["function"] * 3
 
 
+def test_the_declarations_are_whole(tmp_path: Path) -> None:
+    """A program elsewhere is checked against them, without the sources."""
+    packed_into(tmp_path)
+    program = tmp_path / "program.mts"
+    program.write_text(
+        'import { Client, type OpenOptions } from "rappor-client";\n'
+        'import { fileStore } from "rappor-client/file";\n'
+        'import { RapporPanel } from "rappor-client/panel";\n'
+        'import { memoryStore } from "rappor-client/testing";\n'
+        "declare const options: OpenOptions;\n"
+        "const store = memoryStore();\n"
+        'const client = await Client.open({ ...options, store: fileStore("x") });\n'
+        "new RapporPanel().client = client;\n"
+        "export const waiting: number | undefined = store.documents.spool?.reports.length;\n"
+        "// @ts-expect-error a document that there is not\n"
+        "export const nothing = store.documents.nothing;\n"
+    )
+    words = ("--noEmit", "--strict", "--module", "nodenext", "--target", "es2022", str(program))
+    ended = subprocess.run(
+        [str(need("tsc")), *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stdout
+
+
 def test_the_package_needs_no_other() -> None:
     """No dependency is declared, and only the file store imports anything of Node."""
     declared = json.loads((CLIENT / "package.json").read_text(encoding="utf-8"))
@@ -64,7 +96,7 @@ def test_the_package_needs_no_other() -> None:
     for path in CLIENT.rglob("*.js"):
         sources = re.findall(r'from "([^"]+)"', path.read_text(encoding="utf-8"))
         foreign = {source for source in sources if not source.startswith(".")}
-        own = {"node:fs", "node:path"} if path.name == "file_store.js" else set()
+        own = {"node:crypto", "node:fs", "node:path"} if path.name == "file_store.js" else set()
         assert foreign <= own, path.name
 
 

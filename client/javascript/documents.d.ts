@@ -1,0 +1,124 @@
+// What a store holds: plain records, which only this package writes.
+
+import type { Interval, Params, Sent } from "./index.js";
+
+/** What the registry says of a metric on the day of an event; a scope that begins keeps to it. */
+export interface Terms {
+  day: string;
+  /** The first day of the epoch. */
+  first: string;
+  /** The last one. */
+  end: string;
+  /** The fingerprints of its parameters, one for each part. */
+  accepted: string[];
+  patterns: number;
+  interval: Interval;
+  /** Reports that the epoch may have; infinity for any number. */
+  most: number;
+}
+
+/**
+ * One scope: what it has answered for, never a value. `admitted` and `last` are keyed names of bit
+ * patterns, `permanent` is the permanent response of the last one.
+ */
+export interface Scope extends Omit<Terms, "day" | "accepted"> {
+  metric: string;
+  epoch: string;
+  /** The permanent fingerprint. */
+  response: string;
+  /** A fingerprint. */
+  params: string;
+  cohort: number;
+  permanent: string;
+  admitted: string[];
+  last: string;
+  closed: boolean;
+}
+
+/** A permanent response in the ledger, with its reports by fingerprint, and their loss. */
+export interface Pattern {
+  metric: string;
+  epoch: string;
+  nats: number;
+  reports: Record<string, number>;
+}
+
+/** A noisy report, with what the ledger must know of it. */
+export interface Prepared {
+  metric: string;
+  epoch: string;
+  params: string;
+  cohort: number;
+  bits: string;
+  pattern: string;
+}
+
+/** The open interval of a metric in an epoch; without `report` it has had its one. */
+export interface Held {
+  metric: string;
+  epoch: string;
+  ends: number;
+  seconds: number;
+  events: number;
+  terms?: Terms;
+  report?: Prepared & { permanent: string; closed: boolean };
+}
+
+export interface Device {
+  v: number;
+  /** The random name of the identity that this belongs to. */
+  mark?: string;
+  /** Year, metric, scopes, nats. */
+  reserved: [number, string, string, number][];
+  scopes: Scope[];
+  patterns: Record<string, Pattern>;
+  /** By fingerprint. */
+  params: Record<string, Params>;
+  /** By metric and epoch. */
+  held: Record<string, Held>;
+  counters: Record<string, number>;
+  /** Nats of earlier identities. */
+  carried: number;
+  /** The last year of which it is not known what was reserved. */
+  lost?: number;
+  /** Whether that year was seen to end. */
+  lostIsOver?: boolean;
+  sending: { failures: number; asked: number; pause: number };
+  /** The last day of silence by metric. */
+  stopped: Record<string, string>;
+}
+
+export interface Waiting {
+  metric: string;
+  params: string;
+  cohort: number;
+  bits: string;
+  nats: number;
+  due: number;
+}
+
+export interface Pending {
+  id: string;
+  body: string;
+  metric: string;
+  nats: number;
+  attempts: number;
+  /** The moment of the first attempt, or when it was made ready to leave with its page. */
+  first: number;
+  claimed: number;
+  backoff: number;
+}
+
+export interface Spool {
+  reports: Waiting[];
+  uploads: Pending[];
+}
+
+/** What a store holds, by name. */
+export interface Documents {
+  /** The secret is a CryptoKey where the store can hold one. */
+  identity?: { mark: string; secret: object | string };
+  device?: Device;
+  spool?: Spool;
+  log?: Sent[];
+}
