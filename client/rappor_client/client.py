@@ -39,8 +39,9 @@ from rappor_client.settings import (
     Settings,
     SpoolLimits,
     check_consent,
-    check_names,
+    read_names,
 )
+from rappor_client.soundness import is_damaged
 from rappor_client.spool import Sent
 from rappor_client.state import count, counters
 from rappor_client.stops import Stops
@@ -132,7 +133,7 @@ class Client:
         clock = bounded(clock)
         place = place_of(folder)
         check_consent(consent)
-        check_names("opted_out", opted_out)
+        refused = read_names("opted_out", opted_out)
         if consent:
             check_private(place, file_names())
         else:  # before anything that may be wrong with the program
@@ -150,7 +151,7 @@ class Client:
             else Registry.load(registry, today=datetime.date.max),  # see `_silent_in`
             transport=transport,
             consent=consent,
-            opted_out=frozenset(opted_out),
+            opted_out=refused,
             caps=Caps() if caps is None else caps,
             limits=limits or SpoolLimits(),
             offers=offers,
@@ -604,7 +605,8 @@ class Client:
     def _failed(self, error: Exception) -> None:
         """Count a failure; set a damaged database apart, so that the next use begins anew."""
         self._failures.note(error)
-        if self._failures.is_to_mend(error):
+        if self._failures.is_to_mend(error) and is_damaged(self._store):
+            self._failures.mended()
             try:
                 self._store.set_apart()
             except OSError as failure:

@@ -231,6 +231,7 @@ class Uploader:
         Where the caller's own deadline cut the attempt short, the collector has not failed.
         """
         now = self._clock()
+        wait = _wait_asked_for(error)
         answered = error.status is not None
         reason = FlushReason.COLLECTOR_ERROR if answered else FlushReason.UNREACHABLE
         due = now
@@ -242,23 +243,21 @@ class Uploader:
             elif is_cut_short:
                 spool.postpone(db, upload, until=now)
             else:
-                due = self._postpone(db, upload, error, now)
+                due = self._postpone(db, upload, now + wait, answered=answered)
         return Step(
             due=due, reason=reason, status=error.status, detail=str(error), upload_id=upload.id
         )
 
     def _postpone(
-        self, db: sqlite3.Connection, upload: Pending, error: UploadError, now: float
+        self, db: sqlite3.Connection, upload: Pending, asked_until: float, *, answered: bool
     ) -> float:
         """Let an upload wait, and the others where they would fail too; say when one may go."""
-        longest = _LONGEST_WAIT_SECONDS - _LONGEST_BACKOFF_SECONDS
-        asked_until = now + min(max(0.0, error.retry_after or 0.0), longest)  # a NaN is none
         until = asked_until + _backoff(upload.attempts, self._coins)
         spool.postpone(db, upload, until=until)
         failures = int(read_state(db, _FAILURES) or 0) + 1
         write_state(db, _FAILURES, failures)
         write_state(db, _ASKED_UNTIL, asked_until)
-        if error.status is not None and failures == 1:
+        if answered and failures == 1:
             return asked_until
         pause_until = asked_until + _backoff(failures - 1, self._coins)
         write_state(db, _PAUSE_UNTIL, pause_until)
@@ -310,6 +309,16 @@ def _forgive(db: sqlite3.Connection) -> None:
     if read_state(db, _FAILURES):
         for name in (_FAILURES, _PAUSE_UNTIL, _ASKED_UNTIL):
             write_state(db, name, 0)
+
+
+def _wait_asked_for(error: UploadError) -> float:
+    """Return the seconds that a collector asked for; a host's transport may tell it anything."""
+    try:
+        seconds = float(error.retry_after or 0.0)
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+    longest = _LONGEST_WAIT_SECONDS - _LONGEST_BACKOFF_SECONDS
+    return min(max(0.0, seconds), longest)  # a NaN is none
 
 
 def _is_ahead(moment: float, now: float, longest: float) -> bool:
