@@ -80,7 +80,8 @@ class Uploader:
         self._stops = stops
         self._clock = settings.clock
         self._coins = settings.coins
-        self._one_step = threading.Lock()
+        self._one_step = threading.RLock()
+        self._stepping: int | None = None
         self._is_closed = False
 
     def step(
@@ -99,18 +100,30 @@ class Uploader:
         """
         timeout = max(timeout, 0.0)
         deadline = time.monotonic() + timeout
-        if not self._one_step.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
+        me = threading.get_ident()
+        if self._stepping == me:  # a signal's handler, in the middle of a step
             return Step(due=self._clock(), reason=FlushReason.BUSY)
         try:
-            if self._is_closed:
-                return Step(due=None)
-            upload = self._claim(tried, is_urgent=is_urgent)
-            if isinstance(upload, Step):
-                return upload
-            self._store.sync()
-            return self._attempt(upload, deadline)
+            if not self._one_step.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
+                return Step(due=self._clock(), reason=FlushReason.BUSY)
+            self._stepping = me
+            return self._step(tried, deadline, is_urgent=is_urgent)
         finally:
-            self._one_step.release()
+            if self._stepping == me:
+                self._stepping = None
+            try:  # noqa: SIM105 - a call before it would be another moment for a signal
+                self._one_step.release()
+            except RuntimeError:  # it was not taken
+                pass
+
+    def _step(self, tried: Collection[str] | None, deadline: float, *, is_urgent: bool) -> Step:
+        if self._is_closed:
+            return Step(due=None)
+        upload = self._claim(tried, is_urgent=is_urgent)
+        if isinstance(upload, Step):
+            return upload
+        self._store.sync()
+        return self._attempt(upload, deadline)
 
     def delay(self, *, at_most: float = math.inf) -> float:
         """Draw a random wait in seconds, so that the moment of sending is not that of the event."""
@@ -122,6 +135,8 @@ class Uploader:
         deadline = time.monotonic() + _CLOSE_SECONDS
         while True:
             self._transport.close()
+            if self._stepping == threading.get_ident():
+                return False  # a signal's handler, in the middle of a step
             if self._one_step.acquire(timeout=_SEVER_SECONDS):
                 self._one_step.release()
                 return True

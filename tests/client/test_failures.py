@@ -116,6 +116,25 @@ def test_exception_from_elsewhere_is_no_damage(
     assert not (tmp_path / "device" / "damaged.sqlite3").exists()
 
 
+def test_handler_that_closes_the_client_ends_the_program(open_client: Opener) -> None:
+    """In the middle of a transaction or of a look: SystemExit goes through."""
+    is_armed = False
+
+    def coins(n: int) -> Sequence[int]:
+        if is_armed:
+            client.close()
+            raise SystemExit
+        return system_coins(n)
+
+    client = open_client(metric_of("daily", interval="day"), coins=coins)
+    assert client.record("daily", "a")
+    is_armed = True
+    with pytest.raises(SystemExit):
+        client.record("daily", "a")
+    with pytest.raises(SystemExit), client._store.reading():
+        coins(1)
+
+
 def test_database_is_set_apart_once_an_hour(tmp_path: Path) -> None:
     """What looks like damage again and again is something else."""
     now = Now()
