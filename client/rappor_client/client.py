@@ -327,11 +327,10 @@ class Client:
             self._catch_up()
 
     def _recall(self) -> None:
-        """Follow what an earlier run was asked for: more noise, and metrics that are to stop."""
+        """Follow what an earlier run was asked for: more noise."""
         if self._store.exists():
             with self._store.reading() as db:
                 self._offers.recall(db)
-                self._stops.recall(db)
             self._has_recalled = True
 
     def _outcome(self, metric: Metric, value: object) -> Outcome:
@@ -354,8 +353,7 @@ class Client:
         today = day_of(self._settings.clock())
         if today > metric.expires:
             return Outcome.EXPIRED
-        is_silent = metric.name in self._silent_in(today.year, deadline)
-        return Outcome.SILENT if is_silent or self._stops.is_stopped(metric.name, today) else None
+        return Outcome.SILENT if metric.name in self._silent_in(today.year, deadline) else None
 
     def _silent_in(self, year: int, deadline: float) -> frozenset[str]:
         """Return the metrics that have no room in a year's budget; the first look is logged.

@@ -180,7 +180,9 @@ class Uploader:
         upload = _next(db, now, tried, stopped)
         if upload is None:
             moments = [reservoir.next_end(db), spool.next_due(db, stopped=stopped)]
-            is_all_stopped = moments[1] is None and spool.next_due(db) is not None
+            is_all_stopped = moments[1] is None and bool(
+                spool.next_due(db) is not None or spool.uploads_of(db, stopped)
+            )
             if is_all_stopped:
                 moments.append(self._stops.next_end(day_of(now)))
             return Step(
@@ -284,12 +286,15 @@ def _next(
 ) -> Pending | None:
     """Return the oldest upload that is due, else a new one, else one that a flush has not tried.
 
-    Else it is the one that is due next.
+    Else it is the one that is due next. Those of stopped metrics wait.
     """
     waiting = []
+    of_stopped = spool.uploads_of(db, stopped)
     for upload in spool.pending(db):
         if _is_too_old(upload, now):
             spool.settle(db, upload.id, "given_up")
+        elif upload.id in of_stopped:
+            continue
         elif not _is_ahead(upload.backoff_until, now, _LONGEST_WAIT_SECONDS):
             return upload
         else:
