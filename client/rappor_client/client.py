@@ -50,7 +50,7 @@ from rappor_client.tracebacks import silent
 from rappor_client.transport import Transport
 from rappor_client.unstored import Late, Unstored
 from rappor_client.uploader import Uploader
-from rappor_client.withdrawal import UNDER_WAY, Withdrawal, erase, file_names, was_killed
+from rappor_client.withdrawal import UNDER_WAY, Withdrawal, erase, file_names, sweep, was_killed
 
 _LOG: Final = logging.getLogger("rappor_client")
 _Result = TypeVar("_Result")
@@ -136,6 +136,7 @@ class Client:
         refused = read_names("opted_out", opted_out)
         if consent:
             check_private(place, file_names())
+            sweep(place)
         if not consent or was_killed(place):  # before anything that may be wrong with the program
             _erase(place, clock, Failures(place))
         if collector is not None and transport is not None:

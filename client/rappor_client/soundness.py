@@ -1,4 +1,4 @@
-"""Whether a database is damaged, by a look at all that it holds: suspicion alone sets none apart.
+"""Whether a database is damaged, by a look at all that it holds: one error alone sets none apart.
 
 An error in the middle of a transaction may come from a row, or from a signal's handler, a clock, or
 an argument. So every row is read again, in a copy in memory, on a connection of its own.

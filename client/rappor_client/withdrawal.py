@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, Final, Self
 
 from rappor_client import budget_copy, reservation, spool
 from rappor_client.budget_copy import BudgetCopy, Copy
-from rappor_client.periods import day_of
+from rappor_client.periods import HOUR, day_of
 from rappor_client.secret_file import SecretFile
 from rappor_client.spool import CLAIM_SECONDS
 from rappor_client.store import Store, database_names, in_memory
@@ -97,6 +98,14 @@ def erase(folder: Path, store: Store, *, now: float) -> Withdrawal:
 def was_killed(folder: Path) -> bool:
     """Tell whether an erasure has begun and not ended: `erase` finishes it."""
     return os.path.lexists(folder / _BEGUN)
+
+
+def sweep(folder: Path) -> None:
+    """Erase the drafts of the budget that processes left that were killed over an hour ago."""
+    with contextlib.suppress(OSError):
+        for path in folder.glob(_HALF_A_COPY):
+            if time.time() - path.stat().st_mtime > HOUR:
+                _wipe(path)
 
 
 def file_names() -> list[str]:

@@ -389,6 +389,21 @@ def test_files_that_a_killed_process_left_are_erased(open_client: Opener, tmp_pa
     assert [path.name for path in folder.iterdir()] == ["budget"]
 
 
+def test_drafts_that_a_killed_process_left_are_erased_at_opening(
+    open_client: Opener, tmp_path: Path
+) -> None:
+    """After an hour: a newer one may be of a process that is alive."""
+    open_client()
+    old, new = (tmp_path / "device" / f".budget.{name}.tmp" for name in ("old", "new"))
+    for path in (old, new):
+        path.write_bytes(b"a permanent response")
+        path.chmod(0o600)
+    os.utime(old, (0.0, time.time() - 3660.0))
+    open_client()
+    assert not old.exists()
+    assert new.exists()
+
+
 def test_what_cannot_be_removed_is_named(open_client: Opener, tmp_path: Path) -> None:
     """A folder in a file's place, which is not ours to empty."""
     client, folder = lived_in(open_client), tmp_path / "device"
