@@ -17,6 +17,7 @@ from rappor_client.failures import DamagedError, is_damage
 from rappor_client.state import counters, kept_params, read_state
 from rappor_client.store import TABLES, Store, in_memory
 
+_PATIENCE: Final = 0.05
 _MOMENTS: Final = ("asked_until", "pause_until", "failures_in_a_row")
 
 
@@ -26,6 +27,8 @@ def is_damaged(store: Store) -> bool:
     try:
         with contextlib.closing(in_memory()) as db:
             shape = _shape(db)
+            with store.transaction(patience=_PATIENCE):
+                pass  # a header may forbid to write
             store.copy_to(db)
             _check(db, shape)
     except DamagedError:
