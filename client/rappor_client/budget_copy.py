@@ -192,6 +192,11 @@ def is_of(db: sqlite3.Connection, version: bytes) -> bool:
     return version == _written(dump(db))
 
 
+def check(db: sqlite3.Connection) -> None:
+    """Raise DamagedError unless the file can hold what the database does."""
+    _checked(dump(db))
+
+
 def remainder(db: sqlite3.Connection) -> dict[str, Any] | None:
     """Return what outlives an identity: nats spent, and reserved by year; None if there are none.
 

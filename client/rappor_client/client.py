@@ -39,8 +39,9 @@ from rappor_client.settings import (
     Settings,
     SpoolLimits,
     check_consent,
-    check_names,
+    read_names,
 )
+from rappor_client.soundness import is_damaged
 from rappor_client.spool import Sent
 from rappor_client.state import count, counters
 from rappor_client.stops import Stops
@@ -49,7 +50,7 @@ from rappor_client.tracebacks import silent
 from rappor_client.transport import Transport
 from rappor_client.unstored import Late, Unstored
 from rappor_client.uploader import Uploader
-from rappor_client.withdrawal import UNDER_WAY, Withdrawal, erase, file_names
+from rappor_client.withdrawal import UNDER_WAY, Withdrawal, erase, file_names, sweep, was_killed
 
 _LOG: Final = logging.getLogger("rappor_client")
 _Result = TypeVar("_Result")
@@ -132,10 +133,11 @@ class Client:
         clock = bounded(clock)
         place = place_of(folder)
         check_consent(consent)
-        check_names("opted_out", opted_out)
+        refused = read_names("opted_out", opted_out)
         if consent:
             check_private(place, file_names())
-        else:  # before anything that may be wrong with the program
+            sweep(place)
+        if not consent or was_killed(place):  # before anything that may be wrong with the program
             _erase(place, clock, Failures(place))
         if collector is not None and transport is not None:
             raise ParamsError("collector must be absent beside a transport")
@@ -150,7 +152,7 @@ class Client:
             else Registry.load(registry, today=datetime.date.max),  # see `_silent_in`
             transport=transport,
             consent=consent,
-            opted_out=frozenset(opted_out),
+            opted_out=refused,
             caps=Caps() if caps is None else caps,
             limits=limits or SpoolLimits(),
             offers=offers,
@@ -326,11 +328,10 @@ class Client:
             self._catch_up()
 
     def _recall(self) -> None:
-        """Follow what an earlier run was asked for: more noise, and metrics that are to stop."""
+        """Follow what an earlier run was asked for: more noise."""
         if self._store.exists():
             with self._store.reading() as db:
                 self._offers.recall(db)
-                self._stops.recall(db)
             self._has_recalled = True
 
     def _outcome(self, metric: Metric, value: object) -> Outcome:
@@ -353,8 +354,7 @@ class Client:
         today = day_of(self._settings.clock())
         if today > metric.expires:
             return Outcome.EXPIRED
-        is_silent = metric.name in self._silent_in(today.year, deadline)
-        return Outcome.SILENT if is_silent or self._stops.is_stopped(metric.name, today) else None
+        return Outcome.SILENT if metric.name in self._silent_in(today.year, deadline) else None
 
     def _silent_in(self, year: int, deadline: float) -> frozenset[str]:
         """Return the metrics that have no room in a year's budget; the first look is logged.
@@ -604,7 +604,8 @@ class Client:
     def _failed(self, error: Exception) -> None:
         """Count a failure; set a damaged database apart, so that the next use begins anew."""
         self._failures.note(error)
-        if self._failures.is_to_mend(error):
+        if self._failures.is_to_mend(error) and is_damaged(self._store):
+            self._failures.mended()
             try:
                 self._store.set_apart()
             except OSError as failure:

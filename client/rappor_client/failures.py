@@ -42,7 +42,7 @@ _OF_THE_SYSTEM: Final = frozenset(
 )
 """What SQLite says of disks and locks; anything else it says of the file itself."""
 _OF_THE_ROWS: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What reading a row raises that does not hold what this library wrote."""
+"""What reading a row raises that does not hold what this library wrote; others raise it, too."""
 
 
 class DamagedError(Exception):
@@ -63,15 +63,16 @@ class Failures:
         hold_over_forks(self)
 
     def is_to_mend(self, error: Exception) -> bool:
-        """Tell whether a failure is damage to mend: once an hour, or it is no damage."""
+        """Tell whether a failure may be damage to mend: once an hour, or it is no damage."""
         if not isinstance(error, DamagedError):
             return False
         with self._lock:
-            now = self._clock()
-            if now - self._mended < _MENDED_SECONDS:
-                return False
-            self._mended = now
-            return True
+            return self._clock() - self._mended >= _MENDED_SECONDS
+
+    def mended(self) -> None:
+        """Note that a database was set apart now."""
+        with self._lock:
+            self._mended = self._clock()
 
     def note(self, error: Exception) -> None:
         """Count a failure; log it unless its kind was logged in the last minute."""
@@ -97,10 +98,11 @@ class Failures:
 
 
 def is_damage(error: Exception) -> bool:
-    """Tell whether an error under a database says that the file is not what it was.
+    """Tell whether an error under a database may say that the file is not what it was.
 
     Disks and locks fail with errors of their own, and what a row does not hold raises one of a few
-    others. Anything else comes from elsewhere, as what the handler of a signal raises.
+    others. Anything else comes from elsewhere, as what the handler of a signal raises. One of the
+    few may, too: see `soundness`.
     """
     if isinstance(error, sqlite3.ProgrammingError | RapporError):
         return False

@@ -25,7 +25,7 @@ class Shared(Protocol):
         """Begin anew: this thread is the only one."""
 
 
-_FORKING: Final = threading.Lock()
+_FORKING = threading.RLock()
 _ALL: Final[weakref.WeakSet[Shared]] = weakref.WeakSet()
 _held: list[Shared] = []
 
@@ -38,23 +38,36 @@ def hold_over_forks(shared: Shared) -> None:
 
 def _before() -> None:
     _FORKING.acquire()
-    _held[:] = _ALL
-    for shared in _held:
+    for shared in list(_ALL):
+        _held.append(shared)  # first: a signal's handler may raise in the middle of its hook
         shared.before_fork()
 
 
 def _after_in_parent() -> None:
-    for shared in _held:
-        shared.after_fork_in_parent()
-    _held.clear()
-    _FORKING.release()
+    """Let go of all that is held; what a signal's handler raises is told by Python and dropped."""
+    raised: BaseException | None = None
+    try:
+        while _held:
+            try:
+                while _held:
+                    _held[-1].after_fork_in_parent()
+                    _held.pop()
+            except RuntimeError:  # it was not locked yet when a handler raised
+                _held.pop()
+            except BaseException as error:  # noqa: BLE001 - it goes on below
+                raised = error
+    finally:
+        _FORKING.release()
+    if raised is not None:
+        raise raised
 
 
 def _after_in_child() -> None:
-    for shared in _held:
+    global _FORKING  # noqa: PLW0603 - the threads that waited for the old one are not here
+    for shared in list(_ALL):
         shared.after_fork_in_child()
     _held.clear()
-    _FORKING.release()
+    _FORKING = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):

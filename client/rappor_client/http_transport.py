@@ -6,7 +6,8 @@ when a collector is named.
 
 A socket's timeout counts anew with each byte that arrives, and nothing bounds the time in which a
 name is resolved. So each exchange runs in a thread of its own, and whoever waits for it shuts its
-socket down when the time is over.
+socket down when the time is over. Where no thread is to be had, as at the end of a program, the
+exchange runs in place: before each wait for bytes, its socket is given the time that is left.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import email.utils
 import functools
 import gzip
 import http.client
+import math
 import os
 import socket
 import ssl
@@ -24,7 +26,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from rappor.errors import ParamsError
 from rappor_client.address import Address, check_key, parse_collector, parse_proxy
@@ -39,6 +41,7 @@ _MAX_ANSWER_BYTES: Final = 1_000_000
 _MOST_UNPACKED: Final = 10
 """A collector unpacks a body to at most this many times its size."""
 _OK: Final = 200
+_LEAST_SECONDS: Final = 0.001
 
 
 class HttpTransport:
@@ -90,7 +93,23 @@ class HttpTransport:
         try:
             return exchange.result()
         finally:
+            exchange.sever()  # also where a signal has ended the wait
             self._under_way.discard(exchange)
+
+
+class _Bounded(socket.socket):
+    """A socket that waits for its next bytes until a deadline at most."""
+
+    deadline = math.inf
+
+    def recv_into(self, *args: Any, **kwargs: Any) -> int:
+        """Receive as any socket does."""
+        self.settimeout(_left(self.deadline))
+        return super().recv_into(*args, **kwargs)
+
+
+class _BoundedTls(_Bounded, ssl.SSLSocket):
+    """The same, encrypted."""
 
 
 @dataclass(eq=False)
@@ -106,19 +125,20 @@ class _Exchange:
     process: int = field(default_factory=os.getpid)
     _answer: Answer | None = None
     _failure: str = TimeoutError.__name__
-    _socket: socket.socket | None = None
+    _socket: _Bounded | None = None
     _is_severed: bool = False
+    _deadline: float = 0.0
     _is_over: threading.Event = field(default_factory=threading.Event)
 
     def result(self) -> Answer:
         """Run in a thread and wait for it, not longer than the timeout; raise UploadError."""
+        self._deadline = time.monotonic() + self.timeout
         try:
             threading.Thread(target=self._run, name="rappor-exchange", daemon=True).start()
-        except RuntimeError:  # no thread is to be had, and a socket's own timeouts bound nothing
-            raise UploadError("the collector was not reached: no thread could be started") from None
+        except RuntimeError:  # no thread is to be had
+            self._run()
         is_over = self._is_over.wait(self.timeout) and not self._is_severed
         failure = self._failure if is_over else TimeoutError.__name__
-        self.sever()
         if not is_over or self._answer is None:
             timed_out = failure == TimeoutError.__name__
             raise UploadError(f"the collector was not reached: {failure}", timed_out=timed_out)
@@ -158,10 +178,11 @@ class _Exchange:
                     retry_after=_seconds(response.headers.get("Retry-After")),
                 )
 
-    def _connected(self, proxy: Address | None) -> socket.socket:
+    def _connected(self, proxy: Address | None) -> _Bounded:
         """Connect to the collector, or to a proxy that connects to it."""
         near = proxy or self.address
-        connected = self._keep(socket.create_connection((near.host, near.port), self.timeout))
+        plain = socket.create_connection((near.host, near.port), self.timeout)
+        connected = self._keep(_Bounded(fileno=plain.detach()))
         if proxy is not None:
             _open_tunnel(connected, self.address, proxy)
         return connected
@@ -169,19 +190,28 @@ class _Exchange:
     def _encrypted(self, plain: socket.socket) -> ssl.SSLSocket:
         context = ssl.create_default_context()
         context.set_alpn_protocols(["http/1.1"])
+        context.sslsocket_class = _BoundedTls
         name = self.address.host
         tls = context.wrap_socket(plain, server_hostname=name, do_handshake_on_connect=False)
+        assert isinstance(tls, _BoundedTls)
         self._keep(tls)
         tls.do_handshake()
         return tls
 
-    def _keep(self, connected: socket.socket) -> socket.socket:
-        """Let `sever` reach a socket; refuse it if that has been called already."""
+    def _keep(self, connected: _Bounded) -> _Bounded:
+        """Bound a socket and let `sever` reach it; refuse it if that has been called already."""
         self._socket = connected
+        connected.settimeout(_left(self._deadline))
+        connected.deadline = self._deadline
         if self._is_severed:
             connected.close()
             raise TimeoutError
         return connected
+
+
+def _left(deadline: float) -> float:
+    """Return the seconds that are left; a socket takes 0 for "do not wait"."""
+    return max(deadline - time.monotonic(), _LEAST_SECONDS)
 
 
 def _shut_down(connected: socket.socket) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import re
 import sqlite3
 from typing import Final
 
@@ -24,9 +25,12 @@ from rappor_client.transport import Transport
 
 _DAY: Final = "offer_day"
 _OK: Final = 200
-_MOST_BYTES: Final = 1 << 18
-_MOST_DOTS: Final = 500
-"""Of a registry, and of a line of it."""
+_MOST_BYTES: Final = 1 << 16
+_MOST_DOTS: Final = 10
+"""Of a registry, and of a line of it: no valid one has as many in a key."""
+_STRING: Final = re.compile(rb'"(?:[^"\\\n]|\\.)*"?|\'[^\'\n]*\'?')
+"""Of one line; a missing end hides nothing that a parser would read."""
+_LONG_STRINGS: Final = (b'"""', b"'''")
 
 
 class Offers:
@@ -90,22 +94,27 @@ def step_asked_for(shipped: Registry, offered: Registry) -> int | None:
     return None
 
 
+def is_quick_to_read(body: bytes) -> bool:
+    """Tell whether a parser is done with it soon: its time grows as the square of a key's dots.
+
+    Dots in texts do not count, unless some text has several lines: then all dots do.
+    """
+    if len(body) > _MOST_BYTES:
+        return False
+    if not any(mark in body for mark in _LONG_STRINGS):
+        body = _STRING.sub(b"", body)
+    return all(line.count(b".") <= _MOST_DOTS for line in body.splitlines())
+
+
 def _ask(transport: Transport, timeout: float) -> Registry | None:
     """Return the collector's registry, None for whatever else it, or the transport, answers."""
     try:
         answer = transport.registry(timeout=timeout)
-        if answer.status != _OK or not _is_quick_to_read(answer.body):
+        if answer.status != _OK or not is_quick_to_read(answer.body):
             return None
         return Registry.loads(answer.body.decode(), today=datetime.date.max)
     except Exception:  # noqa: BLE001 - of any content, through a transport of the host's own
         return None
-
-
-def _is_quick_to_read(body: bytes) -> bool:
-    """Tell whether a parser is done with it soon: its time grows as the square of a key's dots."""
-    return len(body) <= _MOST_BYTES and all(
-        line.count(b".") <= _MOST_DOTS for line in body.splitlines()
-    )
 
 
 def _metric_at(metric: Metric, step: int) -> Metric:

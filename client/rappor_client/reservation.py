@@ -69,13 +69,15 @@ def silent_metrics(
         extra_ever[name] = _above(price, ever[name]) if metric.epoch == _LIFE else extra[name]
     silent = _without_room(had, extra, limits.year, sum(in_year.values()))
     silent |= _without_room(ever, extra_ever, limits.life, sum(in_all.values()))
-    return frozenset(silent | _forgotten(registry, year, db))
+    return frozenset(silent | _forgotten(registry.values(), year, db))
 
 
 def has_room(
     db: sqlite3.Connection, registry: Registry, limits: Limits, metric: Metric, year: int
 ) -> bool:
     """Tell, inside the transaction that keeps a report, whether the metric may reserve the year."""
+    if _forgotten([metric], year, db):
+        return False
     query = "SELECT nats FROM reserved WHERE year = ? AND metric = ? AND scopes = ?"
     row = db.execute(query, (year, metric.name, _scopes(metric))).fetchone()
     if row is not None and row[0] >= _price(metric, year):
@@ -195,15 +197,15 @@ def _without_room(
     return silent
 
 
-def _forgotten(registry: Registry, year: int, db: sqlite3.Connection | None) -> set[str]:
+def _forgotten(metrics: Iterable[Metric], year: int, db: sqlite3.Connection | None) -> set[str]:
     """Return the metrics that are silent because it is lost what was reserved."""
     lost_year = read_state(db, _LOST_YEAR) if db else None
     if db is None or lost_year is None:
         return set()
     for_life = read_state(db, _LOST_FOR_LIFE)
     return {
-        name
-        for name, metric in registry.items()
+        metric.name
+        for metric in metrics
         if year <= lost_year or (for_life and metric.epoch == _LIFE)
     }
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from rappor.errors import ParamsError
 from rappor.protocol.randomizer import Coins
-from rappor.ranges import check_choice
+from rappor.protocol.wire import METRIC_NAME
+from rappor.ranges import check_choice, check_integer
 from rappor.registry.registry import Registry
 from rappor_client.periods import Clock
 from rappor_client.transport import Transport
 
 Policy = Literal["error", "reset", "disable"]
 """What to do about a secret that is damaged, lost or another device's."""
+
+_MOST: Final = (1 << 63) - 1
+"""The largest number that the database takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +55,7 @@ class SpoolLimits:
     def __post_init__(self) -> None:
         """Refuse what bounds nothing."""
         for name in ("reports", "n_bytes", "log"):
-            limit = getattr(self, name)
-            if type(limit) is not int or limit < 1:
-                raise ParamsError(f"{name} must be an integer of at least 1, got {limit!r}")
+            check_integer(name, getattr(self, name), 1, _MOST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +98,17 @@ def check_consent(consent: object) -> None:
         raise ParamsError(f"consent must be True or False, got {consent!r}")
 
 
-def check_names(what: str, names: object) -> None:
-    """Raise ParamsError for one text: as a collection it would read as letters."""
+def read_names(what: str, names: Iterable[str]) -> frozenset[str]:
+    """Return those of the names that a metric can have.
+
+    Raises ParamsError for what are no names; one text would read as letters.
+    """
     if isinstance(names, str):
         raise ParamsError(f"{what} must be a collection of names, got one text")
+    known = frozenset(names)
+    if not all(isinstance(name, str) for name in known):
+        raise ParamsError(f"{what} must be a collection of names, got something else in it")
+    return frozenset(filter(METRIC_NAME.fullmatch, known))
 
 
 def _check_cap(name: str, cap: object) -> None:

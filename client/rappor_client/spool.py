@@ -214,9 +214,8 @@ def opt_out(db: sqlite3.Connection, names: Collection[str]) -> None:
         dropped = db.execute("DELETE FROM report WHERE metric = ?", (name,)).rowcount
         if dropped:
             count(db, "opted_out", dropped)
-    for upload_id, metrics in _unsettled(db):
-        if metrics & set(names):
-            settle(db, upload_id, "opted_out")
+    for upload_id in uploads_of(db, names):
+        settle(db, upload_id, "opted_out")
 
 
 def drop(db: sqlite3.Connection) -> None:
@@ -248,6 +247,13 @@ def trim_log(db: sqlite3.Connection, limits: SpoolLimits) -> None:
 
 def _not_of(names: Collection[str]) -> str:
     return f"metric NOT IN ({', '.join('?' * len(names))})"
+
+
+def uploads_of(db: sqlite3.Connection, names: Collection[str]) -> list[str]:
+    """Return the ids of the uploads without an answer that hold a report of some metrics."""
+    if not names:
+        return []
+    return [upload_id for upload_id, metrics in _unsettled(db) if not metrics.isdisjoint(names)]
 
 
 def _unsettled(db: sqlite3.Connection) -> list[tuple[str, set[str]]]:

@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Final
 
+from rappor.protocol.wire import METRIC_NAME
 from rappor_client.periods import after_day
 from rappor_client.state import read_state, write_state
 
@@ -59,11 +60,11 @@ class Stops:
 
 
 def _read(asked: object) -> dict[str, str]:
-    """Return the days by metric, without whatever else is written there."""
+    """Return the days by metric, without whatever else is written there, such as other names."""
     if not isinstance(asked, dict) or len(asked) > _MOST:
         return {}
-    days = ((name, _day(text)) for name, text in asked.items())
-    return {str(name): day for name, day in days if day is not None}
+    days = ((name, _day(text)) for name, text in asked.items() if METRIC_NAME.fullmatch(name))
+    return {name: day for name, day in days if day is not None}
 
 
 def _day(text: object) -> str | None:

@@ -37,7 +37,9 @@ _RETRY_SECONDS: Final = 0.01
 _PRIVATE: Final = 0o600
 _IN_USE: Final[dict[int, tuple[int, int]]] = {}
 """The files that stores of this process have open, or are about to open, by store."""
-_LOOKING: Final = threading.Lock()
+_OF_A_PARENT: Final[list[sqlite3.Connection]] = []
+"""Connections that a fork has copied; to close them would be to write."""
+_LOOKING: Final = threading.RLock()
 """Held for a look at a file beside SQLite, and before one is opened."""
 
 _SCHEMA: Final = """
@@ -144,8 +146,7 @@ class Store:
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+                _roll_back(connection)
                 raise
 
     @contextlib.contextmanager
@@ -157,8 +158,7 @@ class Store:
             try:
                 yield connection
             finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+                _roll_back(connection)
 
     def stamp(self, db: sqlite3.Connection) -> tuple[int, int, int]:
         """Return what changes whenever anybody changes the database; a look is cheap."""
@@ -214,6 +214,9 @@ class Store:
         self._lock = threading.RLock()
         self._is_locked_out = False
         self._inside = None
+        if self._open is not None:  # a signal kept it from being closed; it is the parent's
+            _OF_A_PARENT.append(self._open)
+            self._open = None
 
     def close(self) -> None:
         """Close the connection; the next use opens another."""
@@ -241,18 +244,27 @@ class Store:
 
     @contextlib.contextmanager
     def _held(self, patience: float) -> Iterator[None]:
-        """Hold the lock between threads; BusyError if its owner is locked out, or this thread."""
-        if self._inside == threading.get_ident():
+        """Hold the lock between threads; BusyError if its owner is locked out, or this thread.
+
+        A signal's handler may raise right after the lock was taken: so only its owner knows.
+        """
+        me = threading.get_ident()
+        if self._inside == me:
             raise BusyError
-        while not self._lock.acquire(timeout=patience):
-            if self._is_locked_out:
-                raise BusyError
+        deadline = time.monotonic() + patience + BUSY_SECONDS
         try:
-            self._inside = threading.get_ident()
+            while not self._lock.acquire(timeout=patience):
+                if self._is_locked_out or time.monotonic() > deadline:
+                    raise BusyError
+            self._inside = me
             yield
         finally:
-            self._inside = None
-            self._lock.release()
+            if self._inside == me:
+                self._inside = None
+            try:  # noqa: SIM105 - a call before it would be another moment for a signal
+                self._lock.release()
+            except RuntimeError:  # it was not taken
+                pass
 
     def _begun(self, patience: float, *, durable: bool) -> sqlite3.Connection:
         """Begin a write transaction; BusyError if another process keeps its lock for too long."""
@@ -304,6 +316,13 @@ def _file_at(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    """End a transaction, unless the handler of a signal has closed the connection meanwhile."""
+    with contextlib.suppress(sqlite3.ProgrammingError):
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def _with_suffix(path: Path, suffix: str) -> Path:

@@ -80,7 +80,8 @@ class Uploader:
         self._stops = stops
         self._clock = settings.clock
         self._coins = settings.coins
-        self._one_step = threading.Lock()
+        self._one_step = threading.RLock()
+        self._stepping: int | None = None
         self._is_closed = False
 
     def step(
@@ -99,18 +100,30 @@ class Uploader:
         """
         timeout = max(timeout, 0.0)
         deadline = time.monotonic() + timeout
-        if not self._one_step.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
+        me = threading.get_ident()
+        if self._stepping == me:  # a signal's handler, in the middle of a step
             return Step(due=self._clock(), reason=FlushReason.BUSY)
         try:
-            if self._is_closed:
-                return Step(due=None)
-            upload = self._claim(tried, is_urgent=is_urgent)
-            if isinstance(upload, Step):
-                return upload
-            self._store.sync()
-            return self._attempt(upload, deadline)
+            if not self._one_step.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
+                return Step(due=self._clock(), reason=FlushReason.BUSY)
+            self._stepping = me
+            return self._step(tried, deadline, is_urgent=is_urgent)
         finally:
-            self._one_step.release()
+            if self._stepping == me:
+                self._stepping = None
+            try:  # noqa: SIM105 - a call before it would be another moment for a signal
+                self._one_step.release()
+            except RuntimeError:  # it was not taken
+                pass
+
+    def _step(self, tried: Collection[str] | None, deadline: float, *, is_urgent: bool) -> Step:
+        if self._is_closed:
+            return Step(due=None)
+        upload = self._claim(tried, is_urgent=is_urgent)
+        if isinstance(upload, Step):
+            return upload
+        self._store.sync()
+        return self._attempt(upload, deadline)
 
     def delay(self, *, at_most: float = math.inf) -> float:
         """Draw a random wait in seconds, so that the moment of sending is not that of the event."""
@@ -122,6 +135,8 @@ class Uploader:
         deadline = time.monotonic() + _CLOSE_SECONDS
         while True:
             self._transport.close()
+            if self._stepping == threading.get_ident():
+                return False  # a signal's handler, in the middle of a step
             if self._one_step.acquire(timeout=_SEVER_SECONDS):
                 self._one_step.release()
                 return True
@@ -165,7 +180,9 @@ class Uploader:
         upload = _next(db, now, tried, stopped)
         if upload is None:
             moments = [reservoir.next_end(db), spool.next_due(db, stopped=stopped)]
-            is_all_stopped = moments[1] is None and spool.next_due(db) is not None
+            is_all_stopped = moments[1] is None and bool(
+                spool.next_due(db) is not None or spool.uploads_of(db, stopped)
+            )
             if is_all_stopped:
                 moments.append(self._stops.next_end(day_of(now)))
             return Step(
@@ -231,6 +248,7 @@ class Uploader:
         Where the caller's own deadline cut the attempt short, the collector has not failed.
         """
         now = self._clock()
+        wait = _wait_asked_for(error)
         answered = error.status is not None
         reason = FlushReason.COLLECTOR_ERROR if answered else FlushReason.UNREACHABLE
         due = now
@@ -242,23 +260,21 @@ class Uploader:
             elif is_cut_short:
                 spool.postpone(db, upload, until=now)
             else:
-                due = self._postpone(db, upload, error, now)
+                due = self._postpone(db, upload, now + wait, answered=answered)
         return Step(
             due=due, reason=reason, status=error.status, detail=str(error), upload_id=upload.id
         )
 
     def _postpone(
-        self, db: sqlite3.Connection, upload: Pending, error: UploadError, now: float
+        self, db: sqlite3.Connection, upload: Pending, asked_until: float, *, answered: bool
     ) -> float:
         """Let an upload wait, and the others where they would fail too; say when one may go."""
-        longest = _LONGEST_WAIT_SECONDS - _LONGEST_BACKOFF_SECONDS
-        asked_until = now + min(max(0.0, error.retry_after or 0.0), longest)  # a NaN is none
         until = asked_until + _backoff(upload.attempts, self._coins)
         spool.postpone(db, upload, until=until)
         failures = int(read_state(db, _FAILURES) or 0) + 1
         write_state(db, _FAILURES, failures)
         write_state(db, _ASKED_UNTIL, asked_until)
-        if error.status is not None and failures == 1:
+        if answered and failures == 1:
             return asked_until
         pause_until = asked_until + _backoff(failures - 1, self._coins)
         write_state(db, _PAUSE_UNTIL, pause_until)
@@ -270,12 +286,15 @@ def _next(
 ) -> Pending | None:
     """Return the oldest upload that is due, else a new one, else one that a flush has not tried.
 
-    Else it is the one that is due next.
+    Else it is the one that is due next. Those of stopped metrics wait.
     """
     waiting = []
+    of_stopped = spool.uploads_of(db, stopped)
     for upload in spool.pending(db):
         if _is_too_old(upload, now):
             spool.settle(db, upload.id, "given_up")
+        elif upload.id in of_stopped:
+            continue
         elif not _is_ahead(upload.backoff_until, now, _LONGEST_WAIT_SECONDS):
             return upload
         else:
@@ -310,6 +329,16 @@ def _forgive(db: sqlite3.Connection) -> None:
     if read_state(db, _FAILURES):
         for name in (_FAILURES, _PAUSE_UNTIL, _ASKED_UNTIL):
             write_state(db, name, 0)
+
+
+def _wait_asked_for(error: UploadError) -> float:
+    """Return the seconds that a collector asked for; a host's transport may tell it anything."""
+    try:
+        seconds = float(error.retry_after or 0.0)
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+    longest = _LONGEST_WAIT_SECONDS - _LONGEST_BACKOFF_SECONDS
+    return min(max(0.0, seconds), longest)  # a NaN is none
 
 
 def _is_ahead(moment: float, now: float, longest: float) -> bool:

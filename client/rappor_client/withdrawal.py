@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,16 +17,19 @@ from typing import Any, Final, Self
 
 from rappor_client import budget_copy, reservation, spool
 from rappor_client.budget_copy import BudgetCopy, Copy
-from rappor_client.periods import day_of
+from rappor_client.periods import HOUR, day_of
 from rappor_client.secret_file import SecretFile
 from rappor_client.spool import CLAIM_SECONDS
 from rappor_client.store import Store, database_names, in_memory
 
+_PRIVATE: Final = 0o600
 _CHUNK: Final = 1 << 20
 _SHARED: Final = "-shm"
 """Memory that other processes share: it holds no row, and they would stumble."""
 _OVERWRITING: Final = os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
 """A link that somebody has put in a file's place leads nowhere."""
+_BEGUN: Final = "withdrawing"
+"""An empty file that is there from the beginning of an erasure to its end."""
 _HALF_AN_IDENTITY: Final = ".identity.*.tmp"
 _HALF_A_COPY: Final = ".budget.*.tmp"
 """What a process leaves that is killed while it writes a file, and has while it is alive."""
@@ -71,6 +75,8 @@ def erase(folder: Path, store: Store, *, now: float) -> Withdrawal:
     if not _traces(folder):
         return Withdrawal(secret_gone=True)
     copy = BudgetCopy(folder)
+    with contextlib.suppress(OSError):
+        (folder / _BEGUN).touch(mode=_PRIVATE)
     for path in _secrets(folder):
         _wipe(path)
     is_sending = _is_sending(store, now)
@@ -81,11 +87,25 @@ def erase(folder: Path, store: Store, *, now: float) -> Withdrawal:
         _wipe(folder / name)
     for path in folder.glob(_HALF_A_COPY):  # last: another process may have been about to send
         _wipe(path)
+    _wipe(folder / _BEGUN)
     secret_gone = not any(map(_holds_something, _secrets(folder)))
     left = [path.name for path in _traces(folder)]
     return Withdrawal(
         secret_gone=secret_gone, left=(*left, UNDER_WAY) if is_sending else tuple(left)
     )
+
+
+def was_killed(folder: Path) -> bool:
+    """Tell whether an erasure has begun and not ended: `erase` finishes it."""
+    return os.path.lexists(folder / _BEGUN)
+
+
+def sweep(folder: Path) -> None:
+    """Erase the drafts of the budget that processes left that were killed over an hour ago."""
+    with contextlib.suppress(OSError):
+        for path in folder.glob(_HALF_A_COPY):
+            if time.time() - path.stat().st_mtime > HOUR:
+                _wipe(path)
 
 
 def file_names() -> list[str]:
@@ -103,8 +123,8 @@ def _traces(folder: Path) -> list[Path]:
     """Return the files there are that must not outlive consent."""
     copy = BudgetCopy(folder)
     databases = [folder / name for name in database_names()]
-    drafts = folder.glob(_HALF_A_COPY)
-    paths = [path for path in (*_secrets(folder), *databases, *drafts) if os.path.lexists(path)]
+    others = (*folder.glob(_HALF_A_COPY), folder / _BEGUN)
+    paths = [path for path in (*_secrets(folder), *databases, *others) if os.path.lexists(path)]
     return paths if _is_remainder(copy) else [*paths, copy.path]
 
 
@@ -131,14 +151,16 @@ def _remainder(store: Store, copy: BudgetCopy, year: int) -> dict[str, Any] | No
 
 
 def _is_sending(store: Store, now: float) -> bool:
-    """Tell whether somebody has claimed an upload a moment ago; not in a damaged database."""
-    try:
-        with store.reading() as db:
+    """Tell whether somebody has claimed an upload a moment ago; not in a damaged database.
+
+    The look waits for a claim that is being written. Who claims later finds no secret.
+    """
+    for look in (store.transaction, store.reading):  # a lock that is kept leaves the latter
+        with contextlib.suppress(Exception), look() as db:  # gone, or damaged in whatever way
             return any(
                 now < upload.claimed_until <= now + CLAIM_SECONDS for upload in spool.pending(db)
             )
-    except Exception:  # noqa: BLE001 - locked, gone, or damaged in whatever way
-        return False
+    return False
 
 
 def _read(copy: BudgetCopy) -> Copy:

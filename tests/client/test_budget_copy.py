@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -381,6 +382,31 @@ def test_replaced_secret_after_the_database_keeps_what_was_reserved(
         open_client(YEARLY, caps=caps)
     client = open_client(YEARLY, caps=caps, on_bad_identity="reset")
     assert client.record("page", "b") is Outcome.SILENT
+
+
+def test_client_that_is_open_is_silent_in_a_year_that_was_lost(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """Secret and database come back under it; the budget beside them is another identity's."""
+    folder, metric = tmp_path / "device", metric_of(params=CLEAR, epoch="year", interval="day")
+    client = open_client(metric)
+    client.record("page", "a")
+    client.close()
+    backup = {name: (folder / name).read_bytes() for name in ("identity", DATABASE)}
+    client.withdraw()
+    client = open_client(metric, transport=MemoryTransport())
+    client.record("page", "a")
+    clock.advance(days=1)
+    assert client.flush()
+    for path in folder.glob(f"{DATABASE}-*"):
+        path.unlink()
+    for name, data in backup.items():
+        (folder / "restored").write_bytes(data)
+        (folder / "restored").chmod(0o600)
+        (folder / "restored").replace(folder / name)
+    assert client.record("page", "b") is Outcome.SILENT
+    assert client.record("page", "b") is Outcome.SILENT
+    assert client.spent().reserved == {2026: math.inf}
 
 
 @pytest.mark.parametrize("how", ["withdraw", "reset"])

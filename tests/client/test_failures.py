@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import subprocess
@@ -12,7 +13,8 @@ from typing import Any
 
 import pytest
 from devices import DATABASE, Opener, metric_of
-from rappor_client import Answer, Caps, Client, Outcome
+from rappor_client import Answer, Caps, Client, Outcome, SpoolLimits
+from rappor_client.errors import UploadError
 from rappor_client.failures import DamagedError, Failures, is_busy
 from rappor_client.testing import FixedClock, MemoryTransport
 
@@ -78,7 +80,19 @@ class SoftTimeLimitError(Exception):
     """What the handler of a signal raises, anywhere."""
 
 
-@pytest.mark.parametrize("kind", [SoftTimeLimitError, RuntimeError, RecursionError, MemoryError])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        SoftTimeLimitError,
+        RuntimeError,
+        RecursionError,
+        MemoryError,
+        ValueError,
+        TypeError,
+        KeyError,
+        OverflowError,
+    ],
+)
 def test_exception_from_elsewhere_is_no_damage(
     kind: type[Exception], open_client: Opener, tmp_path: Path
 ) -> None:
@@ -102,12 +116,32 @@ def test_exception_from_elsewhere_is_no_damage(
     assert not (tmp_path / "device" / "damaged.sqlite3").exists()
 
 
+def test_handler_that_closes_the_client_ends_the_program(open_client: Opener) -> None:
+    """In the middle of a transaction or of a look: SystemExit goes through."""
+    is_armed = False
+
+    def coins(n: int) -> Sequence[int]:
+        if is_armed:
+            client.close()
+            raise SystemExit
+        return system_coins(n)
+
+    client = open_client(metric_of("daily", interval="day"), coins=coins)
+    assert client.record("daily", "a")
+    is_armed = True
+    with pytest.raises(SystemExit):
+        client.record("daily", "a")
+    with pytest.raises(SystemExit), client._store.reading():
+        coins(1)
+
+
 def test_database_is_set_apart_once_an_hour(tmp_path: Path) -> None:
     """What looks like damage again and again is something else."""
     now = Now()
     failures = Failures(tmp_path, now)
     assert not failures.is_to_mend(OSError(28, "full"))
     assert failures.is_to_mend(DamagedError("x"))
+    failures.mended()
     now.seconds = 3599.0
     assert not failures.is_to_mend(DamagedError("x"))
     now.seconds = 3600.0
@@ -149,8 +183,11 @@ class Broken(MemoryTransport):
         Answer(status=200, body="a text"),  # type: ignore[arg-type]
         Answer(status="200", body=b""),  # type: ignore[arg-type]
         Answer(status=503, body=b"", retry_after=float("nan")),
+        Answer(status=503, body=b"", retry_after="120"),  # type: ignore[arg-type]
+        Answer(status=503, body=b"", retry_after="soon"),  # type: ignore[arg-type]
+        UploadError("x", retry_after="120"),  # type: ignore[arg-type]
     ],
-    ids=range(13),
+    ids=range(16),
 )
 def test_transport_that_raises_or_answers_nonsense_reaches_nobody(
     answer: Any, open_client: Opener, clock: FixedClock
@@ -166,6 +203,41 @@ def test_transport_that_raises_or_answers_nonsense_reaches_nobody(
     assert len(transport.reports) == 1
     client.close()
     assert client.counters()["failures"] >= 1
+    assert "rebuilt" not in client.counters()
+
+
+@pytest.mark.parametrize("name", ["caf\udce9", "a\0b", "", "Page", "a" * 65])
+def test_name_that_no_metric_can_have_is_no_damage(
+    name: str, open_client: Opener, tmp_path: Path
+) -> None:
+    """In a collector's answer, and among what a person has refused: all that waits stays."""
+    document = {"reports": [{"status": "accepted"}], "stop": {name: "2026-11-20"}}
+    transport = MemoryTransport([Answer(status=200, body=json.dumps(document).encode())])
+    client = open_client(transport=transport)
+    client.record("page", "x")
+    client.record("page", "x")
+    assert client.flush(timeout=60.0).sent == 2
+    client.record("page", "x")
+    client.close()
+    again = open_client(opted_out={name})
+    assert again.waiting() == 1
+    assert "failures" not in again.counters()
+    assert not (tmp_path / "device" / "damaged.sqlite3").exists()
+
+
+@pytest.mark.parametrize("names", [[None], [b"page"], [("page",)]])
+def test_what_is_no_name_is_a_mistake_of_the_program(names: Any, open_client: Opener) -> None:
+    """Nothing could be refused by it."""
+    with pytest.raises(ParamsError, match="opted_out must be a collection of names"):
+        open_client(opted_out=names)
+
+
+@pytest.mark.parametrize("limit", ["reports", "n_bytes", "log"])
+def test_limits_are_numbers_that_the_database_can_hold(limit: str) -> None:
+    """The largest is taken, the next one refused."""
+    assert getattr(SpoolLimits(**{limit: 2**63 - 1}), limit) == 2**63 - 1
+    with pytest.raises(ParamsError, match=f"{limit} must be an integer in"):
+        SpoolLimits(**{limit: 2**63})
 
 
 def test_mistakes_of_the_program_are_raised(open_client: Opener) -> None:

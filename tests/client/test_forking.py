@@ -15,6 +15,7 @@ from devices import Opener
 from places import ROOT
 from rappor_client import Client
 from rappor_client.failures import DamagedError, Failures
+from rappor_client.forking import hold_over_forks
 from rappor_client.testing import MemoryTransport
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
@@ -113,3 +114,60 @@ def senders_of(client: Client, n_threads: int) -> set[int]:
     for thread in threads:
         thread.join()
     return met
+
+
+class Interrupted:
+    """What threads share, in whose hook a signal's handler raises."""
+
+    def __init__(self, at: str) -> None:
+        self.at = at
+
+    def before_fork(self) -> None:
+        """Raise once, if that is where."""
+        self.happen("before")
+
+    def after_fork_in_parent(self) -> None:
+        """Raise once, if that is where."""
+        self.happen("after")
+
+    def after_fork_in_child(self) -> None:
+        """Do nothing."""
+
+    def happen(self, at: str) -> None:
+        """Raise as Ctrl-C does."""
+        if self.at == at:
+            self.at = "done"
+            raise KeyboardInterrupt
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("at", ["before", "after"])
+def test_signal_that_raises_in_a_fork_leaves_nothing_locked(
+    at: str, open_client: Opener, tmp_path: Path
+) -> None:
+    """Before it or after it: another thread records, opens a client and forks afterwards."""
+    client, interrupted = open_client(), Interrupted(at)
+    failures = [Failures(tmp_path) for _ in range(20)]
+    hold_over_forks(interrupted)
+    fork()
+    assert interrupted.at == "done"
+
+    def go_on() -> None:
+        client.record("page", "x")
+        for each in (*failures, Failures(tmp_path)):
+            each.note(OSError())
+        fork()
+
+    going_on = threading.Thread(target=go_on, daemon=True)
+    going_on.start()
+    going_on.join(60)
+    assert not going_on.is_alive()
+    assert client.waiting() == 1
+
+
+def fork() -> None:
+    """Fork a child that ends at once."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)

@@ -7,6 +7,7 @@ import gzip
 import http.server
 import json
 import re
+import signal
 import socket
 import socketserver
 import ssl
@@ -392,6 +393,28 @@ def test_closing_severs_the_exchange_under_way() -> None:
 
 
 # TLS and proxies
+
+
+def test_exchange_whose_wait_a_signal_has_ended_is_severed() -> None:
+    """Ctrl-C while the collector is silent: its end is seen there, and no exchange goes on."""
+
+    def silent(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(1 << 16)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            connection.settimeout(60)
+            ended.append(connection.recv(1 << 16))
+
+    ended: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving = threading.Thread(target=silent, args=(listening,))
+        serving.start()
+        transport = HttpTransport(f"http://127.0.0.1:{listening.getsockname()[1]}")
+        with pytest.raises(KeyboardInterrupt):
+            transport.send(b"x", timeout=60.0)
+        serving.join(60)
+    assert ended == [b""]
 
 
 @pytest.fixture

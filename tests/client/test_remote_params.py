@@ -13,7 +13,7 @@ import pytest
 from devices import BALANCED, BOOLEAN, Opener, lose, metric_of
 from rappor_client import Answer, Client
 from rappor_client.cli.show import device_record
-from rappor_client.remote_params import at_noise_step, step_asked_for
+from rappor_client.remote_params import at_noise_step, is_quick_to_read, step_asked_for
 from rappor_client.testing import FixedClock, MemoryTransport, peek
 from registries import registry_of
 
@@ -255,9 +255,28 @@ def test_step_outlives_the_database(open_client: Opener, tmp_path: Path) -> None
     assert open_client(*METRICS, offers=True).registry["page"].params == METRICS[0].params
 
 
-@pytest.mark.parametrize("text", ["a" + ".a" * 100_000 + " = 1", "#" * 10**6])
+def test_dots_in_texts_are_no_keys() -> None:
+    """A description, and a list of names with dots, are read."""
+    names = ", ".join(f"'www.a{i}.example'" for i in range(50))
+    assert is_quick_to_read(
+        f'description = "Where \\"to\\"? ... ... ... ..."\na = [{names}]'.encode()
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" + ".a" * 100_000 + " = 1",
+        "#" * 10**6,
+        "[" + "a." * 500 + "a]\n" + "".join("b." * 499 + f"c{i} = 1\n" for i in range(60)),
+        '"\\""' + ".a" * 11 + '."x" = 1',
+        'a = """\n\'"""' + "." * 11,
+    ],
+    ids=range(5),
+)
 def test_offer_that_takes_long_to_read_is_not_read(text: str, open_client: Opener) -> None:
-    """A parser's time grows with the square of a key's dots: this one would take hours."""
+    """A parser's time grows with the square of a key's dots: one of these would take hours."""
+    assert not is_quick_to_read(text.encode())
     client = open_client(transport=MemoryTransport(registry=text), offers=True)
     client.record("page", "x")
     assert client.flush()

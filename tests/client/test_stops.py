@@ -179,3 +179,33 @@ def test_stop_reaches_a_client_that_is_open(open_client: Opener) -> None:
     other.record("page", "x")
     assert other.flush()
     assert running.record("page", "x") is Outcome.SILENT
+
+
+def test_stop_that_is_lifted_is_lifted_for_all(open_client: Opener) -> None:
+    """Also for a client of the folder that has seen the stop and only records."""
+    metrics = (metric_of(), metric_of("other"))
+    transport = MemoryTransport([stopping({"page": "2026-11-20"})])
+    sending = open_client(*metrics, transport=transport)
+    sending.record("page", "x")
+    assert sending.flush()
+    recording = open_client(*metrics)
+    assert recording.record("page", "x") is Outcome.SILENT
+    sending.record("other", "x")
+    assert sending.flush()
+    assert recording.record("page", "x") is Outcome.RECORDED
+
+
+def test_stop_holds_uploads_that_failed_before(open_client: Opener, clock: FixedClock) -> None:
+    """The collector would refuse them; they go when the stop is over."""
+    stop = stopping({"page": "2026-11-20"})
+    transport = MemoryTransport([Answer(status=500), stop])
+    client = open_client(metric_of(), metric_of("other"), transport=transport)
+    client.record("page", "x")
+    assert not client.flush(timeout=0.0)
+    client.record("other", "x")
+    flushed = client.flush()
+    assert (flushed.reason, flushed.sent, flushed.waiting) == (FlushReason.ASKED_TO_WAIT, 1, 1)
+    assert len(transport.bodies) == 2
+    clock.set("2026-11-21T00:00:00")
+    assert client.flush().sent == 1
+    assert transport.bodies[2] == transport.bodies[0]

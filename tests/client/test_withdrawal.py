@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
 import os
 import shutil
 import sqlite3
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from devices import DATABASE, Opener, database, full_disk, metric_of, secret_of
-from rappor_client import Answer, Caps, Client, IdentityError, Outcome, Withdrawal
-from rappor_client.testing import MemoryTransport, peek
+from rappor_client import Answer, Caps, Client, IdentityError, Outcome, Withdrawal, spool
+from rappor_client.store import Store
+from rappor_client.testing import FixedClock, MemoryTransport, peek
+from rappor_client.withdrawal import UNDER_WAY, erase
 from registries import registry_of
 
 from rappor import Registry
@@ -295,6 +301,70 @@ def test_withdrawal_that_was_killed_is_finished(open_client: Opener, tmp_path: P
         assert client.spent().reserved == {2026: pytest.approx(4, abs=0.001)}
 
 
+def withdraw_until_killed(folder: Path, moment: int) -> bool:
+    """Withdraw in a process that is killed when it touches the disk so often; false if not."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1] != 0
+    touches = itertools.count(1)
+
+    def kill(event: str, _: object) -> None:
+        if event in ("os.remove", "os.rename", "open") and next(touches) == moment:
+            os._exit(9)
+
+    sys.addaudithook(kill)
+    erase(folder, Store(folder), now=0.0)
+    os._exit(0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_program_starts_again_wherever_a_withdrawal_was_killed(
+    open_client: Opener, tmp_path: Path
+) -> None:
+    """At any touch of the disk: the next start finishes the erasure, and nothing is renewed."""
+    donor, n_killed = tmp_path / "device", 0
+    client = open_client(caps=Caps(total=4.01), transport=MemoryTransport())
+    client.record("page", "a")
+    client.close()
+    secret = secret_of(donor)
+    for moment in itertools.count(1):
+        folder = tmp_path / f"killed {moment}"
+        shutil.copytree(donor, folder)
+        if not withdraw_until_killed(folder, moment):
+            break
+        if (folder / "withdrawing").exists():
+            n_killed += 1
+            client = open_client(folder=folder.name, caps=Caps(total=4.01))
+            assert client.log() == []
+            assert client.waiting() == 0
+            assert client.record("page", "a") is Outcome.SILENT
+            assert secret_of(folder) != secret
+            assert not (folder / "withdrawing").exists()
+    assert n_killed > 5
+
+
+def test_claim_that_is_being_written_is_waited_for(open_client: Opener, tmp_path: Path) -> None:
+    """Another program's, which withdraws nothing: it sends once its transaction has ended."""
+    client = open_client()
+    client.record("page", "a")
+    store, now = Store(tmp_path / "device"), FixedClock("2026-11-18T12:00:00")()
+    is_claiming = threading.Event()
+
+    def claim() -> None:
+        with store.transaction() as db:
+            spool.build(db, due_by=math.inf)
+            spool.claim(db, spool.pending(db)[0], first_attempt=now, until=now + 2.0)
+            is_claiming.set()
+            time.sleep(0.3)
+
+    claiming = threading.Thread(target=claim)
+    claiming.start()
+    assert is_claiming.wait(60)
+    assert client.withdraw().left == (UNDER_WAY,)
+    claiming.join()
+    store.close()
+
+
 def test_secret_that_reappears_after_withdrawal_is_not_used(
     open_client: Opener, tmp_path: Path
 ) -> None:
@@ -317,6 +387,21 @@ def test_files_that_a_killed_process_left_are_erased(open_client: Opener, tmp_pa
     shutil.copy(folder / DATABASE, folder / "damaged.sqlite3")
     assert client.withdraw() == GONE
     assert [path.name for path in folder.iterdir()] == ["budget"]
+
+
+def test_drafts_that_a_killed_process_left_are_erased_at_opening(
+    open_client: Opener, tmp_path: Path
+) -> None:
+    """After an hour: a newer one may be of a process that is alive."""
+    open_client()
+    old, new = (tmp_path / "device" / f".budget.{name}.tmp" for name in ("old", "new"))
+    for path in (old, new):
+        path.write_bytes(b"a permanent response")
+        path.chmod(0o600)
+    os.utime(old, (0.0, time.time() - 3660.0))
+    open_client()
+    assert not old.exists()
+    assert new.exists()
 
 
 def test_what_cannot_be_removed_is_named(open_client: Opener, tmp_path: Path) -> None:
