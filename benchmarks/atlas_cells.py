@@ -55,6 +55,7 @@ _HELD: Final = {
 
 _HELD_HARD: Final = {
     "300 Zipf": 1 / np.arange(1.0, 301.0),
+    "one": np.array([1.0]),
 }
 """The same, in cells of `HARD_APART` only."""
 
@@ -97,6 +98,7 @@ HARD_APART: Final[tuple[Cell, ...]] = (
         {**_CROWDED, "held": "300 Zipf", "no candidates": "the heaviest", "devices": devices}
         for devices in (10**6, 10**8)
     ),
+    {"noise": "accurate", "m": 16, "held": "one", "devices": 30},
 )
 """The same where they are not all of the factors: these count for no pair."""
 
