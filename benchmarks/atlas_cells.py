@@ -53,6 +53,16 @@ _HELD: Final = {
 }
 """Weights of the strings that devices hold."""
 
+_HELD_HARD: Final = {
+    "300 Zipf": 1 / np.arange(1.0, 301.0),
+    "two sizes": np.array([10.0] * 30 + [1.0] * 300),
+    "one": np.array([1.0]),
+}
+"""The same, in cells of `HARD_APART` only."""
+
+_CROWDED: Final[Cell] = {"noise": "accurate", "k": 64, "m": 8, "absent": 200}
+"""512 bits for hundreds of strings."""
+
 STRINGS: Final[Factors] = {
     "reports a device": _REPORTS,
     "noise": ("balanced", "strict", "accurate", "low noise"),
@@ -83,6 +93,13 @@ HARD: Final[tuple[Cell, ...]] = (
 )
 """Levels of strings that are hard together: heavy strings that are no candidates in few cohorts,
 nearly as many strings as rows, shared noise of heavy strings."""
+
+HARD_APART: Final[tuple[Cell, ...]] = (
+    {**_CROWDED, "held": "300 Zipf", "no candidates": "the heaviest", "devices": 10**8},
+    {**_CROWDED, "held": "two sizes", "absent": 300, "devices": 10**8},
+    {"noise": "accurate", "m": 16, "held": "one", "devices": 30},
+)
+"""The same where they are not all of the factors: these count for no pair."""
 
 _ANSWERS: Final = tuple(f"a{i}" for i in range(1000))
 
@@ -132,7 +149,9 @@ class Question:
 
 def all_cells() -> dict[str, list[Cell]]:
     """Return the cells of both grids."""
-    return {"strings": cells(STRINGS, HARD), "answers": cells(ANSWERS)}
+    usual = {name: levels[0] for name, levels in STRINGS.items()}
+    apart = [{**usual, **levels} for levels in HARD_APART]
+    return {"strings": cells(STRINGS, HARD) + apart, "answers": cells(ANSWERS)}
 
 
 def cells(factors: Factors, added: Sequence[Cell] = ()) -> list[Cell]:
@@ -195,7 +214,7 @@ def ask(cell: Cell, seed: int) -> Question:
 
 
 def _ask_strings(cell: Cell, seed: int) -> Question:
-    weights = _HELD[str(cell["held"])]
+    weights = {**_HELD, **_HELD_HARD}[str(cell["held"])]
     names = [f"{seed}/held/{i}" for i in range(len(weights))]
     population = Population(names, weights)
     k, h, m = (int(cell[letter]) for letter in "khm")

@@ -75,7 +75,7 @@ def fit_all(target: Target, design: Design, selection: Selection) -> Selection:
         return selection
     columns = design.columns(np.arange(n_candidates))
     shrunken = shrink(target, columns, selection.fit, strong_apart=draws >= _FEWEST_SHRUNKEN)
-    if not filled and shrunken.collisions < shrunken.tau2:
+    if shrunken.collisions < shrunken.tau2:
         return selection  # others than the candidates collide
     return Selection(
         chosen=selection.chosen,

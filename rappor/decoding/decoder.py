@@ -63,8 +63,9 @@ def decode(
         take none.
     level : error rate of detection.
     correction : "bh" bounds the expected share of false detections [BH95]; "adaptive" bounds
-        the same and finds more where many candidates are present [STS04]; "bonferroni" bounds
-        the probability of any false detection.
+        the same and finds more where many candidates are present [STS04], and is "bh" for
+        strings in few reports, which `Estimates.correction` says; "bonferroni" bounds the
+        probability of any false detection.
     confidence : probability with which a two-sided interval holds the truth.
     distribution : also estimate the whole list at once (`Estimates.share`).
     devices, reports_per_device : how many devices are behind all reports together, or how many
@@ -228,6 +229,7 @@ def _conclude_strings(
     shares: Shares | None,
 ) -> Estimates:
     """Make the table of the candidates of a design, and of those in ties with them."""
+    control = control.for_ones(_ones_variance(target))
     z = selection.estimate / selection.std_error
     # Where the counts say nothing about a candidate, nothing speaks for its presence.
     known = np.isfinite(selection.std_error)
@@ -284,6 +286,17 @@ def _conclude_strings(
             "capacity": describe_capacity(target, selection, misfit=misfit),
             "groups": [[candidates.strings[i] for i in group] for group in ties],
         },
+    )
+
+
+def _ones_variance(target: Target) -> float:
+    """Return the variance of the ones on one bit of each cohort, of devices that do not set it."""
+    return sum(
+        counts.n_reports
+        / each.reports_per_device
+        * counts.params.p_star
+        * (1 - counts.params.p_star)
+        for counts, each in zip(target.counts, target.repetitions, strict=True)
     )
 
 

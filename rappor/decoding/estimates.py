@@ -90,7 +90,8 @@ class Estimates(Displayed):
     rests : what the detected rows after the first 10, 20, 50, 100 and 1000 hold together.
     diagnostics : findings about the counts, ready for JSON.
     collected : what the counts say of each parameter set.
-    level, correction, confidence : the arguments of `decode`.
+    level, correction, confidence : the arguments of `decode`; `correction` is the one that was
+        applied, "bh" where "adaptive" had too few reports.
     """
 
     _drawn_as: ClassVar[str] = "estimates"

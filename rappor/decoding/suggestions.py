@@ -60,7 +60,7 @@ def suggest(
 
     Parameters
     ----------
-    known : the candidates that are asked about already.
+    known : the candidates that are asked about already, at least one.
     stream : the larger list, some of which may be known.
 
     Raises

@@ -68,3 +68,15 @@ def test_the_simplex_fit_is_the_nearest_point_of_the_simplex(seed: int) -> None:
     assert shares.sum() <= 1 + 1e-9
     corners = np.append(slope, 0.0)
     assert corners.min() >= slope @ shares - 1e-4 * np.abs(slope).max()
+
+
+def test_a_heavy_string_that_is_no_candidate_leaves_the_selection() -> None:
+    """As noise of a fit of all it made every fifth detection false, in an answer that was sure."""
+    population = Population(names(1), 1 / np.arange(1.0, 301.0))
+    counts = simulate_counts(population, SMALL, n_reports=10**8, seed=1)
+    absent = [f"absent/{i}" for i in range(200)]
+    found = decode(counts, [*names(1)[1:], *absent])
+    assert found.diagnostics["capacity"]["fitted"] == "selected"
+    assert found.diagnostics["capacity"]["overfull"]
+    detected = {found.candidates[i] for i in np.flatnonzero(found.detected)}
+    assert len(detected.intersection(absent)) <= 0.1 * len(detected)

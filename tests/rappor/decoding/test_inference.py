@@ -55,3 +55,25 @@ def test_the_normal_tail_is_normal(p_value: float) -> None:
     z = stats.norm.isf(p_value)
     assert tail.quantile(p_value) == pytest.approx(z, abs=1e-3)
     assert tail.p_values(np.array([z]))[0] == pytest.approx(p_value, rel=2e-3)
+
+
+@pytest.mark.parametrize(("seed", "n_reports"), [(0, 30), (0, 10), (1, 30)])
+def test_few_reports_do_not_count_the_absent_strings(seed: int, n_reports: int) -> None:
+    """Adaptive control took nearly all of 100 absent strings for present, with the first seed."""
+    noise = Params.profile("accurate")
+    params = Params(k=128, h=1, m=16, f=noise.f, p=noise.p, q=noise.q)
+    population = Population([f"{seed}/t"], [1])
+    counts = simulate_counts(population, params, n_reports=n_reports, seed=7000 + seed)
+    candidates = [f"{seed}/t", *(f"{seed}/a{i}" for i in range(100))]
+    adaptive = decode(counts, candidates, correction="adaptive")
+    usual = decode(counts, candidates)
+    assert adaptive.correction == "bh"
+    assert adaptive.detected.tolist() == usual.detected.tolist()
+    assert np.sum(adaptive.detected & (adaptive.proportion < 0.5)) == 0
+
+
+def test_many_reports_do_count_the_absent_strings() -> None:
+    """The answer names the correction that was applied."""
+    params = Params.profile("balanced")
+    counts = simulate_counts(Population(["a", "b"], [1, 1]), params, n_reports=100, seed=1)
+    assert decode(counts, ["a", "b"], correction="adaptive").correction == "adaptive"
