@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from rappor.cli.commands import Command
-from rappor.cli.comparison_table import print_comparison
 from rappor.cli.console import Slow
 from rappor.cli.decode_files import Source, read_counts
 from rappor.cli.options import (
@@ -148,6 +147,7 @@ def compare(
     are no candidates. Every difference has an interval, and the level bounds the false ones. A
     newcomer is detected in a sample and not in the baseline, a leaver the other way round.
     """
+    from rappor.cli.comparison_table import print_comparison
     from rappor.decoding.comparison.compare import compare as compare_samples
 
     samples, candidates = files.load()
