@@ -29,6 +29,7 @@ from rappor.cli.privacy import privacy
 from rappor.cli.pull import pull
 from rappor.cli.simulate import simulate
 from rappor.cli.sql import sql
+from rappor.cli.trend import trend
 from rappor.cli.trust import trust
 from rappor.errors import CollectorError, DecodeError, MissingExtraError, RapporError
 
@@ -78,6 +79,7 @@ for command in (
     pull,
     decode,
     compare,
+    trend,
     discover,
     collects,
     convert,

@@ -117,6 +117,13 @@ def _periods(path: str) -> dict[str, list[Counts]]:
     help="How much the devices of two samples are the same: 0 for others, 1 for the same ones with "
     "as many reports; what the bits tell, else 0, if omitted.",
 )
+@click.option(
+    "--baseline",
+    type=click.Choice(["first", "previous"]),
+    default="first",
+    show_default=True,
+    help="What each sample is compared with: the first one, or the one before it.",
+)
 @click.option("--all", "show_all", is_flag=True, help="List candidates that did not change too.")
 @click.option(
     "--csv",
@@ -132,6 +139,7 @@ def compare(
     files: _Files,
     detection: Detection,
     overlap: float | None,
+    baseline: str,
     show_all: bool,
     csv_path: str | None,
     chart: str | None,
@@ -140,8 +148,8 @@ def compare(
     """Tell which shares changed between two samples or more.
 
     COUNTS are files as for `rappor decode`, each of one sample: a period, a segment, a metric. The
-    first is the baseline of all others. One file that was pulled by day, week or month has a
-    sample for each.
+    first is the baseline of all others, unless --baseline says otherwise. One file that was pulled
+    by day, week or month has a sample for each.
 
     Differences are estimated bit by bit, so strings that did not change cancel, even those that
     are no candidates. Every difference has an interval, and the level bounds the false ones. A
@@ -159,6 +167,7 @@ def compare(
             correction=detection.correction,
             confidence=detection.confidence,
             overlap=overlap,
+            baseline=baseline,
             progress=slow,
         )
     if csv_path is not None:

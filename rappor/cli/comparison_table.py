@@ -25,7 +25,7 @@ def print_comparison(comparison: Comparison, *, changed_only: bool) -> None:
     for each in comparison.against:
         shown = _table(comparison, each, changed_only=changed_only)
         if shown.row_count:
-            title = f"from {comparison.baseline.name} to {each.sample.name}"
+            title = f"from {each.baseline} to {each.sample.name}"
             show(f"[bold]{escape(title)}[/bold]", shown, "")
     show(*map(escape, changes(comparison)))
 

@@ -203,6 +203,53 @@ def dot_chart(
     return alt.LayerChart(layer=marks, width=_WIDTH, height=alt.Step(_ROW), title=title)
 
 
+def time_chart(
+    rows: Iterable[Row],
+    *,
+    y: Axis,
+    low: str,
+    high: str,
+    full: str,
+    line: str = "",
+    gaps: Iterable[str] = (),
+    borders: Iterable[str] = (),
+    title: str = "",
+) -> alt.LayerChart:
+    """Draw a dot with its interval for each row at its `day`, an ISO date.
+
+    Dots are full where the field `full` says so, else hollow. The field `line` has values that are
+    drawn as one line. `gaps` are days that have a cross at the foot, `borders` days that have a
+    dashed upright.
+    """
+    places = [dict(row) for row in rows]
+    dots = [row for row in places if y.has_place_for(row)]
+    axis = alt.Axis(format="%Y-%m-%d", tickCount=4)
+    day = alt.X(
+        "day", type="temporal", title=None, axis=axis, scale=alt.Scale(type="utc", padding=12)
+    )
+    up = y.channel(alt.Y, dots)
+    fill = alt.condition(f"datum.{full}", alt.value(_COLORS[2]), alt.value("white"))
+    spans = [row for row in dots if row[low] is not None and row[high] is not None]
+    data = alt.Chart(alt.InlineData(values=spans))
+    marks: list[Any] = [
+        data.mark_rule(color=_COLORS[2], opacity=0.6).encode(
+            day, alt.Y(low, type="quantitative"), alt.Y2(high)
+        )
+    ]
+    points = alt.Chart(alt.InlineData(values=dots)).mark_point(size=25, opacity=1)
+    marks.append(points.encode(day, up, fill=fill, stroke=alt.value(_COLORS[2])))
+    if line:
+        # A row without a value interrupts the line.
+        drawn = alt.Chart(alt.InlineData(values=places)).mark_line(color=_COLORS[0])
+        marks.append(drawn.encode(day, alt.Y(line, type="quantitative")))
+    crosses = alt.Chart(alt.InlineData(values=[{"day": each} for each in gaps]))
+    cross = crosses.mark_point(shape="cross", angle=45, size=40, color=_COLORS[1])
+    marks.append(cross.encode(day, y=alt.value(_HEIGHT)))
+    uprights = alt.Chart(alt.InlineData(values=[{"day": each} for each in borders]))
+    marks.append(uprights.mark_rule(strokeDash=[4, 3], color=_COLORS[1]).encode(day))
+    return alt.LayerChart(layer=marks, width=_WIDTH, height=_HEIGHT, title=title)
+
+
 def shared_labels(rows: Iterable[Row], *, value: str, series: str) -> dict[str, str]:
     """Return a label for each series; series whose lines lie over each other share one.
 

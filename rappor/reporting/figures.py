@@ -17,7 +17,9 @@ from rappor.reporting.markup import Markup, join, shorten, tag
 from rappor.reporting.numbers import percent
 from rappor.reporting.scale import Scale
 
-_WIDTH: Final = 440
+WIDTH: Final = 440
+"""Units of a drawing from left to right."""
+
 _NAMES: Final = 145
 """Units left of a plot, for names."""
 
@@ -61,7 +63,7 @@ def shares(rows: Sequence[Row], *, name: str, caption: str) -> Markup:
                 )
             )
             top += _ROW
-    return _svg(join(_share_axis(scale, top), *marks), top + _AXIS, name=name, title=caption)
+    return svg(join(_share_axis(scale, top), *marks), top + _AXIS, name=name, title=caption)
 
 
 def masses(rows: Sequence[Mass], *, name: str, caption: str) -> Markup:
@@ -72,7 +74,7 @@ def masses(rows: Sequence[Mass], *, name: str, caption: str) -> Markup:
         for place, row in enumerate(rows)
     ]
     top = _ROW * len(rows)
-    return _svg(join(_share_axis(scale, top), *marks), top + _AXIS, name=name, title=caption)
+    return svg(join(_share_axis(scale, top), *marks), top + _AXIS, name=name, title=caption)
 
 
 def interval(row: Row) -> tuple[float | None, float | None]:
@@ -108,9 +110,9 @@ def residuals(grid: ResidualGrid, *, name: str, caption: str) -> Markup:
             for j in range(0, rows, 16)
         ),
     ]  # fmt: skip
-    return _svg(
+    return svg(
         join(frame, *labels, *marks), bottom + 22, name=name, title=caption,
-        width=max(right + 10, _WIDTH),
+        width=max(right + 10, WIDTH),
     )  # fmt: skip
 
 
@@ -147,7 +149,7 @@ def cohort_reports(
         for place, each in enumerate(cohorts)
     ]  # fmt: skip
     line = _level(scale(expected))
-    return _svg(
+    return svg(
         join(_upright_axis(scale, cohorts, "{:,.0f}"), line, *marks), _TALL + _AXIS, name=name,
         title=caption,
     )  # fmt: skip
@@ -171,7 +173,7 @@ def cohort_bits(cohorts: Sequence[CohortRange], *, name: str, caption: str) -> M
         text = f"{shown} true bits, {between}"
         marks.append(_bar(cohorts[place], least, most, scale, place, len(cohorts), text))
         marks += [_limit(scale(end), place, len(cohorts)) for end in (low, high)]
-    return _svg(
+    return svg(
         join(_upright_axis(scale, cohorts, "{:g}"), *marks), _TALL + _AXIS, name=name, title=caption
     )
 
@@ -205,20 +207,34 @@ def _limit(y: float, place: int, n: int) -> Markup:
 
 def _level(y: float) -> Markup:
     return tag(
-        "line", x1=60, x2=_WIDTH - 10, y1=y, y2=y, stroke="currentColor",
+        "line", x1=60, x2=WIDTH - 10, y1=y, y2=y, stroke="currentColor",
         stroke_dasharray="5 4", stroke_opacity=0.7,
     )  # fmt: skip
 
 
 def _column(place: int, n: int) -> float:
-    return round(66 + (_WIDTH - 82) * (place + 0.5) / n, 2)
+    return round(66 + (WIDTH - 82) * (place + 0.5) / n, 2)
+
+
+def upright_ticks(scale: Scale, *, left: float, digits: int) -> Markup:
+    """Draw shares beside an upright axis, with a line across for each."""
+    return join(
+        *(
+            join(
+                _grid_line(x1=left, x2=WIDTH - 4, y1=scale(tick), y2=scale(tick)),
+                tag("text", percent(tick, digits), x=left - 6, y=scale(tick) + 4, text_anchor="end",
+                    font_size=11),
+            )
+            for tick in scale.ticks(4)
+        )
+    )  # fmt: skip
 
 
 def _upright_axis(scale: Scale, cohorts: Sequence[CohortRange], form: str) -> Markup:
     parts = []
     for tick in scale.ticks(5):
         y = scale(tick)
-        parts.append(_grid_line(x1=60, x2=_WIDTH - 10, y1=y, y2=y))
+        parts.append(_grid_line(x1=60, x2=WIDTH - 10, y1=y, y2=y))
         parts.append(tag("text", form.format(tick), x=54, y=y + 4, text_anchor="end"))
     n = len(cohorts)
     parts += [
@@ -235,7 +251,7 @@ def _share_scale(values: Sequence[float]) -> Scale:
     return Scale.over(
         [0.0, *(min(max(value, least), most) for value in values)],
         start=_NAMES + 10,
-        end=_WIDTH - _NUMBERS - 10,
+        end=WIDTH - _NUMBERS - 10,
     )
 
 
@@ -279,7 +295,7 @@ def _dot(
         tag("title", f"{shorten(name, 60)}: {percent(value, 3)}, {_between(low, high)}"),
         tag("text", shorten(name, _NAME_COLUMNS), x=_NAMES, y=y + 4, text_anchor="end",
             direction="ltr", unicode_bidi="isolate"),
-        tag("text", percent(value, 3), x=_WIDTH - 2, y=y + 4, text_anchor="end"),
+        tag("text", percent(value, 3), x=WIDTH - 2, y=y + 4, text_anchor="end"),
         tag("line", x1=scale(max(least if low is None else low, least)),
             x2=scale(min(most if high is None else high, most)), y1=y, y2=y,
             stroke="currentColor", stroke_width=2, stroke_dasharray=None if full else "3 3"),
@@ -295,13 +311,13 @@ def _between(low: float | None, high: float | None) -> str:
     return f"{percent(low, 3)} .. {percent(high, 3)}"
 
 
-def _svg(
+def svg(
     content: Markup,
     height: float,
     *,
     name: str,
     title: str,
-    width: float = _WIDTH,
+    width: float = WIDTH,
 ) -> Markup:
     """Return a picture that assistive technology reads as one, with its title."""
     return tag(

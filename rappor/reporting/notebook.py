@@ -9,18 +9,22 @@ from typing import Any, Final, Protocol
 from rappor.decoding.comparison.comparison import Comparison
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.report import EstimatesReport, report
+from rappor.decoding.trends.trend import Trend
 from rappor.planning.plans import Plan
 from rappor.privacy.report import PrivacyReport
 from rappor.protocol.params import Params
 from rappor.reporting import figures
-from rappor.reporting.markup import Markup, join, tag
+from rappor.reporting.markup import Markup, join, shorten, tag
 from rappor.reporting.numbers import most_belief, nats, percent, points, short_percent
 from rappor.reporting.page import candidates_table
-from rappor.reporting.remarks import changes, remarks
+from rappor.reporting.remarks import changes, over_time, remarks
 from rappor.reporting.tables import pairs, table
+from rappor.reporting.trend_figures import panel
 
 _TOP: Final = 20
 """Rows in a notebook, of the detected ones and of the others together."""
+
+_PANELS: Final = 6
 
 
 class _Check(Protocol):
@@ -75,8 +79,8 @@ def comparison_html(comparison: Comparison) -> str:
     interval = f"adjusted {short_percent(comparison.confidence)} interval, points"
     tables = [
         table(
-            f"Changes from {comparison.baseline.name} to {each.sample.name}",
-            ("candidate", comparison.baseline.name, each.sample.name, "points", interval, "kind"),
+            f"Changes from {each.baseline} to {each.sample.name}",
+            ("candidate", each.baseline, each.sample.name, "points", interval, "kind"),
             (
                 (
                     row["candidate"],
@@ -97,6 +101,35 @@ def comparison_html(comparison: Comparison) -> str:
 def changed_rows(comparison: Comparison, sample: str) -> list[dict[str, Any]]:
     """Return the changed rows of one sample."""
     return [row for row in comparison.rows(changed_only=True) if row["sample"] == sample]
+
+
+def trend_html(trend: Trend) -> str:
+    """Return a panel for each of the first strings, and what belongs to them."""
+    panels = [
+        tag(
+            "div",
+            tag("strong", shorten(name, 60)),
+            panel(trend, column, name=f"trend-{column}", caption=f"Share of {name}"),
+        )
+        for column, name in enumerate(trend.candidates[:_PANELS])
+    ]
+    last = [period.name for period in trend.periods if period.reports][-1]
+    rows = [row for row in trend.rows() if last.startswith(row["first"])]
+    shares = table(
+        f"Shares of the reports of {last}",
+        ("candidate", "share", f"adjusted {short_percent(trend.confidence)} interval"),
+        (
+            (
+                shorten(row["candidate"], 60),
+                percent(row["proportion"], 3),
+                "unknown"
+                if row["ci_low"] is None
+                else f"{percent(row['ci_low'], 3)} .. {percent(row['ci_high'], 3)}",
+            )
+            for row in rows[:_TOP]
+        ),
+    )
+    return tag("div", *panels, shares, *(tag("p", text) for text in over_time(trend)))
 
 
 def plan_html(plan: Plan) -> str:

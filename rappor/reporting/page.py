@@ -1,15 +1,7 @@
-"""The report of one decode as one HTML file.
-
-It is whole without scripts, style sheets and any other file, also where a server forbids all three
-(`Content-Security-Policy: default-src 'none'`): such pages are opened inside build servers and
-wikis. One style sheet arranges it and one script sorts and filters where they are allowed; the
-page's own policy allows nothing else.
-"""
+"""The report of one decode as one HTML file."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -17,7 +9,8 @@ from rappor.decoding.estimates import Estimates
 from rappor.decoding.report import LARGE, CollectedReport, EstimatesReport, Origin, report
 from rappor.protocol.encodings import encoding_of
 from rappor.reporting import figures
-from rappor.reporting.markup import Markup, constant, join, shorten, tag
+from rappor.reporting.document import document, sections
+from rappor.reporting.markup import Markup, join, shorten, tag
 from rappor.reporting.numbers import most_belief, nats, percent, short_percent
 from rappor.reporting.remarks import answer, findings, unallocated
 from rappor.reporting.tables import figure, pairs, table
@@ -28,8 +21,13 @@ _NAME_COLUMNS: Final = 120
 _MOST_GRIDS: Final = 3
 """Parameter sets whose residuals are drawn, so that the page stays small."""
 
-_STYLE: Final = constant("page.css")
-_SCRIPT: Final = constant("page.js")
+_SECTIONS: Final = {
+    "estimates": "Estimates",
+    "question": "What was asked",
+    "diagnostics": "Diagnostics",
+    "checklist": "A reviewer's questions",
+    "origin": "Where it comes from",
+}
 
 
 def estimates_page(estimates: Estimates, origin: Origin | None = None) -> str:
@@ -40,16 +38,8 @@ def estimates_page(estimates: Estimates, origin: Origin | None = None) -> str:
 def page(found: EstimatesReport) -> str:
     """Return the page about one decode."""
     title = f"{_about(found)}: what {found.estimates.reports:,} reports say"
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_policy()),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", title),
-        tag("style", _STYLE),
-    )
-    parts = (
+    return document(
+        title,
         _headline(found, title),
         _estimates(found),
         _question(found),
@@ -57,17 +47,6 @@ def page(found: EstimatesReport) -> str:
         _checklist(found),
         _origin(found),
     )
-    body = tag("body", tag("main", *parts), tag("script", _SCRIPT))
-    return "<!DOCTYPE html>\n" + tag("html", head, body, lang="en") + "\n"
-
-
-def _policy() -> str:
-    """Allow this page's own style sheet and script, by their hashes, and nothing else."""
-    style, script = (
-        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        for text in (_STYLE, _SCRIPT)
-    )
-    return f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'"
 
 
 def _about(found: EstimatesReport) -> str:
@@ -84,19 +63,8 @@ def _headline(found: EstimatesReport, title: str) -> Markup:
         tag("p", join(answer(estimates), " ", _first(found)), class_="answer"),
         *(tag("p", text) for text in unallocated(estimates)),
         *warnings,
-        tag("nav", *_links(), aria_label="Sections"),
+        sections(_SECTIONS),
     )
-
-
-def _links() -> Iterator[Markup]:
-    for name, words in (
-        ("estimates", "Estimates"),
-        ("question", "What was asked"),
-        ("diagnostics", "Diagnostics"),
-        ("checklist", "A reviewer's questions"),
-        ("origin", "Where it comes from"),
-    ):
-        yield join(tag("a", words, href=f"#{name}"), " ")
 
 
 def _first(found: EstimatesReport) -> Markup:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import altair as alt
@@ -10,15 +10,24 @@ import altair as alt
 from rappor.decoding.comparison.comparison import Comparison
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.report import masses
+from rappor.decoding.trends.trend import Trend
 from rappor.planning.plans import Plan
 from rappor.privacy.report import Loss, PrivacyReport
 from rappor.protocol.loss import belief_bound
-from rappor.reporting.charts import Axis, dot_chart, line_chart, shared_labels
+from rappor.reporting.charts import (
+    Axis,
+    dot_chart,
+    line_chart,
+    shared_labels,
+    side_by_side,
+    time_chart,
+)
 from rappor.reporting.figures import interval
 from rappor.reporting.markup import shorten
 from rappor.reporting.numbers import short_percent
 
 _NAME_COLUMNS: Final = 40
+_PANELS_IN_A_ROW: Final = 3
 _DRAWN: Final = {1: "1 report", 10: "10 reports", None: "any number"}
 
 
@@ -112,9 +121,38 @@ def comparison_plot(comparison: Comparison, *, top: int = 20) -> alt.LayerChart:
         series="sample",
         low="low",
         high="high",
-        title=f"{comparison.n_changed} changes from {shorten(comparison.baseline.name, 40)}"
+        title=f"{comparison.n_changed} changes from {shorten(comparison.before, 40)}"
         if found
         else "No change is told from noise; the candidates nearest to it",
+    )
+
+
+def trend_plot(trend: Trend, *, top: int = 6) -> alt.ConcatChart:
+    """Draw how the shares of the top strings run, a panel each, three in a row."""
+    names = trend.candidates[:top]
+    if not names:
+        return side_by_side(_panel(trend, [], "No candidate is told from nothing"))
+    rows = list(trend.rows())
+    chart = side_by_side(
+        *(_panel(trend, [row for row in rows if row["candidate"] == name], name) for name in names)
+    )
+    chart.columns = min(_PANELS_IN_A_ROW, len(names))
+    return chart
+
+
+def _panel(trend: Trend, rows: Sequence[Mapping[str, Any]], name: str) -> alt.LayerChart:
+    """Draw one string."""
+    changed = {each.period for each in trend.params_changes}
+    return time_chart(
+        [{**row, "day": row["first"]} for row in rows],
+        y=Axis(field="proportion", title="share of the reports", format="~%"),
+        low="ci_low",
+        high="ci_high",
+        full="detected",
+        line="" if trend.smoothed is None else "smoothed",
+        gaps=[str(period.first) for period in trend.missing],
+        borders=[str(period.first) for period in trend.periods if period.name in changed],
+        title=shorten(name, _NAME_COLUMNS),
     )
 
 

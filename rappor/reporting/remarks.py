@@ -9,7 +9,8 @@ from typing import Any, Final
 from rappor.decoding.comparison.comparison import Against, Comparison
 from rappor.decoding.diagnostics import IMBALANCE
 from rappor.decoding.estimates import Estimates
-from rappor.reporting.numbers import p_value, percent, short_percent
+from rappor.decoding.trends.trend import InUse, Trend, TrendPeriod
+from rappor.reporting.numbers import nats, p_value, percent, short_percent
 
 _SURELY: Final = 0.01
 """P-value below which a test is read as an answer."""
@@ -28,7 +29,7 @@ def changes(comparison: Comparison) -> Iterator[str]:
     """Yield what changed at which error rate, and what an analyst should know of."""
     yield (
         f"{comparison.n_changed:,} of {comparison.n_tests:,} differences from "
-        f"{comparison.baseline.name} are told from noise, at {error_rate(comparison)}."
+        f"{comparison.before} are told from noise, at {error_rate(comparison)}."
     )
     yield unchanged(comparison.against)
     yield comparison.assumed
@@ -51,11 +52,64 @@ def unchanged(against: Sequence[Against]) -> str:
     return f"Asked of {asked} together, {' and '.join(found)}."
 
 
-def error_rate(estimates: Estimates | Comparison) -> str:
+def error_rate(estimates: Estimates | Comparison | Trend) -> str:
     """Say which error rate the detections have."""
     bonferroni = estimates.correction == "bonferroni"
     kind = "a probability of any false one" if bonferroni else "a false discovery rate"
     return f"{kind} of {short_percent(estimates.level)}"
+
+
+def over_time(trend: Trend) -> Iterator[str]:
+    """Yield what a trend shows, where reports are missing, and what changed under way."""
+    yield (
+        f"{len(trend.candidates):,} of {trend.n_candidates:,} candidates are told from nothing by "
+        f"all {trend.by}s together or by any one of them, at {error_rate(trend)}, in "
+        f"{trend.reports:,} reports of {len(trend.periods):,} {trend.by}s."
+    )
+    yield from gaps(trend)
+    for each in trend.params_changes:
+        yield (
+            f"From {each.period} on reports have other parameters: {_in_use(each.after)} in place "
+            f"of {_in_use(each.before)}."
+        )
+    if trend.steps is not None:
+        yield (
+            f"{trend.n_changed:,} of {trend.steps.n_tests:,} steps from one {trend.by} to the next "
+            f"are told from noise, at {error_rate(trend.steps)}."
+        )
+    if trend.smoothed is not None:
+        yield smoothing(trend)
+    yield trend.assumed
+    yield from trend.warnings
+
+
+def gaps(trend: Trend) -> Iterator[str]:
+    """Yield which periods have no reports, lack days, or wait for some of their reports."""
+    lacking = [each for each in trend.periods if each.reports and each.missing_days]
+    waiting = [each for each in trend.periods if each.withheld]
+    if trend.missing:
+        yield f"There are no reports of {_named(trend.missing)}."
+    if lacking:
+        yield f"Some days have no reports in {_named(lacking)}."
+    if waiting:
+        yield f"Some reports wait at the collector, of {_named(waiting)}."
+
+
+def smoothing(trend: Trend) -> str:
+    """Say what smoothed estimates are of."""
+    return (
+        f"Smoothed estimates are of {trend.window} {trend.by}s together, the {trend.by} that is "
+        f"named and the {trend.window - 1} before it: they follow a change late."
+    )
+
+
+def _named(periods: Sequence[TrendPeriod]) -> str:
+    few = ", ".join(period.name for period in periods[:5])
+    return few if len(periods) <= 5 else f"{few} and {len(periods) - 5:,} more"
+
+
+def _in_use(sets: Sequence[InUse]) -> str:
+    return " and ".join(f"{each.fingerprint} (epsilon_1 = {nats(each.epsilon_1)})" for each in sets)
 
 
 def findings(diagnostics: Mapping[str, Any]) -> Iterator[str]:

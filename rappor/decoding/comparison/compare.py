@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,10 @@ from rappor.decoding.p_values import PValues
 from rappor.errors import DecodeError
 from rappor.progress import Progress, no_progress
 from rappor.protocol.encodings import encoding_of
-from rappor.ranges import check_number
+from rappor.ranges import check_choice, check_number
+
+BASELINES: Final = ("first", "previous")
+"""What a sample is compared with: the first one, or the one before it."""
 
 CollectionsOf = Counts | Sequence[Counts]
 
@@ -56,6 +60,7 @@ def compare(
     correction: str = "bh",
     confidence: float = 0.95,
     overlap: float | None = None,
+    baseline: str = "first",
     progress: Progress = no_progress,
 ) -> Comparison:
     """Estimate how much the share of each candidate differs from the first sample to the others.
@@ -66,14 +71,15 @@ def compare(
 
     Parameters
     ----------
-    samples : two or more collections, or lists of them, by their names; the first is the baseline
-        of all others. Several collections of one sample are merged as `decode` merges them.
+    samples : two or more collections, or lists of them, by their names. Several collections of one
+        sample are merged as `decode` merges them.
     candidates : strings to compare, as for `decode`, but no stream; other encodings take none.
     level, correction : error rate of what is called changed, over all candidates and samples.
     confidence : probability with which a two-sided interval holds the truth.
     overlap : rho, from 0 for other devices in each sample to 1 for the same ones with reports in
         proportion. If omitted it is estimated from the scatter of the bits where that tells, else
         taken for 0, which makes errors too large for devices that are the same.
+    baseline : "first" compares each sample with the first one, "previous" with the one before it.
 
     Returns
     -------
@@ -97,23 +103,27 @@ def compare(
     control = ErrorControl(level=level, correction=correction, confidence=confidence)
     if overlap is not None:
         check_number("overlap", overlap, "[0, 1]", error=DecodeError)
+    check_choice("baseline", baseline, BASELINES, error=DecodeError)
     merged = [_sample(name, collections) for name, collections in samples.items()]
     if len(merged) < 2:
         raise DecodeError(f"samples must number at least 2, got {len(merged)}")
     listed = _listed(merged, candidates)
     sides = [_side(sample, samples[sample.name], listed, control, progress) for sample in merged]
-    base, others = sides[0], sides[1:]
+    pairs = [
+        (sides[number - 1 if baseline == "previous" else 0], sides[number])
+        for number in range(1, len(sides))
+    ]
     rho = [
         estimated_overlap(base.sample, each.sample) if overlap is None else overlap
-        for each in others
+        for base, each in pairs
     ]
     with one_thread():
         found = [
             _changes(base, each, each_rho, listed, exact=overlap is not None, progress=progress)
-            for each, each_rho in zip(others, rho, strict=True)
+            for (base, each), each_rho in zip(pairs, rho, strict=True)
         ]
-    names = base.estimates.candidates if listed is None else listed.strings
-    return _conclude(base, others, names, rho, found, control, given=overlap is not None)
+    names = sides[0].estimates.candidates if listed is None else listed.strings
+    return _conclude(pairs, names, rho, found, control, given=overlap is not None)
 
 
 def _sample(name: str, collections: CollectionsOf) -> Sample:
@@ -257,8 +267,7 @@ def _apart(base: _Side, other: _Side) -> Changes:
 
 
 def _conclude(
-    base: _Side,
-    others: Sequence[_Side],
+    pairs: Sequence[tuple[_Side, _Side]],
     names: tuple[str, ...],
     rho: Sequence[float],
     found: Sequence[Changes],
@@ -275,24 +284,25 @@ def _conclude(
     largest = np.max([np.abs(changes.difference) for changes in found], axis=0)
     unchanged = np.all([changes.p_value > threshold for changes in found], axis=0)
     order = np.arange(len(names))
-    if encoding_of(base.sample.counts[0].params).hashed:
+    first = pairs[0][0]
+    if encoding_of(first.sample.counts[0].params).hashed:
         order = np.lexsort((-largest, unchanged))
     group = np.zeros(len(names), dtype=np.int64)
     for number, members in enumerate(found[0].ties, start=1):
         group[members] = number
     against = tuple(
         _against(base, each, overlap, changes, order, threshold, (error, adjusted))
-        for each, overlap, changes in zip(others, rho, found, strict=True)
+        for (base, each), overlap, changes in zip(pairs, rho, found, strict=True)
     )
     least = min(each.unchanged_p_value for each in against)
     return Comparison(
-        baseline=_compared(base),
+        baseline=_compared(first),
         against=against,
         candidates=tuple(names[i] for i in order),
         group=group[order],
         unchanged_p_value=min(least * len(against), 1.0),
-        assumed=_assumed(base, others, rho, given=given),
-        warnings=tuple(_warnings([base, *others], found)),
+        assumed=_assumed(pairs, rho, given=given),
+        warnings=tuple(_warnings([first, *(each for _, each in pairs)], found)),
         level=control.level,
         correction=control.correction,
         confidence=control.confidence,
@@ -314,6 +324,7 @@ def _against(
     strings = min(float(changes.p_value.min()) * len(changed), 1.0)
     parts = [strings] if changes.rows_p_value is None else [strings, changes.rows_p_value]
     return Against(
+        baseline=base.sample.name,
         sample=_compared(other),
         overlap=overlap,
         how=changes.how,
@@ -349,21 +360,26 @@ def _compared(side: _Side) -> Compared:
     )
 
 
-def _assumed(base: _Side, others: Sequence[_Side], rho: Sequence[float], *, given: bool) -> str:
+def _assumed(pairs: Sequence[tuple[_Side, _Side]], rho: Sequence[float], *, given: bool) -> str:
     """Return one line that says what is assumed of the devices."""
-    known = ", ".join(
-        f"{each.sample.n_devices:,.0f} in {each.sample.name}" for each in (base, *others)
-    )
+    sides = [pairs[0][0], *(each for _, each in pairs)]
+    known = ", ".join(f"{each.sample.n_devices:,.0f} in {each.sample.name}" for each in sides)
     if not any(rho) and not given:
         shared = "No device is taken to be in two samples, which is the safe side."
     else:
         listed = ", ".join(
             f"{overlap:.2f} of {each.sample.name}"
-            for each, overlap in zip(others, rho, strict=True)
+            for (_, each), overlap in zip(pairs, rho, strict=True)
         )
         how = "as was said" if given else "at least, as the scatter of the bits tells"
-        shared = f"Overlap with {base.sample.name}: {listed}, {how}."
+        shared = f"Overlap with {_before(pairs)}: {listed}, {how}."
     return f"Assumed: reports know as much as one each of this many devices: {known}. {shared}"
+
+
+def _before(pairs: Sequence[tuple[_Side, _Side]]) -> str:
+    """Name what the samples are compared with."""
+    names = {base.sample.name for base, _ in pairs}
+    return names.pop() if len(names) == 1 else "the sample before each"
 
 
 def _warnings(sides: Sequence[_Side], found: Sequence[Changes]) -> Iterator[str]:

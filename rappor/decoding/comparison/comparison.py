@@ -53,10 +53,11 @@ class Compared:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Against:
-    """One sample against the baseline, c rows in the order of `Comparison.candidates`.
+    """One sample against its baseline, c rows in the order of `Comparison.candidates`.
 
     Attributes
     ----------
+    baseline : the name of the sample that it is compared with.
     sample : the sample.
     overlap : rho, what part of the devices' noise both have in common.
     how : "rows" where unchanged strings cancel, "answers" where bits are answers, "apart" where
@@ -75,6 +76,7 @@ class Against:
     rows_p_value : its part that asks all bits, candidates or not; None without rows.
     """
 
+    baseline: str
     sample: Compared
     overlap: float
     how: str
@@ -100,7 +102,7 @@ class Comparison(Displayed):
     Attributes
     ----------
     baseline : the first sample.
-    against : every other sample against it.
+    against : every other sample against it, or against the one before.
     candidates : c texts: strings by their largest change, answers in their own order.
     group : (c,) int64. Candidates of the same number from 1 on are indistinguishable.
     unchanged_p_value : of the test that nothing changed in any sample.
@@ -125,8 +127,14 @@ class Comparison(Displayed):
     def __repr__(self) -> str:
         return (
             f"Comparison({self.n_changed} changes of {len(self.candidates)} candidates from "
-            f"{self.baseline.name!r} to {[each.sample.name for each in self.against]})"
+            f"{self.before!r} to {[each.sample.name for each in self.against]})"
         )
+
+    @property
+    def before(self) -> str:
+        """What samples are compared with: the name of the first one, or "the sample before"."""
+        names = {each.baseline for each in self.against}
+        return names.pop() if len(names) == 1 else "the sample before"
 
     @property
     def n_changed(self) -> int:
@@ -148,6 +156,10 @@ class Comparison(Displayed):
             for i in range(len(self.candidates)):
                 if each.changed[i] or not changed_only:
                     yield self._row(each, i)
+
+    def row(self, each: Against, candidate: str) -> dict[str, Any]:
+        """Return the row of one candidate in one sample, as `rows` yields it."""
+        return self._row(each, self.candidates.index(candidate))
 
     def _row(self, each: Against, i: int) -> dict[str, Any]:
         row: dict[str, Any] = {
@@ -171,6 +183,7 @@ class Comparison(Displayed):
             "samples": [
                 {
                     **dataclasses.asdict(each.sample),
+                    "baseline": each.baseline,
                     "overlap": each.overlap,
                     "how": each.how,
                     "unchanged_p_value": each.unchanged_p_value,

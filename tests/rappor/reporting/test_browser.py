@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import datetime
 import http.server
 from collections.abc import Iterator
 from typing import Any, Final
@@ -11,8 +13,10 @@ import pytest
 from browsers import browsing, keep_picture, opened, violations
 from sockets import serving
 
-from rappor import Estimates, Params, Population, decode, simulate_counts
+from rappor import Estimates, Params, Population, decode, simulate_counts, trend
+from rappor.counts.released import Period, Released
 from rappor.reporting.page import estimates_page
+from rappor.reporting.trend_page import trend_page
 
 STRICT: Final = "default-src 'none'"
 """What build servers and wikis forbid: everything."""
@@ -54,15 +58,42 @@ def browser() -> Iterator[Any]:
         yield found
 
 
-@pytest.fixture(scope="module")
-def reports(estimates: Estimates) -> Iterator[tuple[str, list[str]]]:
-    """Serve a report; return its address and the list of what is asked for."""
+@contextlib.contextmanager
+def served(page: str) -> Iterator[tuple[str, list[str]]]:
+    """Serve a page while the block runs; yield its address and the list of what is asked for."""
     asked: list[str] = []
-    page = estimates_page(estimates).encode()
-    handler = type("Handler", (Reports,), {"page": page, "asked": asked})
+    handler = type("Handler", (Reports,), {"page": page.encode(), "asked": asked})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     with serving(server):
         yield f"http://127.0.0.1:{server.server_port}", asked
+
+
+@pytest.fixture(scope="module")
+def reports(estimates: Estimates) -> Iterator[tuple[str, list[str]]]:
+    """Serve a report."""
+    with served(estimates_page(estimates)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def trends() -> Iterator[tuple[str, list[str]]]:
+    """Serve the trend of two strings over three days, the second of which has no reports."""
+    params = Params(k=8, h=1, m=2, f=0.1, p=0.1, q=0.9)
+    days = [datetime.date(2026, 11, number) for number in (1, 3)]
+    weights = ([5, 3], [3, 5])
+    periods = tuple(
+        Period(
+            first=day,
+            last=day,
+            collections=(
+                simulate_counts(Population(["cat", "dog"], weight), params, n_reports=1e5, seed=1),
+            ),
+        )
+        for day, weight in zip(days, weights, strict=True)
+    )
+    counts = Released(metric="pet", first=days[0], last=days[1], periods=periods, withheld=())
+    with served(trend_page(trend(counts, ["cat", "dog"], smooth=2))) as found:
+        yield found
 
 
 def test_where_all_is_forbidden_the_report_is_whole(
@@ -101,6 +132,26 @@ def test_report_is_accessible_and_fits(
         assert said == []
         assert asked == ["/"]
         keep_picture(page, f"report-{scheme}-{width}")
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])
+def test_trend_is_accessible_and_fits(
+    browser: Any, trends: tuple[str, list[str]], scheme: str, width: int
+) -> None:
+    """As the report: whole where all is forbidden, no violation, no wider than the window."""
+    address, asked = trends
+    asked.clear()
+    window = {"width": width, "height": 900}
+    with opened(browser, address, color_scheme=scheme, viewport=window) as (page, said):
+        assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert (said, asked) == ([], ["/"])
+        keep_picture(page, f"trend-{scheme}-{width}")
+    with opened(browser, f"{address}/strict", color_scheme=scheme, viewport=window) as (page, said):
+        assert len(said) == 2
+        assert page.locator("svg:visible").count() == 2
+        assert page.locator("table tbody tr:visible").count() == 3 + 6
+        keep_picture(page, f"trend-strict-{scheme}")
 
 
 def test_candidates_are_sorted_and_filtered(

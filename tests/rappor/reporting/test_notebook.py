@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from typing import Any
 
@@ -17,11 +18,14 @@ from rappor import (
     Plan,
     Population,
     Question,
+    Trend,
     assess,
     compare,
     simulate_counts,
+    trend,
 )
 from rappor.auditing import Audit, Check
+from rappor.counts.released import Period, Released
 from rappor.display import Displayed, draw
 from rappor.privacy import PrivacyReport
 from rappor.privacy.report import assess_params
@@ -75,7 +79,25 @@ def comparison() -> Comparison:
     return compare(samples, ["<b>cat</b>", "dog", "emu", "yak"])
 
 
-@pytest.fixture(params=["estimates", "comparison", "plan", "privacy", "audit"])
+@pytest.fixture(scope="module")
+def over_days() -> Trend:
+    """Two days of the pets, and one without reports between them."""
+    params = dataclasses.replace(Params.profile("accurate"), k=32, m=8)
+    population = Population(["<b>cat</b>", "dog"], [5, 3])
+    days = [datetime.date(2026, 11, number) for number in (1, 3)]
+    periods = tuple(
+        Period(
+            first=day,
+            last=day,
+            collections=(simulate_counts(population, params, n_reports=20_000, seed=day.day),),
+        )
+        for day in days
+    )
+    released = Released(metric="", first=days[0], last=days[1], periods=periods, withheld=())
+    return trend(released, ["<b>cat</b>", "dog", "yak"])
+
+
+@pytest.fixture(params=["estimates", "comparison", "over_days", "plan", "privacy", "audit"])
 def record(request: pytest.FixtureRequest) -> Displayed:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Displayed)

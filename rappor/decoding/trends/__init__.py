@@ -1,0 +1,1 @@
+"""How shares run over days, weeks or months."""

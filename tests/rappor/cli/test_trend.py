@@ -1,0 +1,115 @@
+"""`rappor trend`: counts with their days, and what it prints."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import datetime
+import json
+from pathlib import Path
+
+import pytest
+from shell import Shell
+
+from rappor import Population, Registry
+from rappor.counts.released import Period, Released
+from rappor.simulation import simulate_days
+
+DAY = datetime.date(2026, 11, 2)
+
+
+def released(*numbers: int, shell: Shell) -> Released:
+    """Return counts of some days from the second of November on, in a few cohorts."""
+    params = Registry.load(shell.place / "metrics.toml")["engine"].params
+    params = dataclasses.replace(params, m=8)
+    population = Population(["duckduckgo", "qwant"], [7, 3])
+    counts = simulate_days(
+        population, params, n_devices=2e4, n_days=len(numbers), seed=1, metric="engine"
+    )
+    days = [DAY + datetime.timedelta(number) for number in numbers]
+    periods = tuple(
+        Period(first=day, last=day, collections=(each,))
+        for day, each in zip(days, counts, strict=True)
+    )
+    return Released(
+        metric="engine", first=days[0], last=days[-1], periods=periods, withheld=(days[-1],)
+    )
+
+
+@pytest.fixture
+def days(shell: Shell) -> Shell:
+    """A shell in a folder with days.json: five days, of which the third has no reports."""
+    found = released(0, 1, 3, 4, shell=shell)
+    found.save(shell.place / "days.json")
+    for number, period in enumerate(found.periods):
+        period.collections[0].save(shell.place / f"{number}.counts")
+    return shell
+
+
+def test_shares_gaps_and_the_course_are_printed(days: Shell) -> None:
+    """A row a string with the first and the last day, a dot where there are no reports."""
+    code, out, _ = days("trend", "days.json", "--candidates", "engines.txt")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0].split() == [
+        *("candidate", "2026-11-02", "2026-11-06", "adjusted", "95", "%", "interval"),
+        *("5", "days"),
+    ]
+    rows = {line.split()[0]: line.split() for line in lines[1:3]}
+    assert set(rows) == {"duckduckgo", "qwant"}
+    assert [len(row[-1]) for row in rows.values()] == [5, 5]
+    assert [row[-1][2] for row in rows.values()] == ["\u00b7", "\u00b7"]
+    words = " ".join(out.split())
+    assert "There are no reports of 2026-11-04." in words
+    assert "Some reports wait at the collector, of 2026-11-06." in words
+    assert "steps from one day to the next are told from noise" in words
+    assert "Assumed: within a day" in words
+
+
+def test_json_csv_page_and_chart_have_the_same_trend(days: Shell) -> None:
+    """Every period of every string, also the one without reports."""
+    table, page, chart = (days.path(name) for name in ("t.csv", "t.html", "t.svg"))
+    files = ("--csv", table, "--html", page, "--chart", chart)
+    words = ("--candidates", "engines.txt", "--smooth", "2", "--json")
+    code, out, _ = days("trend", "days.json", *words, *files)
+    assert code == 0
+    found = json.loads(out)
+    assert (found["by"], found["window"], found["candidates"]) == ("day", 2, 3)
+    with Path(table).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["candidate"] for row in rows] == [row["candidate"] for row in found["rows"]]
+    assert len(rows) == 10
+    assert "2026-11-04: no reports" in Path(page).read_text()
+    assert "duckduckgo" in Path(chart).read_text()
+
+
+def test_files_without_days_are_given_theirs(days: Shell) -> None:
+    """From a day on, each a month."""
+    words = ("--candidates", "engines.txt", "--from", "2026-11-02", "--by", "month", "--json")
+    code, out, _ = days("trend", "0.counts", "1.counts", *words)
+    assert code == 0
+    found = json.loads(out)
+    assert [each["first"] for each in found["periods"]] == ["2026-11-02", "2026-12-01"]
+    assert [each["last"] for each in found["periods"]] == ["2026-11-30", "2026-12-31"]
+    code, _, err = days("trend", "0.counts", "1.counts", *words[:2])
+    assert (code, "does not tell its days: give --from" in err) == (2, True)
+
+
+def test_answers_of_several_ranges_are_joined(days: Shell) -> None:
+    """In the order of their days; overlapping ones are refused."""
+    released(5, 7, shell=days).save(days.place / "later.json")
+    words = ("--candidates", "engines.txt", "--json")
+    code, out, _ = days("trend", "later.json", "days.json", *words)
+    assert code == 0
+    found = json.loads(out)["periods"]
+    missing = [number for number, each in enumerate(found) if not each["reports"]]
+    assert (len(found), missing) == (8, [2, 6])
+    code, _, err = days("trend", "days.json", "days.json", *words)
+    assert (code, "periods must not overlap, got 2026-11-02" in err) == (1, True)
+
+
+def test_weeks_are_made_of_days(days: Shell) -> None:
+    """One week, which lacks a day."""
+    code, out, _ = days("trend", "days.json", "--candidates", "engines.txt", "--by", "week")
+    assert code == 0
+    assert "Some days have no reports in 2026-11-02/2026-11-06." in " ".join(out.split())
