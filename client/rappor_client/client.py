@@ -8,7 +8,7 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar
@@ -40,6 +40,7 @@ from rappor_client.settings import (
     SpoolLimits,
     check_consent,
     read_names,
+    read_segment,
 )
 from rappor_client.soundness import is_damaged
 from rappor_client.spool import Sent
@@ -106,6 +107,7 @@ class Client:
         caps: Caps | None = None,
         limits: SpoolLimits | None = None,
         offers: bool = False,
+        segment: Mapping[str, str] | None = None,
         on_bad_identity: Policy = "error",
         max_delay: float = 900.0,
         background: bool = True,
@@ -120,8 +122,10 @@ class Client:
         wants one; or a `transport` of the program's own; without either, reports wait on the
         disk. `opted_out`: metrics that this person refuses. `caps`: a lower limit than the
         registry's total. `limits`: how much may wait. `offers`: whether the collector may ask for
-        more noise, in the protocol's few steps. `on_bad_identity`: what to do about a secret that
-        is damaged, lost or another device's: "error", "reset" (go on as a new device, counted) or
+        more noise, in the protocol's few steps. `segment`: public properties of this device by
+        name, such as its version, for metrics whose entry lists them; they are sent in the clear,
+        with "other" for what is not listed. `on_bad_identity`: what to do about a secret that is
+        damaged, lost or another device's: "error", "reset" (go on as a new device, counted) or
         "disable" (record nothing). `max_delay`: the longest random wait of the background sender,
         in seconds. `background`: whether there is a background sender; without it only `flush`
         sends. `clock` and `coins` are for tests.
@@ -134,6 +138,7 @@ class Client:
         place = place_of(folder)
         check_consent(consent)
         refused = read_names("opted_out", opted_out)
+        own = read_segment({} if segment is None else segment)
         if consent:
             check_private(place, file_names())
             sweep(place)
@@ -147,9 +152,11 @@ class Client:
             transport = HttpTransport(collector, key=key)
         settings = Settings(
             folder=place,
-            registry=registry
-            if isinstance(registry, Registry)
-            else Registry.load(registry, today=datetime.date.max),  # see `_silent_in`
+            registry=(
+                registry
+                if isinstance(registry, Registry)
+                else Registry.load(registry, today=datetime.date.max)  # see `_silent_in`
+            ).in_segment(own),
             transport=transport,
             consent=consent,
             opted_out=refused,

@@ -89,7 +89,9 @@ def step_asked_for(shipped: Registry, offered: Registry) -> int | None:
         if name in offered and _is_same_but_for_noise(metric, offered[name])
     ]
     for step in range(len(STEPS) + 1):
-        if pairs and all(at_step(metric.params, step) == params for metric, params in pairs):
+        if pairs and all(
+            at_step(metric.params.unsegmented, step) == params for metric, params in pairs
+        ):
             return step
     return None
 

@@ -158,7 +158,7 @@ def latched_part(db: sqlite3.Connection, metric: Metric, epoch: str) -> str | No
 
     A part stays over changed shares as long as the registry has one of its name.
     """
-    own = {params.part: params.permanent_fingerprint for params in metric.accepted.values()}
+    own = {params.part: params.permanent_fingerprint for params in metric.part_sets}
     query = "SELECT params, response FROM scope WHERE metric = ? AND epoch = ?"
     for fingerprint, response in db.execute(query, (metric.name, epoch)).fetchall():
         part = kept_params(db, fingerprint).part

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
@@ -109,6 +109,15 @@ def read_names(what: str, names: Iterable[str]) -> frozenset[str]:
     if not all(isinstance(name, str) for name in known):
         raise ParamsError(f"{what} must be a collection of names, got something else in it")
     return frozenset(filter(METRIC_NAME.fullmatch, known))
+
+
+def read_segment(own: Mapping[str, str]) -> dict[str, str]:
+    """Return a device's public properties; ParamsError for what are no texts by name."""
+    if not isinstance(own, Mapping) or not all(
+        isinstance(each, str) for pair in own.items() for each in pair
+    ):
+        raise ParamsError("segment must be a mapping of names to texts")
+    return dict(own)
 
 
 def _check_cap(name: str, cap: object) -> None:

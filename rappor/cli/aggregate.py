@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -223,12 +223,22 @@ def _one_collection(
         raise MetricError(
             f"give --metric: inputs hold reports of several metrics, {', '.join(names)}"
         )
-    chosen = [counts for key, counts in found.items() if name in (None, key[0])]
+    chosen = _unsegmented(counts for key, counts in found.items() if name in (None, key[0]))
     if not chosen and names:
         raise DecodeError(f"inputs must hold reports of {name}, got {', '.join(names)}")
     if chosen and (part is not None or len(chosen) > 1):
         return _one_part(chosen, part)
     return chosen[0] if chosen else None
+
+
+def _unsegmented(found: Iterable[Counts]) -> list[Counts]:
+    """Add up the segments of each parameter set, whose devices may be the same."""
+    sums: dict[str, Counts] = {}
+    for counts in found:
+        plain = counts.unsegmented
+        fingerprint = plain.params.fingerprint
+        sums[fingerprint] = sums[fingerprint] + plain if fingerprint in sums else plain
+    return list(sums.values())
 
 
 def _one_part(chosen: list[Counts], name: str | None) -> Counts:

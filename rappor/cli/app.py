@@ -27,6 +27,7 @@ from rappor.cli.params import params
 from rappor.cli.plan import plan
 from rappor.cli.privacy import privacy
 from rappor.cli.pull import pull
+from rappor.cli.segments import segments
 from rappor.cli.simulate import simulate
 from rappor.cli.sql import sql
 from rappor.cli.trend import trend
@@ -80,6 +81,7 @@ for command in (
     decode,
     compare,
     trend,
+    segments,
     discover,
     collects,
     convert,

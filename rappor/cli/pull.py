@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     help="Keep each day, week (from Monday on) or month apart; one sum if omitted.",
 )
 @click.option(
+    "--segments", is_flag=True, help="Keep the segments of the metric apart; one sum if omitted."
+)
+@click.option(
     "--out",
     "path",
     required=True,
@@ -67,6 +70,7 @@ def pull(
     first: datetime.datetime | None,
     last: datetime.datetime | None,
     by: str | None,
+    segments: bool,
     path: str,
     token_file: str | None,
     as_json: bool,
@@ -83,7 +87,9 @@ def pull(
     from rappor.remote.token import read_token
 
     collector = Collector(url, read_token(token_file))
-    found = collector.counts(metric, first and first.date(), last and last.date(), by=by)
+    found = collector.counts(
+        metric, first and first.date(), last and last.date(), by=by, segments=segments
+    )
     if not found.n_reports:
         raise DecodeError(_nothing(found))
     found.save(path)

@@ -76,6 +76,8 @@ def sql(
     from rappor.engines.sql import count_statement, refused_statement
 
     metric = Registry.load(registry_path).metric(metric_name)
+    if metric.segments:
+        raise MetricError(f"metric {metric.name!r} has segments: rappor aggregate adds them up")
     params = metric.part_params(_part(metric, part))
     write = refused_statement if refused else count_statement
     statement = write(params, metric.name, dialect=dialect, table=table)

@@ -103,6 +103,12 @@ class Counts:  # noqa: PLW1641  (equal by value, so it is no key)
         return self._squares
 
     @property
+    def unsegmented(self) -> Counts:
+        """The same counts under parameters that name no segment."""
+        params = self.params.unsegmented
+        return Counts(params, self.ones, self.reports, self.metric, self.squares)
+
+    @property
     def reports_per_device(self) -> float | None:
         """`squares` over reports: how many a device sent, in the mean over reports; None: unknown.
 

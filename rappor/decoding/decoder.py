@@ -136,6 +136,11 @@ def _collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
             f"counts must be of one part of a metric, got {', '.join(filter(None, parts))}: "
             "rappor.discover takes all parts"
         )
+    segments = {collection.params.segment for collection in collections}
+    if len(segments) > 1:
+        raise DecodeError(
+            f"counts must be of one segment, got {len(segments)}: rappor.by_segment shows each"
+        )
     return collections
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+from collections.abc import Iterator
 from typing import Final
 
 from rappor.privacy.linkability import link
@@ -26,6 +27,7 @@ def describe(metric: Metric, *, today: datetime.date | None = None) -> str:
         f"Collected by {metric.owner} {_until(metric, today)}.",
         f"What is noted: {encoding_of(metric.params).described}{_pace(metric.interval)}"
         f"{_sample(metric)}.",
+        *_segments(metric),
         _one_report(metric.params),
         _all_reports(metric),
         promise(metric),
@@ -50,6 +52,22 @@ def _sample(metric: Metric) -> str:
         return ""
     anew = "once for good" if metric.epoch == "life" else f"anew in each {metric.epoch}"
     return f"; by {100 * metric.sample:.3g} % of the devices, which each device decides {anew}"
+
+
+def _segments(metric: Metric) -> Iterator[str]:
+    """Say what is told in the clear beside the value, and what that costs."""
+    if not metric.segments:
+        return
+    told = "; ".join(f"{each.name} ({', '.join(each.told)})" for each in metric.segments)
+    n = math.prod(len(each.told) for each in metric.segments)
+    span = (
+        "" if metric.epoch == "life" else f", as they are at its first report of a {metric.epoch}"
+    )
+    yield (
+        f"Told beside it without any noise: {told}{span}. What follows protects the value alone. "
+        f"Whoever sees a report knows in which of {n:,} groups its device is, and looks for it "
+        "there only."
+    )
 
 
 def _one_report(params: Params) -> str:

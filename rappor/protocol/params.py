@@ -10,6 +10,7 @@ m cohorts; f the permanent noise, p and q the probabilities that a 0 and a 1 are
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -23,6 +24,7 @@ from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.encodings.bloom import LAYOUT
 from rappor.protocol.normalizers import NORMALIZERS
 from rappor.protocol.parts import check_part
+from rappor.protocol.segments import Segment, check_segment
 from rappor.ranges import check_choice, check_integer, check_number, shown
 
 ONE: Final = 1 << 32
@@ -56,7 +58,8 @@ class Params:
     `f`, `p` and `q` read back as the effective probabilities (t / 2^32, exact in binary64).
     `categories` are the names of a one-hot or flags encoding, or the edges of buckets as
     decimal text, in bit order. `part` is what of a string is told, where a metric asks its
-    devices for parts: "prefix:N", "whole", or empty. `insecure=True` admits parameters that
+    devices for parts: "prefix:N", "whole", or empty. `segment` is what devices tell of themselves
+    in the clear; empty where they tell nothing. `insecure=True` admits parameters that
     promise nothing.
 
     Raises ParamsError, one sentence, for whatever is outside its range.
@@ -73,6 +76,7 @@ class Params:
     normalize: str = "none"
     layout: str = LAYOUT
     part: str = ""
+    segment: Segment = ()
     insecure: InitVar[bool] = False
 
     def __post_init__(self, insecure: bool) -> None:
@@ -81,6 +85,7 @@ class Params:
         check_choice("normalize", self.normalize, NORMALIZERS)
         _check_layout(self.layout)
         check_part(self.part)
+        check_segment(self.segment)
         encoding = ENCODINGS[self.encoding]
         check_integer("k", self.k, encoding.least_bits, MAX_BITS)
         check_integer("h", self.h, 1, MAX_HASHES)
@@ -143,6 +148,15 @@ class Params:
         """Probability that a random string sets a given bit, 1 - (1 - 1/k)^h."""
         return float(-math.expm1(self.h * math.log1p(-1 / self.k))) if self.k > 1 else 1.0
 
+    def in_segment(self, segment: Segment) -> Params:
+        """Return the same parameters of devices that tell this segment."""
+        return dataclasses.replace(self, segment=segment, insecure=True)
+
+    @property
+    def unsegmented(self) -> Params:
+        """The same parameters of devices that tell no segment."""
+        return self.in_segment(()) if self.segment else self
+
     @property
     def fingerprint(self) -> str:
         """The first 8 bytes of SHA-256 over the canonical JSON, as 16 hex digits."""
@@ -150,9 +164,9 @@ class Params:
 
     @property
     def permanent_fingerprint(self) -> str:
-        """SHA-256 over the canonical JSON without p and q, as 64 hex digits.
+        """SHA-256 over the canonical JSON without p, q and segment, as 64 hex digits.
 
-        It names what the permanent response depends on: sets that differ in p and q only have
+        It names what the permanent response depends on: sets that differ in these only have
         one permanent response, and any other two have nothing in common. It is whole because
         two sets of one scope with eight bytes in common could be found in 2^32 tries.
         """
@@ -179,6 +193,8 @@ class Params:
             identity["layout"] = self.layout
         if self.part:
             identity["part"] = self.part
+        if self.segment:
+            identity["segment"] = dict(self.segment)
         return identity
 
     def to_json(self) -> str:
@@ -203,6 +219,7 @@ class Params:
             document["p"] /= ONE
             document["q"] /= ONE
             document["categories"] = tuple(document.get("categories", ()))
+            document["segment"] = tuple(sorted(dict(document.get("segment", ())).items()))
             params = cls(**document, insecure=True)
         except ParamsError:
             raise
@@ -220,7 +237,8 @@ def _fingerprints(params: Params) -> tuple[str, str]:
     """Return both fingerprints; a device asks for them a dozen times a report."""
     identity = params._identity()
     whole = _sha256(identity)[:16]
-    del identity["p"], identity["q"]
+    for public in ("p", "q", "segment"):
+        identity.pop(public, None)
     return whole, _sha256(identity)
 
 

@@ -63,7 +63,7 @@ def scope_price(metric: Metric) -> float:
 
 def scope_names(metric: Metric) -> str:
     """Return what a metric's scopes depend on beyond its name; other scopes cost anew."""
-    parts = " ".join(params.permanent_fingerprint for params in metric.accepted.values())
+    parts = " ".join(params.permanent_fingerprint for params in metric.part_sets)
     return f"{metric.epoch} {parts}"
 
 

@@ -14,6 +14,7 @@ from rappor.protocol.encodings import encoder
 from rappor.protocol.normalizers import NORMALIZERS
 from rappor.protocol.params import Params, threshold
 from rappor.protocol.parts import Part, check_parts
+from rappor.protocol.segments import Dimension, check_dimensions, choose_segment, segments_of
 from rappor.protocol.wire import METRIC_NAME
 from rappor.ranges import shown
 from rappor.registry.toml_file import fault
@@ -41,7 +42,8 @@ class Metric:
     "life", "year", "quarter" or "month". `interval` is the time in which a device reports at most
     once: "hour", "day" or "week", or "none" for a report of every event. `patterns` is how many
     values one scope answers for. `parts` divide a string metric's devices. `sample` is the share
-    of devices that take part in an epoch, each by its own secret. `candidates` is a path
+    of devices that take part in an epoch, each by its own secret. `segments` are the public
+    properties that devices tell in the clear. `candidates` is a path
     relative to the registry's file. The collector shows nothing below `min_reports`, and no sum
     of fewer than `min_cohort` reports of a cohort; without a `min_reports` it shows everything.
 
@@ -59,6 +61,7 @@ class Metric:
     patterns: int = 1
     parts: tuple[Part, ...] = ()
     sample: float = 1.0
+    segments: tuple[Dimension, ...] = ()
     candidates: str | None = None
     min_reports: int = 100
     min_cohort: int = MIN_COHORT
@@ -81,6 +84,7 @@ class Metric:
         self._check_patterns()
         self._check_parts()
         self._check_sample()
+        self._check_segments()
         self._check_values()
         if self.candidates is not None:
             self._check_text("candidates", self.candidates)
@@ -95,10 +99,27 @@ class Metric:
         return self.params.fingerprint
 
     @property
+    def part_sets(self) -> tuple[Params, ...]:
+        """The parameters of each part; those of the metric itself where it has none."""
+        return tuple(self.part_params(part.name) for part in self.parts) or (self.params,)
+
+    @property
     def accepted(self) -> Mapping[str, Params]:
-        """The parameters that reports may carry, by fingerprint: one set, or one for each part."""
-        sets = [self.part_params(part.name) for part in self.parts] or [self.params]
+        """The parameters that reports may carry, by fingerprint.
+
+        One set, or one for each part, and each of them for every segment too.
+        """
+        sets = list(self.part_sets)
+        for segment in segments_of(self.segments):
+            sets += [params.in_segment(segment) for params in self.part_sets]
         return {params.fingerprint: params for params in sets}
+
+    def in_segment(self, own: Mapping[str, str]) -> Metric:
+        """Return the metric of a device with these public properties: it tells one segment."""
+        if not self.segments:
+            return self
+        params = self.params.in_segment(choose_segment(self.segments, own))
+        return dataclasses.replace(self, params=params, segments=())
 
     def part_params(self, part: str) -> Params:
         """Return the parameters of one part; those of the metric itself for an empty name."""
@@ -156,6 +177,14 @@ class Metric:
         is_number = isinstance(share, int | float) and not isinstance(share, bool)
         if not is_number or not 0 < share <= 1 or threshold(share) == 0:
             raise fault(self.name, "sample", "a share of devices in (0, 1]", share)
+
+    def _check_segments(self) -> None:
+        try:
+            check_dimensions(self.segments)
+        except ParamsError as error:
+            raise MetricError(f"metric {self.name!r}: {error}") from None
+        if self.segments and self.params.segment:
+            raise MetricError(f"metric {self.name!r}: params must name no segment beside segments")
 
     def _check_values(self) -> None:
         """Refuse parameters under which recording would fail."""

@@ -79,6 +79,13 @@ class Registry(Mapping[str, Metric]):
         check_known(name, self._metrics, "metric")
         return self._metrics[name]
 
+    def in_segment(self, own: Mapping[str, str]) -> Registry:
+        """Return the registry of a device with these public properties, which cost no budget."""
+        if not any(metric.segments for metric in self.values()):
+            return self
+        metrics = [metric.in_segment(own) for metric in self.values()]
+        return Registry(metrics, total=self.total, today=datetime.date.max)
+
     def lookup(self, metric: str, fingerprint: str) -> Params | None:
         """Return the parameters of a metric's reports if they have this fingerprint, else None."""
         known = self._metrics.get(metric)

@@ -15,6 +15,7 @@ interval = "day"                # or hour, week: one report in each; none: one f
 patterns = 1                    # values that one epoch answers for
 parts = [{name = "prefix:3", share = 0.2}, {name = "whole"}]
 sample = 0.1                    # of the devices, chosen anew in each epoch
+segments = {version = ["1", "2"]}  # told in the clear; "other" for what is not listed
 candidates = "pages.txt"        # beside this file
 min_reports = 100
 min_cohort = 10
@@ -38,6 +39,7 @@ from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.encodings.buckets import edge_text
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part
+from rappor.protocol.segments import Dimension
 from rappor.ranges import shown
 
 _Entry = Mapping[str, Any]
@@ -65,6 +67,7 @@ KEYS: Final = (
     "normalize",
     "insecure",
     "parts",
+    "segments",
     *_OPTIONAL,
 )
 
@@ -151,6 +154,7 @@ def _read_entry(name: str, entry: object) -> dict[str, Any]:
         "params": params,
         "expires": _read_date(entry["expires"]),
         "parts": _read_parts(name, entry.get("parts", [])),
+        "segments": _read_segments(name, entry.get("segments", {})),
     }
     return fields | {
         key: entry[key] for key in ("description", "owner", "epoch", *_OPTIONAL) if key in entry
@@ -181,6 +185,15 @@ def _read_parts(name: str, entries: object) -> tuple[Part, ...]:
         except ParamsError as error:
             raise MetricError(f"metric {shown(name)}: {error}") from None
     return tuple(parts)
+
+
+def _read_segments(name: str, entries: object) -> tuple[Dimension, ...]:
+    if not isinstance(entries, dict) or not all(isinstance(v, list) for v in entries.values()):
+        raise fault(name, "segments", "a table of lists, as {version = [...]}", entries)
+    try:
+        return tuple(Dimension(each, tuple(values)) for each, values in entries.items())
+    except ParamsError as error:
+        raise MetricError(f"metric {shown(name)}: {error}") from None
 
 
 def _read_date(value: object) -> object:

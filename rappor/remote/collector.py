@@ -182,16 +182,19 @@ class Collector:
         last: datetime.date | None = None,
         *,
         by: str | None = None,
+        segments: bool = False,
     ) -> Released:
         """Return the released counts of a metric on the days from first to last, both included.
 
         Parameters
         ----------
         by : "day", "week" (from Monday on) or "month" for counts of each; one sum if omitted.
+        segments : whether each segment has counts of its own, whose parameters name it.
         """
         if by is not None:
             check_choice("by", by, STRETCHES)
         query = _days(first, last) | ({} if by is None else {"by": by})
+        query |= {"segments": "true"} if segments else {}
         answer = self.ask("GET", f"{_path(metric)}/counts?{urlencode(query)}", _OK)
         try:
             return Released.from_json(answer.body)

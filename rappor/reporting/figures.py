@@ -77,6 +77,20 @@ def masses(rows: Sequence[Mass], *, name: str, caption: str) -> Markup:
     return svg(join(_share_axis(scale, top), *marks), top + _AXIS, name=name, title=caption)
 
 
+def named_dots(
+    rows: Sequence[tuple[str, float, float | None, float | None, bool]], *, name: str, caption: str
+) -> Markup:
+    """Draw a share with its interval for each name; dots are full where the last entry says so."""
+    ends = [end for _, share, low, high, _ in rows for end in (share, low, high) if end is not None]
+    scale = _share_scale(ends)
+    marks = [
+        _dot(label, share, low, high, scale, _ROW * place, full=full)
+        for place, (label, share, low, high, full) in enumerate(rows)
+    ]
+    top = _ROW * len(rows)
+    return svg(join(_share_axis(scale, top), *marks), top + _AXIS, name=name, title=caption)
+
+
 def interval(row: Row) -> tuple[float | None, float | None]:
     """Return the interval that is shown of a row: the adjusted one where it is detected."""
     return adjusted_interval(row) if row["detected"] else (row["ci_low"], row["ci_high"])

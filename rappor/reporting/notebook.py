@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 from rappor.decoding.comparison.comparison import Comparison
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.report import EstimatesReport, report
+from rappor.decoding.segments.segments import Segments
 from rappor.decoding.trends.trend import Trend
 from rappor.planning.plans import Plan
 from rappor.privacy.report import PrivacyReport
@@ -17,7 +18,7 @@ from rappor.reporting import figures
 from rappor.reporting.markup import Markup, join, shorten, tag
 from rappor.reporting.numbers import most_belief, nats, percent, points, short_percent
 from rappor.reporting.page import candidates_table
-from rappor.reporting.remarks import changes, over_time, remarks
+from rappor.reporting.remarks import changes, in_segments, over_time, remarks
 from rappor.reporting.tables import pairs, table
 from rappor.reporting.trend_figures import panel
 
@@ -130,6 +131,22 @@ def trend_html(trend: Trend) -> str:
         ),
     )
     return tag("div", *panels, shares, *(tag("p", text) for text in over_time(trend)))
+
+
+def segments_html(found: Segments) -> str:
+    """Return a table of the first strings in each segment, and what belongs to them."""
+    shares = table(
+        "Shares of the reports in each segment",
+        ("candidate", *(segment.name for segment in found.segments)),
+        (
+            (
+                shorten(name, 60),
+                *(percent(float(share), 3) for share in found.levels.proportion[:, column]),
+            )
+            for column, name in enumerate(found.candidates[:_TOP])
+        ),
+    )
+    return tag("div", shares, *(tag("p", text) for text in in_segments(found)))
 
 
 def plan_html(plan: Plan) -> str:

@@ -10,6 +10,7 @@ import altair as alt
 from rappor.decoding.comparison.comparison import Comparison
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.report import masses
+from rappor.decoding.segments.segments import Segments
 from rappor.decoding.trends.trend import Trend
 from rappor.planning.plans import Plan
 from rappor.privacy.report import Loss, PrivacyReport
@@ -135,6 +136,35 @@ def trend_plot(trend: Trend, *, top: int = 6) -> alt.ConcatChart:
     rows = list(trend.rows())
     chart = side_by_side(
         *(_panel(trend, [row for row in rows if row["candidate"] == name], name) for name in names)
+    )
+    chart.columns = min(_PANELS_IN_A_ROW, len(names))
+    return chart
+
+
+def segments_plot(found: Segments, *, top: int = 6) -> alt.ConcatChart:
+    """Draw the shares of the top strings in each segment, a panel each, three in a row."""
+    rows = list(found.rows())
+    names = found.candidates[:top] or ("No candidate is told from nothing",)
+    kind = f"adjusted {short_percent(found.confidence)} interval"
+    chart = side_by_side(
+        *(
+            dot_chart(
+                [
+                    _entry(
+                        0, row["segment"], row["proportion"], row["ci_low"], row["ci_high"], kind
+                    )
+                    for row in rows
+                    if row["candidate"] == name
+                ],
+                x=Axis(field="share", title="share of the reports", format="~%"),
+                name="candidate",
+                series="interval",
+                low="low",
+                high="high",
+                title=shorten(name, _NAME_COLUMNS),
+            )
+            for name in names
+        )
     )
     chart.columns = min(_PANELS_IN_A_ROW, len(names))
     return chart

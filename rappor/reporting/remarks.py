@@ -9,6 +9,7 @@ from typing import Any, Final
 from rappor.decoding.comparison.comparison import Against, Comparison
 from rappor.decoding.diagnostics import IMBALANCE
 from rappor.decoding.estimates import Estimates
+from rappor.decoding.segments.segments import Segments
 from rappor.decoding.trends.trend import InUse, Trend, TrendPeriod
 from rappor.reporting.numbers import nats, p_value, percent, short_percent
 
@@ -52,7 +53,7 @@ def unchanged(against: Sequence[Against]) -> str:
     return f"Asked of {asked} together, {' and '.join(found)}."
 
 
-def error_rate(estimates: Estimates | Comparison | Trend) -> str:
+def error_rate(estimates: Estimates | Comparison | Trend | Segments) -> str:
     """Say which error rate the detections have."""
     bonferroni = estimates.correction == "bonferroni"
     kind = "a probability of any false one" if bonferroni else "a false discovery rate"
@@ -101,6 +102,22 @@ def smoothing(trend: Trend) -> str:
         f"Smoothed estimates are of {trend.window} {trend.by}s together, the {trend.by} that is "
         f"named and the {trend.window - 1} before it: they follow a change late."
     )
+
+
+def in_segments(found: Segments) -> Iterator[str]:
+    """Yield what segments show, and what an analyst should know of."""
+    yield (
+        f"{len(found.candidates):,} of {found.n_candidates:,} candidates are told from nothing by "
+        f"all segments together or by any one of them, at {error_rate(found)}, in "
+        f"{found.reports:,} reports of {len(found.segments):,} segments."
+    )
+    if found.differences is not None:
+        yield (
+            f"{found.n_differing:,} of {found.differences.n_tests:,} differences from "
+            f"{found.segments[0].name} are told from noise (*), at {error_rate(found)}."
+        )
+    yield found.assumed
+    yield from found.warnings
 
 
 def _named(periods: Sequence[TrendPeriod]) -> str:

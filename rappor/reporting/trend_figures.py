@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from rappor.decoding.trends.trend import Levels, Trend, TrendPeriod
+from rappor.decoding.side_by_side import Levels
+from rappor.decoding.trends.trend import Trend, TrendPeriod
 from rappor.reporting.figures import WIDTH, svg, upright_ticks
 from rappor.reporting.markup import Markup, join, tag
 from rappor.reporting.numbers import percent, points

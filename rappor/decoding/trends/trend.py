@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from rappor.decoding.comparison.comparison import Comparison
 from rappor.decoding.estimates import number_or_none
+from rappor.decoding.side_by_side import Levels
 from rappor.decoding.spreadsheet import csv_text
 from rappor.display import Displayed, draw
 
@@ -84,29 +82,6 @@ class ParamsChange:
     period: str
     before: tuple[InUse, ...]
     after: tuple[InUse, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Levels:
-    """Shares of s strings in t periods; NaN where there are no reports.
-
-    Attributes
-    ----------
-    proportion, std_error : (t, s) float64. Shares of all reports of the period, unclipped.
-    ci_low, ci_high : (t, s) float64. They hold for the strings that are shown as a whole.
-    detected : (t, s) bool. Whether the period alone tells the string from nothing.
-    unallocated, unallocated_std_error : (t,) float64, as of `Estimates`.
-    counted : periods with reports behind each estimate, t of them.
-    """
-
-    proportion: NDArray[np.float64]
-    std_error: NDArray[np.float64]
-    ci_low: NDArray[np.float64]
-    ci_high: NDArray[np.float64]
-    detected: NDArray[np.bool_]
-    unallocated: NDArray[np.float64]
-    unallocated_std_error: NDArray[np.float64]
-    counted: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

@@ -162,14 +162,17 @@ def release(
     last: datetime.date,
     *,
     params: str | None = None,
+    segments: bool = False,
 ) -> Release:
     """Return what may be read of a metric on the days from first to last, both included.
 
-    A fingerprint as `params` leaves the reports under that set only, and the days of these.
+    A fingerprint as `params` leaves the reports under that set only, and the days of these. With
+    `segments` each segment has counts of its own, else they are added up.
     """
     whole = _Stretches(lambda _: (first, last), most=1)
     _add_rows(store, _Range(metric, first, last, params), whole)
-    return whole.of(first).release(metric, first, last)
+    apart = segments or params is not None
+    return whole.of(first).release(metric, first, last, segments=apart)
 
 
 def releases_by(
@@ -180,6 +183,7 @@ def releases_by(
     by: str,
     *,
     params: str | None = None,
+    segments: bool = False,
     most: int = MOST_STRETCHES,
 ) -> list[Release]:
     """Return what may be read of each "day", "week" or "month" from first to last.
@@ -194,7 +198,10 @@ def releases_by(
     """
     stretches = _Stretches(lambda day: stretch_of(day, by, within=(first, last)), most=most)
     _add_rows(store, _Range(metric, first, last, params), stretches)
-    found = [sums.release(metric, *days) for days, sums in sorted(stretches.sums.items())]
+    apart = segments or params is not None
+    found = [
+        sums.release(metric, *days, segments=apart) for days, sums in sorted(stretches.sums.items())
+    ]
     return [each for each in found if each.collections or each.withheld]
 
 
@@ -293,24 +300,50 @@ class _Sums:
         self.ones[key][cohort] += Tally.from_bytes(number, data).ones
         self.periods[key][cohort].append(period)
 
-    def release(self, metric: Metric, first: datetime.date, last: datetime.date) -> Release:
-        """Return what holds as many reports as the metric wants."""
-        sums = {key: self._counts(metric, key) for key in sorted(self.sets)}
-        enough = {key for key in sums if sums[key].n_reports >= max(metric.min_reports, 1)}
+    def release(
+        self, metric: Metric, first: datetime.date, last: datetime.date, *, segments: bool
+    ) -> Release:
+        """Return what holds as many reports as the metric wants: each segment, or all as one sum.
+
+        A segment of fewer reports is in no sum, so that none of them can be subtracted out.
+        """
+        sums = {key: self._counts(metric, self.sets[key], [key]) for key in sorted(self.sets)}
+        enough = [key for key in sums if sums[key].n_reports >= max(metric.min_reports, 1)]
+        collections = [sums[key] for key in enough]
+        if not segments and any(self.sets[key].segment for key in enough):
+            together = self._unsegmented(enough)
+            collections = [self._counts(metric, params, keys) for params, keys in together]
         return Release(
             metric=metric.name,
             first=first,
             last=last,
-            collections=tuple(sums[key] for key in sums if key in enough),
-            days=_by_day(self.days, enough),
-            withheld=_withheld(self.days, enough, self.waiting),
+            collections=tuple(collections),
+            days=_by_day(self.days, set(enough)),
+            withheld=_withheld(self.days, set(enough), self.waiting),
         )
 
-    def _counts(self, metric: Metric, key: str) -> Counts:
-        """Return the sums of a parameter set; StoreError if they are impossible."""
-        squares = _squares(metric.interval, self.periods[key].values())
+    def _unsegmented(self, keys: Iterable[str]) -> list[tuple[Params, list[str]]]:
+        """Put the parameter sets together that differ in their segment only."""
+        found: dict[str, tuple[Params, list[str]]] = {}
+        for key in keys:
+            params = self.sets[key].unsegmented
+            found.setdefault(params.fingerprint, (params, []))[1].append(key)
+        return [found[fingerprint] for fingerprint in sorted(found)]
+
+    def _counts(self, metric: Metric, params: Params, keys: list[str]) -> Counts:
+        """Return the sum of some sets under these parameters; StoreError if it is impossible.
+
+        A device has one cohort in all segments.
+        """
+        periods: defaultdict[int, list[_Period]] = defaultdict(list)
+        for key in keys:
+            for cohort, some in self.periods[key].items():
+                periods[cohort] += some
+        squares = _squares(metric.interval, periods.values())
+        ones = np.sum([self.ones[key] for key in keys], axis=0)
+        reports = np.sum([self.reports[key] for key in keys], axis=0)
         try:
-            return Counts(self.sets[key], self.ones[key], self.reports[key], metric.name, squares)
+            return Counts(params, ones, reports, metric.name, squares)
         except ReportError as error:
             raise StoreError(
                 f"the database holds impossible counts of {metric.name}: {error}", retryable=False

@@ -93,13 +93,22 @@ class Range:
     last: str | None
     freeze: str | None
 
-    def release(self, store: Store, metric: Metric, params: str | None = None) -> Release:
+    def release(
+        self,
+        store: Store,
+        metric: Metric,
+        params: str | None = None,
+        *,
+        segments: bool = False,
+    ) -> Release:
         """Return what is released of a metric, of one parameter set if its fingerprint is named.
 
         The days of a frozen range stay those of all sets.
         """
         if self.freeze is None:
-            return releases.release(store, metric, *self.days(), params=params)
+            return releases.release(store, metric, *self.days(), params=params, segments=segments)
+        if segments:
+            raise ParamsError("segments must be absent beside freeze: a frozen range has none")
         if self.first is not None or self.last is not None:
             raise ParamsError("from and to must be absent beside freeze")
         if not (self.freeze.isascii() and self.freeze.isprintable() and len(self.freeze) <= 64):
@@ -120,12 +129,16 @@ class Range:
             raise ParamsError("from must be a day no later than to")
         return first, last
 
-    def write_by(self, store: Store, metric: Metric, params: str | None, by: str) -> bytes:
+    def write_by(
+        self, store: Store, metric: Metric, params: str | None, by: str, *, segments: bool
+    ) -> bytes:
         """Return as JSON what is released of each day, week or month."""
         if self.freeze is not None:
             raise ParamsError("by must be absent beside freeze: a frozen range is one sum")
         first, last = self.days()
-        found = releases.releases_by(store, metric, first, last, by, params=params)
+        found = releases.releases_by(
+            store, metric, first, last, by, params=params, segments=segments
+        )
         none = Release(
             metric=metric.name, first=first, last=last, collections=(), days=(), withheld=()
         )
@@ -149,7 +162,7 @@ def read_day(name: str, text: str | None, default: datetime.date) -> datetime.da
 class CountsTask:
     """The counts of a range, of one parameter set if `params` names its fingerprint.
 
-    With `by` each "day", "week" or "month" has sums of its own.
+    With `by` each "day", "week" or "month" has sums of its own, with `segments` each segment.
     """
 
     metric: Metric
@@ -157,6 +170,7 @@ class CountsTask:
     params: str | None
     media_type: str
     by: str | None = None
+    segments: bool = False
 
     def run(self, store: Store, tell: Tell) -> bytes:
         """Return the counts in the media type."""
@@ -167,8 +181,10 @@ class CountsTask:
         if self.by is not None:
             if self.media_type != JSON:
                 raise ParamsError(f"by must be absent unless Accept is {JSON}")
-            return self.range.write_by(store, self.metric, self.params, self.by)
-        release = self.range.release(store, self.metric, self.params)
+            return self.range.write_by(
+                store, self.metric, self.params, self.by, segments=self.segments
+            )
+        release = self.range.release(store, self.metric, self.params, segments=self.segments)
         if self.params is not None and not release.collections:
             raise unknown
         tell("writing")

@@ -30,6 +30,7 @@ class CountsQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froz
     by: Literal["day", "week", "month"] | None = None
     freeze: str | None = None
     params: str | None = None
+    segments: Literal["true", "false"] = "false"
 
 
 class FreezeBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):

@@ -99,6 +99,10 @@ _PREFER: Final = {
     "description": "wait=SECONDS: how long to wait for the answer before it becomes a job.",
     "schema": {"type": "string", "examples": ["wait=60"]},
 }
+_SEGMENTS: Final = {
+    "enum": ["true", "false"],
+    "description": "Counts of their own for each segment, whose params name it; a sum if false.",
+}
 _STRETCH: Final = {
     "enum": ["day", "week", "month"],
     "description": "Sums of their own for each of these, in JSON only.",
@@ -363,7 +367,13 @@ _PATHS: Final[dict[str, Any]] = {
             "operationId": "counts",
             "summary": "Read the released sums of a range of days (UTC, both included).",
             "security": _TOKEN,
-            "parameters": [_NAME, *_RANGE, _query("params", _TEXT), _query("by", _STRETCH)],
+            "parameters": [
+                _NAME,
+                *_RANGE,
+                _query("params", _TEXT),
+                _query("by", _STRETCH),
+                _query("segments", _SEGMENTS),
+            ],
             "responses": {
                 "200": _answer("The sums.", _content(_ref("Counts")) | _TABLES),
                 **_problems(401, 403, 404, 406, 422),

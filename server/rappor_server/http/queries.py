@@ -83,6 +83,7 @@ async def counts(request: Request) -> Response:
         params=query.params,
         media_type=media_type,
         by=query.by,
+        segments=query.segments == "true",
     )
     answer = await _while_connected(request, collector.readers.run(task))
     return Response(answer, media_type=media_type)

@@ -165,6 +165,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         periods=tuple(Period(first=day, last=day, collections=(counts,)) for day in days),
         withheld=(),
     ).save(folder / "weeks.json")
+    told = Counts(
+        metric.params.in_segment((("version", "2"),)), counts.ones, counts.reports, counts.metric
+    )
+    both = Period(first=days[0], last=days[0], collections=(counts, told))
+    Released(metric=counts.metric, first=days[0], last=days[0], periods=(both,), withheld=()).save(
+        folder / "segments.json"
+    )
     pets = Population(["cat", "dog"], [2, 1])
     parts = simulate_parts(pets, metric.params, PARTS, n_reports=1e4, seed=1)
     for part in parts:

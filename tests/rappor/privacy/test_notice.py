@@ -11,6 +11,7 @@ import pytest
 from rappor.privacy.linkability import link
 from rappor.privacy.notice import at_most, describe
 from rappor.protocol.params import Params
+from rappor.protocol.segments import Dimension
 from rappor.registry.metric import Metric
 
 DAY = datetime.date(2026, 11, 30)
@@ -154,3 +155,16 @@ def test_what_the_collector_keeps() -> None:
 def test_beliefs_are_rounded_up(belief: float, text: str) -> None:
     """A bound that is said is never below the bound that holds."""
     assert at_most(belief) == text
+
+
+def test_segments_are_told_with_what_they_cost() -> None:
+    """Every value, when it is taken, and that the promise is of the value alone."""
+    dimensions = (Dimension("version", ("1", "2")), Dimension("country", ("de",)))
+    lines = describe(make(PAPER, segments=dimensions, epoch="quarter")).splitlines()
+    assert lines[3] == (
+        "Told beside it without any noise: version (1, 2, other); country (de, other), as they are "
+        "at its first report of a quarter. What follows protects the value alone. Whoever sees a "
+        "report knows in which of 6 groups its device is, and looks for it there only."
+    )
+    assert "as they are" not in describe(make(PAPER, segments=dimensions))
+    assert describe(make(PAPER, epoch="quarter")).splitlines() == lines[:3] + lines[4:]

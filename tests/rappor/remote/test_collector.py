@@ -80,7 +80,7 @@ def test_counts_are_asked_for_and_read() -> None:
         Answer(status=200, headers={}, body=RELEASED.to_json()),
     )
     assert collector.counts("page", DAY, NEXT, by="day") == RELEASED
-    assert collector.counts("pa/ge ü") == RELEASED
+    assert collector.counts("pa/ge ü", segments=True) == RELEASED
     first, second = played.asked
     parts = urlsplit(first.path)
     assert (first.method, parts.path) == ("GET", "/v1/metrics/page/counts")
@@ -91,6 +91,7 @@ def test_counts_are_asked_for_and_read() -> None:
     }
     assert first.headers["Authorization"] == f"Bearer {TELLTALE}"
     assert urlsplit(second.path).path == "/v1/metrics/pa%2Fge%20%C3%BC/counts"
+    assert urlsplit(second.path).query == "segments=true"
 
 
 def test_released_counts_decode_as_any_others() -> None:

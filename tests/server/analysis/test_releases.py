@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rappor_server.analysis import closing, releases
 from rappor_server.analysis.release_json import read_release, write_release, write_releases
 from rappor_server.analysis.releases import DayReports
+from rappor_server.analysis.tasks import JSON, CountsTask, Range
 from rappor_server.errors import StoreError
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Suspicious, read_upload
@@ -26,6 +27,7 @@ from registries import registry_of
 from rappor import Counts, Metric, Registry
 from rappor.counts.released import Released
 from rappor.errors import DecodeError, ParamsError
+from rappor.protocol.segments import Dimension
 
 SMALL = Registry.loads(REGISTRY)["small"]
 """Released from five reports on, and two of a cohort; devices report every event."""
@@ -392,3 +394,65 @@ def test_stretches_are_one_document(store: Store, tmp_path: Path) -> None:
     found = Released.load(path)
     assert [(each.first, each.n_reports) for each in found.periods] == [(day(0), 6), (day(1), 6)]
     assert (found.first, found.last, found.withheld) == (day(0), day(5), ())
+
+
+SPLIT = dataclasses.replace(DAILY, segments=(Dimension("version", ("1", "2")),))
+"""Devices tell a version; each segment is released from five reports on."""
+
+
+def send_segment(store: Store, version: str, *cohorts: int, on: int = 0) -> None:
+    """Store a report of a version for each of these cohorts on a day."""
+    params = SPLIT.in_segment({"version": version}).params
+    accepted = AcceptedParams(registry_of(SPLIT))
+    bodies = (upload_of(report_of("small", cohort=j, params=params)) for j in cohorts)
+    found = [
+        read_upload(body, accepted, today=TODAY, max_reports=9, suspicious=Suspicious.ACCEPT)
+        for body in bodies
+    ]
+    store.commit(found, {}, today=day(on))
+
+
+def test_segments_are_one_sum_unless_they_are_asked_for(store: Store) -> None:
+    """Their counts name them, and add up to the sum, also by day; devices have one cohort."""
+    send_segment(store, "1", *[0, 0, 1, 1, 2, 2])
+    send_segment(store, "2", *[0, 0, 1, 1, 3, 3], on=1)
+    closing.close_days(store, SPLIT, day(5))
+    whole = releases.release(store, SPLIT, *ALL_DAYS)
+    apart = releases.release(store, SPLIT, *ALL_DAYS, segments=True)
+    (together,) = whole.collections
+    assert together.params == SPLIT.params
+    assert {each.params.segment: each.n_reports for each in apart.collections} == {
+        (("version", "1"),): 6,
+        (("version", "2"),): 6,
+    }
+    assert together.reports.tolist() == [4, 4, 2, 2]
+    ones = np.sum([each.ones for each in apart.collections], axis=0)
+    assert np.array_equal(ones, together.ones)
+    assert together.squares == 4 * 2 + 4 * 2 + 2 + 2
+    by_day = releases.releases_by(store, SPLIT, day(0), day(1), "day", segments=True)
+    assert [[each.n_reports for each in one.collections] for one in by_day] == [[6], [6]]
+
+
+def test_a_small_segment_is_in_no_sum(store: Store) -> None:
+    """Else it could be subtracted out; its days wait."""
+    send_segment(store, "1", *[0, 0, 1, 1, 2, 2])
+    send_segment(store, "2", *[0, 0, 1, 1])
+    closing.close_days(store, SPLIT, day(5))
+    whole = releases.release(store, SPLIT, *ALL_DAYS)
+    apart = releases.release(store, SPLIT, *ALL_DAYS, segments=True)
+    assert whole.n_reports == apart.n_reports == 6
+    assert [each.params.segment for each in apart.collections] == [(("version", "1"),)]
+    assert whole.withheld == apart.withheld == (day(0),)
+
+
+def test_the_task_answers_segments_that_analysts_read(store: Store) -> None:
+    """As JSON whose parameters name them; a frozen range has none."""
+    send_segment(store, "2", *[0, 0, 1, 1, 2, 2])
+    closing.close_days(store, SPLIT, day(5))
+    days = Range(first=None, last=None, freeze=None)
+    task = CountsTask(metric=SPLIT, range=days, params=None, media_type=JSON, segments=True)
+    found = Released.from_json(task.run(store, lambda _: None))
+    assert [each.params.segment for each in found.collections] == [(("version", "2"),)]
+    frozen = dataclasses.replace(task, range=Range(first=None, last=None, freeze="a"))
+    with pytest.raises(ParamsError, match="segments must be absent beside freeze"):
+        frozen.run(store, lambda _: None)

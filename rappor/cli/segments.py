@@ -1,0 +1,149 @@
+"""`rappor segments`: shares in groups of devices that tell a public property."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from rappor.cli.commands import Command
+from rappor.cli.console import Slow, show
+from rappor.cli.decode_files import Source
+from rappor.cli.options import (
+    Detection,
+    chart_option,
+    detection_options,
+    html_option,
+    json_option,
+    metric_option,
+    registry_option,
+    save_chart,
+)
+
+if TYPE_CHECKING:
+    from rappor.decoding.segments.segments import Segments
+
+_MOST_NAME: Final = 40
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor segments segments.json --registry metrics.toml",
+        "rappor segments segments.json --registry metrics.toml --dimension version \\\n"
+        "  --html segments.html",
+        "rappor segments segments.json --candidates engines.txt --csv segments.csv",
+    ),
+)
+@click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="COUNTS")
+@registry_option(required=False)
+@metric_option()
+@click.option(
+    "--candidates",
+    "candidates_path",
+    type=click.Path(allow_dash=True),
+    metavar="FILE",
+    help="Candidate strings, one a line; - is standard input; the metric's own if omitted.",
+)
+@click.option(
+    "--dimension",
+    metavar="NAME",
+    help="The one property that segments are told apart by; all of them if omitted.",
+)
+@detection_options
+@click.option(
+    "--csv",
+    "csv_path",
+    type=click.Path(),
+    metavar="FILE",
+    help="Also write the rows to a CSV file.",
+)
+@html_option
+@chart_option
+@json_option
+def segments(  # noqa: PLR0913  # an argument for each option
+    *,
+    paths: tuple[str, ...],
+    registry_path: str | None,
+    metric_name: str | None,
+    candidates_path: str | None,
+    dimension: str | None,
+    detection: Detection,
+    csv_path: str | None,
+    html_path: str | None,
+    chart: str | None,
+    as_json: bool,
+) -> None:
+    """Show shares in segments: devices of a version, a country.
+
+    COUNTS are files of `rappor pull --segments`, of a metric whose entry names public properties.
+    Every segment is decoded on its own, and compared with the largest one. A segment below the
+    metric's minimum of reports is not released.
+    """
+    from rappor.decoding.segments.by_segment import by_segment
+
+    source = Source(
+        paths=paths,
+        registry_path=registry_path,
+        metric_name=metric_name,
+        candidates_path=candidates_path,
+        stream=False,
+        file_format="rappor",
+        params_path=None,
+        map_path=None,
+        client=None,
+    )
+    counts, candidates = source.load()
+    with Slow() as slow:
+        found = by_segment(
+            counts,
+            candidates,  # type: ignore[arg-type]  # a stream is refused with a sentence
+            dimension=dimension,
+            level=detection.level,
+            correction=detection.correction,
+            confidence=detection.confidence,
+            progress=slow,
+        )
+    if csv_path is not None:
+        found.to_csv(csv_path)
+    if html_path is not None:
+        found.to_html(html_path)
+    save_chart(found, chart)
+    if as_json:
+        click.echo(found.to_json())
+    else:
+        _print(found)
+
+
+def _print(found: Segments) -> None:
+    from rappor.reporting.numbers import short_percent
+    from rappor.reporting.remarks import in_segments
+
+    interval = f"adjusted {short_percent(found.confidence)} interval"
+    shown = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("candidate", "segment"):
+        shown.add_column(name, overflow="ellipsis", no_wrap=True, max_width=_MOST_NAME)
+    for name in ("share", interval, "points from the first"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    for row in found.rows():
+        shown.add_row(*_cells(row))
+    if found.candidates:
+        show(shown, "")
+    show(*map(escape, in_segments(found)))
+
+
+def _cells(row: Mapping[str, Any]) -> Iterator[str]:
+    from rappor.reporting.numbers import percent, points
+
+    yield escape(row["candidate"])
+    yield escape(row["segment"])
+    yield percent(row["proportion"], 3)
+    low, high = row["ci_low"], row["ci_high"]
+    unknown = low is None or high is None
+    yield "unknown" if unknown else f"{percent(low, 3)} .. {percent(high, 3)}"
+    difference = row.get("difference")
+    mark = " *" if row.get("differs") else ""
+    yield "" if difference is None else points(difference) + mark

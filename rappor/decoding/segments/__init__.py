@@ -1,0 +1,1 @@
+"""Shares in segments: groups of devices that tell a public property."""

@@ -1,0 +1,118 @@
+"""Segments: what a device tells of itself in the clear beside its report, such as its version.
+
+A registry names the dimensions and all values that each may have, so nobody is told by a value
+that few have. A device tells one value of each dimension, `other` where its own is not listed. The
+segment is in the parameters, so it is in their fingerprint, which every report carries: counts of
+segments never mix. It is not in the permanent fingerprint: noise and cohort of a device are the
+same in every segment, so another segment costs no privacy of the value.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rappor.errors import ParamsError
+from rappor.ranges import shown
+
+OTHER: Final = "other"
+MOST: Final = 256
+"""Segments of a metric: each of them fills cohorts of its own."""
+
+Segment = tuple[tuple[str, str], ...]
+"""A value of each dimension, by the dimensions' names in order; empty where nothing is told."""
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
+_LONGEST: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """One public property of devices, and its values; `other` stands for all that are not listed.
+
+    Raises ParamsError for another name, no values, or values that are not distinct visible texts.
+    """
+
+    name: str
+    values: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Check both once."""
+        _check_name(self.name)
+        if not isinstance(self.values, tuple) or not self.values:
+            raise ParamsError(f"the dimension {self.name} must list its values")
+        for value in self.values:
+            _check_value(value)
+        if len(set(self.values)) < len(self.values) or OTHER in self.values:
+            raise ParamsError(
+                f"the values of {self.name} must be distinct, and {OTHER} must not be listed: it "
+                "stands for all others"
+            )
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What devices tell: a listed value, or other."""
+        return (*self.values, OTHER)
+
+
+def check_dimensions(dimensions: Sequence[Dimension]) -> None:
+    """Raise ParamsError unless the names are distinct and the segments not too many."""
+    names = [each.name for each in dimensions]
+    if len(set(names)) < len(names):
+        raise ParamsError("the dimensions of segments must have distinct names")
+    n = 1
+    for each in dimensions:
+        n *= len(each.told)
+    if n > MOST:
+        raise ParamsError(f"segments must number at most {MOST}, {OTHER} included, got {n}")
+
+
+def check_segment(segment: Any) -> None:
+    """Raise ParamsError unless this is a segment: pairs of name and value, names increasing."""
+    if not isinstance(segment, tuple) or not all(
+        isinstance(pair, tuple) and len(pair) == 2 for pair in segment
+    ):
+        raise ParamsError(f"segment must be pairs of a name and a value, got {shown(segment)}")
+    for name, value in segment:
+        _check_name(name)
+        _check_value(value)
+    names = [name for name, _ in segment]
+    if names != sorted(set(names)):
+        raise ParamsError("the names of a segment must be distinct and in order")
+
+
+def segments_of(dimensions: Sequence[Dimension]) -> Iterator[Segment]:
+    """Yield every segment that devices may tell; none without dimensions."""
+    if dimensions:
+        ordered = sorted(dimensions, key=lambda each: each.name)
+        for values in itertools.product(*(each.told for each in ordered)):
+            yield tuple(zip((each.name for each in ordered), values, strict=True))
+
+
+def choose_segment(dimensions: Sequence[Dimension], own: Mapping[str, str]) -> Segment:
+    """Return the segment of a device with these properties."""
+    ordered = sorted(dimensions, key=lambda each: each.name)
+    return tuple(
+        (each.name, own.get(each.name, OTHER) if own.get(each.name) in each.values else OTHER)
+        for each in ordered
+    )
+
+
+def segment_name(segment: Segment) -> str:
+    """Write a segment for people: `country=de, version=2`."""
+    return ", ".join(f"{name}={value}" for name, value in segment)
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ParamsError(f"a dimension's name must match {_NAME.pattern}, got {shown(name)}")
+
+
+def _check_value(value: object) -> None:
+    if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST or not value.isprintable():
+        raise ParamsError(
+            f"a dimension's value must be 1 to {_LONGEST} visible characters, got {shown(value)}"
+        )

@@ -1,0 +1,102 @@
+"""The device tells its segment in the clear: by the fingerprint, and once in an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from devices import metric_of
+from rappor_client import Client
+from rappor_client.remote_params import at_noise_step
+from rappor_client.testing import Device, MemoryTransport
+from registries import registry_of
+
+from rappor import ParamsError, Registry
+from rappor.protocol.segments import Dimension
+
+VERSIONS = (Dimension("version", ("1", "2")),)
+
+
+def told(device: Device, version: str | None, *, epoch: str) -> dict[str, str]:
+    """Record a value, send it, and return the segment that the newest report tells."""
+    metric = metric_of(epoch=epoch, segments=VERSIONS)
+    segment = None if version is None else {"version": version}
+    client = device.open(registry_of(metric), segment=segment)
+    client.record("page", "example.org")
+    client.flush()
+    client.close()
+    return dict(metric.accepted[device.transport.reports[-1].params].segment)
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Iterator[Device]:
+    with Device(tmp_path / "device") as found:
+        yield found
+
+
+@pytest.mark.parametrize(("version", "expected"), [("2", "2"), ("3", "other"), (None, "other")])
+def test_a_report_tells_a_listed_value_or_other(
+    device: Device, version: str | None, expected: str
+) -> None:
+    """In the fingerprint, which the collector accepts."""
+    assert told(device, version, epoch="life") == {"version": expected}
+
+
+def test_in_an_epoch_a_device_keeps_what_it_told_first(device: Device) -> None:
+    """A later version is told from the next quarter on."""
+    assert told(device, "1", epoch="quarter") == {"version": "1"}
+    assert told(device, "2", epoch="quarter") == {"version": "1"}
+    device.clock.advance(days=50)
+    assert told(device, "2", epoch="quarter") == {"version": "2"}
+
+
+def test_a_metric_for_life_tells_the_present_one(device: Device) -> None:
+    """Its noise stays, its segment follows."""
+    assert told(device, "1", epoch="life") == {"version": "1"}
+    assert told(device, "2", epoch="life") == {"version": "2"}
+
+
+def test_what_is_no_mapping_of_texts_is_refused(tmp_path: Path) -> None:
+    """Before anything is read or written."""
+    for wrong in ("version", {"version": 2}, [("version", "2")]):
+        with pytest.raises(ParamsError, match="segment must be a mapping"):
+            Client.open(
+                tmp_path / "d",
+                registry=registry_of(metric_of(segments=VERSIONS)),
+                consent=True,
+                segment=wrong,  # type: ignore[arg-type]
+            )
+    assert not (tmp_path / "d").exists()
+
+
+def test_an_offer_of_more_noise_is_followed_in_every_segment(tmp_path: Path) -> None:
+    """The offered registry names no segment of the device; the step is found all the same."""
+    text = """
+[budget]
+total = inf
+[metrics.page]
+description = "d"
+owner = "o"
+expires = 2030-12-31
+encoding = "bloom"
+profile = "balanced"
+epoch = "life"
+interval = "none"
+segments = {version = ["1", "2"]}
+"""
+    shipped = Registry.loads(text)
+    louder = at_noise_step(shipped, 2)["page"].params
+    offer = text.replace(
+        'profile = "balanced"',
+        "k = 128\nh = 1\nm = 128\n"
+        + "".join(f"{letter} = {getattr(louder, letter)!r}\n" for letter in "fpq"),
+    )
+    with Device(tmp_path / "device") as device:
+        device.transport = MemoryTransport(registry=offer)
+        client = device.open(shipped, segment={"version": "2"}, offers=True)
+        client.record("page", "x")
+        client.flush()
+        followed = client.registry["page"].params
+    assert followed == louder.in_segment((("version", "2"),))
+    assert followed.fingerprint in Registry.loads(offer)["page"].accepted

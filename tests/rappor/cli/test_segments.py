@@ -1,0 +1,92 @@
+"""`rappor segments`: counts of segments, and what is printed of them."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import datetime
+import json
+from pathlib import Path
+
+import pytest
+from pages import drawings, tables
+from shell import Shell
+
+from rappor import Population, Registry, simulate_counts
+from rappor.counts.released import Period, Released
+from rappor.reporting.numbers import percent
+
+DAY = datetime.date(2026, 11, 2)
+HOSTILE = "<b>2</b>"
+
+
+@pytest.fixture
+def segments(shell: Shell) -> Shell:
+    """A shell in a folder with segments.json: two versions of one day, the second one smaller."""
+    params = Registry.load(shell.place / "metrics.toml")["engine"].params
+    params = dataclasses.replace(params, m=8)
+    collections = tuple(
+        simulate_counts(
+            Population(["duckduckgo", "qwant"], weights),
+            params.in_segment((("version", version),)),
+            n_reports=n,
+            seed=1,
+            metric="engine",
+        )
+        for version, weights, n in (("1", [7, 3], 4e4), (HOSTILE, [3, 7], 2e4))
+    )
+    period = Period(first=DAY, last=DAY, collections=collections)
+    Released(metric="engine", first=DAY, last=DAY, periods=(period,), withheld=()).save(
+        shell.place / "segments.json"
+    )
+    return shell
+
+
+def test_shares_and_differences_are_printed(segments: Shell) -> None:
+    """A row a string and segment; what differs has a star."""
+    code, out, _ = segments("segments", "segments.json", "--candidates", "engines.txt")
+    assert code == 0
+    rows = [line.split() for line in out.splitlines()[1:5]]
+    assert [row[:2] for row in rows] == [
+        [name, f"version={version}"]
+        for name in ("duckduckgo", "qwant")
+        for version in ("1", HOSTILE)
+    ]
+    assert [row[-1] == "*" for row in rows] == [False, True, False, True]
+    words = " ".join(out.split())
+    assert "2 of 2 differences from version=1 are told from noise (*)" in words
+    assert "Those of two segments are other devices." in words
+
+
+def test_json_csv_page_and_chart_have_the_same_segments(segments: Shell) -> None:
+    """Every row; a panel a string with a dot a segment; a text is never markup."""
+    table, page, chart = (segments.path(name) for name in ("s.csv", "s.html", "s.svg"))
+    files = ("--csv", table, "--html", page, "--chart", chart)
+    words = ("--candidates", "engines.txt", "--json")
+    code, out, _ = segments("segments", "segments.json", *words, *files)
+    assert code == 0
+    found = json.loads(out)
+    assert [each["values"] for each in found["segments"]] == [
+        {"version": "1"},
+        {"version": HOSTILE},
+    ]
+    with Path(table).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["candidate"] for row in rows] == [row["candidate"] for row in found["rows"]]
+    text = Path(page).read_text()
+    assert HOSTILE not in text
+    (shown,) = [rows for caption, rows in tables(text).items() if caption.startswith("Shares of")]
+    assert [cells[2] for cells in shown[1:]] == [
+        percent(row["proportion"], 3) for row in found["rows"]
+    ]
+    panels = drawings(text)
+    assert len(panels) == 2
+    for panel in panels.values():
+        assert len(list(panel.iter("{http://www.w3.org/2000/svg}circle"))) == 2
+    assert "duckduckgo" in Path(chart).read_text()
+
+
+def test_decode_names_the_command_for_segments(segments: Shell) -> None:
+    """One sum of segments is refused, and so are counts without any here."""
+    code, _, err = segments("decode", "segments.json", "--candidates", "engines.txt")
+    assert (code, "counts must be of one segment, got 2" in err) == (1, True)
