@@ -26,6 +26,7 @@ from rappor.cli.encode import encode
 from rappor.cli.params import params
 from rappor.cli.plan import plan
 from rappor.cli.privacy import privacy
+from rappor.cli.publish import publish
 from rappor.cli.pull import pull
 from rappor.cli.segments import segments
 from rappor.cli.simulate import simulate
@@ -81,6 +82,7 @@ for command in (
     decode,
     compare,
     trend,
+    publish,
     segments,
     discover,
     collects,

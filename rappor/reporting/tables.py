@@ -58,10 +58,18 @@ def scrolling(content: Markup, label: str, *, kind: str = "wide") -> Markup:
     return tag("div", content, class_=kind, tabindex="0", role="region", aria_label=label)
 
 
-def figure(caption: str, drawing: Markup, description: str) -> Markup:
-    """Return a drawing under the sentence that it shows, with a description."""
+def figure(caption: str, drawing: Markup, description: str, *, name: str = "") -> Markup:
+    """Return a drawing under the sentence that it shows, with a description.
+
+    One with a name has an address on the page, and a link to it.
+    """
+    words: list[str] = [tag("strong", caption), " ", description]
+    if name:
+        label = f"Link to the figure of {caption}"
+        words.append(tag("a", "link", href=f"#{name}", aria_label=label))
     return tag(
         "figure",
-        tag("figcaption", join(tag("strong", caption), " ", description)),
+        tag("figcaption", join(*words)),
         scrolling(drawing, caption),
+        id=name or None,
     )

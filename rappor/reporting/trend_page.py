@@ -61,7 +61,8 @@ def _panels(trend: Trend) -> Iterator[Markup]:
 def _panel(trend: Trend, column: int) -> Markup:
     name = shorten(trend.candidates[column], _NAME_COLUMNS)
     caption = f"Share of {name} by {trend.by}"
-    return figure(name, panel(trend, column, name=f"trend-{column}", caption=caption), "")
+    drawing = panel(trend, column, name=f"trend-{column}", caption=caption)
+    return figure(name, drawing, "", name=f"figure-{column}")
 
 
 def _legend(trend: Trend) -> str:

@@ -1,0 +1,144 @@
+"""The files of `rappor trend` and `rappor publish`: counts with their days, candidates."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from rappor.cli.decode_files import Source, read_counts
+from rappor.cli.numbers import WholeNumber
+from rappor.cli.options import grouped, metric_option, registry_option
+from rappor.errors import DecodeError, FileError, MetricError
+
+if TYPE_CHECKING:
+    from rappor.candidates.candidates import Candidates
+    from rappor.candidates.stream import CandidateStream
+    from rappor.counts.released import Period, Released
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrendFiles:
+    """What the command line says about the counts, their days, and what their strings may be."""
+
+    paths: tuple[str, ...]
+    registry_path: str | None
+    metric_name: str | None
+    candidates_path: str | None
+    by: str | None
+    first: datetime.datetime | None
+
+    def load(self) -> tuple[Released, Candidates | CandidateStream | None]:
+        """Read the counts with their days, and the candidates where they are needed."""
+        released = self._released() if self.first is None else self._from(self.first.date())
+        source = Source(
+            paths=self.paths,
+            registry_path=self.registry_path,
+            metric_name=self.metric_name,
+            candidates_path=self.candidates_path,
+            stream=False,
+            file_format="rappor",
+            params_path=None,
+            map_path=None,
+            client=None,
+        )
+        return released, source.candidates_for(released.collections)
+
+    def _released(self) -> Released:
+        """Join the files that a collector answered."""
+        from rappor.counts.released import Released
+
+        found = []
+        for path in self.paths:
+            try:
+                found.append(Released.load(path))
+            except FileError:
+                read_counts(path)  # a file of no counts at all has its own sentence
+                raise click.UsageError(
+                    f"{path} does not tell its days: give --from, the first day of the first file"
+                ) from None
+        return _joined(found)
+
+    def _from(self, first: datetime.date) -> Released:
+        """Give each file a day, week or month, one after another."""
+        from rappor.counts.released import Released
+
+        periods = tuple(_periods(self.paths, first, self.by or "day"))
+        metrics = {counts.metric for period in periods for counts in period.collections}
+        return Released(
+            metric=metrics.pop() if len(metrics) == 1 else "",
+            first=first,
+            last=periods[-1].last,
+            periods=periods,
+            withheld=(),
+        )
+
+
+def _periods(paths: tuple[str, ...], first: datetime.date, by: str) -> Iterator[Period]:
+    from rappor.counts.calendar import stretch_of
+    from rappor.counts.released import Period
+
+    for path in paths:
+        last = stretch_of(first, by, within=(first, datetime.date.max))[1]
+        yield Period(first=first, last=last, collections=tuple(read_counts(path)))
+        first = last + datetime.timedelta(1)
+
+
+def _joined(found: list[Released]) -> Released:
+    """Put the periods of several answers into one, in the order of their days."""
+    from rappor.counts.released import Released
+
+    if len({each.metric for each in found}) > 1:
+        raise MetricError(f"counts must be of one metric, got {', '.join(e.metric for e in found)}")
+    periods = sorted((p for each in found for p in each.periods), key=lambda period: period.first)
+    for before, after in itertools.pairwise(periods):
+        if after.first <= before.last:
+            raise DecodeError(f"periods must not overlap, got {before.name} and {after.name}")
+    return Released(
+        metric=found[0].metric,
+        first=min(each.first for each in found),
+        last=max(each.last for each in found),
+        periods=tuple(periods),
+        withheld=tuple(sorted(day for each in found for day in each.withheld)),
+    )
+
+
+trend_files = grouped(
+    "files",
+    TrendFiles,
+    click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="COUNTS"),
+    registry_option(required=False),
+    metric_option(),
+    click.option(
+        "--candidates",
+        "candidates_path",
+        type=click.Path(allow_dash=True),
+        metavar="FILE",
+        help="Candidate strings, one a line; - is standard input; the metric's own if omitted.",
+    ),
+    click.option(
+        "--by",
+        type=click.Choice(["day", "week", "month"]),
+        help="Length of a period, no shorter than those of the counts; as the counts have them if "
+        "omitted.",
+    ),
+    click.option(
+        "--from",
+        "first",
+        type=click.DateTime(["%Y-%m-%d"]),
+        metavar="DAY",
+        help="Day (UTC) of the first file, for files that do not tell their days; each of the "
+        "others is of the next day, or as --by says.",
+    ),
+)
+smooth_option = click.option(
+    "--smooth",
+    type=WholeNumber(1),
+    default=1,
+    metavar="N",
+    help="Also estimate each period together with the N - 1 before it.",
+)

@@ -1,0 +1,148 @@
+"""`Edition`: a trend that is published for good, with all that makes it again.
+
+An edition is named by a hash of what it was computed from: counts, candidates, options, the notice
+to people and the version of the program. The same question has the same name, and another one
+another name, so an edition is never written over.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from rappor.counts.released import Released
+from rappor.decoding.trends.trend import Trend
+from rappor.errors import FileError
+
+_ID_DIGITS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditionEntry:
+    """What a list of editions says of one."""
+
+    id: str
+    metric: str
+    by: str
+    first: datetime.date
+    last: datetime.date
+    reports: int
+    strings: int
+
+    @classmethod
+    def from_json(cls, data: bytes, path: str) -> EditionEntry:
+        """Read what `Edition.files` wrote; FileError if it is something else."""
+        try:
+            found = json.loads(data)
+            return cls(
+                id=str(found["id"]),
+                metric=str(found["metric"]),
+                by=str(found["by"]),
+                first=datetime.date.fromisoformat(found["first"]),
+                last=datetime.date.fromisoformat(found["last"]),
+                reports=int(found["reports"]),
+                strings=int(found["strings"]),
+            )
+        except (KeyError, TypeError, ValueError):
+            raise FileError(path, "it is not the description of an edition") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Edition:
+    """A trend with its counts, its candidates and what people were told of the metric.
+
+    `candidates` are None where bits are answers. `notice` are the lines of `rappor collects`.
+    """
+
+    trend: Trend
+    released: Released
+    candidates: tuple[str, ...] | None
+    notice: tuple[str, ...]
+
+    @property
+    def version(self) -> str:
+        """The version of the program that computed it."""
+        return metadata.version("rappor")
+
+    @property
+    def id(self) -> str:
+        """The name of the edition: the first digits of a hash of what it was computed from."""
+        text = json.dumps(
+            {
+                "version": self.version,
+                "notice": self.notice,
+                "command": self.command,
+                "files": self.hashes,
+            },
+            sort_keys=True,
+        )
+        return hashlib.sha256(text.encode()).hexdigest()[:_ID_DIGITS]
+
+    @property
+    def command(self) -> str:
+        """The command that computes the numbers again, beside the edition's files."""
+        trend = self.trend
+        words = ["rappor", "trend", "counts.json"]
+        if self.candidates is not None:
+            words += ["--candidates", "candidates.txt"]
+        if trend.by != "period":
+            words += ["--by", trend.by]
+        words += ["--smooth", f"{trend.window}", "--level", f"{trend.level!r}"]
+        words += ["--correction", trend.correction, "--confidence", f"{trend.confidence!r}"]
+        return shlex.join([*words, "--json"])
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """The SHA-256 of each file that the command reads, by its name."""
+        return {name: hashlib.sha256(data).hexdigest() for name, data in self._inputs().items()}
+
+    @property
+    def entry(self) -> EditionEntry:
+        """What a list of editions says of it."""
+        return EditionEntry(
+            id=self.id,
+            metric=self.trend.metric,
+            by=self.trend.by,
+            first=self.trend.periods[0].first,
+            last=self.trend.periods[-1].last,
+            reports=self.trend.reports,
+            strings=len(self.trend.candidates),
+        )
+
+    def files(self) -> dict[str, bytes]:
+        """Return the edition's files but for its page, by name."""
+        entry = self.entry
+        described: dict[str, Any] = {
+            "id": entry.id,
+            "metric": entry.metric,
+            "by": entry.by,
+            "first": str(entry.first),
+            "last": str(entry.last),
+            "reports": entry.reports,
+            "strings": entry.strings,
+            "version": self.version,
+            "command": self.command,
+            "sha256": self.hashes,
+        }
+        return self._inputs() | {
+            "trend.json": self.trend.to_json().encode() + b"\n",
+            "trend.csv": self.trend.to_csv().encode(),
+            "edition.json": json.dumps(described).encode() + b"\n",
+        }
+
+    def _inputs(self) -> dict[str, bytes]:
+        files = {"counts.json": self.released.to_json()}
+        if self.candidates is not None:
+            files["candidates.txt"] = "".join(f"{each}\n" for each in self.candidates).encode()
+        return files
+
+
+def newest_first(entries: Sequence[EditionEntry]) -> list[EditionEntry]:
+    """Return editions in the order of their days, the last ones first."""
+    return sorted(entries, key=lambda each: (each.last, each.first, each.id), reverse=True)

@@ -1,0 +1,127 @@
+"""A public site of editions: what was found, what is collected, and how to make it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from rappor.decoding.trends.edition import Edition, EditionEntry
+from rappor.reporting.document import document, sections
+from rappor.reporting.markup import Markup, join, tag
+from rappor.reporting.remarks import over_time
+from rappor.reporting.tables import pairs, table
+from rappor.reporting.trend_page import trend_sections
+
+_SECTIONS: Final = {
+    "shares": "Shares",
+    "periods": "Periods",
+    "numbers": "Numbers",
+    "collected": "What is collected",
+    "again": "Make it again",
+}
+_FILES: Final = {
+    "counts.json": "the counts: sums of noisy reports, never a report",
+    "candidates.txt": "the strings that were looked for",
+    "trend.json": "all numbers of this page, and those of the strings that it does not draw",
+    "trend.csv": "the rows as a table",
+    "edition.json": "what this edition is, with hashes",
+}
+
+
+def edition_page(edition: Edition) -> str:
+    """Return the page of one edition, which never changes."""
+    entry = edition.entry
+    title = f"{entry.metric}, {entry.first} to {entry.last}"
+    header = tag(
+        "header",
+        tag("p", tag("a", f"All editions of {entry.metric}", href="../index.html")),
+        tag("h1", title),
+        *(tag("p", sentence) for sentence in over_time(edition.trend)),
+        sections(_SECTIONS),
+    )
+    return document(
+        title,
+        header,
+        *trend_sections(edition.trend),
+        _collected(edition.notice),
+        _again(edition),
+    )
+
+
+def metric_page(metric: str, notice: Sequence[str], entries: Sequence[EditionEntry]) -> str:
+    """Return the list of the editions of one metric, in the given order."""
+    header = tag(
+        "header",
+        tag("p", tag("a", "All metrics", href="../index.html")),
+        tag("h1", metric),
+    )
+    editions = tag(
+        "section",
+        tag("h2", "Editions", id="editions"),
+        table(
+            "Editions, the newest days first; none of them ever changes",
+            ("days", "by", "reports", "strings shown", "edition"),
+            (
+                (
+                    tag("a", f"{each.first} to {each.last}", href=f"{each.id}/index.html"),
+                    each.by,
+                    f"{each.reports:,}",
+                    f"{each.strings:,}",
+                    each.id,
+                )
+                for each in entries
+            ),
+            left=2,
+        ),
+    )
+    return document(metric, header, editions, _collected(notice))
+
+
+def site_page(metrics: Mapping[str, EditionEntry]) -> str:
+    """Return the list of all metrics, each with its newest edition."""
+    title = "What was found"
+    return document(
+        title,
+        tag("header", tag("h1", title)),
+        table(
+            "Metrics, each with its newest edition",
+            ("metric", "newest days", "reports"),
+            (
+                (
+                    tag("a", name, href=f"{name}/index.html"),
+                    tag(
+                        "a",
+                        f"{entry.first} to {entry.last}",
+                        href=f"{name}/{entry.id}/index.html",
+                    ),
+                    f"{entry.reports:,}",
+                )
+                for name, entry in metrics.items()
+            ),
+            left=2,
+        ),
+    )
+
+
+def _collected(notice: Iterable[str]) -> Markup:
+    return tag(
+        "section",
+        tag("h2", "What is collected", id="collected"),
+        *(tag("p", line) for line in notice),
+    )
+
+
+def _again(edition: Edition) -> Markup:
+    files = [tag("li", tag("a", name, href=name), f": {_FILES[name]}") for name in edition.files()]
+    return tag(
+        "section",
+        tag("h2", "Make it again", id="again"),
+        tag("p", f"This is edition {edition.id}. Its address stays, and its files never change."),
+        tag("ul", *files),
+        tag("p", f"Beside these files this prints trend.json (rappor {edition.version}):"),
+        tag("pre", tag("code", edition.command)),
+        pairs(
+            "SHA-256 of what is read",
+            ((name, join(digest)) for name, digest in edition.hashes.items()),
+        ),
+    )

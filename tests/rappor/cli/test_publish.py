@@ -1,0 +1,150 @@
+"""`rappor publish`: a site of editions that never change, and that anybody can make again."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import hashlib
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from pages import tags
+from shell import Shell
+
+from rappor import Population, Registry, describe
+from rappor.counts.released import Period, Released
+from rappor.simulation import simulate_days
+
+MONDAY = datetime.date(2026, 11, 2)
+
+
+@pytest.fixture
+def weeks(shell: Shell) -> Shell:
+    """A shell in a folder with weeks.json and more.json: two weeks, and one more."""
+    registry = shell.place / "metrics.toml"
+    registry.write_text(
+        registry.read_text().replace(
+            'interval = "none"\nencoding = "bloom"\nprofile = "balanced"',
+            'interval = "none"\nencoding = "bloom"\nprofile = "balanced"\n'
+            'candidates = "engines.txt"',
+        )
+    )
+    params = dataclasses.replace(Registry.load(registry)["engine"].params, m=8)
+    population = Population(["duckduckgo", "qwant"], [7, 3])
+    counts = simulate_days(population, params, n_devices=2e4, n_days=3, seed=1, metric="engine")
+    for name, n in (("weeks", 2), ("more", 3)):
+        periods = tuple(
+            Period(
+                first=MONDAY + datetime.timedelta(7 * number),
+                last=MONDAY + datetime.timedelta(7 * number + 6),
+                collections=(each,),
+            )
+            for number, each in enumerate(counts[:n])
+        )
+        Released(
+            metric="engine",
+            first=MONDAY,
+            last=periods[-1].last,
+            periods=periods,
+            withheld=(),
+        ).save(shell.place / f"{name}.json")
+    return shell
+
+
+def publish(shell: Shell, name: str, *words: str) -> dict[str, object]:
+    """Publish a file, and return what the command says of the edition."""
+    site = shell.path("site")
+    code, out, err = shell(
+        "publish", name, "--registry", "metrics.toml", "--out", site, "--json", *words
+    )
+    assert code == 0, err
+    return dict(json.loads(out))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.*")}
+
+
+def test_an_edition_is_made_again_by_its_command(weeks: Shell) -> None:
+    """In its folder the command prints trend.json to the last byte; hashes are those of files."""
+    told = publish(weeks, "weeks.json", "--smooth", "2")
+    folder = Path(str(told["page"])).parent
+    described = json.loads((folder / "edition.json").read_bytes())
+    program, *words = shlex.split(described["command"])
+    assert program == "rappor"
+    with contextlib.chdir(folder):
+        code, out, _ = weeks(*words)
+    assert (code, out.encode()) == (0, (folder / "trend.json").read_bytes())
+    assert described["sha256"] == {
+        name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        for name in ("counts.json", "candidates.txt")
+    }
+    page = (folder / "index.html").read_text()
+    metric = Registry.load(weeks.place / "metrics.toml")["engine"]
+    for line in describe(metric).splitlines():
+        assert line in page
+    assert "duckduckgo" in page
+
+
+def test_an_edition_is_never_written_over(weeks: Shell) -> None:
+    """The same question is the same edition, another week another one; changes are told."""
+    site = Path(weeks.path("site"))
+    first = publish(weeks, "weeks.json")
+    before = contents(site)
+    again = publish(weeks, "weeks.json")
+    assert (first["new"], again["new"]) == (True, False)
+    assert contents(site) == before
+    later = publish(weeks, "more.json")
+    assert later["edition"] != first["edition"]
+    after = contents(site)
+    changed = {name for name in before if after[name] != before[name]}
+    assert changed == {"index.html", "engine/index.html"}
+    listed = re.findall(r'href="([0-9a-f]{16})/index.html"', after["engine/index.html"].decode())
+    assert listed == [later["edition"], first["edition"]]
+    (site / "engine" / str(first["edition"]) / "trend.json").write_text("{}")
+    code, _, err = weeks("publish", "weeks.json", "--registry", "metrics.toml", "--out", str(site))
+    assert (code, "it was changed" in err) == (2, True)
+
+
+def test_every_link_of_the_site_leads_to_its_own_files(weeks: Shell) -> None:
+    """No other address, one script and one style sheet a page, and anchors that exist."""
+    publish(weeks, "weeks.json")
+    site = Path(weeks.path("site"))
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) == 3
+    for page in pages:
+        found = tags(page.read_text())
+        ids = {attributes.get("id") for _, attributes in found}
+        links = [str(attributes["href"]) for name, attributes in found if name == "a"]
+        assert links
+        for link in links:
+            path, _, anchor = link.partition("#")
+            assert (page.parent / path).exists(), link
+            assert not anchor or path or anchor in ids
+        names = [name for name, _ in found]
+        assert names.count("script") == names.count("style") == 1
+        assert not {"img", "link", "iframe", "form"} & set(names)
+
+
+def test_a_site_needs_the_registry_and_the_metric_s_minimum(weeks: Shell) -> None:
+    """What is collected must be told, and too few reports are not published."""
+    site = weeks.path("site")
+    words = ("publish", "weeks.json", "--candidates", "engines.txt", "--out", site)
+    code, _, err = weeks(*words)
+    assert (code, "give --registry" in err) == (2, True)
+    registry = weeks.place / "metrics.toml"
+    text = registry.read_text().replace("[metrics.theme]", "[metrics.theme]", 1)
+    registry.write_text(
+        text.replace(
+            'candidates = "engines.txt"\n',
+            'candidates = "engines.txt"\nmin_reports = 1_000_000\n',
+            1,
+        )
+    )
+    code, _, err = weeks(*words, "--registry", "metrics.toml")
+    assert (code, "at least 1,000,000 reports" in err) == (1, True)
+    assert not Path(site).exists()
