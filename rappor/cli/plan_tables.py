@@ -96,7 +96,8 @@ def _add_enough(summary: Table, params: Params) -> None:
 def _add_prediction(summary: Table, planned: Plan) -> None:
     from rappor.planning.plans import REMEDIES
 
-    prediction, question = planned.prediction, planned.question
+    prediction = planned.prediction
+    question = planned.question.applied(planned.params, planned.reports)
     condition = (
         f"in {planned.reports:,} reports{_devices(planned)}, among "
         f"{question.frequencies.n_candidates:,} candidates "
