@@ -29,6 +29,7 @@ from rappor.cli.privacy import privacy
 from rappor.cli.pull import pull
 from rappor.cli.simulate import simulate
 from rappor.cli.sql import sql
+from rappor.cli.suggest import suggest
 from rappor.cli.trust import trust
 from rappor.errors import CollectorError, DecodeError, MissingExtraError, RapporError
 
@@ -79,6 +80,7 @@ for command in (
     decode,
     compare,
     discover,
+    suggest,
     collects,
     convert,
 ):

@@ -238,8 +238,8 @@ def _false_ones(found: Demo) -> str:
     are = "is" if found.n_false == 1 else "are"
     return (
         f"{found.n_false} of {found.n_detected} {are} false (a false one is held by fewer devices "
-        f"than one standard error). The rate of {short_percent(found.estimates.level)} bounds the "
-        "mean share of false ones over many collections."
+        f"than one standard error). The rate of {short_percent(found.estimates.level)} is a mean "
+        "over many collections, of candidates that nobody holds."
     )
 
 
