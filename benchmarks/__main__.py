@@ -24,6 +24,7 @@ from benchmarks import (
     reading,
     record,
     reference,
+    scenarios,
     speed,
 )
 from benchmarks.tables import Table
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
     "mechanisms": mechanisms.mechanisms,
     "plan": plans.plans,
     "discover": discovery.discovery,
+    "scenarios": scenarios.scenarios,
     "decode": speed.decode,
     "draw": speed.draw,
     "aggregate": speed.aggregate,

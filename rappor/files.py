@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and text that is UTF-8 or refused."""
+"""Files and folders that appear whole or not at all, and text that is UTF-8 or refused."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 import hashlib
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -27,6 +28,38 @@ def replacing(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[Bi
         finish(file)
         Path(file.name).replace(path)
     sync_folder(Path(path).parent)
+
+
+@contextlib.contextmanager
+def filling(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """Create a folder that takes its name only when the block ends well.
+
+    It is filled beside its place and renamed. Nothing may have the name before but an empty
+    folder. When the block raises, what is in it is gone.
+
+    Raises FileError if the name is taken.
+    """
+    target = Path(folder)
+    _check_vacant(target)
+    fresh = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    fresh.mkdir()
+    try:
+        yield fresh
+        sync_folder(fresh)
+        _check_vacant(target)
+        if target.exists():
+            target.rmdir()
+        fresh.rename(target)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    sync_folder(target.parent)
+
+
+def _check_vacant(target: Path) -> None:
+    if target.is_dir() and not any(target.iterdir()):
+        return
+    if target.exists() or target.is_symlink():
+        raise FileError(target, "it is there already: give a new folder, or an empty one")
 
 
 @contextlib.contextmanager

@@ -17,7 +17,6 @@ from rappor.candidates.hashing import bits_in_cohorts, digest_strings
 from rappor.protocol.encodings import encoder, encoding_of
 from rappor.protocol.normalizers import NORMALIZERS, normalize
 from rappor.protocol.params import Params
-from rappor.simulation.kernels import set_bits
 
 _LEAST: Final = 8
 """Pairs of strings at least: a fault that spares the bits of one pair still meets the others."""
@@ -108,8 +107,10 @@ def _string_pairs(params: Params) -> list[tuple[str, str]]:
     differing = np.zeros(pool // 2, dtype=np.int64)
     covered = np.zeros((pool // 2, params.k), dtype=np.bool_)
     for j in range(cohorts):
-        here = bits_in_cohorts(digests, np.full(pool, j, dtype=np.uint32), params)
-        bits = unpack(set_bits(here, params.k).tobytes(), params)
+        here = bits_in_cohorts(digests, np.full(pool, j, dtype=np.uint32), k=params.k, h=params.h)
+        bits = np.zeros((pool, params.k), dtype=np.bool_)
+        rows, hashes = np.nonzero(here >= 0)
+        bits[rows, here[rows, hashes]] = True
         differing += (bits[0::2] ^ bits[1::2]).sum(axis=1)
         covered |= bits[0::2] | bits[1::2]
     chosen: list[int] = []

@@ -66,26 +66,27 @@ def bloom_cells(words: NDArray[np.uint32], params: Params) -> NDArray[np.int32]:
 
 
 def bits_in_cohorts(
-    words: NDArray[np.uint32], cohorts: NDArray[np.unsignedinteger], params: Params
+    words: NDArray[np.uint32], cohorts: NDArray[np.unsignedinteger], *, k: int, h: int
 ) -> NDArray[np.int32]:
     """Find the bits that each string sets in one cohort of its own.
 
     Parameters
     ----------
     words : (n, 4) uint32, from `digest_strings`.
-    cohorts : (n,) of an unsigned integer dtype, in [0, m).
+    cohorts : (n,) of an unsigned integer dtype.
+    k, h : bits, and hash functions.
 
     Returns
     -------
     (n, h) int32, bits in [0, k), or -1 where an earlier hash has set the same bit.
     """
-    seeds = np.arange(params.h, dtype=np.uint32)[:, None]
-    seeds = seeds + cohorts.astype(np.uint32) * np.uint32(params.h)
-    bits = np.empty((len(words), params.h), dtype=np.int32)
-    step = max(_HASHED // params.h, 1)
+    seeds = np.arange(h, dtype=np.uint32)[:, None]
+    seeds = seeds + cohorts.astype(np.uint32) * np.uint32(h)
+    bits = np.empty((len(words), h), dtype=np.int32)
+    step = max(_HASHED // h, 1)
     for start in range(0, len(words), step):
         here = slice(start, start + step)
-        block = _bits(words[here].T, seeds[:, here], params.k)
+        block = _bits(words[here].T, seeds[:, here], k)
         drop_repeats(block[None])
         bits[here] = block.T
     return bits

@@ -34,12 +34,13 @@ def _fill(
         a, b, c, d = words[s, 0], words[s, 1], words[s, 2], words[s, 3]
         row = cells[s]
         for seed in range(len(firsts)):
-            x = np.uint64(_hash(np.uint32(seed), a, b, c, d))
+            x = np.uint64(hash_words(np.uint32(seed), a, b, c, d))
             row[seed] = firsts[seed] + np.int32(x * k >> np.uint64(32))
 
 
 @compiled
-def _hash(x: np.uint32, a: np.uint32, b: np.uint32, c: np.uint32, d: np.uint32) -> np.uint32:
+def hash_words(x: np.uint32, a: np.uint32, b: np.uint32, c: np.uint32, d: np.uint32) -> np.uint32:
+    """Hash four words from `digest_strings` under a seed x; for compiled loops."""
     x = _mix(_mix(_mix(_mix(x, a), b), c), d)
     x ^= np.uint32(16)
     x ^= x >> np.uint32(16)
@@ -126,7 +127,7 @@ def _hash_lanes(
 ) -> None:
     a, b, c, d = words[0], words[1], words[2], words[3]
     for lane in range(words.shape[1]):
-        x = np.uint64(_hash(seed, a[lane], b[lane], c[lane], d[lane]))
+        x = np.uint64(hash_words(seed, a[lane], b[lane], c[lane], d[lane]))
         bits[lane] = np.uint32(x * k >> np.uint64(32))
 
 

@@ -31,6 +31,7 @@ from rappor.cli.pull import pull
 from rappor.cli.segments import segments
 from rappor.cli.simulate import simulate
 from rappor.cli.sql import sql
+from rappor.cli.suggest import suggest
 from rappor.cli.trend import trend
 from rappor.cli.trust import trust
 from rappor.errors import CollectorError, DecodeError, MissingExtraError, RapporError
@@ -85,6 +86,7 @@ for command in (
     publish,
     segments,
     discover,
+    suggest,
     collects,
     convert,
 ):

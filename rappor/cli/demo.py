@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 CANDIDATES: Final = 10_000
 REPORTS: Final = 1_000_000
+SMALL: Final = 20
+"""Values and candidates of the small demo."""
+
+SMALL_REPORTS: Final = 10_000
 MOST_COUNTED: Final = 10**8
 """Devices that a table may count: each one's value is held in memory, in 8 bytes."""
 
@@ -79,7 +83,13 @@ class Demo:
         "rappor demo --seed 1",
         "rappor demo --profile accurate --reports 1e5 --chart words.svg",
         "rappor demo --values words.txt",
+        "rappor demo --small --profile accurate --seed 1",
     ),
+)
+@click.option(
+    "--small",
+    is_flag=True,
+    help="Ten thousand devices, each of which holds one of the 20 most frequent words.",
 )
 @click.option(
     "--values",
@@ -92,7 +102,8 @@ class Demo:
     "--reports",
     type=NUMBER,
     metavar="N",
-    help="Devices, each with one report.  [default: a million, or as many as --values counts]",
+    help="Devices, each with one report.  [default: a million, ten thousand if --small, or as many "
+    "as --values counts]",
 )
 @click.option(
     "--profile",
@@ -106,6 +117,7 @@ class Demo:
 @json_option
 def demo(
     *,
+    small: bool,
     path: str | None,
     reports: int | None,
     profile: str,
@@ -123,15 +135,16 @@ def demo(
     from rappor.simulation.collection import simulate_reports
 
     params = Params.profile(profile)
-    population, values = _population(path)
+    if small and path is not None:
+        raise click.UsageError("give either --small or --values")
+    population, values = _few_words() if small else _population(path)
     if values is not None and reports is not None:
         raise click.UsageError("--reports must be left out where --values counts the devices")
-    n_reports = len(values) if values is not None else reports or REPORTS
+    n_drawn = reports or (SMALL_REPORTS if small else REPORTS)
+    n_reports = n_drawn if values is None else len(values)
     candidates = Candidates.from_list(_most_frequent(population))
     with Slow() as slow:
-        drawn = simulate_reports(
-            population, params, n_reports=reports or REPORTS, seed=seed, values=values
-        )
+        drawn = simulate_reports(population, params, n_reports=n_drawn, seed=seed, values=values)
         counts, held = _collect(drawn, params, len(population), n_reports=n_reports, slow=slow)
         estimates = decode(counts, candidates, reports_per_device=1, progress=slow)
     found = Demo(
@@ -147,6 +160,16 @@ def demo(
     else:
         _print(found)
     warn(estimates, candidates)
+
+
+def _few_words() -> tuple[Population, None]:
+    """Return the most frequent words alone, of which every one is a candidate."""
+    from rappor.simulation.population import Population, english_words
+
+    words = english_words()
+    few = _most_frequent(words)[:SMALL]
+    shares = dict(zip(words.values, words.weights, strict=True))
+    return Population(few, [shares[word] for word in few]), None
 
 
 def _population(path: str | None) -> tuple[Population, NDArray[np.int64] | None]:
@@ -238,8 +261,8 @@ def _false_ones(found: Demo) -> str:
     are = "is" if found.n_false == 1 else "are"
     return (
         f"{found.n_false} of {found.n_detected} {are} false (a false one is held by fewer devices "
-        f"than one standard error). The rate of {short_percent(found.estimates.level)} bounds the "
-        "mean share of false ones over many collections."
+        f"than one standard error). The rate of {short_percent(found.estimates.level)} is a mean "
+        "over many collections, of candidates that nobody holds."
     )
 
 

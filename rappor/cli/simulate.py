@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,6 +93,8 @@ class _Share:
         "rappor simulate --registry metrics.toml --metric search_engine \\\n"
         "  --population population.csv --reports 1e4 --out reports.parquet",
         "rappor simulate --registry metrics.toml --metric search_engine \\\n"
+        "  --population population.csv --reports 1e5 --out reports/",
+        "rappor simulate --registry metrics.toml --metric search_engine \\\n"
         "  --population population.csv --devices 1e5 --days 7 --churn 0.1 \\\n"
         "  --out day.counts",
     ),
@@ -147,7 +150,8 @@ class _Share:
     required=True,
     type=click.Path(),
     metavar="FILE",
-    help="Counts file to write, or reports if it ends in .parquet.",
+    help="Counts file to write; reports if it ends in .parquet; a folder of such files if it ends "
+    "in /.",
 )
 @json_option
 def simulate(
@@ -164,14 +168,15 @@ def simulate(
 
     Each device draws a value of the population and sends one report, or several of the same value
     and permanent response. Counts take the same time for any number of devices, are drawn exactly,
-    and know how their devices repeat; a .parquet file holds every single report, one a device.
+    and know how their devices repeat; a .parquet file holds every single report, one a device, and
+    a folder does so in files of four million. Files and folders appear whole or not at all.
     Of a metric with parts every part has files of its own, with the part in the name.
     """
     from rappor.simulation.population import Population
 
     metric = Registry.load(registry_path).metric(metric_name)
     population = Population.from_csv(population_path)
-    as_reports = Path(out).suffix == ".parquet"
+    as_reports = _is_folder(out) or Path(out).suffix == ".parquet"
     if as_reports and size.repeated:
         raise click.UsageError("a .parquet file holds one report a device: write counts")
     files: list[str] = []
@@ -212,13 +217,12 @@ def _shares(metric: Metric, out: str, size: _Size, seed: int | None) -> Iterator
         return
     stream = Keystream(seed)
     numbers = split_devices(metric.parts, size.n_devices, stream.spawn(0))
-    path = Path(out)
     for number, (part, n_devices) in enumerate(zip(metric.parts, numbers, strict=True)):
         yield _Share(
             params=metric.part_params(part.name),
             n_devices=n_devices,
             seed=seed_of_part(stream, number),
-            out=str(path.with_stem(f"{path.stem}-{part.name.replace(':', '-')}")),
+            out=_named(out, part.name.replace(":", "-")),
         )
 
 
@@ -226,8 +230,19 @@ def _names(out: str, days: int | None) -> tuple[str, ...]:
     """Return the files' names: where there are days, each with its number."""
     if days is None:
         return (out,)
-    path, width = Path(out), len(str(days))
-    return tuple(str(path.with_stem(f"{path.stem}-{day:0{width}}")) for day in range(1, days + 1))
+    width = len(str(days))
+    return tuple(_named(out, f"{day:0{width}}") for day in range(1, days + 1))
+
+
+def _named(out: str, what: str) -> str:
+    """Return the path with a word more in its name."""
+    path = Path(out)
+    return str(path.with_stem(f"{path.stem}-{what}")) + "/" * _is_folder(out)
+
+
+def _is_folder(out: str) -> bool:
+    """Tell whether reports go into a folder of files: it is there, or the name ends like one."""
+    return out.endswith(("/", os.sep)) or Path(out).is_dir()
 
 
 def _draw(population: Population, metric: Metric, size: _Size, share: _Share) -> list[Counts]:
@@ -267,9 +282,10 @@ def _write_reports(population: Population, metric: Metric, share: _Share) -> Non
     from rappor.engines import parquet
     from rappor.simulation.collection import simulate_reports
 
+    write = parquet.write_parquet_folder if _is_folder(share.out) else parquet.write_parquet
     drawn = simulate_reports(population, share.params, n_reports=share.n_devices, seed=share.seed)
     with Slow() as slow:
-        parquet.write_parquet(
+        write(
             share.out,
             _counted(drawn, slow, share.n_devices),
             params=share.params,

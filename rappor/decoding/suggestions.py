@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,33 @@ class Suggestions:
     level: float
     unexplained_bits: list[dict[str, Any]]
     estimates: Estimates
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each string; counts and their errors are in reports."""
+        columns = zip(self.strings, self.proportion, self.std_error, self.p_value, strict=True)
+        reports = self.estimates.reports
+        return [
+            {
+                "string": string,
+                "count": reports * float(proportion),
+                "std_error": reports * float(std_error),
+                "proportion": float(proportion),
+                "p_value": float(p_value),
+            }
+            for string, proportion, std_error, p_value in columns
+        ]
+
+    def to_json(self) -> str:
+        """Write everything but the estimates as JSON, the object of `rappor suggest --json`."""
+        document = {
+            "suggestions": self.rows(),
+            "candidates": self.n_candidates,
+            "level": self.level,
+            "reports": self.estimates.reports,
+            "assumed": self.estimates.assumed,
+            "unexplained_bits": self.unexplained_bits,
+        }
+        return json.dumps(document, ensure_ascii=False, allow_nan=False)
 
 
 def suggest(

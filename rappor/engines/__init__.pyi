@@ -6,5 +6,6 @@ from rappor.engines.machine import aggregate_files as aggregate_files
 from rappor.engines.parquet import aggregate_parquet as aggregate_parquet
 from rappor.engines.parquet import count_batch as count_batch
 from rappor.engines.parquet import write_parquet as write_parquet
+from rappor.engines.parquet import write_parquet_folder as write_parquet_folder
 from rappor.engines.sql import count_statement as count_statement
 from rappor.engines.sql import refused_statement as refused_statement

@@ -10,6 +10,7 @@ such rows.
 from __future__ import annotations
 
 import datetime
+import itertools
 import os
 from collections.abc import Iterable
 from typing import Any, Final
@@ -23,7 +24,7 @@ from rappor.counts.tables import load_pyarrow, open_parquet
 from rappor.engines.labels import folder_labels, with_labels
 from rappor.engines.layout import COLUMNS, FORMAT, check_columns
 from rappor.errors import FileError, ReportError
-from rappor.files import replacing
+from rappor.files import filling, replacing
 from rappor.protocol.params import Params
 
 _BATCH: Final = 1 << 18
@@ -77,6 +78,41 @@ def write_parquet(
             arrays = [pa.array(c).cast(t) for c, t in zip(columns, schema.types, strict=True)]
             writer.write_batch(pa.record_batch(arrays, schema=schema))
             n_reports += len(packed)
+    return n_reports
+
+
+def write_parquet_folder(
+    folder: str | os.PathLike[str],
+    batches: Iterable[tuple[NDArray[np.uint8], NDArray[np.integer[Any]]]],
+    *,
+    params: Params,
+    metric: str | None = None,
+    day: datetime.date | None = None,
+    batches_a_file: int = 64,
+) -> int:
+    """Write packed reports into files of one folder, all of them or none; see `write_parquet`.
+
+    Two batches are held at most. Without any there is one file of no reports.
+
+    Raises
+    ------
+    FileError
+        Something that is no empty folder has the name.
+    """
+    rest = iter(batches)
+    n_reports = 0
+    with filling(folder) as fresh:
+        for number in itertools.count():
+            first = list(itertools.islice(rest, 1))
+            if number and not first:
+                break
+            n_reports += write_parquet(
+                fresh / f"reports-{number:06}.parquet",
+                itertools.chain(first, itertools.islice(rest, batches_a_file - 1)),
+                params=params,
+                metric=metric,
+                day=day,
+            )
     return n_reports
 
 

@@ -9,24 +9,21 @@ more than a thousand.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
-from typing import Final, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.candidates.hashing import bits_in_cohorts, bloom_cells, digest_strings
 from rappor.counts.counts import Counts
 from rappor.errors import ParamsError
-from rappor.protocol.encodings import encoder, encoding_of
-from rappor.protocol.encodings.bloom import LAYOUT
-from rappor.protocol.normalizers import normalize
 from rappor.protocol.params import Params
-from rappor.protocol.parts import cut
 from rappor.ranges import check_integer, read_count
-from rappor.simulation.kernels import add_cells, respond, set_bits
+from rappor.simulation.channels import Channel, Noise, n_in_piece
 from rappor.simulation.keystream import Keystream
+from rappor.simulation.picks import Weighted, draw_cohorts
 from rappor.simulation.population import Population
+from rappor.simulation.true_bits import TrueBits, true_bits
 
 MOST_DEVICES: Final = (1 << 62) - 1
 """Devices that can be simulated: twice as many still fit the 64-bit integers of Counts."""
@@ -114,7 +111,7 @@ class People:
         _check_order(population, params)
         self._weights = population.weights
         self._params = params
-        self._truth = _true_bits(population, params)
+        self._truth = true_bits(population, params)
 
     def draw(
         self, rng: np.random.Generator, n_devices: int
@@ -167,50 +164,66 @@ def simulate_reports(
     """
     _check_order(population, params)
     check_integer("block", block, 1)
-    keystream = Keystream(seed)
+    keystream, at_once = Keystream(seed), n_in_piece(params.n_bytes)
     if values is None:
         n_devices = read_count("n_reports", n_reports, 0, MOST_DEVICES)
-        picks = _draw_values(population.weights, keystream.spawn(0), n_devices, block)
+        picks = _draw_values(population, keystream.spawn(0), n_devices, at_once)
     else:
-        picks = (values[start : start + block] for start in range(0, len(values), block))
-    return _draw_reports(_true_bits(population, params), picks, params, keystream)
+        picks = (values[start : start + at_once] for start in range(0, len(values), at_once))
+    return _in_blocks(_draw_reports(true_bits(population, params), picks, params, keystream), block)
 
 
 def _draw_values(
-    weights: NDArray[np.float64], stream: Keystream, n_reports: int, block: int
+    population: Population, stream: Keystream, n_devices: int, at_once: int
 ) -> Iterator[NDArray[np.int64]]:
-    steps = np.cumsum(weights)
-    steps /= steps[-1]
-    for start in range(0, n_reports, block):
-        uniform = _uniform(stream, min(block, n_reports - start))
-        yield np.searchsorted(steps, uniform, side="right")
+    weighted = Weighted(population.weights)
+    for start in range(0, n_devices, at_once):
+        yield weighted.draw(stream, min(at_once, n_devices - start))
 
 
 def _draw_reports(
-    truth: _TrueBits,
+    truth: TrueBits,
     picks: Iterable[NDArray[np.int64]],
     params: Params,
     keystream: Keystream,
 ) -> Iterator[ReportBlock]:
-    to_cohort, permanent, instantaneous = (keystream.spawn(role) for role in (1, 2, 3))
+    to_cohort = keystream.spawn(1)
+    noise = Noise(Channel.report(params), keystream.spawn(2), params.k)
     for values in picks:
-        n = len(values)
-        cohorts = (to_cohort.coins(n) * np.uint64(params.m) >> np.uint64(32)).astype(np.uint16)
-        packed = respond(
-            truth.of_devices(values, cohorts),
-            permanent.coins((n, params.k)),
-            instantaneous.coins((n, params.k)),
-            params,
-        )
+        cohorts = draw_cohorts(to_cohort, len(values), params)
+        packed = noise(truth.of_devices(values, cohorts))
         yield ReportBlock(packed=packed, cohorts=cohorts, values=values)
 
 
-def _uniform(stream: Keystream, n: int) -> NDArray[np.float64]:
-    """Draw (n,) float64, uniform on the multiples of 2^-53 in [0, 1)."""
-    draws = stream.coins((n, 2)).view(np.uint64).ravel() >> np.uint64(11)
-    uniform = draws.astype(np.float64)
-    uniform *= 2.0**-53
-    return uniform
+def _in_blocks(pieces: Iterable[ReportBlock], block: int) -> Iterator[ReportBlock]:
+    """Join and cut pieces to blocks of one size; the last block may be smaller."""
+    held: list[ReportBlock] = []
+    n = 0
+    for piece in pieces:
+        held.append(piece)
+        n += len(piece.values)
+        if n >= block:
+            joined, whole = _join(held), n - n % block
+            yield from (_cut(joined, start, start + block) for start in range(0, whole, block))
+            held, n = [_cut(joined, whole, n)], n - whole
+    if n:
+        yield _join(held)
+
+
+def _join(pieces: Sequence[ReportBlock]) -> ReportBlock:
+    return ReportBlock(
+        packed=np.concatenate([piece.packed for piece in pieces]),
+        cohorts=np.concatenate([piece.cohorts for piece in pieces]),
+        values=np.concatenate([piece.values for piece in pieces]),
+    )
+
+
+def _cut(block: ReportBlock, start: int, stop: int) -> ReportBlock:
+    return ReportBlock(
+        packed=block.packed[start:stop],
+        cohorts=block.cohorts[start:stop],
+        values=block.values[start:stop],
+    )
 
 
 def _multinomial(
@@ -229,62 +242,3 @@ def _check_order(population: object, params: object) -> None:
             "the first argument must be a Population and the second Params, "
             f"got {type(population).__name__} and {type(params).__name__}"
         )
-
-
-class _TrueBits(Protocol):
-    """The bits that a population's values set, before any noise."""
-
-    def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:
-        """Add to ones, (m, k), those of the devices, (values, m), with these values."""
-
-    def of_devices(
-        self, values: NDArray[np.int64], cohorts: NDArray[np.uint16]
-    ) -> NDArray[np.uint8]:
-        """Return (n, ceil(k/8)) packed true bits of n devices."""
-
-
-def _true_bits(population: Population, params: Params) -> _TrueBits:
-    if encoding_of(params).hashed:
-        return _BloomBits(population, params)
-    return _TableBits(population, params)
-
-
-class _BloomBits:
-    """Strings: their bits differ from cohort to cohort."""
-
-    def __init__(self, population: Population, params: Params) -> None:
-        if params.layout != LAYOUT:
-            raise ParamsError(f"layout must be {LAYOUT} to simulate, got {params.layout!r}")
-        texts = (normalize(params.normalize, value) for value in population.values)
-        self._digests = digest_strings(cut(params.part, text).encode() for text in texts)
-        self._params = params
-
-    def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:
-        add_cells(bloom_cells(self._digests[values], self._params), devices, ones)
-
-    def of_devices(
-        self, values: NDArray[np.int64], cohorts: NDArray[np.uint16]
-    ) -> NDArray[np.uint8]:
-        """Hash each device in its own cohort only."""
-        bits = bits_in_cohorts(self._digests[values], cohorts, self._params)
-        return set_bits(bits, self._params.k)
-
-
-class _TableBits:
-    """Every other encoding: it has one cohort, so the bits of a value are one row of a table."""
-
-    def __init__(self, population: Population, params: Params) -> None:
-        encode = encoder(params)
-        rows = b"".join(encode.encode(encode.parse_value(v), 0) for v in population.values)
-        self._table = np.frombuffer(rows, dtype=np.uint8).reshape(-1, params.n_bytes)
-
-    def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:
-        bits = np.unpackbits(self._table[values], axis=1, count=ones.shape[1], bitorder="little")
-        ones += devices.T @ bits
-
-    def of_devices(
-        self,
-        values: NDArray[np.int64],
-        cohorts: NDArray[np.uint16],  # noqa: ARG002  (one cohort)
-    ) -> NDArray[np.uint8]:
-        return self._table[values]

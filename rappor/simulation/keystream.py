@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -64,17 +64,25 @@ class Keystream:
         RapporError
             The stream was started before a fork, in another process.
         """
+        size = math.prod(shape) if isinstance(shape, tuple) else shape
+        coins = np.empty(size, dtype="<u4")
+        self.fill(coins)
+        return coins.astype(np.uint32, copy=False).reshape(shape)
+
+    def fill(self, array: NDArray[Any]) -> None:
+        """Overwrite a contiguous array with the next bytes of the stream.
+
+        Raises RapporError as `coins` does.
+        """
         if os.getpid() != self._process:
             raise RapporError(
                 "a keystream must be drawn from in the process that started it; "
                 "after a fork take spawn(index)"
             )
-        size = 4 * (math.prod(shape) if isinstance(shape, tuple) else shape)
-        stream = np.empty(size, dtype=np.uint8)
-        for start in range(0, size, len(_ZEROS)):
+        stream = array.reshape(-1).view(np.uint8)
+        for start in range(0, len(stream), len(_ZEROS)):
             piece = stream[start : start + len(_ZEROS)]
             self._cipher.update_into(memoryview(_ZEROS)[: len(piece)], piece.data)
-        return stream.view("<u4").astype(np.uint32, copy=False).reshape(shape)
 
     def generator(self) -> np.random.Generator:
         """Return numpy's generator, seeded with the stream's next 256 bits.

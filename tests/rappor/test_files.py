@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rappor.errors import FileError
-from rappor.files import read_text, replacing
+from rappor.files import filling, read_text, replacing
 
 
 def test_a_finished_file_takes_the_name(tmp_path: Path) -> None:
@@ -50,3 +50,35 @@ def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
     """The path and the system's reason are told."""
     with pytest.raises(FileError, match="nothing: No such file"):
         read_text(tmp_path / "nothing")
+
+
+def test_a_folder_appears_when_it_is_filled(tmp_path: Path) -> None:
+    """Before that it has another name; an empty folder of its name gives way."""
+    (tmp_path / "out").mkdir()
+    with filling(tmp_path / "out") as fresh:
+        (fresh / "a").write_text("1")
+        assert not any((tmp_path / "out").iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out" / "a").read_text() == "1"
+
+
+def test_a_folder_that_is_not_filled_is_gone(tmp_path: Path) -> None:
+    """Whatever was in it; a failure passes through."""
+    with pytest.raises(TypeError), filling(tmp_path / "out") as fresh:
+        (fresh / "a").write_bytes("text")  # type: ignore[arg-type]
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_taken_name_is_refused(tmp_path: Path) -> None:
+    """By a file, a full folder, a link to nowhere, or what came while it was filled."""
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "a").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for name in ("file", "full", "link"):
+        with pytest.raises(FileError, match="there already"), filling(tmp_path / name):
+            pass
+    with pytest.raises(FileError, match="there already"), filling(tmp_path / "new"):
+        (tmp_path / "new").write_text("mine")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "full", "link", "new"]
+    assert (tmp_path / "new").read_text() == "mine"

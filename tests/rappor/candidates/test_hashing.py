@@ -53,7 +53,7 @@ def test_a_cohort_of_its_own_is_one_of_all(k: int, h: int, m: int) -> None:
     params = Params(k=k, h=h, m=m, **NOISE)
     words = digest_strings(VALUES)
     cohorts = np.array([0, m - 1, m // 2, m // 3], dtype=np.uint16)
-    bits = bits_in_cohorts(words, cohorts, params)
+    bits = bits_in_cohorts(words, cohorts, k=params.k, h=params.h)
     whole = bloom_cells(words, params).reshape(4, m, h)
     for row, j in enumerate(cohorts.tolist()):
         cells = whole[row, j]

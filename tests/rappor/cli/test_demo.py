@@ -25,6 +25,22 @@ def test_demo_on_own_values(shell: Shell) -> None:
         ]
 
 
+def test_a_small_demo_has_ten_thousand_devices_and_20_words(shell: Shell) -> None:
+    """Every word is a candidate; --reports says another number, and own values another demo."""
+    code, out, _ = shell("demo", "--small", "--seed", "1", "--profile", "accurate", "--json")
+    assert code == 0
+    document = json.loads(out)
+    rows = document["estimates"]
+    assert document["reports"] == 10_000
+    assert document["detected"] == len(rows) <= 20
+    assert rows[0]["candidate"] == "the"
+    code, out, _ = shell("demo", "--small", "--seed", "1", "--reports", "2e4", "--json")
+    assert json.loads(out)["reports"] == 20_000
+    code, _, err = shell("demo", "--small", "--values", "population.csv")
+    assert code == 2
+    assert "give either --small or --values" in err
+
+
 def test_demo_draws_values_by_weights(shell: Shell) -> None:
     """A table of weights is a population of as many devices as --reports says."""
     words = ("demo", "--values", "population.csv", "--seed", "1", "--reports", "20000", "--json")

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 from shell import Shell
 
-from rappor import Counts
+from rappor import Counts, Registry
+from rappor.engines import aggregate_parquet
 
 
 def test_simulate_repeats_with_a_seed_and_differs_without(shell: Shell) -> None:
@@ -123,6 +128,67 @@ def test_sizes_that_do_not_go_together_are_refused(
     assert code == 2
     assert reason in err
     assert not (shell.place / "x").exists()
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_reports_fill_a_folder_of_files(shell: Shell, there: bool) -> None:
+    """The folder is new, or empty, and its reports are those of one file."""
+    words = ("--population", "population.csv", "--reports", "3e5", "--seed", "1")
+    if there:
+        (shell.place / "many").mkdir()
+    many = shell.path("many") + "/" * (not there)
+    assert shell.metric("simulate", *words, "--out", many)[0] == 0
+    assert shell.metric("simulate", *words, "--out", shell.path("one.parquet"))[0] == 0
+    files = sorted((shell.place / "many").iterdir())
+    assert [file.name for file in files] == ["reports-000000.parquet"]
+    metric = Registry.load(shell.place / "metrics.toml").metric("engine")
+    sums = [
+        aggregate_parquet(path, params=metric.params, metric="engine")
+        for path in (files[0], shell.place / "one.parquet")
+    ]
+    assert sums[0] == sums[1]
+    assert sums[0].n_reports == 300_000
+
+
+def test_a_folder_with_something_in_it_is_left_alone(shell: Shell) -> None:
+    """It is refused by its name, and what is in it stays."""
+    (shell.place / "full").mkdir()
+    (shell.place / "full" / "note").write_text("mine")
+    words = ("--population", "population.csv", "--reports", "10", "--out", shell.path("full"))
+    code, _, err = shell.metric("simulate", *words)
+    assert code == 2
+    assert "there already" in err
+    assert [file.name for file in (shell.place / "full").iterdir()] == ["note"]
+
+
+def test_each_part_has_its_folder(shell: Shell) -> None:
+    """Its name has the part's."""
+    registry = shell.place / "metrics.toml"
+    text = registry.read_text().replace(
+        'encoding = "bloom"',
+        'encoding = "bloom"\nparts = [{name = "prefix:2", share = 0.5}, {name = "whole"}]',
+        1,
+    )
+    registry.write_text(text)
+    words = ("--population", "population.csv", "--reports", "100", "--out", shell.path("r") + "/")
+    assert shell.metric("simulate", *words)[0] == 0
+    assert {path.name for path in shell.place.glob("r-*")} == {"r-prefix-2", "r-whole"}
+
+
+@pytest.mark.parametrize("out", ["reports/", "reports.parquet"])
+def test_an_interruption_leaves_nothing(shell: Shell, out: str) -> None:
+    """Ctrl-C in the middle: exit code 130, one word, and neither a folder nor a file."""
+    command = [sys.executable, "-c", "from rappor.cli import main; main()", "simulate"]
+    command += ["--registry", shell.path("metrics.toml"), "--metric", "engine", "--reports", "1e9"]
+    command += ["--population", shell.path("population.csv"), "--out", f"{shell.place}/{out}"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    before = set(shell.place.iterdir())
+    while set(shell.place.iterdir()) == before and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert (process.returncode, said.strip()) == (130, "rappor: interrupted")
+    assert set(shell.place.iterdir()) == before
 
 
 def test_single_reports_are_one_a_device(shell: Shell) -> None:

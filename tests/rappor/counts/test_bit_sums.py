@@ -1,20 +1,14 @@
-"""The compiled loops: bits summed and reports made, against plain loops."""
+"""Sums of bits, compiled and by numpy alone, against plain loops."""
 
 from __future__ import annotations
-
-import itertools
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rappor.candidates.hashing import bloom_cells
 from rappor.counts import compiled_sums, plain_sums
 from rappor.counts.bit_sums import sum_bits
 from rappor.errors import ReportError
-from rappor.protocol.params import ONE, Params
-from rappor.protocol.randomizer import Coins, instantaneous_response, permanent_response
-from rappor.simulation.kernels import add_cells, respond, set_bits
 
 WIDTHS = [1, 7, 8, 9, 64, 100, 128, 129, 2040]
 
@@ -163,107 +157,3 @@ def test_arrays_of_another_shape_or_type_are_refused(
     """Mismatched arrays raise instead of being read out of bounds."""
     with pytest.raises(ReportError, match="must be"):
         sum_bits(packed, cohorts, k=16, m=1)
-
-
-@pytest.mark.parametrize("k", WIDTHS)
-def test_listed_bits_are_set(k: int) -> None:
-    """Every bit number sets its own bit, twice is once, and -1 sets none."""
-    cells = np.array([[i, i] for i in range(k)] + [[0, k - 1], [-1, -1]], dtype=np.int32)
-    expected = np.vstack([np.eye(k), np.zeros((2, k))]).astype(np.uint8)
-    expected[k, [0, k - 1]] = 1
-    assert np.array_equal(set_bits(cells, k), pack(expected))
-
-
-def test_cells_gather_the_devices_that_set_them() -> None:
-    """Each device counts once at each distinct bit of its string in its cohort."""
-    params = Params(k=5, h=3, m=4, f=0.5, p=0.25, q=0.75)
-    digests = np.random.default_rng(2).integers(0, 2**32, (30, 4), dtype=np.uint32)
-    devices = np.random.default_rng(3).integers(0, 100, (30, 4))
-    expected = np.zeros((4, 5), dtype=np.int64)
-    cells = bloom_cells(digests, params)
-    for s, j in itertools.product(range(30), range(4)):
-        for cell in {int(c) for c in cells[s, 3 * j : 3 * j + 3]} - {-1}:
-            expected[j, cell - 5 * j] += devices[s, j]
-    ones = np.zeros((4, 5), dtype=np.int64)
-    add_cells(cells, devices, ones)
-    assert np.array_equal(ones, expected)
-
-
-def report_bit(bit: int, u: int, v: int, params: Params) -> int:
-    """Apply the protocol's rule to one bit, in Python's unbounded integers."""
-    if u < params.t_f:
-        permanent = 1
-    elif u < 2 * params.t_f:
-        permanent = 0
-    else:
-        permanent = bit
-    return int(v < (params.t_q if permanent else params.t_p))
-
-
-def boundary_coins(*thresholds: int) -> list[int]:
-    """List the coins at which an outcome may change: each threshold, and one to either side."""
-    near = {t + step for t in (0, *thresholds, ONE) for step in (-1, 0, 1)}
-    return sorted(u for u in near if 0 <= u < ONE)
-
-
-@pytest.mark.parametrize(
-    ("f", "p", "q"),
-    [
-        (0.5, 0.25, 0.75),
-        (0.0, 0.25, 0.75),
-        (0.5, 0.0, 1.0),
-        (0.0, 0.0, 1.0),
-        (2**-31, 2**-32, 1 - 2**-32),
-        (1 - 2**-31, 0.0, 2**-32),
-        (0.25, 1 - 2**-32, 1.0),
-    ],
-)
-@pytest.mark.parametrize("k", [2, 8, 13])
-def test_responses_follow_the_rule_at_every_boundary(f: float, p: float, q: float, k: int) -> None:
-    """Each pair of coins next to a threshold, at each bit position, gives the rule's bit."""
-    params = Params(k=k, f=f, p=p, q=q, insecure=True)
-    us = boundary_coins(params.t_f, 2 * params.t_f)
-    vs = boundary_coins(params.t_p, params.t_q)
-    cases = np.array([(b, u, v) for b in (0, 1) for u in us for v in vs])
-    turns = np.arange(len(cases))[:, None] + np.arange(k)  # each case at each position
-    bits, permanent, instantaneous = cases[turns % len(cases)].transpose(2, 0, 1)
-    got = respond(
-        pack(bits.astype(np.uint8)),
-        permanent.astype(np.uint32),
-        instantaneous.astype(np.uint32),
-        params,
-    )
-    rule = np.vectorize(lambda b, u, v: report_bit(b, u, v, params))
-    assert np.array_equal(got, pack(rule(bits, permanent, instantaneous).astype(np.uint8)))
-
-
-@pytest.mark.parametrize("k", WIDTHS)
-def test_responses_of_random_coins_follow_the_rule(k: int) -> None:
-    """Every width gives the rule's bits, and unused bits stay 0."""
-    params = Params(k=max(k, 2), f=0.5, p=0.25, q=0.75)
-    rng = np.random.default_rng(k)
-    permanent, instantaneous = rng.integers(0, ONE, (2, 40, params.k), dtype=np.uint32)
-    bits = random_bits(40, params.k)
-    rule = np.vectorize(lambda b, u, v: report_bit(b, u, v, params))
-    expected = rule(bits, permanent.astype(np.int64), instantaneous.astype(np.int64))
-    got = respond(pack(bits), permanent, instantaneous, params)
-    assert np.array_equal(got, pack(expected.astype(np.uint8)))
-
-
-@pytest.mark.parametrize("k", WIDTHS)
-def test_responses_are_those_of_the_device(k: int) -> None:
-    """The device's own two responses give the same report for the same coins."""
-    params = Params(k=max(k, 2), f=0.4, p=0.3, q=1.0)
-    rng = np.random.default_rng(k)
-    permanent, instantaneous = rng.integers(0, ONE, (2, 20, params.k), dtype=np.uint32)
-    packed = pack(random_bits(20, params.k))
-    reports = respond(packed, permanent, instantaneous, params)
-    for row in range(20):
-        memoised = permanent_response(packed[row].tobytes(), params, dealt(permanent[row]))
-        sent = instantaneous_response(memoised, params, dealt(instantaneous[row]))
-        assert sent == reports[row].tobytes()
-
-
-def dealt(coins: NDArray[np.uint32]) -> Coins:
-    """Return a coin that falls as told."""
-    return lambda n: coins[:n].tolist()

@@ -13,7 +13,12 @@ import pytest
 from numpy.typing import NDArray
 
 from rappor.counts.counts import Counts
-from rappor.engines.parquet import aggregate_parquet, count_batch, write_parquet
+from rappor.engines.parquet import (
+    aggregate_parquet,
+    count_batch,
+    write_parquet,
+    write_parquet_folder,
+)
 from rappor.errors import FileError, ReportError
 from rappor.protocol.params import Params
 
@@ -62,6 +67,21 @@ def test_more_reports_than_one_batch_are_summed(tmp_path: Path) -> None:
 def test_a_file_without_reports_is_zero(tmp_path: Path) -> None:
     """An empty day is no error."""
     assert aggregated(written(tmp_path)) == Counts.zero(PARAMS, "page")
+
+
+@pytest.mark.parametrize("n_batches", [0, 1, 2, 5])
+def test_a_folder_has_files_of_so_many_batches(tmp_path: Path, n_batches: int) -> None:
+    """Together they are the reports; without any there is one file of none."""
+    batches = [reports(10, seed) for seed in range(n_batches)]
+    folder = tmp_path / "reports"
+    n_reports = write_parquet_folder(
+        folder, batches, params=PARAMS, metric="page", day=DAY, batches_a_file=2
+    )
+    files = sorted(folder.iterdir())
+    assert n_reports == 10 * n_batches
+    assert len(files) == max(1, -(-n_batches // 2))
+    expected = aggregated(written(tmp_path, *batches))
+    assert sum(map(aggregated, files), Counts.zero(PARAMS, "page")) == expected
 
 
 def test_the_layout_is_the_documented_one(tmp_path: Path) -> None:

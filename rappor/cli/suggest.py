@@ -1,0 +1,156 @@
+"""`rappor suggest`: strings of a larger list that explain what the candidates do not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from rappor.cli.commands import Command
+from rappor.cli.console import Slow, section, show, table
+from rappor.cli.decode_files import Source
+from rappor.cli.options import grouped, json_option, metric_option, registry_option
+from rappor.reporting.numbers import p_value, percent, short_percent
+
+if TYPE_CHECKING:
+    from rappor.candidates.candidates import Candidates
+    from rappor.counts.counts import Counts
+    from rappor.decoding.suggestions import Suggestions
+
+_BITS: Final = 10
+"""Unexplained bits that are shown; --json has all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """What the command line says about the counts and the strings that are known."""
+
+    paths: tuple[str, ...]
+    registry_path: str | None
+    metric_name: str | None
+    candidates_path: str | None
+
+    def load(self) -> tuple[list[Counts], Candidates]:
+        """Read the counts and the known candidates."""
+        from rappor.candidates.candidates import Candidates
+
+        counts, known = Source(
+            paths=self.paths,
+            registry_path=self.registry_path,
+            metric_name=self.metric_name,
+            candidates_path=self.candidates_path,
+            stream=False,
+            file_format="rappor",
+            params_path=None,
+            map_path=None,
+            client=None,
+        ).load()
+        if known is None:
+            raise click.UsageError(
+                "COUNTS must be of strings: every answer of another metric is known"
+            )
+        if not isinstance(known, Candidates):
+            raise click.UsageError("known candidates must be fewer: give the long list as --list")
+        return counts, known
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "rappor suggest week.counts --candidates engines.txt --list words.txt",
+        "rappor suggest week.counts --registry metrics.toml --metric search_engine \\\n"
+        "  --candidates engines.txt --list words.txt --json",
+    ),
+)
+@grouped(
+    "known",
+    _Known,
+    click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="COUNTS"),
+    registry_option(required=False),
+    metric_option(),
+    click.option(
+        "--candidates",
+        "candidates_path",
+        type=click.Path(allow_dash=True),
+        metavar="FILE",
+        help="Known strings, one a line; - is standard input; the metric's own candidates if "
+        "omitted.",
+    ),
+)
+@click.option(
+    "--list",
+    "list_path",
+    required=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="The larger list, one string a line, also packed by gzip; it is read several times and "
+    "never held.",
+)
+@click.option(
+    "--level",
+    type=float,
+    default=0.05,
+    show_default=True,
+    metavar="SHARE",
+    help="False discovery rate among the suggested strings.",
+)
+@json_option
+def suggest(*, known: _Known, list_path: str, level: float, as_json: bool) -> None:
+    """Find strings of a list that explain what candidates do not.
+
+    COUNTS are files as `rappor decode` reads them. Known and listed strings are decoded together;
+    the p-values of the listed ones are corrected for the length of their list alone. Bits that no
+    known candidate explains are told beside.
+    """
+    from rappor.candidates.stream import CandidateStream
+    from rappor.decoding.suggestions import suggest as find
+
+    counts, candidates = known.load()
+    listed = CandidateStream.from_file(list_path, normalize=candidates.normalize)
+    with Slow() as slow:
+        found = find(counts, candidates.strings, listed, level=level, progress=slow)
+    if as_json:
+        click.echo(found.to_json())
+    else:
+        _print(found)
+
+
+def _print(found: Suggestions) -> None:
+    show(
+        f"{len(found.strings):,} of {found.n_candidates:,} listed strings explain what the known "
+        f"candidates do not, at a false discovery rate of {short_percent(found.level)}."
+    )
+    if found.strings:
+        section("Suggested", _strings(found))
+    if found.unexplained_bits:
+        section("Bits that no known candidate explains", _unexplained(found))
+
+
+def _strings(found: Suggestions) -> Table:
+    shown = table("string", "reports", "std error", "share", "p-value")
+    for row in found.rows():
+        shown.add_row(
+            escape(row["string"]),
+            f"{row['count']:,.0f}",
+            f"{row['std_error']:,.0f}",
+            percent(row["proportion"], 3),
+            p_value(row["p_value"]),
+        )
+    return shown
+
+
+def _unexplained(found: Suggestions) -> Table:
+    shown = table("cohort", "bit", "share", "its error")
+    for bit in found.unexplained_bits[:_BITS]:
+        shown.add_row(
+            str(bit["cohort"]),
+            str(bit["bit"]),
+            percent(bit["share"], 3),
+            percent(bit["std_error"], 3),
+        )
+    if len(found.unexplained_bits) > _BITS:
+        shown.add_row(f"and {len(found.unexplained_bits) - _BITS:,} more")
+    return shown

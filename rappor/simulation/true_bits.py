@@ -1,0 +1,83 @@
+"""The bits that a population's values set, before any noise."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rappor.candidates.hashing import bloom_cells, digest_strings
+from rappor.errors import ParamsError
+from rappor.protocol.encodings import encoder, encoding_of
+from rappor.protocol.encodings.bloom import LAYOUT
+from rappor.protocol.normalizers import normalize
+from rappor.protocol.params import Params
+from rappor.protocol.parts import cut
+from rappor.simulation.loops import add_devices, set_hashed
+from rappor.simulation.population import Population
+
+
+class TrueBits(Protocol):
+    """The bits that a population's values set, before any noise."""
+
+    def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:
+        """Add to ones, (m, k), those of the devices, (values, m), with these values."""
+
+    def of_devices(
+        self, values: NDArray[np.int64], cohorts: NDArray[np.uint16]
+    ) -> NDArray[np.uint8]:
+        """Return (n, ceil(k/8)) packed true bits of n devices."""
+
+
+def true_bits(population: Population, params: Params) -> TrueBits:
+    """Hash or encode every value once.
+
+    Raises ParamsError for a foreign hash layout, ReportError for a value of another encoding.
+    """
+    if encoding_of(params).hashed:
+        return _BloomBits(population, params)
+    return _TableBits(population, params)
+
+
+class _BloomBits:
+    """Strings: their bits differ from cohort to cohort."""
+
+    def __init__(self, population: Population, params: Params) -> None:
+        if params.layout != LAYOUT:
+            raise ParamsError(f"layout must be {LAYOUT} to simulate, got {params.layout!r}")
+        texts = (normalize(params.normalize, value) for value in population.values)
+        self._digests = digest_strings(cut(params.part, text).encode() for text in texts)
+        self._params = params
+
+    def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:
+        cells = bloom_cells(self._digests[values], self._params)
+        add_devices(cells, devices, self._params.h, ones.reshape(-1))
+
+    def of_devices(
+        self, values: NDArray[np.int64], cohorts: NDArray[np.uint16]
+    ) -> NDArray[np.uint8]:
+        """Hash each device in its own cohort only."""
+        packed = np.zeros((len(values), self._params.n_bytes), dtype=np.uint8)
+        set_hashed(self._digests, values, cohorts, self._params.k, self._params.h, packed)
+        return packed
+
+
+class _TableBits:
+    """Every other encoding: it has one cohort, so the bits of a value are one row of a table."""
+
+    def __init__(self, population: Population, params: Params) -> None:
+        encode = encoder(params)
+        rows = b"".join(encode.encode(encode.parse_value(v), 0) for v in population.values)
+        self._table = np.frombuffer(rows, dtype=np.uint8).reshape(-1, params.n_bytes)
+
+    def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:
+        bits = np.unpackbits(self._table[values], axis=1, count=ones.shape[1], bitorder="little")
+        ones += devices.T @ bits
+
+    def of_devices(
+        self,
+        values: NDArray[np.int64],
+        cohorts: NDArray[np.uint16],  # noqa: ARG002  (one cohort)
+    ) -> NDArray[np.uint8]:
+        return self._table[values]

@@ -1,0 +1,124 @@
+"""Noise in bulk: the probabilities of the protocol's responses, exact to the last bit."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from types import ModuleType
+
+import numpy as np
+import pytest
+from enumeration import histories_of, instantaneous_of, permanent_of
+from numpy.typing import NDArray
+
+from rappor.protocol.params import Params
+from rappor.simulation import compiled_loops, plain_loops
+from rappor.simulation.channels import Channel, Noise, n_in_piece, threshold_words
+from rappor.simulation.keystream import Keystream
+
+NOISES = [
+    (0.5, 0.25, 0.75),
+    (0.0, 0.25, 0.75),
+    (0.5, 0.0, 1.0),
+    (0.0, 0.0, 1.0),
+    (2**-31, 2**-32, 1 - 2**-32),
+    (1 - 2**-31, 0.0, 2**-32),
+    (0.25, 1 - 2**-32, 1.0),
+    (0.238406, 0.059601, 0.559601),
+]
+
+
+def one_bit(f: float, p: float, q: float) -> Params:
+    return Params(k=1, encoding="boolean", f=f, p=p, q=q, insecure=True)
+
+
+@pytest.mark.parametrize(("f", "p", "q"), NOISES)
+def test_a_channel_has_the_probabilities_of_the_devices_responses(
+    f: float, p: float, q: float
+) -> None:
+    """Every way that a device's coins can fall is enumerated; the fractions are equal."""
+    params = one_bit(f, p, q)
+    for bit in (0, 1):
+        for channel, outcomes in (
+            (Channel.permanent(params), permanent_of(bytes([bit]), params)),
+            (Channel.instantaneous(params), instantaneous_of(bytes([bit]), params)),
+            (Channel.report(params), histories_of(bytes([bit]), params, 1)),
+        ):
+            coins = (channel.of_zero, channel.of_one)[bit]
+            assert Fraction(coins, 2**64) == outcomes.get(b"\1", Fraction(0))
+
+
+@pytest.mark.parametrize("loops", [compiled_loops, plain_loops])
+@pytest.mark.parametrize(("f", "p", "q"), NOISES)
+def test_exactly_as_many_coins_make_a_one_as_the_threshold_says(
+    loops: ModuleType, f: float, p: float, q: float
+) -> None:
+    """All 256 highest bytes are tried, and below a tied one the number of ones is searched for."""
+    params = one_bit(f, p, q)
+    for make in (Channel.permanent, Channel.instantaneous, Channel.report):
+        channel = make(params)
+        for bit, coins in enumerate((channel.of_zero, channel.of_one)):
+            assert n_ones(loops, threshold_words(channel), bit) == coins
+
+
+def n_ones(loops: ModuleType, thresholds: NDArray[np.uint64], bit: int) -> int:
+    """Count the coins of 64 bits that make a 1 of a true bit."""
+    every_byte = np.arange(256, dtype=np.uint8)
+    planes = np.packbits(every_byte[None] >> np.arange(8)[:, None] & 1, axis=1, bitorder="little")
+    truth = np.full(4, 2**64 - 1 if bit else 0, dtype=np.uint64)
+    answer, tied = np.empty_like(truth), np.empty_like(truth)
+    n_tied = loops.compare(
+        truth, np.ascontiguousarray(planes).view("<u8"), thresholds, answer, tied
+    )
+    decided = np.bitwise_count(answer & ~tied).sum()
+    already = np.bitwise_count(answer & tied).sum()
+    assert n_tied == np.bitwise_count(tied).sum() == 1
+    if already:  # every coin makes a 1
+        return (int(decided) + 1) << 56
+
+    def is_one(rest: int) -> bool:
+        broken = answer.copy()
+        coin = np.array([rest << 8], dtype=np.uint64)
+        loops.break_ties(truth, tied, coin, thresholds, broken)
+        assert not ((broken ^ answer) & ~tied).any()
+        return bool((broken & tied).any())
+
+    low, high = 0, 1 << 56  # fewer than `low` are ones, at most `high`
+    while low < high:
+        middle = (low + high) // 2
+        if is_one(middle):
+            low = middle + 1
+        else:
+            high = middle
+    return (int(decided) << 56) + low
+
+
+@pytest.mark.parametrize("k", [1, 5, 8, 13, 64, 129])
+def test_a_report_is_what_its_coins_say(k: int) -> None:
+    """Bit by bit, in Python's integers, over several pieces; unused bits stay 0."""
+    channel, n = Channel(2**61 + 12345, 2**63 + 2**40), n_in_piece((k + 7) // 8) + 3
+    true = np.random.default_rng(k).integers(0, 2, (n, k), dtype=np.uint8)
+    packed = np.packbits(true, axis=1, bitorder="little")
+    answers = Noise(channel, Keystream(5), k)(packed)
+    first, rest = Keystream(5).spawn(0), Keystream(5).spawn(1)
+    got = np.unpackbits(answers, axis=1, bitorder="little")
+    assert not got[:, k:].any()
+    for start in range(0, n, n_in_piece(packed.shape[1])):
+        piece = packed[start : start + n_in_piece(packed.shape[1])]
+        planes = first.coins((8, -(-piece.size // 8), 2)).astype("<u4")
+        stream = np.unpackbits(planes.view(np.uint8).reshape(8, -1), axis=1, bitorder="little")
+        highest = (stream.astype(int) << np.arange(8)[:, None]).sum(axis=0)
+        bits = np.zeros(stream.shape[1], dtype=int)
+        bits[: 8 * piece.size] = np.unpackbits(piece.reshape(-1), bitorder="little")
+        expected = []
+        for byte, bit in zip(highest.tolist(), bits.tolist(), strict=True):
+            threshold = (channel.of_zero, channel.of_one)[bit]
+            tie = byte == threshold >> 56
+            low = int(rest.coins(2).astype("<u4").view("<u8")[0]) >> 8 if tie else 0
+            expected.append(int(byte << 56 | low) < threshold)
+        rows = np.array(expected[: 8 * piece.size]).reshape(len(piece), -1)
+        assert np.array_equal(got[start : start + len(piece), :k], rows[:, :k])
+
+
+def test_no_devices_have_no_answers() -> None:
+    """An empty array is answered by one."""
+    assert Noise(Channel(1, 2), Keystream(1), 8)(np.empty((0, 1), np.uint8)).shape == (0, 1)

@@ -1,0 +1,157 @@
+"""Scenarios: what each of them does to the uploads, and to nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rappor.errors import ParamsError
+from rappor.protocol.encodings import encoder
+from rappor.protocol.params import Params
+from rappor.simulation.population import Population
+from rappor.simulation.scenarios import SCENARIOS, Day, Scenario, simulate_scenario
+
+FALSE_ALARM = 1e-9
+"""Probability that a statistical check below fails although the code is right."""
+
+POPULATION = Population(["vim", "emacs", "helix"], [3, 2, 1])
+MEMOISED = Params(k=64, m=4, f=0.5, p=0.0, q=1.0, insecure=True)
+"""A report is the permanent response."""
+
+PLAIN = Params(k=64, m=4, f=0.0, p=0.0, q=1.0, insecure=True)
+N = 20_000
+
+
+def days_of(scenario: Scenario, params: Params = MEMOISED, seed: int = 1) -> list[Day]:
+    return list(simulate_scenario(scenario, POPULATION, params, n_devices=N, seed=seed))
+
+
+def reports(day: Day) -> dict[bytes, int]:
+    """Count equal reports with their cohorts."""
+    rows = np.column_stack([day.packed, day.cohorts.astype(np.uint8)])
+    found, times = np.unique(rows, axis=0, return_counts=True)
+    return {row.tobytes(): int(n) for row, n in zip(found, times, strict=True)}
+
+
+def shared(one: Day, other: Day) -> int:
+    """Return how many reports of one day are equal to one of another day."""
+    first, second = reports(one), reports(other)
+    return sum(min(n, second.get(row, 0)) for row, n in first.items())
+
+
+def assert_share(n: int, of: int, share: float, *, detect: float) -> None:
+    """Check n against Binomial(of, share), and that a share off by `detect` would show."""
+    low, high = stats.binom.interval(1 - FALSE_ALARM, of, share)
+    assert low <= n <= high
+    assert stats.binom.cdf(high, of, share + detect) < 1e-3
+    assert stats.binom.sf(low - 1, of, share - detect) < 1e-3
+
+
+def test_the_same_devices_send_their_permanent_response_every_day() -> None:
+    """Without churn two days have the same reports, in another order."""
+    first, second = days_of(Scenario(days=2))
+    assert reports(first) == reports(second)
+    assert not np.array_equal(first.packed, second.packed)
+    assert not set(first.ids) & set(second.ids)
+
+
+def test_churn_replaces_devices() -> None:
+    """Nine in ten reports come again.
+
+    Other devices are alike with probability .625^64 = 9e-14 a pair, of 1e7 pairs that share a
+    cohort and are not the same device.
+    """
+    first, second = days_of(Scenario(days=2, churn=0.1))
+    assert len(second.packed) == N
+    assert_share(shared(first, second), N, 0.9, detect=0.04)
+
+
+def test_devices_that_change_their_value_answer_for_the_first_one() -> None:
+    """What they hold is drawn anew for all, what they send is not."""
+    first, second = days_of(Scenario(days=2, changing=1.0))
+    assert reports(first) == reports(second)
+    assert np.array_equal(first.answered, second.answered)
+    assert np.array_equal(first.answered, first.values)
+    same = int((first.values == second.values).sum())
+    assert_share(same, N, float((POPULATION.weights**2).sum()), detect=0.04)
+
+
+def test_devices_report_several_times_a_day() -> None:
+    """Each three times the same response, in uploads of their own."""
+    (day,) = days_of(Scenario(reports_a_day=3))
+    assert day.counts.n_reports == len(set(day.ids)) == 3 * N
+    assert all(n % 3 == 0 for n in reports(day).values())
+
+
+def test_unknown_values_are_beyond_the_population() -> None:
+    """Three devices in ten hold one of them; the shares of the others are as before."""
+    (day,) = days_of(Scenario(unknown=0.3))
+    unknown = int((day.values >= len(POPULATION)).sum())
+    assert_share(unknown, N, 0.3, detect=0.04)
+    assert_share(int((day.values == 0).sum()), N, 0.7 * 0.5, detect=0.04)
+
+
+def test_forged_uploads_are_of_the_last_value() -> None:
+    """A fifth of all; each has that value's bits in some cohort, and no other."""
+    (day,) = days_of(Scenario(forged=0.2), PLAIN)
+    assert len(day.packed) == N * 5 // 4
+    encode = encoder(PLAIN).encode
+    target = [encode("helix", j) for j in range(PLAIN.m)]
+    of_target = sum(
+        row.tobytes() == target[j] for row, j in zip(day.packed, day.cohorts, strict=True)
+    )
+    assert of_target == N // 4 + int((day.answered == 2).sum())
+
+
+def test_uploads_are_lost() -> None:
+    """One in five; the truth still counts the devices that sent them."""
+    (day,) = days_of(Scenario(lost=0.2))
+    assert_share(day.counts.n_reports, N, 0.8, detect=0.04)
+    assert len(day.values) == N
+
+
+def test_repeated_uploads_are_equal_and_count_once() -> None:
+    """One in five comes twice, with its number and its bits."""
+    (day,) = days_of(Scenario(repeated=0.2))
+    order = np.argsort(day.ids, kind="stable")
+    again = np.flatnonzero(np.diff(day.ids[order]) == 0)
+    assert np.array_equal(day.packed[order][again], day.packed[order][again + 1])
+    assert np.array_equal(day.cohorts[order][again], day.cohorts[order][again + 1])
+    assert_share(len(again), N, 0.2, detect=0.04)
+    assert day.counts.n_reports == N
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_seed_repeats_a_named_scenario(name: str) -> None:
+    """Equal seeds give equal days, another seed does not."""
+    params = Params.profile("balanced")
+    runs = [
+        [day.counts for day in simulate_scenario(SCENARIOS[name], POPULATION, params, **given)]
+        for given in ({"n_devices": 500, "seed": 1}, {"n_devices": 500, "seed": 1})
+    ]
+    assert runs[0] == runs[1]
+    other = simulate_scenario(SCENARIOS[name], POPULATION, params, n_devices=500, seed=2)
+    assert next(other).counts != runs[0][0]
+
+
+@pytest.mark.parametrize(
+    ("field", "number"),
+    [
+        ("days", 0),
+        ("reports_a_day", 0),
+        ("churn", 1.1),
+        ("changing", -0.1),
+        ("unknown", 2),
+        ("forged", 1),
+        ("lost", 1),
+        ("repeated", float("nan")),
+    ],
+)
+def test_impossible_scenarios_are_refused(field: str, number: Any) -> None:
+    """One sentence that names the number."""
+    with pytest.raises(ParamsError, match=field):
+        dataclasses.replace(Scenario(), **{field: number})
