@@ -152,8 +152,8 @@ def test_weeks_of_days_know_that_the_devices_are_the_same() -> None:
 
 def test_a_string_of_one_day_is_shown() -> None:
     """All days together do not show it, and that day does."""
-    burst = Population([*NAMES, "burst"], [*(SHARES * 0.9), 0.1])
-    days = [(i, counts) for i, counts in enumerate(drawn(5, n=2e4, seed=2))]
+    burst = Population([*NAMES, "burst"], [*(SHARES * 0.94), 0.06])
+    days = [(i, counts) for i, counts in enumerate(drawn(5, n=1e5, seed=2))]
     days[2] = (2, simulate_days(burst, PARAMS, n_devices=2e4, n_days=1, seed=3, metric="page")[0])
     candidates = [*NAMES, *ABSENT, "burst"]
     whole = decode([counts for _, counts in days], candidates, level=0.025)
