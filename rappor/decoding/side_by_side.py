@@ -81,6 +81,14 @@ class Chosen:
     n_candidates: int
     error: float
 
+    def control(self, asked: ErrorControl) -> ErrorControl:
+        """Return how sure to be of what these strings do, chosen as they were by the same counts.
+
+        Families of hypotheses that were chosen, R of c, are tested at R / c of the level [BB14].
+        """
+        part = self.error / (1 - asked.confidence)
+        return replace(asked, level=asked.level * part, confidence=1 - self.error)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Apart:
@@ -224,12 +232,10 @@ def levels_of(
             rows = _by_name(each, None, *chosen.names)
             for name, table in tables.items():
                 table[number] = getattr(rows, name)
-    # Families of strings that were chosen keep the level times the part that was chosen [BB14].
-    least = control.level * (chosen.error / (1 - control.confidence))
     p_value = tables.pop("p_value")
     return Levels(
         **tables,
-        detected=np.nan_to_num(p_value, nan=1.0) <= least,
+        detected=np.nan_to_num(p_value, nan=1.0) <= chosen.control(control).level,
         unallocated=np.array([np.nan if each is None else each.unallocated for each in alone]),
         unallocated_std_error=np.array(
             [np.nan if each is None else each.unallocated_std_error for each in alone]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from rappor.errors import MetricError, ParamsError
@@ -109,10 +111,7 @@ class Metric:
 
         One set, or one for each part, and each of them for every segment too.
         """
-        sets = list(self.part_sets)
-        for segment in segments_of(self.segments):
-            sets += [params.in_segment(segment) for params in self.part_sets]
-        return {params.fingerprint: params for params in sets}
+        return _accepted(self.part_sets, self.segments)
 
     def in_segment(self, own: Mapping[str, str]) -> Metric:
         """Return the metric of a device with these public properties: it tells one segment."""
@@ -203,6 +202,17 @@ class Metric:
             raise MetricError(f"metric {self.name!r}: {error}") from None
         if self.params.part:
             raise MetricError(f"metric {self.name!r}: params must name no part beside parts")
+
+
+@functools.lru_cache(maxsize=256)
+def _accepted(
+    part_sets: tuple[Params, ...], segments: tuple[Dimension, ...]
+) -> Mapping[str, Params]:
+    """Return what `Metric.accepted` does; whoever reads uploads asks for each report."""
+    sets = list(part_sets)
+    for segment in segments_of(segments):
+        sets += [params.in_segment(segment) for params in part_sets]
+    return MappingProxyType({params.fingerprint: params for params in sets})
 
 
 def _is_date(value: object) -> bool:

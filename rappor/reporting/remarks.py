@@ -76,7 +76,7 @@ def over_time(trend: Trend) -> Iterator[str]:
     if trend.steps is not None:
         yield (
             f"{trend.n_changed:,} of {trend.steps.n_tests:,} steps from one {trend.by} to the next "
-            f"are told from noise, at {error_rate(trend.steps)}."
+            f"are told from noise, at {error_rate(trend)}."
         )
     if trend.smoothed is not None:
         yield smoothing(trend)

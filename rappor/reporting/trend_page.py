@@ -117,8 +117,8 @@ def _rows(trend: Trend) -> Iterator[Markup]:
     interval = f"{short_percent(trend.confidence)} interval"
     columns = ["candidate", trend.by, "share", "std error", f"adjusted {interval}", "told alone"]
     if trend.smoothed is not None:
-        columns += ["smoothed", f"its {interval}"]
-    columns += ["step, points", f"{interval} of each step", "p-value", "change"]
+        columns += ["smoothed", f"its adjusted {interval}"]
+    columns += ["step, points", f"its adjusted {interval}", "p-value", "change"]
     rows = list(trend.rows())
     yield table(
         f"Shares of the reports by {trend.by}",

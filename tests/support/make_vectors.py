@@ -221,6 +221,26 @@ def fingerprints() -> list[dict[str, Any]]:
     return rows
 
 
+def segments() -> list[dict[str, Any]]:
+    """Return the fingerprints of sets that tell a segment: the permanent one is without it."""
+    told: list[dict[str, str]] = [
+        {"version": "2"},
+        {"version": "2", "country": "de"},
+        {"country": "other", "version": '1.0 \u00e4"\U0001f600'},
+    ]
+    rows = []
+    for segment in told:
+        document = bloom_document(SHAPES[0], NOISES[0]) | {"segment": segment}
+        rows.append(
+            {
+                "document": document,
+                "fingerprint": reference.fingerprint(document),
+                "permanent_fingerprint": reference.permanent_fingerprint(document),
+            }
+        )
+    return rows
+
+
 def _report(fingerprint: str, k: int, number: int) -> dict[str, Any]:
     bits = [int(u < 2**31) for u in coins(bytes([number]) * 32, k)]
     return {
@@ -422,6 +442,7 @@ def render() -> dict[str, str]:
         "long_value": long_values(),
         "response": responses(),
         "fingerprint": fingerprints(),
+        "segment": segments(),
         "upload": uploads(),
         "bad_report": bad_reports(),
         "bad_upload": bad_uploads(),

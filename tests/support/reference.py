@@ -160,5 +160,5 @@ def fingerprint(document: dict[str, Any], categories: list[str] | None = None) -
 
 def permanent_fingerprint(document: dict[str, Any], categories: list[str] | None = None) -> str:
     """Hash what the permanent response depends on into 64 hex digits."""
-    without = {key: value for key, value in document.items() if key not in ("p", "q")}
+    without = {key: value for key, value in document.items() if key not in ("p", "q", "segment")}
     return canonical_hash(without, categories)

@@ -7,7 +7,7 @@ import math
 import tempfile
 from pathlib import Path
 
-from rappor.errors import MetricError
+from rappor.errors import MetricError, ParamsError
 from rappor.files import read_text
 from rappor.protocol.encodings import parse_value
 from rappor.registry.metric import Metric
@@ -56,6 +56,13 @@ def add_to(program: ProgramParser) -> None:
         help="A file that holds the key for sending, if the collector wants one.",
     )
     command.add_argument(
+        "--segment",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="A public property of the devices, for a metric with segments; may be repeated.",
+    )
+    command.add_argument(
         "--timeout",
         type=seconds,
         default=10.0,
@@ -68,6 +75,7 @@ def run(chosen: Namespace) -> bool:
     """Send every value; True if the collector accepted all of them."""
     metric = _metric(chosen.registry, chosen.metric)
     key = read_text(chosen.key_file).strip() if chosen.key_file else None
+    segment = dict(map(_property, chosen.segment))
     accepted = []
     for text in chosen.values:
         with (
@@ -78,10 +86,19 @@ def run(chosen: Namespace) -> bool:
                 consent=True,
                 collector=chosen.collector,
                 key=key,
+                segment=segment,
             ) as client,
         ):
             accepted.append(_send_one(client, metric, text, chosen.timeout))
     return all(accepted)
+
+
+def _property(text: str) -> tuple[str, str]:
+    """Read NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ParamsError(f"--segment must be NAME=VALUE, got {text!r}")
+    return name, value
 
 
 def _send_one(client: Client, metric: Metric, text: str, timeout: float) -> bool:

@@ -155,14 +155,15 @@ def _differences(
     """Compare every segment with the largest one, by the chosen strings."""
     if len(names) < 2 or not chosen.names:
         return None
+    own = chosen.control(control)
     shown = None
     if listed is not None:
         shown = Candidates.from_list(chosen.names, normalize=listed.normalize)
     return compare(
         dict(zip(names, samples, strict=True)),
         shown,
-        level=control.level,
-        correction=control.correction,
-        confidence=control.confidence,
+        level=own.level,
+        correction=own.correction,
+        confidence=own.confidence,
         overlap=0.0,
     )

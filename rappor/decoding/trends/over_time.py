@@ -149,15 +149,16 @@ def _steps(
     samples = {each.name: each.collections for each in found if each.n_reports}
     if len(samples) < 2 or not chosen.names:
         return None
+    own = chosen.control(control)
     shown = None
     if listed is not None:
         shown = Candidates.from_list(chosen.names, normalize=listed.normalize)
     return compare(
         samples,
         shown,
-        level=control.level,
-        correction=control.correction,
-        confidence=control.confidence,
+        level=own.level,
+        correction=own.correction,
+        confidence=own.confidence,
         baseline="previous",
     )
 

@@ -195,15 +195,25 @@ def _extra(old: Metric | None, new: Metric) -> float:
 
 def _changes(old: Metric, new: Metric) -> Iterator[str]:
     """Yield what changes for devices."""
-    if old.accepted.keys() != new.accepted.keys():
-        before, after = (", ".join(metric.accepted) for metric in (old, new))
+    before, after = (
+        ", ".join(params.fingerprint for params in metric.part_sets) for metric in (old, new)
+    )
+    if before != after:
         yield f"parameters change from {before} to {after}"
     elif old.parts != new.parts:
         yield "the shares of the parts change"
+    if old.segments != new.segments:
+        yield f"segments change from {_dimensions(old)} to {_dimensions(new)}"
     for key in ("epoch", "interval", "patterns", "sample"):
         before, after = getattr(old, key), getattr(new, key)
         if before != after:
             yield f"{key} changes from {before} to {after}"
+
+
+def _dimensions(metric: Metric) -> str:
+    """Write what devices tell in the clear."""
+    told = (f"{each.name} ({', '.join(each.told)})" for each in metric.segments)
+    return "; ".join(told) or "none"
 
 
 def _costs(old: Metric, new: Metric) -> Iterator[str]:
@@ -211,5 +221,5 @@ def _costs(old: Metric, new: Metric) -> Iterator[str]:
     yield price_change(old, new, reports=_REPORTS).told
     if not decode_together(old.params, new.params):
         yield "Counts before and after cannot be decoded together: their bits mean other values."
-    if old.accepted.keys() != new.accepted.keys():
+    if not old.accepted.keys() <= new.accepted.keys():
         yield "Clients that are not updated are refused unless --older names the old registry."

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from shell import REGISTRY, Shell, uploads
 
-from rappor import Counts, Registry
+from rappor import Counts, Registry, Upload, encode_value
 from rappor.engines import write_parquet
 
 
@@ -176,3 +176,27 @@ def test_remote_is_an_option_of_spark(shell: Shell) -> None:
     code, _, err = shell.metric(*words)
     assert code == 2
     assert "--remote needs --engine spark" in err
+
+
+def test_segments_are_added_up(shell: Shell) -> None:
+    """Reports of every segment, and those that tell none, are one collection."""
+    registry = shell.place / "metrics.toml"
+    text = registry.read_text().replace(
+        "[metrics.engine_strict]", 'segments = {version = ["1"]}\n\n[metrics.engine_strict]', 1
+    )
+    registry.write_text(text)
+    metric = Registry.load(registry)["engine"]
+    told = [metric, metric.in_segment({"version": "1"}), metric.in_segment({})]
+    bodies = [
+        Upload(
+            id=Upload.new_id(),
+            reports=(encode_value(bytes([i]) * 32, each, "qwant").report,),
+        ).to_json()
+        for i, each in enumerate(told)
+    ]
+    (shell.place / "uploads.jsonl").write_bytes(b"\n".join(bodies))
+    out = shell.path("all.counts")
+    code, _, err = shell.metric("aggregate", "uploads.jsonl", "--out", out)
+    assert (code, err) == (0, "")
+    counts = Counts.load(out)
+    assert (counts.n_reports, counts.params) == (3, metric.params)

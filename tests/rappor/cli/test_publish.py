@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import hashlib
 import json
@@ -22,18 +21,31 @@ from rappor.simulation import simulate_days
 MONDAY = datetime.date(2026, 11, 2)
 
 
+REGISTRY = """
+[budget]
+total = inf
+[metrics.engine]
+description = "Where a typed query goes"
+owner = "search@example.org"
+expires = 2999-12-31
+epoch = "life"
+interval = "none"
+encoding = "bloom"
+k = 16
+m = 4
+f = 0.25
+p = 0.1
+q = 0.9
+candidates = "engines.txt"
+min_reports = 40_000
+"""
+
+
 @pytest.fixture
 def weeks(shell: Shell) -> Shell:
     """A shell in a folder with weeks.json and more.json: two weeks, and one more."""
-    registry = shell.place / "metrics.toml"
-    registry.write_text(
-        registry.read_text().replace(
-            'interval = "none"\nencoding = "bloom"\nprofile = "balanced"',
-            'interval = "none"\nencoding = "bloom"\nprofile = "balanced"\n'
-            'candidates = "engines.txt"',
-        )
-    )
-    params = dataclasses.replace(Registry.load(registry)["engine"].params, m=8)
+    (shell.place / "metrics.toml").write_text(REGISTRY)
+    params = Registry.load(shell.place / "metrics.toml")["engine"].params
     population = Population(["duckduckgo", "qwant"], [7, 3])
     counts = simulate_days(population, params, n_devices=2e4, n_days=3, seed=1, metric="engine")
     for name, n in (("weeks", 2), ("more", 3)):
@@ -136,15 +148,7 @@ def test_a_site_needs_the_registry_and_the_metric_s_minimum(weeks: Shell) -> Non
     words = ("publish", "weeks.json", "--candidates", "engines.txt", "--out", site)
     code, _, err = weeks(*words)
     assert (code, "give --registry" in err) == (2, True)
-    registry = weeks.place / "metrics.toml"
-    text = registry.read_text().replace("[metrics.theme]", "[metrics.theme]", 1)
-    registry.write_text(
-        text.replace(
-            'candidates = "engines.txt"\n',
-            'candidates = "engines.txt"\nmin_reports = 1_000_000\n',
-            1,
-        )
-    )
+    (weeks.place / "metrics.toml").write_text(REGISTRY.replace("40_000", "1_000_000"))
     code, _, err = weeks(*words, "--registry", "metrics.toml")
     assert (code, "at least 1,000,000 reports" in err) == (1, True)
     assert not Path(site).exists()

@@ -18,13 +18,14 @@ from rappor.simulation import simulate_days
 DAY = datetime.date(2026, 11, 2)
 
 
-def released(*numbers: int, shell: Shell) -> Released:
-    """Return counts of some days from the second of November on, in a few cohorts."""
-    params = Registry.load(shell.place / "metrics.toml")["engine"].params
-    params = dataclasses.replace(params, m=8)
-    population = Population(["duckduckgo", "qwant"], [7, 3])
+def released(*numbers: int, shell: Shell, metric: str = "theme") -> Released:
+    """Return counts of some days from the second of November on; strings are in a few cohorts."""
+    params = Registry.load(shell.place / "metrics.toml")[metric].params
+    params = dataclasses.replace(params, m=8 if metric == "engine" else 1)
+    values = ["duckduckgo", "qwant"] if metric == "engine" else ["light", "dark"]
+    population = Population(values, [7, 3])
     counts = simulate_days(
-        population, params, n_devices=2e4, n_days=len(numbers), seed=1, metric="engine"
+        population, params, n_devices=2e4, n_days=len(numbers), seed=1, metric=metric
     )
     days = [DAY + datetime.timedelta(number) for number in numbers]
     periods = tuple(
@@ -32,15 +33,16 @@ def released(*numbers: int, shell: Shell) -> Released:
         for day, each in zip(days, counts, strict=True)
     )
     return Released(
-        metric="engine", first=days[0], last=days[-1], periods=periods, withheld=(days[-1],)
+        metric=metric, first=days[0], last=days[-1], periods=periods, withheld=(days[-1],)
     )
 
 
 @pytest.fixture
 def days(shell: Shell) -> Shell:
     """A shell in a folder with days.json: five days, of which the third has no reports."""
+    released(0, 1, 3, 4, shell=shell, metric="engine").save(shell.place / "days.json")
     found = released(0, 1, 3, 4, shell=shell)
-    found.save(shell.place / "days.json")
+    found.save(shell.place / "themes.json")
     for number, period in enumerate(found.periods):
         period.collections[0].save(shell.place / f"{number}.counts")
     return shell
@@ -85,31 +87,30 @@ def test_json_csv_page_and_chart_have_the_same_trend(days: Shell) -> None:
 
 def test_files_without_days_are_given_theirs(days: Shell) -> None:
     """From a day on, each a month."""
-    words = ("--candidates", "engines.txt", "--from", "2026-11-02", "--by", "month", "--json")
+    words = ("--from", "2026-11-02", "--by", "month", "--json")
     code, out, _ = days("trend", "0.counts", "1.counts", *words)
     assert code == 0
     found = json.loads(out)
     assert [each["first"] for each in found["periods"]] == ["2026-11-02", "2026-12-01"]
     assert [each["last"] for each in found["periods"]] == ["2026-11-30", "2026-12-31"]
-    code, _, err = days("trend", "0.counts", "1.counts", *words[:2])
+    code, _, err = days("trend", "0.counts", "1.counts")
     assert (code, "does not tell its days: give --from" in err) == (2, True)
 
 
 def test_answers_of_several_ranges_are_joined(days: Shell) -> None:
     """In the order of their days; overlapping ones are refused."""
     released(5, 7, shell=days).save(days.place / "later.json")
-    words = ("--candidates", "engines.txt", "--json")
-    code, out, _ = days("trend", "later.json", "days.json", *words)
+    code, out, _ = days("trend", "later.json", "themes.json", "--json")
     assert code == 0
     found = json.loads(out)["periods"]
     missing = [number for number, each in enumerate(found) if not each["reports"]]
     assert (len(found), missing) == (8, [2, 6])
-    code, _, err = days("trend", "days.json", "days.json", *words)
+    code, _, err = days("trend", "themes.json", "themes.json", "--json")
     assert (code, "periods must not overlap, got 2026-11-02" in err) == (1, True)
 
 
 def test_weeks_are_made_of_days(days: Shell) -> None:
     """One week, which lacks a day."""
-    code, out, _ = days("trend", "days.json", "--candidates", "engines.txt", "--by", "week")
+    code, out, _ = days("trend", "themes.json", "--by", "week")
     assert code == 0
     assert "Some days have no reports in 2026-11-02/2026-11-06." in " ".join(out.split())

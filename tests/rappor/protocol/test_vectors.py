@@ -42,6 +42,7 @@ def params_of(row: dict[str, Any], **more: Any) -> Params:
 def params_of_document(document: dict[str, Any], categories: list[str] | None = None) -> Params:
     """Make the parameter set that a fingerprint's document states in thresholds."""
     fields = {key: value for key, value in document.items() if key != "v"}
+    fields["segment"] = tuple(sorted(fields.get("segment", {}).items()))
     fields |= {"f": 2 * fields["f"] / 2**32, "p": fields["p"] / 2**32, "q": fields["q"] / 2**32}
     return Params(**fields, categories=tuple(categories or ()), insecure=True)
 
@@ -148,6 +149,17 @@ def test_permanent_responses_and_reports() -> None:
         seed = bytes.fromhex(row["coins_seed"])
         report = instantaneous_response(memoised, params, partial(make_vectors.coins, seed))
         assert report.hex() == row["report"]
+
+
+def test_segments() -> None:
+    """A set that tells a segment has a fingerprint of its own, and the same permanent one."""
+    rows = load("segment")
+    for row in rows:
+        params = params_of_document(row["document"])
+        assert params.fingerprint == row["fingerprint"]
+        assert params.permanent_fingerprint == row["permanent_fingerprint"]
+        assert params.unsegmented.permanent_fingerprint == row["permanent_fingerprint"]
+    assert len({row["fingerprint"] for row in rows}) == len(rows)
 
 
 def test_fingerprints() -> None:

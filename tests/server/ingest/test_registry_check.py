@@ -20,6 +20,7 @@ from registries import registry_of
 from rappor import Metric, Params, Registry
 from rappor.privacy.changing_params import change_cost, price_change
 from rappor.protocol.parts import Part
+from rappor.protocol.segments import Dimension
 from rappor.registry.budget import scope_price
 
 STRICT = Params.profile("strict")
@@ -105,6 +106,19 @@ def test_change_that_is_not_of_the_parameters_is_told(key: str) -> None:
     first = check_edit(registry_of(old), registry_of(new))[0]
     assert f"{key} changes from {getattr(old, key)} to {changed}" in first.text
     assert price_change(old, new, reports=10).told in first.text
+
+
+def test_new_segments_are_told_and_refuse_nobody() -> None:
+    """Devices that know of none are accepted as before; those of removed ones are not."""
+    old = metric_of(epoch="quarter")
+    new = dataclasses.replace(old, segments=(Dimension("version", ("1",)),))
+    there, back = (
+        check_edit(registry_of(a), registry_of(b))[0].text for a, b in ((old, new), (new, old))
+    )
+    assert "segments change from none to version (1, other)" in there
+    assert "are refused" not in there
+    assert "segments change from version (1, other) to none" in back
+    assert "Clients that are not updated are refused" in back
 
 
 def test_year_without_room_for_a_change_is_warned_of() -> None:
