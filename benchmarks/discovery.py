@@ -190,7 +190,7 @@ def ask_oracle(case: Case, population: Population, seed: int) -> tuple[int, int]
         n_candidates = n_kept * sum(len(LETTERS) ** added for added in range(length - before + 1))
         z = _scores(np.array(list(shares.values())), params, n, rng)
         if part.name == WHOLE:
-            return _detect(z, n_candidates - len(shares), rng)
+            return detect(z, n_candidates - len(shares), rng)
         everyone = np.concatenate([z, rng.standard_normal(n_candidates - len(shares))])
         least = np.sort(everyone)[::-1][: case.keep][-1]
         kept = {piece for piece, score in zip(shares, z, strict=True) if score >= least}
@@ -208,7 +208,7 @@ def _scores(
     return np.asarray((gap * share + np.sqrt(own) * rng.standard_normal(len(share))) / absent**0.5)
 
 
-def _detect(z: NDArray[np.float64], n_absent: int, rng: np.random.Generator) -> tuple[int, int]:
+def detect(z: NDArray[np.float64], n_absent: int, rng: np.random.Generator) -> tuple[int, int]:
     """Apply Benjamini-Hochberg to present strings and many absent ones, the smallest drawn."""
     n = len(z) + n_absent
     most = min(_TAIL * LEVEL * len(z) / n, 1.0)

@@ -39,7 +39,7 @@ def filling(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
     Raises FileError if the name is taken.
     """
-    target = Path(folder)
+    target = Path(folder).absolute()
     _check_vacant(target)
     fresh = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     fresh.mkdir()

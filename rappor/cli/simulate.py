@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from rappor.simulation.population import Population
 
 
+_ROW_GROUP: Final = 1 << 16
+"""Reports that are drawn and written at a time."""
+
 _MOST_DAYS: Final = 366
 """Days at most: devices that come and go are drawn by first and last day, a group each."""
 
@@ -283,7 +286,9 @@ def _write_reports(population: Population, metric: Metric, share: _Share) -> Non
     from rappor.simulation.collection import simulate_reports
 
     write = parquet.write_parquet_folder if _is_folder(share.out) else parquet.write_parquet
-    drawn = simulate_reports(population, share.params, n_reports=share.n_devices, seed=share.seed)
+    drawn = simulate_reports(
+        population, share.params, n_reports=share.n_devices, seed=share.seed, block=_ROW_GROUP
+    )
     with Slow() as slow:
         write(
             share.out,

@@ -142,7 +142,7 @@ def simulate_reports(
     *,
     n_reports: float | None = None,
     seed: int | None = None,
-    block: int = 1 << 16,
+    block: int = 1 << 14,
     values: NDArray[np.int64] | None = None,
 ) -> Iterator[ReportBlock]:
     """Draw one whole report from each of many devices, a block at a time.
@@ -157,8 +157,8 @@ def simulate_reports(
     Raises
     ------
     ParamsError
-        n_reports is negative, block is not positive, the arguments are in another order, or
-        the hash layout is foreign.
+        n_reports is negative, block is not positive, values has no place of the population, the
+        arguments are in another order, or the hash layout is foreign.
     ReportError
         The encoding cannot encode a value of the population.
     """
@@ -169,8 +169,15 @@ def simulate_reports(
         n_devices = read_count("n_reports", n_reports, 0, MOST_DEVICES)
         picks = _draw_values(population, keystream.spawn(0), n_devices, at_once)
     else:
+        _check_values(values, len(population))
         picks = (values[start : start + at_once] for start in range(0, len(values), at_once))
     return _in_blocks(_draw_reports(true_bits(population, params), picks, params, keystream), block)
+
+
+def _check_values(values: NDArray[np.int64], n_values: int) -> None:
+    """Refuse what is no place in the population: compiled loops read whatever is there."""
+    if len(values) and not 0 <= values.min() <= values.max() < n_values:
+        raise ParamsError(f"values must be integers in [0, {n_values - 1}]")
 
 
 def _draw_values(

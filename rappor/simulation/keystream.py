@@ -79,6 +79,7 @@ class Keystream:
                 "a keystream must be drawn from in the process that started it; "
                 "after a fork take spawn(index)"
             )
+        assert array.flags.c_contiguous, "another array would be copied, and the copy filled"
         stream = array.reshape(-1).view(np.uint8)
         for start in range(0, len(stream), len(_ZEROS)):
             piece = stream[start : start + len(_ZEROS)]

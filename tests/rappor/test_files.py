@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,3 +84,19 @@ def test_a_taken_name_is_refused(tmp_path: Path) -> None:
         (tmp_path / "new").write_text("mine")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "full", "link", "new"]
     assert (tmp_path / "new").read_text() == "mine"
+
+
+def test_the_current_folder_may_be_filled(tmp_path: Path) -> None:
+    """A path without a name of its own is one like others."""
+    child = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from rappor.files import filling\nwith filling('.') as f:\n"
+            "    (f / 'a').write_text('1')",
+        ],
+        cwd=tmp_path,
+        check=False,
+    )
+    assert child.returncode == 0
+    assert (tmp_path / "a").read_text() == "1"

@@ -235,6 +235,13 @@ def test_blocks_and_layouts_are_checked() -> None:
         simulate_counts(POPULATION, foreign, n_reports=1)
 
 
+@pytest.mark.parametrize("values", [[-1], [0, 4], [10**9]])
+def test_values_beyond_the_population_are_refused(values: list[int]) -> None:
+    """At the call: no loop reads beyond a table."""
+    with pytest.raises(ParamsError, match=r"values must be integers in \[0, 3\]"):
+        simulate_reports(POPULATION, PARAMS, values=np.array(values))
+
+
 def test_a_million_devices_may_be_written_as_1e6() -> None:
     """A float without a fraction is the number that it stands for."""
     whole = simulate_counts(POPULATION, PARAMS, n_reports=10_000, seed=1)

@@ -31,8 +31,9 @@ from rappor_server.storage.store import Store
 from sqlalchemy import create_engine, event, select, text
 from sqlalchemy.exc import OperationalError
 
-from rappor import Registry
-from rappor.protocol.wire import Upload
+from rappor import Population, Registry
+from rappor.protocol.wire import Report, Upload, encode_base64url
+from rappor.simulation import SCENARIOS, simulate_scenario
 
 TOMORROW = TODAY + datetime.timedelta(days=1)
 PAGE = Registry.loads(REGISTRY)["page"]
@@ -48,6 +49,30 @@ def test_counts_are_the_sums_of_bits(store: Store) -> None:
     assert counts.ones[1].tolist() == [0, 0, 0, 1] + [0] * 12
     assert counts.ones[2].tolist() == [1, 1, 1] + [0] * 13
     assert counts.params == PAGE.params
+
+
+@pytest.mark.parametrize("name", ["lost uploads", "repeated uploads", "forged uploads"])
+def test_a_scenario_is_counted_once_an_upload(store: Store, name: str) -> None:
+    """Whatever arrives, and however often, the counts are those of the simulation."""
+    population = Population(["a.example", "b.example"], [2, 1])
+    (day,) = simulate_scenario(SCENARIOS[name], population, PAGE.params, n_devices=300, seed=1)
+    bodies = [
+        upload_of(
+            Report(
+                metric="page",
+                params=PAGE.fingerprint,
+                cohort=int(cohort),
+                bits=packed.tobytes(),
+            ),
+            upload_id=encode_base64url(int(number).to_bytes(16, "big")),
+        )
+        for number, packed, cohort in zip(day.ids, day.packed, day.cohorts, strict=True)
+    ]
+    commit(store, *bodies[:200])
+    commit(store, *bodies[200:])
+    (counts,) = released(store).collections
+    assert counts.ones.tolist() == day.counts.ones.tolist()
+    assert counts.reports.tolist() == day.counts.reports.tolist()
 
 
 def test_replay_has_the_same_answer_and_counts_nothing(store: Store) -> None:
