@@ -239,12 +239,21 @@ def patterns(db: sqlite3.Connection) -> list[Pattern]:
     ]
 
 
+def check_charges(db: sqlite3.Connection) -> None:
+    """Raise DamagedError unless every charge is of a number of reports."""
+    _check_numbers(n for (n,) in db.execute("SELECT reports FROM charge").fetchall())
+
+
+def _check_numbers(numbers: Iterable[object]) -> None:
+    if not all(type(n) is int and 0 < n < _MOST_REPORTS for n in numbers):
+        raise DamagedError("charge")
+
+
 def _loss_with(db: sqlite3.Connection, prepared: Prepared) -> float:
     """Return a pattern's loss after one more report."""
     query = "SELECT params, reports FROM charge WHERE pattern = ?"
     rows = db.execute(query, (prepared.pattern,)).fetchall()
-    if not all(type(n) is int and 0 < n < _MOST_REPORTS for _, n in rows):
-        raise DamagedError("charge")
+    _check_numbers(n for _, n in rows)
     reports = {kept_params(db, fingerprint): n for fingerprint, n in rows}
     reports[prepared.params] = reports.get(prepared.params, 0) + 1
     return epsilon_reports(reports)

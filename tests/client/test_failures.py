@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from devices import DATABASE, Opener, metric_of
 from rappor_client import Answer, Caps, Client, Outcome, SpoolLimits
 from rappor_client.errors import UploadError
 from rappor_client.failures import DamagedError, Failures, is_busy
+from rappor_client.soundness import is_damaged
+from rappor_client.store import Store
 from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Registry
@@ -114,6 +117,32 @@ def test_exception_from_elsewhere_is_no_damage(
     assert client.waiting() == 1
     assert "rebuilt" not in client.counters()
     assert not (tmp_path / "device" / "damaged.sqlite3").exists()
+
+
+class Interrupting(Store):
+    """A database that a signal meets while it is looked at."""
+
+    def copy_to(self, other: sqlite3.Connection) -> None:
+        """Copy it after a signal to this process."""
+        os.kill(os.getpid(), signal.SIGUSR1)
+        super().copy_to(other)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="the system has no such signal")
+def test_handler_that_raises_in_a_look_for_damage_finds_none(
+    open_client: Opener, tmp_path: Path
+) -> None:
+    """What it raises would be damage, had a row raised it."""
+    open_client().record("page", "a")
+
+    def handle(*_: object) -> None:
+        raise ValueError
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        assert not is_damaged(Interrupting(tmp_path / "device"))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_handler_that_closes_the_client_ends_the_program(open_client: Opener) -> None:
