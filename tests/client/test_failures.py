@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from devices import DATABASE, Opener, metric_of
 from rappor_client import Answer, Caps, Client, Outcome, SpoolLimits
 from rappor_client.errors import UploadError
 from rappor_client.failures import DamagedError, Failures, is_busy
+from rappor_client.private_folder import check_private
 from rappor_client.soundness import is_damaged
 from rappor_client.store import Store
 from rappor_client.testing import FixedClock, MemoryTransport
@@ -375,6 +377,25 @@ def test_links_are_refused(open_client: Opener, tmp_path: Path) -> None:
         path.unlink()
         open_client(consent=False)
     assert not (tmp_path / "absent").exists()
+
+
+def test_file_that_another_process_removes_meanwhile_is_no_failure(tmp_path: Path) -> None:
+    """The log of a database goes when the last process closes it, at any moment of an opening."""
+    path, is_over = tmp_path / "telemetry.sqlite3-wal", threading.Event()
+
+    def come_and_go() -> None:
+        while not is_over.is_set():
+            path.touch()
+            path.unlink()
+
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    try:
+        for _ in range(2000):
+            check_private(tmp_path, [path.name])
+    finally:
+        is_over.set()
+        other.join()
 
 
 def test_files_that_others_may_read_are_closed_to_them(open_client: Opener, tmp_path: Path) -> None:
