@@ -158,7 +158,9 @@ class BudgetCopy:
 
 def read_mark(db: sqlite3.Connection) -> bytes:
     """Return the mark of the secret that the database was written under; empty if there is none."""
-    return bytes(read_state(db, _MARK) or b"")
+    if not isinstance(mark := read_state(db, _MARK) or b"", bytes):
+        raise DamagedError("mark")
+    return mark
 
 
 def write_mark(db: sqlite3.Connection, mark: bytes) -> None:
@@ -197,40 +199,53 @@ def check(db: sqlite3.Connection) -> None:
     _checked(dump(db))
 
 
-def remainder(db: sqlite3.Connection) -> dict[str, Any] | None:
+def remainder(db: sqlite3.Connection, copy: Copy) -> dict[str, Any] | None:
     """Return what outlives an identity: nats spent, and reserved by year; None if there are none.
 
-    The database is changed: it is to be one in memory. Raises DamagedError if it is not sound.
+    It is no less than the database tells, nor than the copy beside it, whosever that is. The
+    database is changed: it is to be one in memory. Raises DamagedError if it is not sound.
     """
-    db.execute("DELETE FROM scope")
-    ledger.end_identity(db)
-    reservation.end_identity(db)
-    forget_noise_step(db)
-    write_mark(db, b"")
+    is_other = copy.document is not None and read_mark(db) not in (b"", copy.mark)
+    if copy.document is not None and not is_other:
+        absorb(db, copy)
+    _end(db)
+    if is_other:  # as after a kill that left the database behind, or from a backup
+        with contextlib.closing(in_memory()) as other:
+            absorb(other, copy)
+            _end(other)
+            ledger.carry(db, ledger.carried(other))
+            reservation.absorb(db, reservation.dump(other))
     document = dump(db)
     _checked(document)
     return document if ledger.total(db) or reservation.by_year(db) else None
 
 
-def spent(folder: Path) -> Spent:
-    """Return what was spent as the file tells it: no less than it was."""
-    copy = BudgetCopy(folder).read()
-    with contextlib.closing(in_memory()) as db:
-        if copy.document is not None:
-            absorb(db, copy)
-        return ledger.spent(db)
+def spent(copy: Copy, db: sqlite3.Connection | None) -> Spent:
+    """Return what was spent as the copy and the database tell it: no less than it was.
+
+    The copy is to be read before the database, which may be lost, emptied or an older one.
+    """
+    with contextlib.closing(in_memory()) as both:
+        if db is not None:
+            db.backup(both)
+        mark = read_mark(both)
+        if copy.document is not None and mark in (b"", copy.mark):
+            absorb(both, copy, is_older=mark != copy.mark)
+        elif copy.document is not None:
+            absorb_other(both, copy)
+        return ledger.spent(both)
 
 
-def absorb(db: sqlite3.Connection, copy: Copy) -> None:
+def absorb(db: sqlite3.Connection, copy: Copy, *, is_older: bool = False) -> None:
     """Bring back what the database has forgotten.
 
     A database that has forgotten is an older one. What waits in it may have left already, and
-    what it charged is too little.
+    what it charged is too little. `is_older` says so where it is known.
     """
     document = copy.document
     assert document is not None
     rows = _scopes(document)
-    has_forgotten = scope_memory.absorb(db, rows)
+    has_forgotten = scope_memory.absorb(db, rows) or is_older
     has_forgotten |= ledger.has_forgotten(db, document["charged"])
     has_forgotten |= reservation.absorb(db, document)
     raise_noise_step(db, document.get("noise_step", 0))
@@ -258,6 +273,15 @@ def absorb_other(db: sqlite3.Connection, copy: Copy) -> None:
         reservation.add_earlier(db, reservation.by_year(other))
     spool.drop(db)
     reservoir.drop(db)
+
+
+def _end(db: sqlite3.Connection) -> None:
+    """Leave what outlives an identity."""
+    db.execute("DELETE FROM scope")
+    ledger.end_identity(db)
+    reservation.end_identity(db)
+    forget_noise_step(db)
+    write_mark(db, b"")
 
 
 def _with_bytes(row: list[Any]) -> list[Any]:

@@ -21,6 +21,7 @@ from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_client import budget_copy, ledger, reservation, reservoir, scope_memory, spool
 from rappor_client.background import Sender
+from rappor_client.budget_copy import BudgetCopy
 from rappor_client.errors import IdentityError
 from rappor_client.failures import DamagedError, Failures
 from rappor_client.flushed import Flushed, FlushReason, Step, sum_up
@@ -257,9 +258,15 @@ class Client:
     @silent
     def spent(self) -> Spent:
         """Return the loss so far, in nats: in all and by metric; print it to read it."""
-        if (spent := self._look(ledger.spent, None)) is not None:
+        file = BudgetCopy(self._settings.folder)
+
+        def of_both() -> Spent | None:
+            copy = file.read()
+            return self._look(lambda db: budget_copy.spent(copy, db), None)
+
+        if (spent := self._safely(of_both, None)) is not None:
             return spent
-        return self._safely(lambda: budget_copy.spent(self._settings.folder), ledger.NOTHING_SPENT)
+        return self._safely(lambda: budget_copy.spent(file.read(), None), ledger.NOTHING_SPENT)
 
     @silent
     def log(self) -> list[Sent]:

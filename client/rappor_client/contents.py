@@ -55,9 +55,10 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
     store = Store(place)
     with failing_as_file_error(place):
         if not store.exists():
-            spent = budget_copy.spent(place)
+            spent = budget_copy.spent(BudgetCopy(place).read(), None)
             return Contents(has_secret=has_secret, latched={}, spent=spent, counters={})
         try:
+            copy = BudgetCopy(place).read()
             with store.reading() as db:
                 return Contents(
                     has_secret=has_secret,
@@ -66,7 +67,7 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
                     held=tuple(reservoir.held(db)),
                     latched=scope_memory.latched_epochs(db),
                     patterns=tuple(ledger.patterns(db)),
-                    spent=ledger.spent(db),
+                    spent=budget_copy.spent(copy, db),
                     sent=tuple(spool.log(db)),
                     noise_step=noise_step(db),
                     counters=counters(db),

@@ -27,7 +27,8 @@ class Shared(Protocol):
 
 _FORKING = threading.RLock()
 _ALL: Final[weakref.WeakSet[Shared]] = weakref.WeakSet()
-_held: list[Shared] = []
+_HELD: Final[dict[int, list[Shared]]] = {}
+"""What a thread that forks keeps others out of; a signal may let it fork without `_FORKING`."""
 
 
 def hold_over_forks(shared: Shared) -> None:
@@ -38,26 +39,31 @@ def hold_over_forks(shared: Shared) -> None:
 
 def _before() -> None:
     _FORKING.acquire()
+    held = _HELD.setdefault(threading.get_ident(), [])
     for shared in list(_ALL):
-        _held.append(shared)  # first: a signal's handler may raise in the middle of its hook
+        held.append(shared)  # first: a signal's handler may raise in the middle of its hook
         shared.before_fork()
 
 
 def _after_in_parent() -> None:
     """Let go of all that is held; what a signal's handler raises is told by Python and dropped."""
     raised: BaseException | None = None
+    held = _HELD.get(threading.get_ident(), [])
     try:
-        while _held:
+        while held:
             try:
-                while _held:
-                    _held[-1].after_fork_in_parent()
-                    _held.pop()
+                while held:
+                    held[-1].after_fork_in_parent()
+                    held.pop()
             except RuntimeError:  # it was not locked yet when a handler raised
-                _held.pop()
+                held.pop()
             except BaseException as error:  # noqa: BLE001 - it goes on below
                 raised = error
     finally:
-        _FORKING.release()
+        try:  # noqa: SIM105 - a call before it would be another moment for a signal
+            _FORKING.release()
+        except RuntimeError:  # it was not taken
+            pass
     if raised is not None:
         raise raised
 
@@ -66,7 +72,7 @@ def _after_in_child() -> None:
     global _FORKING  # noqa: PLW0603 - the threads that waited for the old one are not here
     for shared in list(_ALL):
         shared.after_fork_in_child()
-    _held.clear()
+    _HELD.clear()
     _FORKING = threading.RLock()
 
 

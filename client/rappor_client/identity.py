@@ -57,7 +57,9 @@ class Identity:
         """
         if self._secret is not None and self._seen == self._looks() and self._store.exists():
             return self._secret
-        if not self._may_begin and not self._file.exists():
+        if self._file.exists():
+            self._may_begin = False  # whoever removes it now has withdrawn consent
+        elif not self._may_begin:
             raise ErasedError
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._store.begin()
@@ -150,7 +152,7 @@ class Identity:
             _end(db)
         is_other = copy.document is not None and copy.mark != own
         if copy.mark == own:
-            budget_copy.absorb(db, copy)
+            budget_copy.absorb(db, copy, is_older=mark != own)
         elif mark != own or is_other:
             reservation.lose(db, self._year())
         if is_other:

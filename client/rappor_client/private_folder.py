@@ -7,6 +7,7 @@ others may read are closed to them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterable
@@ -40,13 +41,18 @@ def check_private(folder: Path, names: Iterable[str]) -> None:
     _check_owner(folder, status)
     if status.st_mode & _OTHERS_WRITE:
         raise FileError(folder, "no one else may write to it; run chmod 700 on it")
-    for path in filter(os.path.lexists, (folder / name for name in names)):
-        status = path.lstat()
-        if stat.S_ISLNK(status.st_mode):
-            raise FileError(path, "it must be a file, got a symbolic link; remove it")
-        _check_owner(path, status)
-        if stat.S_ISREG(status.st_mode) and status.st_mode & _OTHERS:
-            path.chmod(stat.S_IRUSR | stat.S_IWUSR)
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):  # another process may be removing its own
+            _check_file(folder / name)
+
+
+def _check_file(path: Path) -> None:
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        raise FileError(path, "it must be a file, got a symbolic link; remove it")
+    _check_owner(path, status)
+    if stat.S_ISREG(status.st_mode) and status.st_mode & _OTHERS:
+        path.chmod(stat.S_IRUSR | stat.S_IWUSR)
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:

@@ -38,7 +38,7 @@ class SecretFile:
 
     def exists(self) -> bool:
         """Tell whether there is a file, whatever it holds."""
-        return self.path.exists()
+        return self.stamp() is not None  # `Path.exists` says no where a signal's handler raises
 
     def read(self) -> bytes:
         """Return the secret, or raise IdentityError; the message tells nothing of it."""
@@ -66,7 +66,7 @@ class SecretFile:
         """Return what changes when the file does, None if the file is gone."""
         try:
             status = self.path.stat()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         return status.st_ino, status.st_mtime_ns, status.st_size
 

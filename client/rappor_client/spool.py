@@ -274,18 +274,21 @@ def _sent(
     first_attempt: float,
     reports: str,
 ) -> Sent:
-    if not (isinstance(upload_id, str) and type(attempts) is int and body.decode()):
+    notes = json.loads(reports)
+    if not (isinstance(upload_id, str) and type(attempts) is int and body.decode() and notes):
         raise DamagedError("upload")
     return Sent(
         day=day_of(first_attempt).isoformat(),
         id=upload_id,
         attempts=attempts,
         body=body,
-        reports=tuple(_sent_report(db, note) for note in json.loads(reports)),
+        reports=tuple(_sent_report(db, note) for note in notes),
     )
 
 
 def _sent_report(db: sqlite3.Connection, note: dict[str, Any]) -> SentReport:
+    if not isinstance(note["nats"], float):
+        raise DamagedError("report")
     return SentReport(
         metric=note["metric"],
         params=kept_params(db, note["params"]),

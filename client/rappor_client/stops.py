@@ -38,6 +38,7 @@ class Stops:
 
     def follow(self, db: sqlite3.Connection, asked: object, today: datetime.date) -> None:
         """Follow an answer, which may have asked for anything; a day too late means 30 days."""
+        self.recall(db)  # another process may have had an answer since
         latest = (today + _LONGEST).isoformat()
         until = {name: min(day, latest) for name, day in _read(asked).items()}
         if until != self._until:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -75,12 +76,13 @@ def erase(folder: Path, store: Store, *, now: float) -> Withdrawal:
     if not _traces(folder):
         return Withdrawal(secret_gone=True)
     copy = BudgetCopy(folder)
+    had_secret = any(map(os.path.lexists, _secrets(folder)))
     with contextlib.suppress(OSError):
         (folder / _BEGUN).touch(mode=_PRIVATE)
     for path in _secrets(folder):
         _wipe(path)
     is_sending = _is_sending(store, now)
-    document = _remainder(store, copy, day_of(now).year)
+    document = _remainder(store, copy, day_of(now).year, had_secret=had_secret)
     store.close()
     _replace(copy, document)
     for name in database_names():
@@ -136,18 +138,21 @@ def _is_remainder(copy: BudgetCopy) -> bool:
         return False
 
 
-def _remainder(store: Store, copy: BudgetCopy, year: int) -> dict[str, Any] | None:
+def _remainder(
+    store: Store, copy: BudgetCopy, year: int, *, had_secret: bool
+) -> dict[str, Any] | None:
     """Return what stays, from the database, or from the copy where the database is not sound."""
     kept = _read(copy)
+    is_lost = kept.document is None and (had_secret or kept.is_damaged)
     try:
-        return _remainder_of(store, kept)
-    except Exception:  # noqa: BLE001 - locked, or damaged in whatever way: it must go all the same
         with contextlib.closing(in_memory()) as db:
-            if kept.document is None:
-                reservation.lose(db, year)
-            else:
-                budget_copy.absorb(db, kept)
-            return budget_copy.remainder(db)
+            store.copy_to(db)
+            is_lost_here = is_lost and not budget_copy.read_mark(db)
+            return _remainder_of(db, kept, year if is_lost_here else None)
+    except Exception as error:  # noqa: BLE001 - locked, or damaged in whatever way: it must go all the same
+        is_lost |= kept.document is None and not isinstance(error, FileNotFoundError)
+        with contextlib.closing(in_memory()) as db:
+            return _remainder_of(db, kept, year if is_lost else None)
 
 
 def _is_sending(store: Store, now: float) -> bool:
@@ -170,13 +175,13 @@ def _read(copy: BudgetCopy) -> Copy:
         return Copy(None, is_damaged=True)
 
 
-def _remainder_of(store: Store, kept: Copy) -> dict[str, Any] | None:
-    """Return what stays of a database and its copy; it raises what reading the database raises."""
-    with contextlib.closing(in_memory()) as db:
-        store.copy_to(db)
-        if kept.document is not None and kept.mark == budget_copy.read_mark(db):
-            budget_copy.absorb(db, kept)
-        return budget_copy.remainder(db)
+def _remainder_of(
+    db: sqlite3.Connection, kept: Copy, lost_year: int | None
+) -> dict[str, Any] | None:
+    """Return what stays of a database and its copy; DamagedError where it is not sound."""
+    if lost_year is not None:
+        reservation.lose(db, lost_year)
+    return budget_copy.remainder(db, kept)
 
 
 def _replace(copy: BudgetCopy, document: dict[str, Any] | None) -> None:

@@ -447,6 +447,102 @@ def test_secret_and_database_from_a_backup_bring_back_no_budget(
         client.close()
 
 
+def back_up(folder: Path) -> dict[str, bytes]:
+    """Return the secret and the database of a device whose client is closed."""
+    return {name: (folder / name).read_bytes() for name in ("identity", DATABASE)}
+
+
+def restore(folder: Path, backup: dict[str, bytes], *names: str) -> None:
+    """Put some files of a backup in the place of those that are there now."""
+    for path in folder.glob(f"{DATABASE}-*"):
+        path.unlink()
+    for name in names:
+        (folder / "restored").write_bytes(backup[name])
+        (folder / "restored").chmod(0o600)
+        (folder / "restored").replace(folder / name)
+
+
+@pytest.mark.parametrize("way", ["of nobody", "of another", "emptied", "both lost"])
+def test_withdrawal_forgets_nothing_beside_a_database_that_knows_less(
+    way: str, open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """An older one from a backup, beside the copy of nobody or of a later identity; or none."""
+    folder, transport = tmp_path / "device", MemoryTransport()
+    client = open_client(YEARLY, transport=transport)
+    send(client, transport, "page", "a")
+    client.close()
+    backup = back_up(folder)
+    clock.advance(days=365)
+    client = open_client(YEARLY, transport=transport)
+    send(client, transport, "page", "b")
+    if way == "of nobody":
+        client.withdraw()
+    client.close()
+    if way == "of another":
+        (folder / "identity").unlink()
+        client = open_client(YEARLY, transport=transport, on_bad_identity="reset")
+        send(client, transport, "page", "c")
+        client.close()
+    spent = peek(folder).spent
+    if way.startswith("of"):
+        restore(folder, backup, *backup)
+    else:
+        empty(folder)
+    if way == "both lost":
+        (folder / "budget").unlink()
+        spent = dataclasses.replace(spent, reserved={2027: math.inf})
+    open_client(YEARLY, consent=False)
+    kept = peek(folder).spent
+    assert kept.nats >= spent.nats - 1e-9
+    assert all(kept.reserved[year] >= nats for year, nats in spent.reserved.items())
+
+
+def test_database_of_an_earlier_identity_says_no_less_and_sends_nothing_again(
+    open_client: Opener, tmp_path: Path
+) -> None:
+    """Consent was withdrawn and given again, and then the old database came back alone."""
+    folder, transport = tmp_path / "device", MemoryTransport()
+    several = dataclasses.replace(YEARLY, patterns=2)
+    client = open_client(several, transport=transport)
+    client.record("page", "a")
+    client.close()
+    backup = back_up(folder)
+    client = open_client(several, transport=transport)
+    send(client, transport, "page", "b")
+    client.withdraw()
+    spent = peek(folder).spent
+    client = open_client(several, transport=transport, caps=Caps(total=0.1))
+    n_sent = len(transport.bodies)
+    client.close()
+    restore(folder, backup, DATABASE)
+    client = open_client(several, transport=transport, caps=Caps(total=0.1))
+    assert client.record("page", "c") is Outcome.SILENT
+    client.flush()
+    assert len(transport.bodies) == n_sent
+    assert client.spent().nats >= spent.nats - 1e-9
+
+
+@pytest.mark.parametrize("losing", ["emptied", "older"])
+def test_what_was_spent_is_told_before_a_database_is_rebuilt(
+    losing: str, open_client: Opener, tmp_path: Path
+) -> None:
+    """To the program that has the folder open, and to whoever looks into it."""
+    folder, transport = tmp_path / "device", MemoryTransport()
+    client = open_client(dataclasses.replace(YEARLY, patterns=2), transport=transport)
+    send(client, transport, "page", "a")
+    client.close()
+    backup = back_up(folder) | ({DATABASE: b""} if losing == "emptied" else {})
+    client = open_client(dataclasses.replace(YEARLY, patterns=2), transport=transport)
+    send(client, transport, "page", "b")
+    before = client.spent()
+    restore(folder, backup, DATABASE)
+    assert peek(folder).spent.nats >= before.nats
+    assert client.spent().nats >= before.nats
+    assert client.spent().reserved == before.reserved
+    assert client.record("page", "a")
+    assert client.spent().nats >= before.nats
+
+
 # Every short history of values, epochs, restarts, changes and losses
 
 EVENTS = ("nothing", "restart", "next epoch", "epoch back", "lose", "older", "more noise")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import BALANCED, DATABASE, metric_of, secret_of, write_device
-from rappor_client import Client, Withdrawal
-from rappor_client.testing import FixedClock, FixedCoins, MemoryTransport
+from devices import BALANCED, DATABASE, database, metric_of, secret_of, write_device
+from rappor_client import Answer, Client, Withdrawal
+from rappor_client.testing import FixedClock, FixedCoins, MemoryTransport, peek
 from registries import registry_of
 
 from rappor import Params
@@ -28,6 +28,13 @@ METRICS = (
     metric_of("cut", BALANCED, epoch="year", parts=(Part("prefix:2", 0.5), Part("whole"))),
 )
 REGISTRY = registry_of(*METRICS)
+CELLS = (
+    "UPDATE charge SET reports = -1",
+    "UPDATE state SET value = 1 << 62 WHERE name = 'identity_mark'",
+    "UPDATE upload SET reports = '{}'",
+    'UPDATE upload SET reports = replace(reports, \'"nats": \', \'"nats": "x", "n": \')',
+)
+"""What no row holds that this library wrote, although each cell is of its column's type."""
 DAMAGE: dict[str, Callable[[bytearray, random.Random], None]] = {
     "flip": lambda data, rng: flip(data, rng, 1),
     "flips": lambda data, rng: flip(data, rng, 40),
@@ -138,6 +145,26 @@ def fuzz(donors: list[Path], tmp_path: Path, seeds: range) -> None:
             error.add_note(f"seed {seed}")
             raise
         shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("statement", CELLS)
+def test_cell_that_cannot_be_is_damage(statement: str, tmp_path: Path) -> None:
+    """The database is set apart, and the device goes on."""
+    folder, clock = tmp_path / "device", FixedClock("2026-11-18T12:00:00")
+    transport = MemoryTransport([Answer(status=503)])
+    with device(folder, clock, transport=transport) as client:
+        client.record("page", "a")
+        assert not client.flush(timeout=0.0)
+    with database(folder) as db:
+        assert db.execute(statement).rowcount
+    with device(folder, clock, transport=transport) as client:
+        client.record("page", "a")
+        client.log()
+        assert client.record("page", "a")
+        assert client.flush()
+        assert client.log()
+        assert peek(folder).has_secret
+    assert (folder / "damaged.sqlite3").exists()
 
 
 def test_damaged_database_reaches_nobody(donors: list[Path], tmp_path: Path) -> None:

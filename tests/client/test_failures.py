@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,9 @@ from devices import DATABASE, Opener, metric_of
 from rappor_client import Answer, Caps, Client, Outcome, SpoolLimits
 from rappor_client.errors import UploadError
 from rappor_client.failures import DamagedError, Failures, is_busy
+from rappor_client.private_folder import check_private
+from rappor_client.soundness import is_damaged
+from rappor_client.store import Store
 from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Registry
@@ -114,6 +119,32 @@ def test_exception_from_elsewhere_is_no_damage(
     assert client.waiting() == 1
     assert "rebuilt" not in client.counters()
     assert not (tmp_path / "device" / "damaged.sqlite3").exists()
+
+
+class Interrupting(Store):
+    """A database that a signal meets while it is looked at."""
+
+    def copy_to(self, other: sqlite3.Connection) -> None:
+        """Copy it after a signal to this process."""
+        os.kill(os.getpid(), signal.SIGUSR1)
+        super().copy_to(other)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="the system has no such signal")
+def test_handler_that_raises_in_a_look_for_damage_finds_none(
+    open_client: Opener, tmp_path: Path
+) -> None:
+    """What it raises would be damage, had a row raised it."""
+    open_client().record("page", "a")
+
+    def handle(*_: object) -> None:
+        raise ValueError
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        assert not is_damaged(Interrupting(tmp_path / "device"))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_handler_that_closes_the_client_ends_the_program(open_client: Opener) -> None:
@@ -350,6 +381,25 @@ def test_links_are_refused(open_client: Opener, tmp_path: Path) -> None:
         path.unlink()
         open_client(consent=False)
     assert not (tmp_path / "absent").exists()
+
+
+def test_file_that_another_process_removes_meanwhile_is_no_failure(tmp_path: Path) -> None:
+    """The log of a database goes when the last process closes it, at any moment of an opening."""
+    path, is_over = tmp_path / "telemetry.sqlite3-wal", threading.Event()
+
+    def come_and_go() -> None:
+        while not is_over.is_set():
+            path.touch()
+            path.unlink()
+
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    try:
+        for _ in range(2000):
+            check_private(tmp_path, [path.name])
+    finally:
+        is_over.set()
+        other.join()
 
 
 def test_files_that_others_may_read_are_closed_to_them(open_client: Opener, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -163,6 +164,62 @@ def test_signal_that_raises_in_a_fork_leaves_nothing_locked(
     going_on.join(60)
     assert not going_on.is_alive()
     assert client.waiting() == 1
+
+
+class Waiting:
+    """One of many things that threads share; the last to be held keeps its thread waiting."""
+
+    def __init__(self, all_of_them: list[Waiting]) -> None:
+        self.all_of_them = all_of_them
+        self.is_last, self.may_go_on = threading.Event(), threading.Event()
+
+    def before_fork(self) -> None:
+        """Wait in the last one, unless this is the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            self.all_of_them.pop()
+            if not self.all_of_them:
+                self.is_last.set()
+                self.may_go_on.wait(60)
+
+    def after_fork_in_parent(self) -> None:
+        """Do nothing."""
+
+    def after_fork_in_child(self) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_signal_beside_the_fork_of_another_thread_leaves_nothing_locked(tmp_path: Path) -> None:
+    """What the other thread holds is let go of, although the signal's thread forks meanwhile."""
+    failures = [Failures(tmp_path) for _ in range(20)]
+    left: list[Waiting] = []
+    waiting = [Waiting(left) for _ in range(20)]
+    left += waiting
+    for each in waiting:
+        each.is_last, each.may_go_on = waiting[0].is_last, waiting[0].may_go_on
+        hold_over_forks(each)
+    other = threading.Thread(target=fork, daemon=True)
+    other.start()
+    waiting[0].is_last.wait(60)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            fork()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        waiting[0].may_go_on.set()
+    other.join(60)
+
+    def go_on() -> None:
+        for each in failures:
+            each.note(OSError())
+        fork()
+
+    going_on = threading.Thread(target=go_on, daemon=True)
+    going_on.start()
+    going_on.join(60)
+    assert not going_on.is_alive()
 
 
 def fork() -> None:

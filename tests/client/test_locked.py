@@ -92,6 +92,22 @@ def test_opening_and_recording_beside_a_lock_forgets_nothing(
     assert transport.reports[-1].params == at_step(BALANCED, 1).fingerprint
 
 
+def test_withdrawal_reaches_a_client_that_opened_beside_a_lock(
+    open_client: Opener, tmp_path: Path
+) -> None:
+    """What it has prepared goes nowhere, and it does not begin again by itself."""
+    folder, transport = tmp_path / "device", MemoryTransport()
+    other = open_client()
+    with locked(folder):
+        client = open_client(transport=transport)
+        assert client.record("page", "a") is Outcome.QUEUED
+    assert other.withdraw()
+    assert client.record("page", "a") is Outcome.NO_CONSENT
+    client.flush()
+    assert transport.bodies == []
+    assert not list(folder.iterdir())
+
+
 def toml_of(metric: Metric) -> str:
     """Return the registry of a collector that asks for these parameters."""
     params = metric.params

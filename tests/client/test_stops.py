@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -209,3 +210,33 @@ def test_stop_holds_uploads_that_failed_before(open_client: Opener, clock: Fixed
     clock.set("2026-11-21T00:00:00")
     assert client.flush().sent == 1
     assert transport.bodies[2] == transport.bodies[0]
+
+
+class Meanwhile(MemoryTransport):
+    """A collector that answers slowly; something else happens before it does."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        super().__init__()
+        self.action = action
+
+    def send(self, body: bytes, *, timeout: float) -> Answer:
+        """Accept an upload afterwards."""
+        self.action()
+        return super().send(body, timeout=timeout)
+
+
+def test_stop_of_another_client_is_lifted_by_a_newer_answer(
+    open_client: Opener, clock: FixedClock
+) -> None:
+    """Also where the stop came while the newer answer was on its way."""
+    other = open_client(transport=MemoryTransport([stopping({"page": "2026-11-20"})]))
+
+    def be_stopped() -> None:
+        clock.advance(seconds=3)
+        other.flush()
+        assert other.record("page", "x") is Outcome.SILENT
+
+    client = open_client(transport=Meanwhile(be_stopped))
+    client.record("page", "x")
+    assert client.flush()
+    assert other.record("page", "x") is Outcome.RECORDED

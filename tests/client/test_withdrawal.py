@@ -343,6 +343,18 @@ def test_program_starts_again_wherever_a_withdrawal_was_killed(
     assert n_killed > 5
 
 
+def test_withdrawal_that_was_killed_at_its_end_takes_nothing_of_a_new_device(
+    open_client: Opener, tmp_path: Path
+) -> None:
+    """It had spent nothing, and so it left nothing but the note that it had begun."""
+    open_client().withdraw()
+    assert not list((tmp_path / "device").iterdir())
+    (tmp_path / "device" / "withdrawing").touch()
+    client = open_client()
+    assert client.record("page", "a") is Outcome.RECORDED
+    assert not (tmp_path / "device" / "withdrawing").exists()
+
+
 def test_claim_that_is_being_written_is_waited_for(open_client: Opener, tmp_path: Path) -> None:
     """Another program's, which withdraws nothing: it sends once its transaction has ended."""
     client = open_client()
