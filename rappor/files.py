@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import hashlib
 import os
@@ -10,9 +11,11 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from rappor.errors import FileError
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
@@ -64,12 +67,22 @@ def _check_vacant(target: Path) -> None:
 
 @contextlib.contextmanager
 def drafting(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Open a new binary file beside a path; after the block it is gone, unless it was renamed."""
+    """Open a new binary file beside a path; after the block it is gone, unless it was renamed.
+
+    Raises FileError for what no file may replace: a folder, a device, a pipe, any name in /dev.
+    What an OSError of this file, or of a full disk, names is the path.
+    """
     target = Path(path)
+    if (target.exists() and not target.is_file()) or target.absolute().parent == Path("/dev"):
+        raise FileError(path, "it must be a file, or the name of a new one")
     fresh = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
         with open(fresh, "xb", opener=functools.partial(os.open, mode=mode)) as file:
             yield file
+    except OSError as error:
+        if error.filename == str(fresh) or (error.filename is None and error.errno in _FULL):
+            error.filename = os.fspath(path)
+        raise
     finally:
         fresh.unlink(missing_ok=True)
 

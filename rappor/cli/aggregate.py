@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,6 +119,7 @@ def aggregate(
     if remote is not None and engine != "spark":
         raise click.UsageError("--remote needs --engine spark")
     checkpoint = Path(f"{out}.checkpoint")
+    _check_out(Path(out), [] if engine == "spark" else inputs)
     streams, tables = ([], list(inputs)) if engine == "spark" else _sort(inputs)
     uploads = _read_uploads(streams, registry)
     rows = _read_rows(tables, registry, checkpoint) if engine == "files" else None
@@ -146,6 +149,18 @@ def aggregate(
         _print(found)
 
 
+def _check_out(out: Path, inputs: Sequence[str]) -> None:
+    """Refuse at once what could not be written at the end, or would be read by the next run."""
+    folder = out.absolute().parent
+    if not folder.is_dir():
+        raise FileError(out, "its folder does not exist")
+    if out.exists() and not out.is_file():
+        raise FileError(out, "it must be a file, or the name of a new one")
+    for path in filter(os.path.isdir, inputs):
+        if folder.resolve().is_relative_to(Path(path).resolve()):
+            raise FileError(out, f"it must lie outside of the folder that is read, {path}")
+
+
 def _sort(inputs: tuple[str, ...]) -> tuple[list[str], list[str]]:
     """Tell streams of uploads from files of rows; folders may hold both."""
     from rappor.engines.files import find_files, holds_uploads, is_of_rows
@@ -171,12 +186,15 @@ def _read_uploads(paths: list[str], registry: Registry) -> Aggregation:
 
 def _lines(paths: list[str], slow: Slow) -> Iterator[bytes]:
     """Yield every line of every stream, and show how many bytes are read."""
-    sizes = [Path(path).stat().st_size for path in paths if Path(path).is_file()]
+    from rappor.engines.files import is_packed, open_text
+
+    plain = [path for path in paths if Path(path).is_file() and not is_packed(path)]
+    sizes = [Path(path).stat().st_size for path in plain]
     total = sum(sizes) if len(sizes) == len(paths) else None
     done = 0
     for path in paths:
         try:
-            with click.open_file(path, "rb") as stream:
+            with open_text(path) if is_packed(path) else click.open_file(path, "rb") as stream:
                 for number, line in enumerate(stream):
                     if number == 0 and line.startswith(_COUNTS_FILE):
                         raise FileError(path, "it holds counts already: rappor decode reads it")
@@ -184,8 +202,8 @@ def _lines(paths: list[str], slow: Slow) -> Iterator[bytes]:
                     done += len(line)
                     if number % _LINES == 0:
                         slow("reading uploads", done, total)
-        except OSError as error:
-            raise FileError(path, error.strerror or "unreadable") from None
+        except (OSError, EOFError, zlib.error) as error:
+            raise FileError(path, getattr(error, "strerror", None) or str(error)) from None
 
 
 def _read_rows(paths: list[str], registry: Registry, checkpoint: Path) -> FileAggregation | None:

@@ -267,7 +267,7 @@ def open_parquet(path: str | os.PathLike[str]) -> Iterator[Any]:
     try:
         with parquet.ParquetFile(os.fspath(path)) as file:
             yield file
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeEncodeError, pa.ArrowException) as error:
         reason = str(error).partition("\n")[0]
         raise FileError(path, f"it cannot be read as Parquet: {reason}") from None
 

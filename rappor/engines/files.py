@@ -32,6 +32,8 @@ _KINDS: Final = {
 
 
 _UPLOAD_KEY: Final = b'"reports"'
+_GLANCE: Final = 1 << 20
+"""Bytes of a line that tell what it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +102,18 @@ def is_of_rows(path: str | os.PathLike[str]) -> bool:
     return Path(path).name.lower().endswith(tuple(_KINDS))
 
 
+def is_packed(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file is packed by gzip, by its name."""
+    return os.fspath(path).lower().endswith(".gz")
+
+
 def holds_uploads(path: str | os.PathLike[str]) -> bool:
     """Tell a file of uploads from one of rows, both JSON lines, by its first line."""
     if kind_of(path) != "json":
         return False
     with open_text(path) as file:
-        first = next((line for line in file if line.strip()), b"")
+        starts = iter(lambda: file.readline(_GLANCE), b"")
+        first = next((line for line in starts if line.strip()), b"")
     return _UPLOAD_KEY in first or not _is_object(first)
 
 
@@ -121,13 +129,22 @@ def _walk(root: Path) -> Iterator[Path]:
         raise FileError(error.filename, error.strerror or "unreadable")
 
     for folder, folders, names in os.walk(root, onerror=fail, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith((".", "_")) and not _is_loop(Path(folder, name))
+        ]
         yield from (Path(folder, name) for name in names if not name.startswith((".", "_")))
+
+
+def _is_loop(folder: Path) -> bool:
+    """Tell a link to a folder that it is in."""
+    return folder.is_symlink() and folder.parent.resolve().is_relative_to(folder.resolve())
 
 
 def open_text(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a text, through gzip where its name says so; FileError if it is unreadable."""
-    opener = gzip.open if os.fspath(path).endswith(".gz") else open
+    opener = gzip.open if is_packed(path) else open
     try:
         return cast("BinaryIO", opener(path, "rb"))
     except OSError as error:

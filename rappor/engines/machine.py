@@ -4,12 +4,13 @@ Threads read parts of files and add them up; the loops over bits and pyarrow's r
 lock of the interpreter. What is held are one batch a thread, and sums.
 
 While it runs, a checkpoint is written now and then, and when it is interrupted: one file that
-holds the sums and the list of the files in them, and takes its name whole or not at all. So a
-later run goes on without those files, and counts none of them twice.
+holds the sums and the list of the files in them, with a SHA-256 over both, and takes its name
+whole or not at all. So a later run goes on without those files, and counts none of them twice.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
@@ -22,20 +23,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rappor.counts.counts import Counts
-from rappor.counts.tables import open_parquet
 from rappor.engines.files import ReportFile, find_files
 from rappor.engines.rows import Part, parts_of, read_part
 from rappor.engines.sums import Shapes, Sums, sum_schema
 from rappor.engines.totals import Collection, counts_of, shapes_of
 from rappor.errors import FileError, ReportError
-from rappor.files import replacing
+from rappor.files import replacing, sha256_of
 from rappor.progress import Progress, no_progress
 from rappor.registry.registry import Registry
 
 _STATE: Final = b"rappor.checkpoint"
+_HASH_BYTES: Final = 32
 _SECONDS: Final = 10.0
 """Between two checkpoints."""
 
@@ -111,7 +113,6 @@ class _Run:
     def __init__(
         self, shapes: Shapes, by: tuple[str, ...], checkpoint: str | os.PathLike[str] | None
     ) -> None:
-        self.sums = Sums(shapes, by)
         self.done: set[tuple[str, int, int]] = set()
         self.first_refused: dict[tuple[str, str, str], str] = {}
         self._shapes = shapes
@@ -119,6 +120,7 @@ class _Run:
         self._checkpoint = checkpoint
         self._stop = threading.Event()
         self._is_whole = True
+        self.sums = self._nothing()
 
     def resume(self, files: Sequence[ReportFile]) -> None:
         """Take over what an earlier run has left, if it was of these files.
@@ -127,10 +129,14 @@ class _Run:
         """
         if self._checkpoint is None or not Path(self._checkpoint).exists():
             return
-        with open_parquet(self._checkpoint) as file:
-            table = file.read()
-        state = json.loads((table.schema.metadata or {}).get(_STATE, b"{}"))
-        if state.get("collections") != self._collections():
+        with pa.OSFile(os.fspath(self._checkpoint)) as file:
+            data = file.read_buffer()
+        body = data.slice(0, max(data.size - _HASH_BYTES, 0))
+        if hashlib.sha256(body).digest() != data.slice(body.size).to_pybytes():
+            self._mistrust("it is damaged")
+        table = pq.read_table(pa.BufferReader(body))
+        state = json.loads(table.schema.metadata[_STATE])
+        if state["collections"] != self._collections():
             self._mistrust("it is of another registry")
         self.done = {(path, size, mtime) for path, size, mtime in state["files"]}
         self.first_refused = {tuple(key): path for key, path in state["first_refused"]}
@@ -157,9 +163,12 @@ class _Run:
             "first_refused": list(self.first_refused.items()),
         }
         schema = sum_schema(self._by).with_metadata({_STATE: json.dumps(state).encode()})
-        with replacing(self._checkpoint) as file, pq.ParquetWriter(file, schema) as writer:
-            for batch in self.sums.batches():
-                writer.write_batch(batch)
+        with replacing(self._checkpoint) as file:
+            with pq.ParquetWriter(file, schema) as writer:
+                for batch in self.sums.batches():
+                    writer.write_batch(batch)
+            file.flush()
+            file.write(bytes.fromhex(sha256_of(file.name)))
 
     def work(
         self, files: list[ReportFile], seconds: float, threads: int, progress: Progress
@@ -185,7 +194,7 @@ class _Run:
         total, n_bytes, saved = sum(file.size for file in files), 0, time.monotonic()
         parts = _parts(files)
         under_way: dict[Future[Sums], tuple[Part, int]] = {}
-        unfinished: dict[str, list[Sums]] = {}
+        unfinished: dict[str, tuple[Sums, int]] = {}
         while True:
             for part, n_parts in itertools.islice(parts, most - len(under_way)):
                 under_way[pool.submit(self._sum_part, part)] = part, n_parts
@@ -193,18 +202,23 @@ class _Run:
                 return
             for future in wait(under_way, return_when=FIRST_COMPLETED).done:
                 part, n_parts = under_way.pop(future)
-                summed = unfinished.setdefault(part.file.path, [])
-                summed.append(future.result())
-                if len(summed) == n_parts:
-                    self._take(part.file, unfinished.pop(part.file.path))
+                summed, n_summed = unfinished.pop(part.file.path, (self._nothing(), 0))
+                summed.merge(future.result())
+                if n_summed + 1 == n_parts:
+                    self._take(part.file, summed)
+                else:
+                    unfinished[part.file.path] = summed, n_summed + 1
                 n_bytes += part.size
                 progress("adding up reports", n_bytes, total)
             if time.monotonic() - saved >= seconds:
                 self.save()
                 saved = time.monotonic()
 
+    def _nothing(self) -> Sums:
+        return Sums(self._shapes, self._by)
+
     def _sum_part(self, part: Part) -> Sums:
-        sums = Sums(self._shapes, self._by)
+        sums = self._nothing()
         for batch in read_part(part, lambda reason, n: sums.refuse("", "", reason, n), self._by):
             if self._stop.is_set():
                 break
@@ -214,18 +228,17 @@ class _Run:
                 raise FileError(part.file.path, str(error)) from None
         return sums
 
-    def _take(self, file: ReportFile, parts: Iterable[Sums]) -> None:
-        """Add the sums of all parts of a file, and note that it is counted.
+    def _take(self, file: ReportFile, sums: Sums) -> None:
+        """Add the sums of a file, and note that it is counted.
 
         An interruption may come between any two lines.
         """
         file.check_unchanged()
         self._is_whole = False
-        for sums in parts:
-            self.sums.merge(sums)
-            for key in sums.refused:
-                first = self.first_refused.get(key, file.path)
-                self.first_refused[key] = min(first, file.path)
+        self.sums.merge(sums)
+        for key in sums.refused:
+            first = self.first_refused.get(key, file.path)
+            self.first_refused[key] = min(first, file.path)
         self.done.add(file.identity)
         self._is_whole = True
 

@@ -8,19 +8,22 @@ that is not what its name says, and a missing column.
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import re
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 
 from rappor.counts.tables import open_parquet
-from rappor.engines.files import ReportFile, open_text
+from rappor.engines.files import ReportFile, is_packed, open_text
 from rappor.engines.labels import NUMBERS, read_numbers, with_labels
 from rappor.engines.layout import COLUMNS, DAY, check_columns
 from rappor.errors import FileError, ReportError
@@ -31,6 +34,7 @@ _BLOCK: Final = 1 << 24
 """Bytes of text that are read at a time."""
 _PART: Final = 1 << 27
 """Bytes of a file from which on it is read in parts."""
+_MOST_DIGITS: Final = 19
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -46,7 +50,7 @@ class Part:
 
 def parts_of(file: ReportFile) -> list[Part]:
     """Return the parts that a file is read in, small ones and compressed texts as a whole."""
-    if file.size <= _PART or file.path.endswith(".gz"):
+    if file.size <= _PART or is_packed(file.path):
         return [Part(file, 0, 0, file.size)]
     if file.kind != "parquet":
         starts = range(0, file.size, _PART)
@@ -83,7 +87,7 @@ def read_part(
             yield labelled
     except ReportError as error:
         raise FileError(part.file.path, str(error)) from None
-    except (OSError, EOFError, pa.ArrowException) as error:
+    except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
         reason = str(error).partition("\n")[0]
         raise FileError(
             part.file.path, f"it cannot be read as {part.file.kind}: {reason}"
@@ -104,38 +108,79 @@ def _read_parquet(part: Part, wanted: Sequence[str], refuse: object) -> Iterator
 def _read_csv(
     part: Part, wanted: Sequence[str], refuse: Callable[[str, int], None]
 ) -> Iterator[Any]:
-    with open_text(part.file.path) as file:
-        header = file.readline().removeprefix(b"\xef\xbb\xbf")
-    names = (
-        [str(name) for name in pa.csv.read_csv(io.BytesIO(header)).column_names] if header else []
-    )
+    names = _header(part.file)
     check_columns([*names, *(name for name in part.file.labels if name not in names)])
-
-    def skip(row: Any) -> str:
-        del row
-        refuse("malformed", 1)
-        return "skip"
-
-    binary = dict.fromkeys(names, pa.binary())
     for number, block in enumerate(_blocks(part)):
         lines = block.partition(b"\n")[2] if number == 0 and part.start == 0 else block
-        lines = lines.decode(errors="replace").encode()  # the reader shows bad rows as text
-        table = pa.csv.read_csv(
-            io.BytesIO(lines or b"\n"),
-            read_options=pa.csv.ReadOptions(
-                column_names=names, use_threads=False, block_size=_BLOCK
-            ),
-            parse_options=pa.csv.ParseOptions(invalid_row_handler=skip),
-            convert_options=pa.csv.ConvertOptions(
-                column_types=binary,
-                include_columns=[name for name in wanted if name in names],
-                null_values=[""],
-                strings_can_be_null=True,
-            ),
-        )
+        table, n_malformed = _table_of_csv(lines, names, [name for name in wanted if name in names])
+        if n_malformed:
+            refuse("malformed", n_malformed)
         for batch in table.to_batches():
             columns = zip(batch.schema.names, batch.columns, strict=True)
             yield pa.record_batch({name: _of_text(name, column) for name, column in columns})
+
+
+def _header(file: ReportFile) -> list[str]:
+    """Return the names of a CSV file's columns."""
+    with open_text(file.path) as text:
+        line = _rest_of_line(text).removeprefix(b"\xef\xbb\xbf")
+    if b"\r" in line.rstrip(b"\r\n"):
+        raise ReportError("its lines must end in LF or CR LF, got CR alone")
+    return next(csv.reader([line.decode(errors="replace")]), [])
+
+
+def _table_of_csv(block: bytes, names: list[str], included: list[str]) -> tuple[Any, int]:
+    """Return a table of bytes, and the number of lines that are no rows.
+
+    A quotation mark that is never closed, or a CR within a line, would make a row of many lines or
+    rows of one: then each line is looked at by itself.
+    """
+    text = block.decode(errors="replace")
+    lines = text.encode()  # the reader shows bad rows as text
+    malformed: list[str] = []
+
+    def skip(row: Any) -> str:
+        if row.text.strip():
+            malformed.append("")
+        return "skip"
+
+    table = pyarrow.csv.read_csv(
+        io.BytesIO(lines or b"\n"),
+        read_options=pyarrow.csv.ReadOptions(
+            column_names=names, use_threads=False, block_size=_BLOCK
+        ),
+        parse_options=pyarrow.csv.ParseOptions(invalid_row_handler=skip),
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.binary()),
+            include_columns=included,
+            null_values=[""],
+            strings_can_be_null=True,
+        ),
+    )
+    if lines.count(b"\r") == lines.count(b"\r\n"):
+        n_lines = lines.count(b"\n") + (not lines.endswith(b"\n") and len(lines) > 0)
+        if len(table) + len(malformed) == n_lines:
+            return table, len(malformed)
+    return _csv_line_by_line(text, names, included)
+
+
+def _csv_line_by_line(text: str, names: list[str], included: list[str]) -> tuple[Any, int]:
+    columns: dict[str, list[bytes | None]] = {name: [] for name in included}
+    n_malformed = 0
+    for line in filter(str.strip, text.split("\n")):
+        try:
+            (fields,) = csv.reader([line.removesuffix("\r")], strict=True)
+        except (csv.Error, ValueError):
+            fields = []
+        if len(fields) != len(names):
+            n_malformed += 1
+            continue
+        row = dict(zip(names, fields, strict=True))
+        for name, column in columns.items():
+            column.append(row[name].encode() or None)
+    return pa.table({name: pa.array(each, pa.binary()) for name, each in columns.items()}), (
+        n_malformed
+    )
 
 
 def _of_text(name: str, column: Any) -> Any:
@@ -161,49 +206,74 @@ def _as_text(column: Any) -> Any:
 def _read_json(
     part: Part, wanted: Sequence[str], refuse: Callable[[str, int], None]
 ) -> Iterator[Any]:
-    schema = pa.schema({name: pa.int64() if name in NUMBERS else pa.string() for name in wanted})
-    options = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-    reading = pa.json.ReadOptions(use_threads=False, block_size=2 * _BLOCK)
     for block in _blocks(part):
-        n_lines = block.count(b"\n") + (not block.endswith(b"\n"))
-        try:
-            table = pa.json.read_json(io.BytesIO(block), reading, options)
-        except pa.ArrowException:
-            table = None
-        if table is None or len(table) != n_lines:  # one of the lines is no row: look at each
-            table = pa.Table.from_pylist(list(_rows(block, schema, refuse)), schema)
+        table, _, n_malformed = json_rows(block, wanted)
+        if n_malformed:
+            refuse("malformed", n_malformed)
         for name in set(wanted) & set(part.file.labels):
-            table = _fill(table, name, part.file.labels[name])
+            label = pa.scalar(part.file.labels[name], pa.string())
+            table = fill(table, name, pa.repeat(label, len(table)))
         yield from table.to_batches()
 
 
-def _fill(table: Any, name: str, label: str | None) -> Any:
-    """Give a folder's label to the rows that do not say it themselves."""
-    place = table.schema.names.index(name)
-    value = label if name not in NUMBERS else read_numbers(pa.array([label])).to_pylist()[0]
-    filled = table.column(name) if value is None else table.column(name).fill_null(value)
-    return table.set_column(place, name, filled)
+def json_rows(block: bytes, wanted: Sequence[str]) -> tuple[Any, list[int] | None, int]:
+    """Return the rows that whole lines of JSON hold.
+
+    Returns
+    -------
+    A pyarrow.Table of the wanted columns, the number of the line of each row, None where all lines
+    are rows, and how many lines are neither rows nor empty.
+    """
+    schema = pa.schema({name: pa.int64() if name in NUMBERS else pa.string() for name in wanted})
+    options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    reading = pyarrow.json.ReadOptions(use_threads=False, block_size=2 * _BLOCK)
+    n_lines = block.count(b"\n") + (not block.endswith(b"\n"))
+    try:
+        table = pyarrow.json.read_json(io.BytesIO(block), reading, options)
+    except pa.ArrowException:
+        table = None
+    if table is not None and len(table) == n_lines:
+        return table, None, 0
+    lines = block.split(b"\n")
+    rows = {number: _row(line, schema) for number, line in enumerate(lines) if line.strip()}
+    found = {number: row for number, row in rows.items() if row is not None}
+    table = pa.Table.from_pylist(list(found.values()), schema)
+    return table, list(found), len(rows) - len(found)
 
 
-def _rows(
-    block: bytes, schema: Any, refuse: Callable[[str, int], None]
-) -> Iterator[dict[str, Any]]:
-    """Yield the lines that are JSON objects, with None for a value of another type."""
-    for line in filter(bytes.strip, block.split(b"\n")):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if not isinstance(row, dict):
-            refuse("malformed", 1)
-            continue
-        yield {name: _typed(row.get(name), name) for name in schema.names}
+def fill(table: Any, name: str, labels: Any) -> Any:
+    """Give the folders' labels, a text for each row or null, to rows that do not say it."""
+    values = read_numbers(labels) if name in NUMBERS else labels
+    column = pc.coalesce(table.column(name), values)
+    return table.set_column(table.schema.names.index(name), name, column)
+
+
+def _row(line: bytes, schema: Any) -> dict[str, Any] | None:
+    """Return a line that is a JSON object, or None."""
+    try:
+        row = json.loads(line, parse_int=_whole)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict):
+        return None
+    return {name: _typed(row.get(name), name) for name in schema.names}
+
+
+def _whole(digits: str) -> int:
+    """Read a whole number; no column has one of more digits than these."""
+    return int(digits) if len(digits) < _MOST_DIGITS else -1
 
 
 def _typed(value: Any, name: str) -> Any:
+    """Return a value of a column, and what no report has in place of one of another type.
+
+    Null would not do: it stands for a day that is missing, and for what the folder says.
+    """
+    if value is None:
+        return None
     if name in NUMBERS:
-        return value if type(value) is int and abs(value) < 1 << 62 else None
-    return value if isinstance(value, str) and not _SURROGATE.search(value) else None
+        return value if type(value) is int else -1
+    return value if isinstance(value, str) and not _SURROGATE.search(value) else ""
 
 
 def _blocks(part: Part) -> Iterator[bytes]:
@@ -211,12 +281,20 @@ def _blocks(part: Part) -> Iterator[bytes]:
     with open_text(part.file.path) as file:
         if part.start:
             file.seek(part.start - 1)
-            file.readline()
+            _rest_of_line(file)
         while not part.end or file.tell() < part.end:
             size = min(_BLOCK, part.end - file.tell()) if part.end else _BLOCK
             block = file.read(size)
             if not block:
                 return
             if not block.endswith(b"\n"):
-                block += file.readline()
+                block += _rest_of_line(file)
             yield block
+
+
+def _rest_of_line(file: BinaryIO) -> bytes:
+    """Read up to the end of the line; ReportError for more than a block."""
+    rest = file.readline(_BLOCK)
+    if len(rest) == _BLOCK and not rest.endswith(b"\n"):
+        raise ReportError(f"its lines must have at most {_BLOCK:,} bytes")
+    return rest

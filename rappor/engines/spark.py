@@ -16,6 +16,7 @@ import contextlib
 import functools
 import hashlib
 import io
+import re
 import shutil
 import tempfile
 import warnings
@@ -27,12 +28,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from rappor.counts.counts import Counts
-from rappor.engines.layout import COLUMNS, DAY, check_columns
+from rappor.engines.layout import COLUMNS, DAY, MALFORMED, check_columns
 from rappor.engines.machine import FileAggregation
 from rappor.engines.sums import Sums, sum_schema
 from rappor.engines.totals import Collection, counts_of, shapes_of
-from rappor.engines.workers import add_sums, decode_group, estimates_schema, sum_reports
-from rappor.errors import MissingExtraError, RapporError
+from rappor.engines.workers import (
+    LINES,
+    add_sums,
+    decode_group,
+    estimates_schema,
+    read_lines,
+    sum_reports,
+)
+from rappor.errors import FileError, MissingExtraError, RapporError
 from rappor.registry.registry import Registry
 
 try:
@@ -57,6 +65,10 @@ _SHIPPED: Final = weakref.WeakSet[SparkSession]()
 _SHARES: Final = 8
 """Workers that add up one key, each some of its cohorts: each holds a table of all of them."""
 
+_CORRUPT: Final = "_corrupt"
+"""The column of a row of CSV that has too few fields, or too many."""
+
+_CAUSE: Final = re.compile(r"Caused by:|[\w.]+Error: ")
 _LONGEST: Final = 1000
 """Characters of what is told of a failure."""
 
@@ -88,7 +100,8 @@ def aggregate(reports: DataFrame, registry: Registry, *, by: Sequence[str] = ())
         A column is missing or doubled.
     """
     check_columns(reports.columns, by)
-    columns = [*COLUMNS, *([DAY] if DAY in reports.columns else []), *by]
+    optional = [name for name in (DAY, MALFORMED) if name in reports.columns]
+    columns = [*COLUMNS, *optional, *by]
     rows = reports.select(_columns(columns))
     given: dict[str, Any] = {"shapes": shapes_of(registry), "by": tuple(by)}
     schema: Any = from_arrow_schema(sum_schema(by))
@@ -191,9 +204,12 @@ def open_session(remote: str | None = None) -> Iterator[SparkSession]:
 
 
 def told(error: Exception) -> str:
-    """Return in one line what Spark says of a failure, and its causes: one names a broken file."""
+    """Return in one line what Spark says of a failure, and its causes.
+
+    One of them names a broken file, or is what the kernel said.
+    """
     lines = [line.strip() for line in str(error).splitlines()]
-    causes = [line for line in lines if line.startswith("Caused by:")]
+    causes = [line for line in lines if _CAUSE.match(line)]
     first = next((line for line in lines if line), type(error).__name__)
     return " ".join(dict.fromkeys([first, *causes]))[:_LONGEST]
 
@@ -201,24 +217,49 @@ def told(error: Exception) -> str:
 def read_reports(session: SparkSession, path: str) -> DataFrame:
     """Read stored reports from a path as Spark spells it; it tells the kind by the path's end.
 
-    It reads CSV with a header, JSON lines, and Parquet where the path says neither.
+    It reads CSV with a header, JSON lines, and Parquet where the path says neither. Texts are read
+    as on one machine; a line that is no row is marked, and `aggregate` counts it.
+
+    Raises
+    ------
+    FileError
+        Spark would leave files out: beside files, it reads only folders named column=value.
     """
     name = path.lower().removesuffix(".gz")
     if name.endswith(".csv"):
-        rows = session.read.csv(path, header=True, enforceSchema=False)
+        rows = _read_csv(session, path)
     elif name.endswith((".json", ".jsonl", ".ndjson")):
-        schema = (
-            "format string, metric string, params string, day string, cohort string, bits string"
-        )
-        rows = session.read.json(path, schema=schema)
+        ship(session)
+        lines = session.read.text(path, lineSep="\n")
+        schema: Any = from_arrow_schema(LINES)
+        rows = lines.mapInArrow(read_lines, schema)
     else:
         rows = session.read.parquet(path)
+    everything = session.read.format("binaryFile").option("recursiveFileLookup", "true").load(path)
+    n_left_out = everything.select("path").count() - len(rows.inputFiles())
+    if n_left_out > 0:
+        raise FileError(path, f"Spark leaves out {n_left_out:,} files in folders: name these too")
     texts = [
         name for name, kind in rows.dtypes if name in ("format", "cohort") and kind == "string"
     ]
-    for name in texts:
-        rows = rows.withColumn(name, F.expr(f"try_cast({name} AS INT)"))
+    for name in texts:  # as strictly as on one machine
+        number = f"CASE WHEN {name} RLIKE '^[0-9]{{1,9}}$' THEN CAST({name} AS INT) END"
+        rows = rows.withColumn(name, F.expr(number))
     return rows
+
+
+def _read_csv(session: SparkSession, path: str) -> DataFrame:
+    options: dict[str, Any] = {
+        "header": True,
+        "enforceSchema": False,
+        "escape": '"',
+        "lineSep": "\n",
+    }
+    columns = session.read.csv(path, **options).schema
+    rows = session.read.schema(columns.add(_CORRUPT, "string")).csv(
+        path, columnNameOfCorruptRecord=_CORRUPT, **options
+    )
+    return rows.withColumn(MALFORMED, F.col(_CORRUPT).isNotNull())
 
 
 def aggregate_paths(
@@ -249,7 +290,7 @@ def _by_metric(
 
 
 def _columns(names: Iterable[str]) -> list[Column]:
-    """Return columns by names that may hold dots and spaces."""
+    """Return columns by names that may hold spaces."""
     return [F.col("`" + name.replace("`", "``") + "`") for name in names]
 
 

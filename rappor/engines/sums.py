@@ -37,6 +37,7 @@ _NAMED: Final = {name: number for number, name in enumerate(_CODES)}
 _MOST_NAMES: Final = 1000
 """Pairs of names that refusals are counted by; those beyond are counted under empty names."""
 _LONGEST_NAME: Final = 64
+_FIRST_DAY: Final = datetime.date(1970, 1, 1).toordinal()
 _ROWS: Final = 1 << 12
 """Rows of a batch of sums: 4 MB of ones at k = 128."""
 _FEW_CELLS: Final = 1 << 12
@@ -261,9 +262,8 @@ class _Rows:
     """The rows of a batch, seen as numpy arrays: groups, cohorts, bits."""
 
     def __init__(self, batch: Any, by: Sequence[str]) -> None:
-        labels = [batch.column(name) for name in ("metric", "params")]
-        labels.append(batch.column(DAY) if DAY in batch.schema.names else _nulls(batch))
-        keys, self.group = _groups([*labels, *(batch.column(name) for name in by)])
+        metric, params, *others = (_label(batch, name) for name in ("metric", "params", *by))
+        keys, self.group = _groups([metric, params, _days(batch), *others])
         self.keys = [(*key[:2], _date(key[2]), *map(_text, key[3:])) for key in keys]
         self.cohort = _integers(batch.column("cohort"), "cohort")
         self.is_foreign = _integers(batch.column("format"), "format") != FORMAT
@@ -306,21 +306,56 @@ def _shown(name: object) -> str:
 
 
 def _date(day: Any) -> Any:
-    """Return a date as it is, and its one spelling as a date; anything else is a fault."""
-    if isinstance(day, str):
-        try:
-            return datetime.date.fromisoformat(day) if len(day) == len("2026-11-30") else ""
-        except ValueError:
-            return ""
-    return "" if isinstance(day, datetime.datetime) else day
+    """Return the date of a day's number or of its one spelling; any other text is a fault."""
+    try:
+        if isinstance(day, int):
+            return datetime.date.fromordinal(_FIRST_DAY + day)
+        found = None if day is None else datetime.date.fromisoformat(day)
+    except (ValueError, OverflowError):
+        return ""
+    return found if found is None or str(found) == day else ""
 
 
 def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _nulls(batch: Any) -> Any:
-    return pa.nulls(batch.num_rows, pa.date32())
+def _label(batch: Any, name: str) -> Any:
+    """Return a column that sums are kept by; ReportError for one that is no text."""
+    column = batch.column(name)
+    kind = _kind_of(column)
+    is_number = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
+    if _is_text(kind) or is_number or pa.types.is_null(kind):
+        return column
+    raise ReportError(f"{name} must be text, got {kind}")
+
+
+def _days(batch: Any) -> Any:
+    """Return the days: their numbers from 1970 on, texts, or null for one that is missing.
+
+    What is no date, such as a time, is an empty text.
+    """
+    if DAY not in batch.schema.names:
+        return pa.nulls(batch.num_rows, pa.int64())
+    column = batch.column(DAY)
+    kind = _kind_of(column)
+    if _is_text(kind):
+        return column
+    if pa.types.is_date(kind):
+        dates = column.cast(kind).cast(pa.date32(), safe=False)
+        return dates.cast(pa.int32()).cast(pa.int64())
+    return pc.if_else(column.is_null(), None, "")
+
+
+def _kind_of(column: Any) -> Any:
+    """Return the type of a column's values."""
+    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
+    )
 
 
 def _groups(columns: Sequence[Any]) -> tuple[list[Key], NDArray[np.int64]]:
@@ -368,8 +403,7 @@ def _encode(column: Any) -> tuple[list[Any], NDArray[np.int64]]:
 
 def _values(column: Any) -> list[Any]:
     """Return what a column holds; writers may call bytes a text that are none."""
-    kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view():
+    if _is_text(column.type):
         texts = column.cast(pa.large_string()).cast(pa.large_binary()).to_pylist()
         return [None if text is None else text.decode(errors="replace") for text in texts]
     return list(column.to_pylist())
@@ -392,8 +426,10 @@ def _integers(column: Any, name: str) -> NDArray[np.integer[Any]]:
         column = column.dictionary_decode()
     if not pa.types.is_integer(column.type):
         raise ReportError(f"{name} must be integers, got {column.type}")
+    if column.type == pa.uint64():
+        column = pc.if_else(pc.less(column, pa.scalar(1 << 31, pa.uint64())), column, None)
     if pa.types.is_unsigned_integer(column.type):
-        column = pc.if_else(pc.less(column, 1 << 31), column, None).cast(pa.int64())
+        column = column.cast(pa.int64())
     if column.null_count:
         column = column.fill_null(-1)
     return np.asarray(column.to_numpy())

@@ -10,7 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from rappor.engines.layout import COLUMNS, DAY, MALFORMED
+from rappor.engines.rows import fill, json_rows
 from rappor.engines.sums import Shapes, Sums
 from rappor.errors import DecodeError
 
@@ -30,15 +33,56 @@ ESTIMATES: Final = {
 """Columns of an estimate, as `Estimates` names them, and their types."""
 
 
+_LINE: Final = "value"
+"""The column of a data frame of lines."""
+
+LINES: Final = pa.schema(
+    {
+        "format": pa.int64(),
+        "metric": pa.string(),
+        "params": pa.string(),
+        "cohort": pa.int64(),
+        "bits": pa.string(),
+        DAY: pa.string(),
+        MALFORMED: pa.bool_(),
+    }
+)
+"""The columns of lines that were read."""
+
+
+def read_lines(batches: Iterable[Any]) -> Iterator[Any]:
+    """Turn lines of JSON, and what their folders say, into rows, as on one machine."""
+    for batch in batches:
+        lines = batch.column(_LINE).cast(pa.large_string()).cast(pa.large_binary())
+        table, places, n_malformed = json_rows(b"\n".join(lines.to_pylist()), (*COLUMNS, DAY))
+        for name in {*COLUMNS, DAY} & set(batch.schema.names):
+            labels = batch.column(name) if places is None else batch.column(name).take(places)
+            table = fill(table, name, labels.cast(pa.string()))
+        rows = table.append_column(MALFORMED, pa.nulls(len(table), pa.bool_()))
+        others = pa.Table.from_pylist([{MALFORMED: True}] * n_malformed, LINES)
+        yield from pa.concat_tables([rows.select(LINES.names), others]).to_batches()
+
+
 def sum_reports(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) -> Iterator[Any]:
     """Turn batches of reports into batches of sums, the same keys perhaps several times."""
     sums = Sums(shapes, by)
     for batch in batches:
-        sums.add(batch)
+        sums.add(_rows_only(batch, sums))
         if sums.n_cells > _MOST_CELLS:
             yield from sums.batches()
             sums = Sums(shapes, by)
     yield from sums.batches()
+
+
+def _rows_only(batch: Any, sums: Sums) -> Any:
+    """Count the lines of a batch that are no rows, and return the others."""
+    if MALFORMED not in batch.schema.names:
+        return batch
+    is_malformed = batch.column(MALFORMED).fill_null(False)  # noqa: FBT003  # pyarrow's
+    if n_malformed := is_malformed.true_count:
+        sums.refuse("", "", "malformed", n_malformed)
+        batch = batch.filter(pc.invert(is_malformed))
+    return batch.drop_columns([MALFORMED])
 
 
 def add_sums(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) -> Iterator[Any]:

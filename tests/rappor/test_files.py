@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +33,31 @@ def test_a_failed_block_changes_nothing(tmp_path: Path) -> None:
         file.writelines([b"new", "text"])  # type: ignore[list-item]
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_nothing_but_a_file_is_replaced(tmp_path: Path) -> None:
+    """A pipe, a folder, and names in /dev stay what they are, also links to them."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("/dev/null")
+    names = [tmp_path / "pipe", tmp_path / "folder", tmp_path / "link", Path("/dev/rappor-test")]
+    for path in names:
+        with pytest.raises(FileError, match="it must be a file"), replacing(path) as file:
+            file.write(b"x")
+    assert (tmp_path / "pipe").is_fifo()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "link", "pipe"]
+    assert not names[-1].exists()
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
+    """Errors of writing have no name of their own, and those of opening a hidden one."""
+    with pytest.raises(OSError, match=rf"full.*{tmp_path}/x'"), replacing(tmp_path / "x"):
+        raise OSError(errno.ENOSPC, "full")
+    with (
+        pytest.raises(FileNotFoundError, match=f"{tmp_path}/none/x'"),
+        replacing(tmp_path / "none" / "x"),
+    ):
+        pass
 
 
 def test_text_is_read_with_or_without_a_mark(tmp_path: Path) -> None:

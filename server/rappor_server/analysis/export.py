@@ -5,8 +5,9 @@ Files lie in partitions, folders named column=value, which engines read as colum
     counts/metric=M/first=DAY/last=DAY/FINGERPRINT.parquet    params, cohort, reports, ones
     reports/metric=M/day=DAY/FINGERPRINT.parquet              format, params, cohort, bits
 
-Counts are what analysts may read of these days, and nothing more. Days of two exports must not
-overlap, because whoever adds a folder up would count them twice.
+Counts are what analysts may read, and nothing more: sums of blocks that end on these days. Days of
+two exports must not overlap, because whoever adds a folder up would count them twice; where they
+follow each other, no block is left out.
 """
 
 from __future__ import annotations
@@ -21,16 +22,18 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, select
 
 from rappor.counts.tables import write_parquet as write_table
-from rappor.errors import FileError, MetricError
+from rappor.errors import FileError, MetricError, RapporError
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
-from rappor_server.analysis.releases import release
+from rappor_server.analysis.releases import release_ended
 from rappor_server.storage import schema
+from rappor_server.storage.blocks import due
 from rappor_server.storage.database import failing_as_store_error
 from rappor_server.storage.day_tables import KEPT, days_of, table_of
 from rappor_server.storage.store import Store
 
 _BATCH: Final = 1 << 16
+_DAY: Final = datetime.timedelta(days=1)
 
 
 def export_counts(
@@ -39,13 +42,18 @@ def export_counts(
     """Write the counts that are released of some days, a file for each parameter set.
 
     The same days may be written again. Raises FileError if the folder has counts of other days
-    that overlap with these, MissingExtraError without the extra 'arrow', and StoreError if the
-    database does not answer.
+    that overlap with these, RapporError if blocks of these days are still to be closed,
+    MissingExtraError without the extra 'arrow', and StoreError if the database does not answer.
     """
     base = folder / "counts" / f"metric={metric.name}"
     _check_apart(base, first, last)
+    if metric.min_reports and due(store.engine, [metric.name], today=last + _DAY):
+        raise RapporError(
+            f"blocks of {metric.name} up to {last} are not closed yet: when the day has ended, "
+            "rappor-server prune closes them"
+        )
     written = []
-    for counts in release(store, metric, first, last).collections:
+    for counts in release_ended(store, metric, first, last).collections:
         path = base / f"first={first}" / f"last={last}" / f"{counts.params.fingerprint}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         table = counts.to_arrow()

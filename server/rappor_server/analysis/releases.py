@@ -101,6 +101,8 @@ class _Range:
     first: datetime.date
     last: datetime.date
     params: str | None = None
+    ending: bool = False
+    """Take blocks that end on one of the days, wherever they begin."""
 
     def shown(self) -> Subquery:
         """Return what may be shown: closed blocks; without a minimum everything there is."""
@@ -110,7 +112,7 @@ class _Range:
             *(columns.reports, columns.ones),
         ).where(
             self._own(schema.block),
-            columns.first >= self.first,
+            self._begins(),
             columns.last <= self.last,
         )
         if self.metric.min_reports:
@@ -127,7 +129,7 @@ class _Range:
         if not self.metric.min_reports:
             return set()
         columns = schema.block.c
-        beyond = or_(~columns.closed, columns.first < self.first, columns.last > self.last)
+        beyond = or_(~columns.closed, ~self._begins(), columns.last > self.last)
         blocks = select(columns.first, columns.last).where(
             self._own(schema.block),
             columns.first <= self.last,
@@ -139,6 +141,10 @@ class _Range:
             db.execute(select(schema.tally.c.day).where(self._counted()).distinct()).scalars()
         )
         return {day for day in days if self.first <= day <= self.last}
+
+    def _begins(self) -> ColumnElement[bool]:
+        columns = schema.block.c
+        return (columns.last if self.ending else columns.first) >= self.first
 
     def _counted(self) -> ColumnElement[bool]:
         columns = schema.tally.c
@@ -173,6 +179,18 @@ def release(
     _add_rows(store, _Range(metric, first, last, params), whole)
     apart = segments or params is not None
     return whole.of(first).release(metric, first, last, segments=apart)
+
+
+def release_ended(
+    store: Store, metric: Metric, first: datetime.date, last: datetime.date
+) -> Release:
+    """Return the blocks that end on the days from first to last, wherever they begin.
+
+    Of ranges that follow each other no block is in two of them or in none, so they may be added.
+    """
+    whole = _Stretches(lambda _: (first, last), most=1)
+    _add_rows(store, _Range(metric, first, last, ending=True), whole)
+    return whole.of(first).release(metric, first, last)
 
 
 def releases_by(

@@ -109,7 +109,7 @@ def prune(**options: Any) -> None:
     cls=Command,
     examples=(
         "rappor-server export lake --registry metrics.toml --metric search_engine \\",
-        '    --from 2026-01-01 --to "$(date -u +%F)"',
+        "    --from 2026-01-01 --to 2026-01-31",
     ),
 )
 @click.argument("folder", type=click.Path(path_type=Path))
@@ -134,15 +134,20 @@ def export(
 ) -> None:
     """Write the counts of a metric into a FOLDER as Parquet files.
 
-    They are what analysts may read of these days. The files lie in partitions, folders named
-    column=value, as Spark, DuckDB and warehouses read them; `rappor aggregate` reads single
-    reports. It needs the extra `arrow`.
+    They are what analysts may read: blocks that end on these days, which must be over. The files
+    lie in partitions, folders named column=value, as Spark, DuckDB and warehouses read them;
+    `rappor aggregate` reads single reports. It needs the extra `arrow`.
     """
     from rappor_server.analysis.export import export_counts, export_reports
 
+    if last.date() >= today() and not reports:
+        raise click.UsageError(f"--to must be a day that is over (UTC), got {last:%Y-%m-%d}")
     settings = read_settings(options)
     entry = Registry.load(settings.registry, today=today()).metric(metric)
     write = export_reports if reports else export_counts
     with open_store(settings) as store:
-        for path in write(store, folder, entry, first=first.date(), last=last.date()):
-            click.echo(str(path))
+        written = write(store, folder, entry, first=first.date(), last=last.date())
+    for path in written:
+        click.echo(str(path))
+    if not written:
+        click.echo("nothing may be read of these days", err=True)

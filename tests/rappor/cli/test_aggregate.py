@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gzip
 import json
 
 import numpy as np
@@ -149,6 +150,38 @@ def test_a_second_run_goes_on_after_a_broken_file(shell: Shell) -> None:
     assert code == 0
     assert "600 reports of engine" in printed
     assert not (shell.place / "sums.counts.checkpoint").exists()
+
+
+def test_counts_are_not_written_where_the_next_run_would_read_them(shell: Shell) -> None:
+    """Nor where there is no folder, nor over one; both are told before anything is read."""
+    (shell.place / "lake" / "inner").mkdir(parents=True)
+    (shell.place / "lake" / "x.parquet").write_text("junk")
+    for out, reason in (
+        ("lake/x.counts", "must lie outside of the folder that is read"),
+        ("lake/inner/x.counts", "must lie outside of the folder that is read"),
+        ("none/x.counts", "its folder does not exist"),
+        ("lake", "it must be a file, or the name of a new one"),
+        ("/dev/null", "it must be a file, or the name of a new one"),
+    ):
+        place = shell.path(out)
+        code, _, error = shell.metric("aggregate", shell.path("lake"), "--out", place)
+        assert code == 2
+        assert reason in error, out
+    assert sorted(path.name for path in shell.place.glob("lake/*")) == ["inner", "x.parquet"]
+
+
+def test_uploads_may_be_packed(shell: Shell) -> None:
+    """Alone and in a folder; one that is damaged is named."""
+    path = shell.place / "packed" / "uploads.jsonl.gz"
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress(b"\n".join(uploads(shell.place, 5))))
+    out = shell.path("x.counts")
+    for given in (path, path.parent):
+        assert shell.metric("aggregate", str(given), "--out", out)[0] == 0
+        assert Counts.load(out).n_reports == 5
+    path.write_bytes(path.read_bytes()[:-9])
+    code, _, error = shell.metric("aggregate", str(path), "--out", out)
+    assert (code, "uploads.jsonl.gz: Compressed file ended" in error) == (2, True)
 
 
 def test_reports_of_several_metrics_need_a_choice(shell: Shell) -> None:

@@ -6,12 +6,13 @@ SPARK_SESSION is "classic", or the address of a Connect server.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from spark_servers import CLUSTER, SETTINGS
 from rappor import Counts, decode
 from rappor.engines import aggregate_files, count_statement, spark
 from rappor.engines.totals import counts_of
-from rappor.errors import ReportError
+from rappor.errors import FileError, ReportError
 
 KIND = os.environ["SPARK_SESSION"]
 
@@ -125,6 +126,59 @@ def test_texts_are_read_by_the_same_rules(session: SparkSession, tmp_path: Path)
         sums = spark.collect_sums(spark.aggregate(frame, METRICS), METRICS)
         assert list(sums.refused.values()) == [2]
         assert bare(counts_of(sums, METRICS)) == bare(aggregate_files([folder], METRICS).counts)
+
+
+def write_odd_csv(folder: Path) -> None:
+    """Write lines of which two hold a report, and others with a fault each."""
+    good = as_text(rows_of("page", 1)[0])
+    rows = [good | {"cohort": cohort} for cohort in (" 5", "+5", "-0", "5.0", "8")]
+    header, first = ",".join(good), ",".join(map(str, good.values()))
+    odd = [f"{first},more", first.rpartition(",")[0], '2,"page', "", "  "]
+    quoted = ",".join(f'"{value}"' for value in good.values())
+    lines = [header, *(",".join(map(str, row.values())) for row in rows), *odd, first, quoted]
+    (folder / "odd.csv").write_text("\n".join(lines))
+
+
+def write_odd_json(folder: Path) -> None:
+    """Write lines of which two hold a report, one by its folder's name, others with a fault."""
+    good = as_text(rows_of("page", 1)[0])
+    text = json.dumps(good)
+    changes: list[dict[str, Any]] = [{"cohort": "5"}, {"format": 2.0}, {"day": 5}, {"metric": 5}]
+    odd = [f"[{text},{text}]", text.replace('"', "'"), f"{text}{text}", "junk", "7", "", " "]
+    lines = [json.dumps(good | change) for change in [*changes, {"metric": None}]]
+    (folder / "metric=page").mkdir()
+    (folder / "metric=page" / "odd.jsonl").write_text("\n".join([*odd, *lines, text]))
+
+
+@pytest.mark.parametrize("write", [write_odd_csv, write_odd_json])
+def test_odd_texts_are_judged_as_on_one_machine(
+    write: Callable[[Path], None], session: SparkSession, tmp_path: Path
+) -> None:
+    """The same rows are reports, and the others are refused for the same reasons."""
+    folder = tmp_path / write.__name__.replace("write_odd_", "x.")
+    folder.mkdir()
+    write(folder)
+    expected = aggregate_files([folder], METRICS)
+    assert expected.n_reports == 2
+    found = spark.aggregate_paths(session, [str(folder)], METRICS)
+    assert (found.counts, found.refused) == (expected.counts, expected.refused)
+
+
+def test_no_file_is_left_out_in_silence(session: SparkSession, tmp_path: Path) -> None:
+    """Beside files Spark does not look into other folders than those named column=value."""
+    write_rows(tmp_path / "a.parquet", rows_of("page", 5))
+    write_rows(tmp_path / "more" / "b.parquet", rows_of("page", 7))
+    with pytest.raises(FileError, match="Spark leaves out 1 files in folders"):
+        spark.read_reports(session, str(tmp_path))
+
+
+def test_what_the_kernel_says_is_told(session: SparkSession, tmp_path: Path) -> None:
+    """One line, with the reason and not only the place of the failure."""
+    rows = [row | {"cohort": 1.5} for row in rows_of("page", 5)]
+    frame = session.read.parquet(str(write_rows(tmp_path / "x.parquet", rows)))
+    with pytest.raises(spark.FAILURES) as caught:
+        spark.to_counts(spark.aggregate(frame, METRICS), METRICS)
+    assert "cohort must be integers, got double" in spark.told(caught.value)
 
 
 def test_a_corrupt_file_is_named(session: SparkSession, lake: Path, tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +146,135 @@ def test_a_row_is_a_line_whatever_stands_beside_it(tmp_path: Path) -> None:
         assert found.refused == {("", "", "malformed"): 2 + ("junk" in others)}
 
 
+def test_a_quotation_mark_that_is_never_closed_spoils_its_own_line_only(tmp_path: Path) -> None:
+    """The lines after it are rows; so are lines between empty ones, and quoted values."""
+    first, *rows = (",".join(map(str, as_text(row).values())) for row in rows_of("page", 6))
+    quoted = ",".join(f'"{value}"' for value in first.split(","))
+    header = ",".join(rows_of("page", 1)[0])
+    for lines in (['2,"page', *rows, quoted], [*rows, f'{first},"'], ["", *rows, " ", 'x"y', ""]):
+        (tmp_path / "x.csv").write_text("\n".join([header, *lines]))
+        found = aggregate(tmp_path / "x.csv")
+        assert found.n_reports == 5 + (quoted in lines), lines
+        assert found.refused == {("", "", "malformed"): 1}
+
+
+@pytest.mark.parametrize("with_junk", [False, True])
+def test_a_value_of_another_type_is_a_fault_and_not_missing(
+    with_junk: bool, tmp_path: Path
+) -> None:
+    """Also where the folder has a value for what is missing, and whatever stands beside it."""
+    row = as_text(rows_of("page", 1)[0])
+    changes: list[Row] = [
+        {"day": 5},
+        {"day": ["2026-11-01"]},
+        {"cohort": "x"},
+        {"cohort": 10**5000},
+        {"metric": 5},
+    ]
+    right: list[Row] = [{"day": None}, {"cohort": None}, {"metric": None}, {"other": "page"}]
+    with _any_digits():
+        lines = [json.dumps(row | change) for change in [*changes, *right]]
+    path = tmp_path / "metric=page" / "cohort=3" / "day=2026-11-02" / "x.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("\n".join([*lines, "junk"] if with_junk else lines))
+    found = aggregate(tmp_path)
+    assert found.n_reports == len(right)
+    reasons = sorted(reason for *_, reason in found.refused.elements())
+    expected = ["cohort", "cohort", "day", "day", "unknown-metric"]
+    assert reasons == sorted([*expected, "malformed"] if with_junk else expected)
+
+
+@contextlib.contextmanager
+def _any_digits() -> Iterator[None]:
+    """Let Python write integers of more than 4,300 digits."""
+    most = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)
+    yield
+    sys.set_int_max_str_digits(most)
+
+
+N_ROWS = 3
+TOO_LATE = pa.array([2**31 - 1] * N_ROWS, pa.int32()).view(pa.date32())
+NOWHERE = pa.array([1] * N_ROWS, pa.timestamp("us", tz="No/Where"))
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "answer"),
+    [
+        ("metric", pa.array([["page"]] * N_ROWS), r"x.parquet: metric must be text, got list"),
+        ("params", pa.array([{"a": 1}] * N_ROWS), r"x.parquet: params must be text, got struct"),
+        ("metric", pa.array([1.5] * N_ROWS), r"x.parquet: metric must be text, got double"),
+        ("day", TOO_LATE, "day"),
+        ("day", NOWHERE, "day"),
+        ("day", pa.array([[1]] * N_ROWS), "day"),
+        ("day", pa.array(["20261101  ", "2026-W45-7", "2026-11-1"]), "day"),
+        ("cohort", pa.array([2**64 - 1] * N_ROWS, pa.uint64()), "cohort"),
+    ],
+)
+def test_columns_of_odd_types_are_told(name: str, values: Any, answer: str, tmp_path: Path) -> None:
+    """A column that can hold no report refuses its file by name, a day that is none its rows."""
+    table = pa.Table.from_pylist(rows_of("page", N_ROWS))
+    path = tmp_path / "x.parquet"
+    pq.write_table(table.set_column(table.schema.names.index(name), name, values), path)
+    if answer in ("day", "cohort"):
+        assert aggregate(path).refused == {("page", FINGERPRINT, answer): N_ROWS}
+    else:
+        with pytest.raises(FileError, match=answer):
+            aggregate(path)
+
+
+def test_days_are_dates_of_any_kind(tmp_path: Path) -> None:
+    """Dates of 32 and 64 bits, text, also of a dictionary, are the same days."""
+    table = pa.Table.from_pylist(rows_of("page", 4))
+    expected = aggregate(write_rows(tmp_path / "x.parquet", rows_of("page", 4))).counts
+    dates, path = table.column("day"), tmp_path / "y.parquet"
+    texts = dates.cast(pa.string())
+    for days in (dates.cast(pa.date64()), texts, texts.cast(pa.large_string())):
+        for column in (days, days.dictionary_encode()):
+            pq.write_table(table.set_column(table.schema.names.index("day"), "day", column), path)
+            assert aggregate(path).counts == expected
+
+
+def test_a_line_without_end_is_refused_in_bounded_memory(tmp_path: Path) -> None:
+    """A packed file may be small, and its line larger than memory."""
+    for name in ("x.csv.gz", "x.jsonl.gz"):
+        path = tmp_path / name
+        with gzip.open(path, "wb", compresslevel=1) as file:
+            file.write(b'{"z":"')
+            for _ in range(33):
+                file.write(bytes(1 << 20))
+        with pytest.raises(FileError, match=rf"{name}: its lines must have at most 16,777,216 byt"):
+            aggregate(path)
+
+
+def test_a_packed_text_is_told_by_its_name_in_any_case(tmp_path: Path) -> None:
+    """What was damaged in it is an error with its name."""
+    path = write_rows(tmp_path / "x.csv.gz", rows_of("page", 300)).rename(tmp_path / "X.CSV.GZ")
+    assert aggregate(path).n_reports == 300
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(FileError, match=r"X.CSV.GZ: it cannot be read as csv"):
+        aggregate(path)
+
+
+def test_folders_that_the_path_leaves_again_give_no_columns(tmp_path: Path) -> None:
+    """In day=2026-11-01/.. there are files of other days."""
+    rows = [{k: v for k, v in row.items() if k != "day"} for row in rows_of("page", 5)]
+    write_rows(tmp_path / "x.parquet", rows)
+    (tmp_path / "day=2026-11-01").mkdir()
+    found = aggregate(tmp_path / "day=2026-11-01" / ".." / "x.parquet")
+    assert found.counts["page", FINGERPRINT].squares is None
+
+
+def test_a_link_to_a_folder_above_is_not_followed(tmp_path: Path) -> None:
+    """Two of them would lead around without end."""
+    write_rows(tmp_path / "a" / "x.parquet", rows_of("page", 5))
+    for name in ("one", "two"):
+        (tmp_path / "a" / name).symlink_to(tmp_path)
+    assert aggregate(tmp_path).n_files == 1
+
+
 def test_lines_are_whole_wherever_blocks_and_parts_end(
     tmp_path: Path,
 ) -> None:
@@ -167,6 +299,9 @@ def test_lines_are_whole_wherever_blocks_and_parts_end(
         ("x.csv", b"", "it has no column format"),
         ("x.csv", b"a,b\n1,2\n", "it has no column format"),
         ("x.csv", b"format,format\n", "column format must be there once"),
+        ("x.csv", b"format,metric\r2,page\r", "its lines must end in LF or CR LF"),
+        ("x.csv", "format,metric\n".encode("utf-16"), "it has no column format"),
+        ("\udcff.parquet", b"PAR1PAR1", "cannot be read as Parquet"),
         ("x.txt", b"", "its name must end in one of .parquet, .csv"),
     ],
 )
@@ -282,9 +417,22 @@ def test_a_checkpoint_of_other_files_is_refused(tmp_path: Path) -> None:
     (folder / "1.parquet").unlink()
     with pytest.raises(FileError, match=r"1.parquet was counted and is now missing or changed"):
         aggregate(folder, checkpoint=checkpoint)
-    checkpoint.write_bytes(b"junk")
-    with pytest.raises(FileError, match="c: it cannot be read as Parquet"):
-        aggregate(folder, checkpoint=checkpoint)
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
+    """Cut anywhere, or with one bit changed, it adds nothing to the sums."""
+    folder, checkpoint = lake(tmp_path / "lake", 2), tmp_path / "c"
+    aggregate(folder, checkpoint=checkpoint)
+    data = checkpoint.read_bytes()
+    damaged = [data[:end] for end in (0, 4, len(data) // 2, len(data) - 1)]
+    for place in range(0, len(data), 41):
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << place % 8
+        damaged.append(bytes(flipped))
+    for each in damaged:
+        checkpoint.write_bytes(each)
+        with pytest.raises(FileError, match="c: it is damaged: delete this checkpoint"):
+            aggregate(folder, checkpoint=checkpoint)
 
 
 CHILD = """

@@ -16,7 +16,7 @@ from rappor_server.storage.store import Store
 
 from rappor import Counts, Registry
 from rappor.engines import aggregate_files, aggregate_parquet, count_statement
-from rappor.errors import FileError, MetricError
+from rappor.errors import FileError, MetricError, RapporError
 
 METRICS = Registry.loads(REGISTRY)
 
@@ -68,7 +68,8 @@ def test_counts_are_what_may_be_read_and_no_more(store: Store, tmp_path: Path) -
     metric = METRICS["small"]
     for offset, n in ((0, 7), (1, 1)):
         commit(store, *(upload_of(report_of("small")) for _ in range(n)), today=day(offset))
-    assert export_counts(store, tmp_path, metric, first=day(0), last=day(1)) == []
+    with pytest.raises(RapporError, match=f"blocks of small up to {day(1)} are not closed yet"):
+        export_counts(store, tmp_path, metric, first=day(0), last=day(1))
     close_days(store, metric, day(3))
     (path,) = export_counts(store, tmp_path, metric, first=day(0), last=day(1))
     folder = f"counts/metric=small/first={day(0)}/last={day(1)}"
@@ -92,3 +93,31 @@ def test_days_are_in_a_folder_once(store: Store, tmp_path: Path) -> None:
         with pytest.raises(FileError, match="a day must be there once"):
             export_counts(store, tmp_path, metric, first=day(start), last=day(end))
     assert export_counts(store, tmp_path, metric, first=day(2), last=day(3)) == []
+
+
+def test_exports_one_after_the_other_leave_no_block_out(store: Store, tmp_path: Path) -> None:
+    """A block that crosses the border of two exports is in the one of its last day."""
+    metric = METRICS["small"]
+    for offset in range(6):
+        n = 5 if offset % 2 else 6  # cohort 1: days are blocks; cohort 2: two days are one
+        reports = [report_of("small", cohort=2), *(report_of("small") for _ in range(n))]
+        commit(store, *map(upload_of, reports), today=day(offset))
+    close_days(store, metric, day(7))
+    expected = release(store, metric, day(0), day(5)).n_reports
+    assert expected == 3 * (5 + 6) + 6
+    days = [(0, 0), (1, 2), (3, 4), (5, 5)]
+    written = [export_counts(store, tmp_path, metric, first=day(a), last=day(b)) for a, b in days]
+    sums = [Counts.from_parquet(path).n_reports for paths in written for path in paths]
+    assert sums == [6, 5 + 2 + 6, 5 + 2 + 6, 5 + 2]
+    assert sum(sums) == expected
+
+
+def test_days_that_are_not_moved_into_blocks_are_not_exported(store: Store, tmp_path: Path) -> None:
+    """They could not be exported later: the folder would have these days."""
+    metric = METRICS["small"]
+    commit(store, *(upload_of(report_of("small")) for _ in range(7)), today=day(0))
+    close_days(store, metric, day(1))
+    commit(store, *(upload_of(report_of("small")) for _ in range(7)), today=day(1))
+    with pytest.raises(RapporError, match="rappor-server prune closes them"):
+        export_counts(store, tmp_path, metric, first=day(0), last=day(1))
+    assert len(export_counts(store, tmp_path, metric, first=day(0), last=day(0))) == 1
