@@ -35,6 +35,11 @@ export class RapporPanel extends HTMLElement {
   }
 
   connectedCallback() {
+    if (Object.hasOwn(this, "client")) {
+      const { client } = this; // the page gave it before this element was defined
+      delete this.client;
+      this.client = client;
+    }
     document.addEventListener("visibilitychange", this.#onVisible);
   }
 

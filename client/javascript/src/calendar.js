@@ -34,7 +34,7 @@ export function dayOf(now) {
  * @param {number} now
  */
 export function yearOf(now) {
-  return new Date(now * 1000).getUTCFullYear();
+  return Number(dayOf(now).slice(0, 4));
 }
 
 /**

@@ -17,7 +17,7 @@ import { answer, draw, inForce, isBegun, latchedPart, termsOf } from "./scopes.j
 import { SECRET_BYTES, expand, secretOf } from "./secret.js";
 import { Sender, elapsed } from "./sender.js";
 import { dropMetrics, sentOf, trim } from "./spool.js";
-import { isStopped } from "./stops.js";
+import { silentUntil } from "./stops.js";
 import { tabsOf } from "./tabs.js";
 import { Uploader, atHand } from "./uploader.js";
 import { newId } from "./wire.js";
@@ -217,16 +217,16 @@ export class Client {
     const refusal = this.#refusal(metric);
     if (refusal) return refusal;
     const now = this.#settings.clock();
+    const read = readValue(metric.params, value); // before the secret is touched
     const { secret } = this.#identity ?? (await this.#begin());
     const seen = /** @type {Device} */ (this.#seen); // there is one where there is an identity
     if (!this.#speaks(seen, metric, now)) return "silent";
-    const read = readValue(metric.params, value); // before the secret is touched
     const day = dayOf(now);
     const epoch = epochAt(metric.epoch, day);
     const base = scopeName(metric.name, epoch, metric.params);
-    const mayBegin = async () => (await scopeCoin(secret, "sample", base)) < metric.sample;
-    if (metric.sample < ONE && !isBegun(seen, metric.name, day) && !(await mayBegin())) {
-      return "silent";
+    const { sample } = metric;
+    if (sample < ONE && !isBegun(seen, metric.name, day)) {
+      if ((await scopeCoin(secret, "sample", base)) >= sample) return "silent";
     }
     const entering = await this.#entering(secret, seen, metric, read, { epoch, base, day });
     for (;;) {
@@ -351,6 +351,7 @@ export class Client {
     const { identity, device, spool } = await this.#store.update(
       ALL,
       (all) => {
+        if (!this.#consent) throw new Changed(); // it was withdrawn meanwhile
         if (!all.identity && !all.device?.mark) {
           Object.assign(all, { identity: fresh, device: newDevice(fresh.mark, all.device) });
         }
@@ -379,7 +380,7 @@ export class Client {
    */
   #speaks(device, metric, now) {
     const silent = silentMetrics(device, this.#registry, this.#limits(), yearOf(now));
-    return !silent.has(metric.name) && !isStopped(device, metric.name, dayOf(now));
+    return !silent.has(metric.name) && !silentUntil(device, metric.name, now);
   }
 
   #limits() {
@@ -406,7 +407,7 @@ export class Client {
         const documents = /** @type {Required<Documents>} */ (all); // #begin has written each
         const result = work(documents);
         const isPage = this.#sender && this.#store.channel !== undefined;
-        const upload = isPage && atHand(documents.spool, this.#atHand, this.#settings.clock());
+        const upload = isPage && atHand(documents, this.#atHand, this.#settings.clock());
         return /** @type {const} */ ([result, documents.device, upload || undefined]);
       },
       { strict },
@@ -558,8 +559,9 @@ async function keyOf(secret) {
  */
 async function partParams(secret, device, metric, epoch, base) {
   if (!metric.parts.length) return metric.params;
-  const chosen = async () => choosePart(metric.parts, await scopeCoin(secret, "part", base));
-  return (latchedPart(device, metric, epoch) ?? (await chosen()) ?? metric).params;
+  const latched = latchedPart(device, metric, epoch);
+  const part = latched ?? choosePart(metric.parts, await scopeCoin(secret, "part", base));
+  return (part ?? metric).params;
 }
 
 /** @param {{ limits: import("../index.js").Limits, caps: { total: number, per: string } }} settings */
@@ -594,7 +596,7 @@ function flushed(reason, more) {
  */
 function summedUp(steps, waiting) {
   const n = steps.filter(({ reason }) => reason === "sent").length;
-  const last = steps[steps.length - 1];
+  const last = /** @type {Step} */ (steps.at(-1));
   const told = steps.reverse().find(({ reason }) => {
     if (!waiting) return reason === "refused";
     return reason && !DONE.includes(reason) && !DONE.includes(last.reason ?? "");

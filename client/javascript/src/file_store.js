@@ -6,18 +6,22 @@
 import { createHash, randomUUID } from "node:crypto";
 import {
   closeSync,
+  constants,
   existsSync,
+  fstatSync,
   fsyncSync,
   linkSync,
+  lstatSync,
   mkdirSync,
   openSync,
   readFileSync,
+  readlinkSync,
   renameSync,
   rmSync,
-  statSync,
   writeFileSync,
 } from "node:fs";
-import { dirname } from "node:path";
+import { hostname } from "node:os";
+import { dirname, resolve } from "node:path";
 
 import { Damaged } from "./device.js";
 
@@ -27,14 +31,21 @@ const PATIENCE = 2000;
 const PAUSE = 5;
 const LONGEST_HELD = 10_000; // work under the lock does not wait for anything but the disk
 const PRIVATE = 0o600;
+const PLAINLY = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK; // no link, no wait
 const SEALED = /^(.*),"checksum":"([0-9a-f]{64})"}$/s;
+
+/** Where a process's number means something: this machine, and on Linux this container. */
+export const PLACE = `${hostname()}${numbering()}`;
 
 /**
  * Name a file; it is created, with its folder, when it is first needed.
- * @param {string} path
+ * @param {string} name
  * @returns {import("../index.js").Store}
  */
-export function fileStore(path) {
+export function fileStore(name) {
+  const path = resolve(name); // a program may change its folder
+  const fill = (/** @type {Documents} */ documents) =>
+    locked(path, (holds) => replace(path, documents, true, holds));
   return {
     holdsKeys: false,
     channel: undefined,
@@ -50,7 +61,16 @@ export function fileStore(path) {
         replace(path, { ...whole, ...chosen(documents, names) }, strict, holds);
         return result;
       }),
-    clear: (documents) => locked(path, (holds) => replace(path, documents, true, holds)),
+    clear: async (documents) => {
+      textOf(path); // what is not the user's own is not replaced
+      try {
+        await fill(documents);
+      } catch (error) {
+        if (isNamed(error, "TimeoutError")) throw error; // somebody holds the lock
+        rmSync(path, { force: true }); // a full disk has room for nothing else
+        await fill(documents);
+      }
+    },
     close: async () => {},
   };
 }
@@ -69,16 +89,34 @@ function chosen(whole, names) {
  * @returns {Documents}
  */
 function readDocuments(path) {
-  let text;
-  try {
-    text = readFileSync(path, "utf8");
-  } catch (error) {
-    if (isCode(error, "ENOENT")) return {};
-    throw error;
-  }
+  const text = textOf(path);
+  if (text === undefined) return {};
   const [, head, checksum] = SEALED.exec(text) ?? [];
   if (!checksum || checksum !== checksumOf(`${head}}`)) throw new Damaged();
   return JSON.parse(`${head}}`, (_, value) => (value === null ? Infinity : value)); // as JSON writes it
+}
+
+/**
+ * Return what a file of the user's own holds, undefined if there is none; it raises for a link, for
+ * another user's file and for what is no plain file: its secret would be another's, or be kept twice.
+ * @param {string} path
+ */
+function textOf(path) {
+  let file;
+  try {
+    file = openSync(path, PLAINLY);
+  } catch (error) {
+    if (isCode(error, "ENOENT")) return undefined;
+    throw error;
+  }
+  try {
+    const found = fstatSync(file);
+    const isOwn = found.uid === (process.getuid?.() ?? found.uid);
+    if (isOwn && found.isFile()) return readFileSync(file, "utf8");
+  } finally {
+    closeSync(file);
+  }
+  throw new DOMException("the device's file must be a plain file of the user's own", "SecurityError");
 }
 
 /** @param {string} text */
@@ -149,7 +187,7 @@ function settle(path) {
  */
 async function locked(path, work) {
   const lock = `${path}.lock`;
-  const owner = `${process.pid} ${randomUUID()}`;
+  const owner = `${process.pid} ${PLACE} ${randomUUID()}`;
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
   const deadline = performance.now() + PATIENCE;
   while (!taken(lock, owner)) {
@@ -173,20 +211,29 @@ async function locked(path, work) {
  * @param {string} owner
  */
 function taken(lock, owner) {
+  let file;
   try {
-    writeFileSync(lock, owner, { flag: "wx", mode: PRIVATE });
-    return true;
+    file = openSync(lock, "wx", PRIVATE);
   } catch (error) {
     if (!isCode(error, "EEXIST")) throw error;
     clearAbandoned(lock);
     return false;
+  }
+  try {
+    writeFileSync(file, owner);
+    return true;
+  } catch (error) {
+    rmSync(lock, { force: true }); // on a full disk it would be nobody's
+    throw error;
+  } finally {
+    closeSync(file);
   }
 }
 
 /** @param {string} lock */
 function clearAbandoned(lock) {
   const owner = ownerOf(lock);
-  if (owner === undefined || !isAbandoned(lock, owner)) return;
+  if (!isAbandoned(lock, owner)) return;
   const away = `${lock}.old`;
   try {
     renameSync(lock, away);
@@ -203,12 +250,13 @@ function clearAbandoned(lock) {
  * that is started anew has the numbers of the one that was killed, and a power loss may leave the
  * file empty.
  * @param {string} lock
- * @param {string} owner
+ * @param {string} [owner]
  */
-function isAbandoned(lock, owner) {
+function isAbandoned(lock, owner = "") {
+  const [pid, place] = owner.split(" ");
   try {
-    const age = Math.abs(Date.now() - statSync(lock).mtimeMs); // the clock may have been set
-    return age > LONGEST_HELD || isEnded(Number.parseInt(owner));
+    const age = Math.abs(Date.now() - lstatSync(lock).mtimeMs); // the clock may have been set
+    return age > LONGEST_HELD || (place === PLACE && isEnded(Number(pid)));
   } catch {
     return false; // it has gone
   }
@@ -231,6 +279,23 @@ function isEnded(pid) {
   } catch (error) {
     return isCode(error, "ESRCH"); // not if it is no number
   }
+}
+
+/** Name what numbers the processes of a container apart from another's, where the system tells. */
+function numbering() {
+  try {
+    return readlinkSync("/proc/self/ns/pid");
+  } catch {
+    return "";
+  }
+}
+
+/**
+ * @param {unknown} error
+ * @param {string} name
+ */
+function isNamed(error, name) {
+  return error instanceof Error && error.name === name;
 }
 
 /**

@@ -67,16 +67,15 @@ function addressOf(collector) {
   } catch {
     // it is no address at all
   }
-  throw new ParamsError(
-    "collector must be https, or http to localhost, without user, ? and #",
-  );
+  throw new ParamsError("collector must be of https or of localhost, without user, ? and #");
 }
 
 /**
- * Read Retry-After (RFC 9110 section 10.2.3), seconds or a date, as seconds; NaN if it is neither.
+ * Read Retry-After (RFC 9110 section 10.2.3), seconds or a date, as seconds: 0 if there is none, NaN
+ * if it is neither.
  * @param {string | null} text
  */
 function seconds(text) {
-  if (!text) return undefined;
-  return /^\d+$/.test(text) ? Number(text) : (Date.parse(text) - Date.now()) / 1000;
+  const n = Number(text);
+  return n >= 0 ? n : (Date.parse(String(text)) - Date.now()) / 1000;
 }

@@ -1,6 +1,6 @@
 // Privacy loss in nats, of one device's reports of one value, and what a metric reserves for it.
 
-import { epochAt } from "./calendar.js";
+import { dayOf, epochAt } from "./calendar.js";
 import { worstDifference } from "./encodings.js";
 import { ONE } from "./params.js";
 
@@ -9,7 +9,6 @@ import { ONE } from "./params.js";
 
 /** @type {Record<string, number>} */
 const MOST_DAYS = { year: 366, quarter: 92, month: 31 };
-const MONTHS = "01 02 03 04 05 06 07 08 09 10 11 12".split(" ");
 
 /**
  * Return the loss of reports of one value under one permanent response, counted by parameters
@@ -64,7 +63,7 @@ export function scopePrice(metric) {
  * @param {number} year
  */
 export function yearPrice(metric, year) {
-  const days = MONTHS.map((month) => `${year}-${month}-01`);
+  const days = Array.from({ length: 12 }, (_, month) => dayOf(Date.UTC(year, month) / 1000));
   const touched = days.filter((day) => day <= metric.expires);
   const scopes = new Set(touched.map((day) => epochAt(metric.epoch, day))).size;
   return scopes && scopes * scopePrice(metric);

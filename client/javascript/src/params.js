@@ -30,29 +30,17 @@ export async function readParams(document, part = document.part ?? "") {
  * @param {ParamsDocument & { layout?: string }} document
  */
 export async function fingerprints(document) {
-  const { categories = [], encoding, f, h, k, layout, m, normalize, p, part, q } = document;
+  const { categories = [], normalize, part } = document;
   const identity = {
+    ...document,
     categories: categories.length ? hex(await sha256(utf8(categories.join("\n")))) : undefined,
-    encoding,
-    f,
-    h,
-    k,
-    layout,
-    m,
     normalize: normalize === "none" ? undefined : normalize,
-    p,
     part: part || undefined,
-    q,
-    v: 1,
-  }; // its keys are sorted, and those without a value are not written
-  const permanent = { ...identity, p: undefined, q: undefined };
+  }; // keys without a value are not written
+  const named = async (/** @type {string} */ keys) =>
+    hex(await sha256(utf8(JSON.stringify(identity, keys.split(" ")))));
   return {
-    fingerprint: (await named(identity)).slice(0, 16),
-    permanentFingerprint: await named(permanent),
+    fingerprint: (await named("categories encoding f h k layout m normalize p part q v")).slice(0, 16),
+    permanentFingerprint: await named("categories encoding f h k layout m normalize part v"),
   };
-}
-
-/** @param {object} identity */
-async function named(identity) {
-  return hex(await sha256(utf8(JSON.stringify(identity))));
 }

@@ -118,7 +118,7 @@ export function latchedPart(device, metric, epoch) {
   const responses = known.map((scope) => scope.response).sort();
   const own = metric.parts.map(({ params }) => params.permanentFingerprint);
   const latched = responses.find((response) => own.includes(response));
-  return latched === undefined ? undefined : metric.parts[own.indexOf(latched)];
+  return metric.parts[own.indexOf(latched ?? "")];
 }
 
 /**
@@ -170,23 +170,19 @@ function order({ end, first, response }) {
  */
 function begun(terms, { metric, params, epoch, cohort, pattern, permanent }) {
   if (permanent === undefined) return null;
-  const { first, end, patterns, interval, most } = terms;
+  const { day, accepted, ...kept } = terms;
   /** @type {Scope} */
   const scope = {
+    ...kept,
     metric,
     epoch,
     response: params.permanentFingerprint,
-    first,
-    end,
     params: params.fingerprint,
     cohort,
     permanent,
     admitted: [pattern],
     last: pattern,
     closed: false,
-    patterns,
-    interval,
-    most,
   };
   return { scope, params };
 }

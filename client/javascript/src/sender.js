@@ -54,22 +54,24 @@ export class Sender {
 
   /** @param {number} seconds */
   #plan(seconds) {
-    const due = elapsed() + Math.min(seconds, LONGEST_SLEEP);
-    if (this.#isStopped || due >= this.#due) return;
+    const now = elapsed();
+    this.#due = Math.min(this.#due, now + seconds);
     clearTimeout(this.#timer);
-    this.#due = due;
-    this.#timer = setTimeout(() => this.#run(), 1000 * Math.min(seconds, LONGEST_SLEEP));
+    if (this.#isStopped) return;
+    const sleep = Math.min(Math.max(this.#due - now, 0), LONGEST_SLEEP);
+    this.#timer = setTimeout(() => this.#run(), 1000 * sleep);
     /** @type {any} */ (this.#timer).unref?.(); // in Node it keeps no program alive
   }
 
   async #run() {
+    if (elapsed() < this.#due) return this.#plan(Infinity);
     this.#isNudged = false; // what is recorded from here on is for the next step
     this.#due = Infinity;
     const { due, id } = await this.#step();
     if (due === Infinity) return;
     if (id) this.#backlog -= 1; // an upload was sent, or tried
     const delay = id ? this.#delay(this.#backlog > 0 ? BACKLOG : Infinity) : 0;
-    this.#plan(Math.max(due - this.#settings.clock(), 0) + delay);
+    this.#plan(Math.min(Math.max(due - this.#settings.clock(), 0), LONGEST_SLEEP) + delay);
   }
 
   #delay(atMost = Infinity) {

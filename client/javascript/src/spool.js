@@ -35,10 +35,11 @@ export function trim(device, { reports }, limits) {
  * Move the oldest report that is due into an upload of its own, which links it to no other.
  * @param {Spool} spool
  * @param {number} dueBy
+ * @param {(report: { metric: string }) => boolean} mayLeave
  * @returns {Pending | undefined}
  */
-export function build(spool, dueBy) {
-  const at = spool.reports.findIndex(({ due }) => due <= dueBy);
+export function build(spool, dueBy, mayLeave) {
+  const at = spool.reports.findIndex((report) => report.due <= dueBy && mayLeave(report));
   if (at < 0) return undefined;
   const [report] = spool.reports.splice(at, 1);
   const id = newId();

@@ -18,28 +18,25 @@ export function follow(device, asked, today) {
   const entries = Object.entries(asked ?? {});
   /** @type {[string, string][]} */
   const days = entries
-    .filter(([, day]) => typeof day === "string" && isDay(day))
+    .filter(([, day]) => Date.parse(day) > 0 && dayOf(Date.parse(day) / 1000) === day)
     .map(([name, day]) => [name, day < latest(today) ? day : latest(today)]);
   device.stopped = entries.length > MOST ? {} : Object.fromEntries(days);
 }
 
 /**
- * Tell whether a metric is silent; a stop beyond 30 days is of a clock that was wrong.
+ * Return the moment when a metric's silence ends, 0 if it is not silent; a stop beyond 30 days is of
+ * a clock that was wrong.
  * @param {Device} device
  * @param {string} name
- * @param {string} today
+ * @param {number} now
  */
-export function isStopped({ stopped }, name, today) {
+export function silentUntil({ stopped }, name, now) {
   const until = own(stopped, name) ?? "";
-  return today <= until && until <= latest(today);
+  const today = dayOf(now);
+  return today <= until && until <= latest(today) ? Date.parse(until) / 1000 + DAY : 0;
 }
 
 /** @param {string} today */
 function latest(today) {
   return dayOf(Date.parse(today) / 1000 + LONGEST);
-}
-
-/** @param {string} text */
-function isDay(text) {
-  return /^\d{4}-\d\d-\d\d$/.test(text) && Date.parse(text) > 0;
 }

@@ -48,7 +48,9 @@ export function tabsOf(channel, onTold) {
         return true;
       };
       if (!locks) return acted();
-      const signal = /** @type {any} */ (AbortSignal).timeout(PATIENCE);
+      const waiting = new AbortController();
+      setTimeout(() => waiting.abort(), PATIENCE);
+      const { signal } = waiting;
       return locks.request(name, { signal }, acted).catch(async () => !(await acted()));
     },
     tell: (metric) => radio?.postMessage(metric),

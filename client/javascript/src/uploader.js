@@ -8,7 +8,7 @@ import { ONE } from "./params.js";
 import { nextEnd, release } from "./reservoir.js";
 import { elapsed } from "./sender.js";
 import { GIVE_UP, build, hasten, settle, trim } from "./spool.js";
-import { follow } from "./stops.js";
+import { follow, silentUntil } from "./stops.js";
 
 /** @typedef {import("../index.js").Answer} Answer */
 /** @typedef {import("../index.js").FlushReason} FlushReason */
@@ -82,14 +82,15 @@ export class Uploader {
   }
 
   /**
-   * Send what is at hand while the page ends, unless the collector asked to wait.
+   * Send what is at hand while the page ends, unless the collector asked to wait, or to stop.
    * @param {Device} device
    * @param {Pending} upload
    */
   async leave(device, upload) {
     const { clock, transport } = this.#at;
     const now = clock();
-    if (isTooOld(upload, now) || pause(device, upload, now, 0, false)) return;
+    const isHeld = isTooOld(upload, now) || !leaving(device, now)(upload);
+    if (isHeld || pause(device, upload, now, 0, false)) return;
     await transport.send(upload.body, {});
   }
 
@@ -134,11 +135,18 @@ export class Uploader {
     release(device, spool, now, coins);
     trim(device, spool, limits);
     hasten(spool, now + WEEK);
-    const upload = next(spool, now, tried, ({ id }) =>
+    const mayLeave = leaving(device, now);
+    const upload = next(spool, now, tried, mayLeave, ({ id }) =>
       settle(device, spool, log, id, "given_up", { now, limits }),
     );
     if (!upload) {
-      return { due: Math.min(nextEnd(device), ...spool.reports.map(({ due }) => due)) };
+      /** @type {{ metric: string, due?: number }[]} */
+      const waiting = [...spool.reports, ...spool.uploads];
+      const moments = waiting.map(({ metric, due = 0 }) =>
+        Math.max(due, silentUntil(device, metric, now)),
+      );
+      const reason = waiting.some(mayLeave) ? undefined : "asked to wait";
+      return { due: Math.min(nextEnd(device), ...moments), reason };
     }
     const isUntried = tried && !tried.has(upload.id);
     const wait = pause(device, upload, now, isUntried ? 0 : upload.backoff, tried?.size === 0);
@@ -172,13 +180,13 @@ export class Uploader {
       return { due: now, reason, detail: read.status, id };
     }
     const status = answer?.status;
-    if (status !== undefined && DROPPED.includes(status)) {
+    if (status && DROPPED.includes(status)) {
       close(`refused: status ${status}`);
       return { due: now, reason: "refused", status, id };
     }
     const upload = spool.uploads.find((each) => each.id === id);
+    if (upload) Object.assign(upload, { claimed: 0, backoff: now });
     const due = isCutShort ? now : this.#postpone(device, upload, answer, now);
-    if (upload && isCutShort) Object.assign(upload, { claimed: 0, backoff: now });
     const reason = status === undefined ? "unreachable" : "collector error";
     return { due, reason, status, detail: failure, id };
   }
@@ -193,10 +201,7 @@ export class Uploader {
   #postpone({ sending }, upload, answer, now) {
     const asked = Math.min(Math.max(answer?.retryAfter || 0, 0), LONGEST_WAIT - LONGEST_BACKOFF);
     sending.asked = now + asked;
-    if (upload) {
-      upload.claimed = 0;
-      upload.backoff = sending.asked + this.#backoff(upload.attempts);
-    }
+    if (upload) upload.backoff = sending.asked + this.#backoff(upload.attempts);
     sending.failures += 1;
     if (answer && sending.failures === 1) return sending.asked;
     sending.pause = sending.asked + this.#backoff(sending.failures - 1);
@@ -213,36 +218,49 @@ export class Uploader {
 /**
  * Return the upload that leaves if a page ends now: the one it had, or a new one. No page can write
  * down that it ends, so the upload's week begins at once.
- * @param {Spool} spool
+ * @param {{ device: Device, spool: Spool }} documents
  * @param {Pending | undefined} before
  * @param {number} now
  * @returns {Pending | undefined}
  */
-export function atHand(spool, before, now) {
+export function atHand({ device, spool }, before, now) {
   const own = spool.uploads.find(({ id, attempts }) => id === before?.id && !attempts);
   if (own || spool.uploads.length >= MOST_PENDING) return own;
-  const upload = build(spool, now);
+  const upload = build(spool, now, leaving(device, now));
   if (upload) upload.first = now;
   return upload;
 }
 
 /**
  * Return the oldest upload that is due, else a new one, else one that a flush has not tried, else
- * the one that is due next.
+ * the one that is due next. What is stopped waits.
  * @param {Spool} spool
  * @param {number} now
  * @param {Set<string> | undefined} tried
+ * @param {(upload: { metric: string }) => boolean} mayLeave
  * @param {(upload: Pending) => void} giveUp
  */
-function next(spool, now, tried, giveUp) {
+function next(spool, now, tried, mayLeave, giveUp) {
   for (const upload of [...spool.uploads]) {
     if (isTooOld(upload, now)) giveUp(upload);
-    else if (!isAhead(upload.backoff, now, LONGEST_WAIT)) return upload;
+    else if (mayLeave(upload) && !isAhead(upload.backoff, now, LONGEST_WAIT)) return upload;
   }
-  const fresh = spool.uploads.length < MOST_PENDING && build(spool, tried ? Infinity : now);
+  const uploads = spool.uploads.filter(mayLeave);
+  const isRoom = uploads.length < MOST_PENDING;
+  const fresh = isRoom && build(spool, tried ? Infinity : now, mayLeave);
   if (fresh) return fresh;
-  const untried = tried && spool.uploads.find(({ id }) => !tried.has(id));
-  return untried ?? [...spool.uploads].sort((a, b) => a.backoff - b.backoff)[0];
+  const untried = tried && uploads.find(({ id }) => !tried.has(id));
+  return untried ?? uploads.sort((a, b) => a.backoff - b.backoff)[0];
+}
+
+/**
+ * Return what tells whether a report or an upload may leave: not of a metric that is stopped.
+ * @param {Device} device
+ * @param {number} now
+ * @returns {(of: { metric: string }) => boolean}
+ */
+function leaving(device, now) {
+  return ({ metric }) => !silentUntil(device, metric, now);
 }
 
 /**

@@ -190,7 +190,7 @@ def release_ended(
     """
     whole = _Stretches(lambda _: (first, last), most=1)
     _add_rows(store, _Range(metric, first, last, ending=True), whole)
-    return whole.of(first).release(metric, first, last)
+    return whole.of(first).release(metric, first, last, segments=False)
 
 
 def releases_by(

@@ -3,12 +3,15 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import {
+  chownSync,
   copyFileSync,
+  mkdirSync,
   mkdtempSync,
   readFileSync,
   readdirSync,
   rmSync,
   statSync,
+  symlinkSync,
   utimesSync,
   writeFileSync,
 } from "node:fs";
@@ -21,6 +24,7 @@ import { Worker } from "node:worker_threads";
 
 import { fileStore } from "../../../client/javascript/file.js";
 import { Client, MetricError, ParamsError, ReportError } from "../../../client/javascript/index.js";
+import { PLACE } from "../../../client/javascript/src/file_store.js";
 import { httpTransport } from "../../../client/javascript/src/http_transport.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
 
@@ -187,6 +191,55 @@ test("a stop silences a metric until its day is over, thirty days at most", asyn
   assert.equal(await client.record("page", "a"), "recorded");
 });
 
+test("what waits of a metric that is stopped waits on, and holds up no other", async () => {
+  let now = NOON;
+  const body = JSON.stringify({ reports: [{ status: "accepted" }], stop: { page: "2026-11-20" } });
+  const statuses = Array(2).fill({ status: 200, body });
+  const { client, sent } = await open({ statuses, clock: () => now });
+  for (let i = 0; i < 2; i++) await client.record("page", "a");
+  const flushed = await client.flush();
+  assert.deepEqual([flushed.reason, flushed.sent, flushed.waiting], ["asked to wait", 1, 1]);
+  assert.equal(flushed.retryAt, Date.UTC(2026, 10, 21) / 1000);
+  await client.record("theme", "light");
+  now = Date.UTC(2026, 10, 20, 12) / 1000;
+  assert.equal((await client.flush()).waiting, 1);
+  assert.deepEqual(sent.map((each) => JSON.parse(each).reports[0].metric), ["page", "theme"]);
+  now = Date.UTC(2026, 10, 21) / 1000;
+  assert.deepEqual([(await client.flush()).reason, sent.length], ["sent", 3]);
+});
+
+test("a value of the wrong kind is a mistake also while its metric is silent", async () => {
+  console.warn = () => {};
+  try {
+    const { client } = await open({ caps: { total: 0 } });
+    assert.equal(await client.record("page", "a"), "silent");
+    await assert.rejects(client.record("page", 7), ReportError);
+  } finally {
+    console.warn = silently.warn;
+  }
+});
+
+test("a withdrawal that meets a first report leaves no identity behind", async () => {
+  let isBlocked = true;
+  const memory = memoryStore();
+  const { update } = memory;
+  const store = Object.assign(memory, {
+    update: (...words) =>
+      isBlocked ? Promise.reject(new DOMException("no", "UnknownError")) : update(...words),
+  });
+  console.warn = () => {};
+  try {
+    const { client } = await open({ store });
+    isBlocked = false;
+    const recorded = client.record("page", "a");
+    assert.deepEqual(await client.withdraw(), { done: true, secretGone: true, left: [] });
+    assert.equal(await recorded, "no consent");
+    assert.deepEqual(memory.documents, {});
+  } finally {
+    console.warn = silently.warn;
+  }
+});
+
 test("the spool has bounds, and drops the oldest", async () => {
   const { client } = await open({ limits: { reports: 3, log: 2 } });
   for (let i = 0; i < 5; i++) await client.record("page", "a");
@@ -344,6 +397,73 @@ test("what a killed process has left beside the file goes with the secret", asyn
   assert.deepEqual(readdirSync(join(path, "..")), []);
 });
 
+test("a file stays where it is when the program changes its folder", async (t) => {
+  const there = folder(t);
+  const here = process.cwd();
+  t.after(() => process.chdir(here));
+  process.chdir(there);
+  const { client } = await open({ store: fileStore("telemetry.json") });
+  await client.record("page", "a");
+  process.chdir("/");
+  assert.equal(await client.record("page", "a"), "recorded");
+  assert.deepEqual(await client.withdraw(), { done: true, secretGone: true, left: [] });
+  assert.ok(!readFileSync(join(there, "telemetry.json"), "utf8").includes("secret"));
+});
+
+test("what is no plain file is neither read nor replaced, and said to be left", async (t) => {
+  const path = join(folder(t), "telemetry.json");
+  const { client } = await open({ store: fileStore(path) });
+  await client.record("page", "a");
+  const text = readFileSync(path, "utf8");
+  const [link, pipe, directory] = ["link", "pipe", "folder"].map((name) => join(path, "..", name));
+  symlinkSync(path, link);
+  await promisify(execFile)("mkfifo", [pipe]);
+  mkdirSync(directory);
+  console.warn = () => {};
+  try {
+    for (const strange of [link, pipe, directory]) {
+      const other = await open({ store: fileStore(strange) });
+      assert.equal(await other.client.record("page", "a"), "failed", strange);
+      const { done, secretGone } = await other.client.withdraw();
+      assert.deepEqual([done, secretGone], [false, false], strange);
+    }
+  } finally {
+    console.warn = silently.warn;
+  }
+  assert.equal(readFileSync(path, "utf8"), text);
+});
+
+test("another user's file is not used", { skip: process.getuid() !== 0 }, async (t) => {
+  const path = join(folder(t), "telemetry.json");
+  await (await open({ store: fileStore(path) })).client.record("page", "a");
+  chownSync(path, 65534, 65534);
+  console.warn = () => {};
+  try {
+    const { client } = await open({ store: fileStore(path) });
+    assert.equal(await client.record("page", "a"), "failed");
+  } finally {
+    console.warn = silently.warn;
+  }
+});
+
+test("a full disk holds up no later record, and no withdrawal", async (t) => {
+  const path = join(folder(t), "telemetry.json");
+  const program = new URL("full_disk.mjs", import.meta.url).pathname;
+  for (const blocks of [0, 1]) {
+    const { client } = await open({ store: fileStore(path) });
+    for (let i = 0; i < 5; i++) await client.record("page", "a");
+    const limited = `trap "" XFSZ; ulimit -f ${blocks}; exec "$0" "$@"`;
+    const words = ["-c", limited, process.execPath, program, path];
+    const { stdout } = await promisify(execFile)("sh", words);
+    assert.deepEqual(JSON.parse(stdout), {
+      outcome: "failed",
+      isLocked: false,
+      withdrawal: { done: true, secretGone: true, left: [] },
+    });
+    rmSync(path, { force: true });
+  }
+});
+
 test("an erased file ends the consent of a program that runs", async (t) => {
   const path = join(folder(t), "telemetry.json");
   const { client } = await open({ store: fileStore(path) });
@@ -378,7 +498,8 @@ test("threads that share a file lose and double nothing", async (t) => {
 test("a lock that a killed process has left is cleared away", async (t) => {
   const path = join(folder(t), "telemetry.json");
   const long = Date.now() / 1000 - 11;
-  for (const [owner, since] of [["999999999 x"], [`${process.pid} x`, long], ["", long]]) {
+  const dead = `999999999 ${PLACE} x`;
+  for (const [owner, since] of [[dead], [`${process.pid} ${PLACE} x`, long], ["", long]]) {
     writeFileSync(`${path}.lock`, owner);
     if (since) utimesSync(`${path}.lock`, since, since);
     const { client } = await open({ store: fileStore(path) });
@@ -387,15 +508,17 @@ test("a lock that a killed process has left is cleared away", async (t) => {
   assert.deepEqual(readdirSync(join(path, "..")), ["telemetry.json"]);
 });
 
-test("a lock that is held is respected", async (t) => {
+test("a lock that is held is respected, also another container's", async (t) => {
   const path = join(folder(t), "telemetry.json");
-  writeFileSync(`${path}.lock`, `${process.pid} x`);
-  let isHeld = true;
-  setTimeout(() => {
-    isHeld = false;
-    rmSync(`${path}.lock`);
-  }, 200);
-  const { client } = await open({ store: fileStore(path) });
-  assert.ok(!isHeld);
-  assert.equal(await client.record("page", "a"), "recorded");
+  for (const owner of [`${process.pid} ${PLACE} x`, "999999999 elsewhere x"]) {
+    writeFileSync(`${path}.lock`, owner);
+    let isHeld = true;
+    setTimeout(() => {
+      isHeld = false;
+      rmSync(`${path}.lock`);
+    }, 200);
+    const { client } = await open({ store: fileStore(path) });
+    assert.ok(!isHeld);
+    assert.equal(await client.record("page", "a"), "recorded");
+  }
 });

@@ -8,25 +8,33 @@ declare module "node:crypto" {
 }
 
 declare module "node:fs" {
+  export const constants: { O_RDONLY: number; O_NOFOLLOW: number; O_NONBLOCK: number };
   export function closeSync(file: number): void;
   export function existsSync(path: string): boolean;
+  export function fstatSync(file: number): { uid: number; isFile(): boolean };
   export function fsyncSync(file: number): void;
   export function linkSync(from: string, to: string): void;
+  export function lstatSync(path: string): { mtimeMs: number };
   export function mkdirSync(path: string, options: { recursive: boolean; mode: number }): void;
-  export function openSync(path: string, flags: string, mode: number): number;
-  export function readFileSync(path: string, encoding: "utf8"): string;
+  export function openSync(path: string, flags: string | number, mode?: number): number;
+  export function readFileSync(file: string | number, encoding: "utf8"): string;
+  export function readlinkSync(path: string): string;
   export function renameSync(from: string, to: string): void;
   export function rmSync(path: string, options: { force: boolean }): void;
-  export function statSync(path: string): { mtimeMs: number };
-  export function writeFileSync(
-    file: string | number,
-    data: string,
-    options?: { flag: string; mode: number },
-  ): void;
+  export function writeFileSync(file: number, data: string): void;
+}
+
+declare module "node:os" {
+  export function hostname(): string;
 }
 
 declare module "node:path" {
   export function dirname(path: string): string;
+  export function resolve(path: string): string;
 }
 
-declare const process: { readonly pid: number; kill(pid: number, signal: 0): void };
+declare const process: {
+  readonly pid: number;
+  getuid?: () => number;
+  kill(pid: number, signal: 0): void;
+};

@@ -192,6 +192,15 @@ def test_a_panel_goes_on_with_its_page(profile: BrowserContext) -> None:
         assert panel.get_by_role("status").text_content() == ""
 
 
+def test_a_panel_may_get_its_client_before_it_is_defined(profile: BrowserContext) -> None:
+    """A page need not wait for the module of the panel."""
+    page = tab(profile)
+    page.evaluate("document.body.append(document.createElement('rappor-panel'))")
+    page.evaluate("document.querySelector('rappor-panel').client = client")
+    page.evaluate("import('/rappor-client/panel.js')")
+    page.get_by_role("button", name="Stop and erase").wait_for()
+
+
 def test_the_secret_is_a_key_that_no_script_can_read(profile: BrowserContext) -> None:
     """It is in the store, and cannot be exported."""
     page = tab(profile)
@@ -243,6 +252,15 @@ def test_a_withdrawal_reaches_the_other_tab(profile: BrowserContext) -> None:
     assert second.evaluate(FLUSH)["reason"] == "nothing waiting"
 
 
+def test_a_withdrawal_needs_no_newer_browser(profile: BrowserContext) -> None:
+    """Browsers had Web Locks before signals of a timeout."""
+    profile.add_init_script("delete AbortSignal.timeout")
+    page = tab(profile)
+    assert page.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    assert page.evaluate("client.withdraw()") == {"done": True, "secretGone": True, "left": []}
+    assert set(page.evaluate(DOCUMENTS)) == {"device"}
+
+
 def test_offline_and_back(profile: BrowserContext, the_site: Site) -> None:
     """What is recorded offline waits, and arrives once under the id of the first attempt."""
     before = the_site.n_received()
@@ -291,6 +309,40 @@ def test_a_report_that_left_with_its_page_is_not_sent_after_the_collector_forgot
     assert again.evaluate("client.counters()") == {"recorded": 1, "given_up": 1}
     (given_up,) = again.evaluate("client.log()")
     assert (given_up["body"], given_up["status"]) == (unanswered["body"], "given_up")
+
+
+def test_a_stopped_metric_does_not_leave_with_its_page(
+    profile: BrowserContext, the_site: Site
+) -> None:
+    """What was at hand when the collector asked to stop waits, and what is recorded is silent."""
+    before = the_site.n_received()
+    page = tab(profile, background=True, maxDelay=3600)
+    body = {"reports": [{"status": "accepted"}], "stop": {"search_engine": "2999-01-01"}}
+    page.route("**/telemetry/**", lambda route: route.fulfill(json=body))
+    assert page.evaluate(RECORD, ["qwant", "qwant"]) == ["recorded"] * 2
+    flushed = page.evaluate(FLUSH)
+    assert [flushed["reason"], flushed["waiting"]] == ["asked to wait", 1]
+    page.unroute("**/telemetry/**")
+    assert page.evaluate(RECORD, ["qwant"]) == ["silent"]
+    page.goto("about:blank")
+    assert tab(profile).evaluate(FLUSH)["reason"] == "asked to wait"
+    assert the_site.n_received() == before
+
+
+def test_a_long_delay_is_waited_for(profile: BrowserContext, the_site: Site) -> None:
+    """The sender looks at its clock every hour, and sends when the time has come."""
+    before = the_site.n_received()
+    page = profile.new_page()
+    page.clock.install()
+    page.goto(BARE)
+    half = "(n) => new Uint32Array(n).fill(2 ** 31)"
+    page.evaluate(f"({OPEN})({{ background: true, maxDelay: 20_000, coins: {half} }})")
+    assert page.evaluate(RECORD, ["qwant"])[0] in ("recorded", "repeated")
+    page.clock.run_for(9_000_000)
+    assert page.evaluate("client.log()") == []
+    page.clock.run_for(1_001_000)
+    eventually(lambda: page.evaluate("client.waiting()") == 0)
+    assert the_site.n_received() == before + 1
 
 
 def test_a_page_that_ends_respects_a_collector_that_asked_to_wait(

@@ -1,0 +1,14 @@
+// Records and withdraws on a device in a file that the system lets nobody grow: full_disk.mjs PATH.
+
+import { existsSync, readFileSync } from "node:fs";
+
+import { fileStore } from "../../../client/javascript/file.js";
+import { Client } from "../../../client/javascript/index.js";
+
+const registry = JSON.parse(readFileSync(new URL("registry.json", import.meta.url), "utf8"));
+const [path] = process.argv.slice(2);
+console.warn = () => {};
+const client = await Client.open({ registry, consent: true, store: fileStore(path) });
+const outcome = await client.record("page", "a");
+const isLocked = existsSync(`${path}.lock`);
+console.log(JSON.stringify({ outcome, isLocked, withdrawal: await client.withdraw() }));
