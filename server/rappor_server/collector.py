@@ -19,7 +19,7 @@ from rappor_server.analysis.closing import keep_closing, metrics_due
 from rappor_server.analysis.jobs import Jobs
 from rappor_server.analysis.worker import Limits, Pool
 from rappor_server.errors import SchemaError, StoreError
-from rappor_server.health import Health, write_probe
+from rappor_server.health import Health
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
 from rappor_server.inputs import Inputs
@@ -188,25 +188,25 @@ class Collector:
                 error = _too_late(self.settings.commit_seconds)
                 self.health.failed(str(error))
                 self._resolve([(answer, error) for answer in late])
+                self._writer.drop(asyncio.Future.done)
 
     async def _watch_database(self) -> None:
-        """Ask the database every other second whether it is there; if it fails, try to write."""
+        """Ask the database every other second whether it is there; if it fails, try to commit."""
         while True:
             await asyncio.sleep(_PROBE_SECONDS)
-            with contextlib.suppress(RuntimeError):  # the threads have ended
-                await self._loop.run_in_executor(self._probe, self._look_at_database)
+            if self.health.is_failing():
+                self._writer.check()
+            else:
+                with contextlib.suppress(RuntimeError):  # the threads have ended
+                    await self._loop.run_in_executor(self._probe, self._look_at_database)
+            self.metrics.show_health(is_ready=self.health.trouble() is None)
 
     def _look_at_database(self) -> None:
         try:
-            if self.health.is_failing():
-                write_probe(self.store.engine, self.today())
-                self.health.worked()
-            else:
-                self.store.ping()
-                self.health.answered()
+            self.store.ping()
+            self.health.answered()
         except StoreError as error:
             self.health.failed(str(error))
-        self.metrics.show_health(is_ready=self.health.trouble() is None)
 
     async def _tell_activity(self) -> None:
         """Write what has arrived to the log, once a minute."""

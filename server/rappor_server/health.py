@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
-
-from sqlalchemy import Engine
+from typing import Final
 
 from rappor_server import logs
-from rappor_server.storage import schema
-from rappor_server.storage.database import writing
 
 _SILENT_SECONDS: Final = 30.0
 """After how long without any answer the database counts as failing."""
@@ -72,12 +67,3 @@ class Health:
             if self._clock() - self._answered > _SILENT_SECONDS:
                 return "the database does not answer"
         return None
-
-
-def write_probe(engine: Engine, today: datetime.date) -> None:
-    """Write a row and delete it again; StoreError unless that is on the disk."""
-    values: dict[str, Any] = {"day": today}
-    with writing(engine) as db:
-        key = db.execute(schema.shard.insert().values(values)).inserted_primary_key
-        assert key is not None
-        db.execute(schema.shard.delete().where(schema.shard.c.id == key[0]))

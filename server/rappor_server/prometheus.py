@@ -36,6 +36,7 @@ _REASONS: Final = (
     *("popcount", "expired", "stopped", "too-many", "no-key"),
 )
 _SHARED: Final = "PROMETHEUS_MULTIPROC_DIR"
+_MEMORY: Final = "/dev/shm"  # noqa: S108 - its folder has a name of its own
 
 
 # The time of a first report is nobody's business.
@@ -44,8 +45,13 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 @contextlib.contextmanager
 def shared_by_workers() -> Iterator[None]:
-    """Let the processes that are started in this block count together."""
-    with tempfile.TemporaryDirectory(prefix="rappor-server-") as folder:
+    """Let the processes that are started in this block count together.
+
+    Their files are in memory where that is possible: who writes to a file's page for which a disk
+    has no room is killed.
+    """
+    place = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="rappor-server-", dir=place) as folder:
         os.environ[_SHARED] = folder
         try:
             yield

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -30,6 +31,7 @@ from rappor_server.http.slow_clients import (
     SlowReaders,
 )
 from rappor_server.inputs import Inputs
+from rappor_server.processes import end_within
 from rappor_server.settings import Settings
 
 _BACKLOG: Final = 2048
@@ -120,6 +122,15 @@ class Server(uvicorn.Server):
             self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             inputs.load_certificate(self._tls)
         self._tasks: list[asyncio.Task[None]] = []
+        self._deadline: threading.Timer | None = None
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen until a signal says to end."""
+        try:
+            super().run(sockets)
+        finally:
+            if self._deadline is not None:
+                self._deadline.cancel()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         """Open the collector and listen; then tell that it is ready."""
@@ -147,7 +158,8 @@ class Server(uvicorn.Server):
         logs.event("collector listening", **self._addresses())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer what has begun, and end."""
+        """Answer what has begun, and end; in time even if the database hangs."""
+        self._deadline = end_within(_GRACE_SECONDS + self._settings.commit_seconds)
         if self._link is None:
             systemd.notify("STOPPING=1")
         for task in self._tasks:

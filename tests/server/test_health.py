@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from collectors import TODAY
-from rappor_server.errors import StoreError
-from rappor_server.health import Health, write_probe
-from rappor_server.storage import schema
-from rappor_server.storage.store import Store
-from sqlalchemy import func, select
+from rappor_server.health import Health
 
 
 def test_failing_and_recovery_are_told_once_each() -> None:
@@ -39,23 +33,3 @@ def test_a_database_that_says_nothing_is_not_ready() -> None:
     assert health.trouble() == "the database does not answer"
     health.answered()
     assert health.trouble() is None
-
-
-def test_a_probe_writes_and_leaves_nothing(store: Store) -> None:
-    """After a probe the tables are as they were."""
-    count = select(func.count()).select_from(schema.shard)
-    write_probe(store.engine, TODAY)
-    with store.engine.connect() as db:
-        assert db.execute(count).scalar_one() == 0
-
-
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_a_probe_fails_where_uploads_would(store: Store) -> None:
-    """While another one holds the lock for writing, a probe is a StoreError."""
-    with store.engine.connect() as other:
-        other.exec_driver_sql("ROLLBACK")
-        other.exec_driver_sql("BEGIN IMMEDIATE")
-        with pytest.raises(StoreError):
-            write_probe(store.engine, TODAY)
-        other.exec_driver_sql("ROLLBACK")
-        other.exec_driver_sql("BEGIN")

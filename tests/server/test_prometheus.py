@@ -12,6 +12,7 @@ import plain_http
 import pytest
 from collectors import Running, free_port, serving, upload_of, wait_until_ready
 from prometheus_client.parser import text_string_to_metric_families
+from rappor_server.prometheus import shared_by_workers
 
 
 def figure(running: Running, name: str, **labels: str) -> float:
@@ -60,3 +61,13 @@ def test_the_worker_that_is_asked_counts_for_all(tmp_path: Path, database: str) 
         assert running.post(upload_of()).status_code == 200
         assert figure(running, "rappor_uploads_total", status="200") == 41
         assert figure(running, "rappor_queue_uploads") == 0
+
+
+MEMORY = Path("/dev/shm")  # noqa: S108 - looked at only
+
+
+@pytest.mark.skipif(not MEMORY.exists(), reason="needs files in memory")
+def test_counters_of_workers_need_no_disk() -> None:
+    """A full disk would end every process that counts."""
+    with shared_by_workers():
+        assert Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]).parent == MEMORY

@@ -45,12 +45,14 @@ class DirectUploads:
     def __init__(self, collector: Collector) -> None:
         """Store what comes in this collector."""
         self._collector = collector
+        self._is_for_pages = bool(collector.settings.origins)
 
     def are_plain(self, headers: Headers) -> bool:
         """Tell whether the headers of an upload ask for nothing that this road lacks."""
         named = dict(headers)
         return (
-            _NOT_PLAIN.isdisjoint(named)
+            not self._is_for_pages  # or answers name the origin
+            and _NOT_PLAIN.isdisjoint(named)
             and len(named) == len(headers)
             and named.get(b"content-type") == JSON
             and int(named.get(b"content-length", b"0")) <= self._collector.settings.max_body

@@ -120,6 +120,7 @@ class PunctualProtocol(HttpToolsProtocol):
 
     def _enter_application(self) -> None:
         """Let the application answer the request, with what has come of its body."""
+        self._unset_keepalive_if_required()  # an upload of the same packet may have set it
         body, self._direct = self._direct, None
         super().on_headers_complete()
         self.headers = _NOWHERE  # type: ignore[assignment]  # trailers say nothing

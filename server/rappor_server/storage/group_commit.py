@@ -36,6 +36,9 @@ class Commits(Protocol):
     ) -> Sequence[bytes | ConflictError]:
         """Store a group, as `Store.commit` does."""
 
+    async def rest(self) -> None:
+        """Do what is to be done while no upload waits."""
+
 
 class Writer(Generic[Ticket]):
     """A bounded queue of uploads before one store, in the event loop that it is made in.
@@ -52,19 +55,26 @@ class Writer(Generic[Ticket]):
         today: Day,
         observe: Callable[[float, Sequence[Submission]], None] = lambda *_: None,
         max_batch: int = 256,
+        max_reports: int = 4096,
         max_queue: int = 10_000,
     ) -> None:
-        """Start the task."""
+        """Start the task.
+
+        A group has at most `max_batch` uploads, and no more of them once it has `max_reports`
+        reports: handing it over holds up the event loop.
+        """
         self._store = store
         self._deliver = deliver
         self._today = today
         self._observe = observe
         self._max_batch = max_batch
+        self._max_reports = max_reports
         self._max_queue = max_queue
         self._queue: deque[tuple[Submission, Ticket]] = deque()
         self._refusals: Counter[tuple[str, str]] = Counter()
         self._wake = asyncio.Event()
         self._is_closed = False
+        self._is_checked = False
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def __len__(self) -> int:
@@ -85,6 +95,15 @@ class Writer(Generic[Ticket]):
         """Count an upload that was refused whole; the number is written with the next group."""
         self._refusals[metric, reason] += 1
 
+    def drop(self, is_over: Callable[[Ticket], bool]) -> None:
+        """Forget the queued uploads whose tickets nobody waits for: they would take memory."""
+        self._queue = deque(each for each in self._queue if not is_over(each[1]))
+
+    def check(self) -> None:
+        """Commit soon, even if no upload waits: `observe` tells if that works."""
+        self._is_checked = True
+        self._wake.set()
+
     async def close(self) -> None:
         """Store or fail every upload that is queued, then end the task."""
         self._is_closed = True
@@ -94,24 +113,31 @@ class Writer(Generic[Ticket]):
     async def _run(self) -> None:
         while True:
             await self._uploads()
+            is_checked, self._is_checked = self._is_checked, False
             group, refusals = self._take()
-            if group or refusals:
+            if group or refusals or is_checked:
                 await self._commit(group, refusals)
             elif self._is_closed:
                 return
+            else:
+                with contextlib.suppress(Exception):  # the task must live
+                    await self._store.rest()
 
     async def _uploads(self) -> None:
         """Wait for uploads, but no longer than a moment."""
         self._wake.clear()
-        if self._queue or self._is_closed:
+        if self._queue or self._is_checked or self._is_closed:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_IDLE_SECONDS):
                 await self._wake.wait()
 
     def _take(self) -> tuple[list[tuple[Submission, Ticket]], Refusals]:
-        n = min(len(self._queue), self._max_batch)
-        group = [self._queue.popleft() for _ in range(n)]
+        group: list[tuple[Submission, Ticket]] = []
+        n_reports = 0
+        while self._queue and len(group) < self._max_batch and n_reports < self._max_reports:
+            group.append(self._queue.popleft())
+            n_reports += len(group[-1][0].accepted)
         refusals, self._refusals = self._refusals, Counter()
         return group, refusals
 

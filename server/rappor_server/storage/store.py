@@ -27,7 +27,6 @@ from rappor_server.storage import day_tables, schema
 from rappor_server.storage.bulk import BulkDelete, BulkInsert, BulkSelect, BulkUpdate
 from rappor_server.storage.database import (
     check_schema,
-    erase_traces,
     failing_as_store_error,
     open_engine,
     open_to_write,
@@ -101,10 +100,6 @@ class Store:
         """Raise StoreError unless the database answers a query."""
         with failing_as_store_error(), self.engine.connect() as db:
             db.execute(select(1))
-
-    def erase_traces(self) -> bool:
-        """Empty the log of what was committed; False if somebody reads, or StoreError."""
-        return erase_traces(self.engine, wait=0)
 
     def commit(
         self,

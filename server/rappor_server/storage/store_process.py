@@ -12,17 +12,18 @@ import datetime
 import logging
 import math
 import pickle
-import select
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from typing import BinaryIO, Final
 
 from rappor_server import logs, processes
 from rappor_server.errors import ConflictError, StoreError
 from rappor_server.ingest.validate import Submission
+from rappor_server.storage.database import erase_traces, open_engine
 from rappor_server.storage.group_commit import failed
 from rappor_server.storage.store import Refusals, Store
 
@@ -34,19 +35,29 @@ _RETRY_SECONDS: Final = 1.0
 _READY: Final = b"."
 
 
+class _EndedError(StoreError):
+    """The process has ended, or nobody knows what it would answer next."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"the process that writes the database has ended: {kind}")
+
+
 class StoreProcess:
-    """What a `Writer` needs of a store, done by another process; `commit` is for one task."""
+    """What a `Writer` needs of a store, done by another process; for one task at a time."""
 
     def __init__(self, database: str, *, trace_seconds: float = _TRACE_SECONDS) -> None:
         """Start the process; `trace_seconds` after a commit it empties the database's log."""
         self._setup = database, trace_seconds
+        self._link: socket.socket | None = None
+        self._process: SpawnProcess | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._link, self._process = self._start()
+        self._start()
 
     async def ready(self) -> None:
         """Wait until the process has loaded what it needs; it may have ended meanwhile."""
-        with contextlib.suppress(EOFError, OSError):
-            await self._connect()
+        with contextlib.suppress(_EndedError):
+            async with self._ending():
+                await self._connect()
 
     async def commit(
         self, submissions: Sequence[Submission], refusals: Refusals, *, today: datetime.date
@@ -59,47 +70,75 @@ class StoreProcess:
         question = pickle.dumps((submissions, refusals, today), pickle.HIGHEST_PROTOCOL)
         try:
             results = await self._ask(question)
-        except (EOFError, OSError):
-            await self._start_again()
-            try:
-                results = await self._ask(question)
-            except (EOFError, OSError):
-                raise StoreError("the process that writes the database has ended") from None
+        except _EndedError:
+            results = await self._ask(question)
         if isinstance(results, StoreError):
             raise results
         return results
 
+    async def rest(self) -> None:
+        """Replace a process that has ended while there was nothing to store.
+
+        What it has left in the database's log is then emptied in time.
+        """
+        if self._process is not None and not self._process.is_alive():
+            await self._end()
+            await self.ready()
+
     async def close(self) -> None:
         """End the process; what it does is done first."""
-        if self._streams is not None:
-            self._streams[1].close()
-        self._link.close()
-        await asyncio.to_thread(self._process.join)
+        self._hang_up()
+        if self._process is not None:
+            await asyncio.to_thread(self._process.join)
 
     async def _ask(self, question: bytes) -> list[bytes | ConflictError] | StoreError:
-        reader, writer = await self._connect()
-        writer.writelines((_LENGTH.pack(len(question)), question))
-        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-        data = await reader.readexactly(length)
-        results: list[bytes | ConflictError] | StoreError = pickle.loads(data)  # noqa: S301 - our own
-        return results
+        async with self._ending():
+            reader, writer = await self._connect()
+            writer.writelines((_LENGTH.pack(len(question)), question))
+            (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+            data = await reader.readexactly(length)
+            results: list[bytes | ConflictError] | StoreError = pickle.loads(data)  # noqa: S301 - our own
+            return results
+
+    @contextlib.asynccontextmanager
+    async def _ending(self) -> AsyncIterator[None]:
+        """End the process if the block fails, whose next answer may be to the last question."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - event loops differ in what they raise
+            await self._end()
+            raise _EndedError(type(error).__name__) from None
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Return the way to the process, which is started if there is none."""
+        if self._process is None:
+            self._start()
         if self._streams is None:
             self._streams = await asyncio.open_unix_connection(sock=self._link)
             await self._streams[0].readexactly(len(_READY))
         return self._streams
 
-    async def _start_again(self) -> None:
-        await self.close()
-        logs.event("writer ended", level=logging.ERROR, exit_code=self._process.exitcode)
-        self._streams = None
-        self._link, self._process = self._start()
-
-    def _start(self) -> tuple[socket.socket, SpawnProcess]:
-        link, other = socket.socketpair()
+    def _start(self) -> None:
+        self._link, other = socket.socketpair()
         with other:
-            return link, processes.start(_serve, other, *self._setup)
+            self._process = processes.start(_serve, other, *self._setup)
+
+    async def _end(self) -> None:
+        """Kill the process, if there is one, and say so."""
+        self._hang_up()
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            await asyncio.to_thread(process.join)
+            logs.event("writer ended", level=logging.ERROR, exit_code=process.exitcode)
+
+    def _hang_up(self) -> None:
+        if self._streams is not None:
+            self._streams[1].transport.abort()
+            self._streams = None
+        if self._link is not None:
+            self._link.close()
+            self._link = None
 
 
 def _serve(link: socket.socket, database: str, trace_seconds: float) -> None:
@@ -109,8 +148,7 @@ def _serve(link: socket.socket, database: str, trace_seconds: float) -> None:
     with link, link.makefile("rb") as questions, contextlib.suppress(EOFError, OSError):
         link.sendall(_READY)
         while True:
-            is_asked, _, _ = select.select([link], [], [], desk.rest())
-            if is_asked:
+            if wait([link], desk.rest()):  # whatever its number, which select() would bound
                 (length,) = _LENGTH.unpack(_read(questions, _LENGTH.size))
                 question = pickle.loads(_read(questions, length))  # noqa: S301 - our own
                 answer = pickle.dumps(desk.commit(*question), pickle.HIGHEST_PROTOCOL)
@@ -131,7 +169,8 @@ class _Desk:
         self._database = database
         self._trace_seconds = trace_seconds
         self._store: Store | None = None
-        self._erase_at = math.inf
+        self._engine = open_engine(database)
+        self._erase_at = time.monotonic() + trace_seconds  # of what one before may have left
 
     def commit(
         self, submissions: Sequence[Submission], refusals: Refusals, today: datetime.date
@@ -151,13 +190,12 @@ class _Desk:
 
         While the log is read it is tried again every second.
         """
-        if self._store is not None and time.monotonic() >= self._erase_at:
+        if time.monotonic() >= self._erase_at:
             self._erase_at = math.inf if self._erase() else time.monotonic() + _RETRY_SECONDS
         return None if math.isinf(self._erase_at) else max(self._erase_at - time.monotonic(), 0.0)
 
     def _erase(self) -> bool:
-        assert self._store is not None
         try:
-            return self._store.erase_traces()
+            return erase_traces(self._engine, wait=0)
         except StoreError:
             return False

@@ -620,6 +620,27 @@ def test_locked_database_is_503_and_recovers(tmp_path: Path) -> None:
         assert running.get("/v1/metrics/page/counts", token).json()["reports"] == 1
 
 
+def test_writer_that_hangs_is_503_and_not_ready(tmp_path: Path) -> None:
+    """Until it commits again the collector is not ready, and keeps nothing that it gave up."""
+    database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
+    with serving(tmp_path, database, "--commit-seconds", "0.5") as running:
+        assert running.post(upload_of()).status_code == 200
+        writer = running.children()["rappor-writer"]
+        os.kill(writer, signal.SIGSTOP)
+        body = upload_of()
+        for each in (body, upload_of(), upload_of()):
+            check_problem(running.post(each), 503)
+        end = time.monotonic() + 5  # more than two looks at the database, which answers
+        while time.monotonic() < end:
+            check_problem(running.get("/readyz"), 503)
+            time.sleep(0.2)
+        assert "rappor_queue_uploads 0.0" in running.get("/metrics").text
+        assert running.log.read_text().count("database failing") == 1
+        os.kill(writer, signal.SIGCONT)
+        wait_for(lambda: running.get("/readyz").status_code == 200)
+        assert running.post(body).status_code == 200
+
+
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_slow_commit_is_503_and_its_retry_is_known(tmp_path: Path, database: str) -> None:
     """A late commit gets 503; what the database stores in the end is counted once."""

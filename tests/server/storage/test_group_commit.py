@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
-from collectors import TODAY, submission_of, upload_of
+from collectors import TODAY, report_of, submission_of, upload_of
 from rappor_server.errors import StoreError
 from rappor_server.ingest.validate import Submission
 from rappor_server.storage.group_commit import Writer
@@ -24,6 +24,12 @@ class Slow:
         self.refusals: list[dict[Any, int]] = []
         self.is_broken = False
         self.error: Exception = StoreError("gone")
+        self.n_rests = 0
+
+    async def rest(self) -> None:
+        """Count the calls, and fail."""
+        self.n_rests += 1
+        raise OSError
 
     async def commit(
         self, submissions: Sequence[Submission], refusals: Any, *, today: Any
@@ -117,6 +123,63 @@ def test_groups_are_bounded() -> None:
         assert [len(group) for group in desk.store.groups] == [8, 8, 8, 6]
 
     run(trial, max_batch=8)
+
+
+def test_groups_are_bounded_by_their_reports() -> None:
+    """A group is complete with the upload that brings it to the bound on reports."""
+    body = upload_of(*[report_of()] * 5)
+
+    async def trial(desk: Desk) -> None:
+        desk.writer.submit([(submission_of(body), ticket) for ticket in range(7)])
+        desk.store.permit(100)
+        await desk.wait(7)
+        assert [len(group) for group in desk.store.groups] == [3, 3, 1]
+
+    run(trial, max_reports=11)
+
+
+def test_dropped_uploads_take_no_room() -> None:
+    """What nobody waits for is neither kept nor stored; the group under way is."""
+
+    async def trial(desk: Desk) -> None:
+        desk.submit(0)
+        await desk.taken()
+        desk.submit(1, 2, 3)
+        desk.writer.drop(lambda ticket: ticket != 2)
+        assert len(desk.writer) == 1
+        desk.store.permit(100)
+        await desk.wait(2)
+        assert desk.delivered.keys() == {0, 2}
+
+    run(trial)
+
+
+def test_a_check_commits_although_nothing_waits() -> None:
+    """It is observed as any commit is, and only if it works."""
+
+    async def trial(desk: Desk) -> None:
+        desk.store.permit(100)
+        desk.store.is_broken = True
+        desk.writer.check()
+        await wait_for(lambda: desk.store.n_rests > 0)
+        assert desk.observed == []
+        desk.store.is_broken = False
+        desk.writer.check()
+        await wait_for(lambda: desk.observed == [0])
+
+    run(trial)
+
+
+def test_the_store_rests_while_nothing_comes() -> None:
+    """Every moment without uploads is the store's, whose failure then ends nothing."""
+
+    async def trial(desk: Desk) -> None:
+        await wait_for(lambda: desk.store.n_rests > 0)
+        desk.submit(0)
+        desk.store.permit(1)
+        await desk.wait(1)
+
+    run(trial)
 
 
 def test_full_queue_turns_away() -> None:

@@ -6,17 +6,19 @@ import asyncio
 import contextlib
 import multiprocessing
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 from collectors import TODAY, report_of, submission_of, total, upload_of
 from rappor_server.errors import ConflictError, StoreError
 from rappor_server.storage.database import migrate
@@ -50,7 +52,10 @@ def address(tmp_path: Path) -> str:
 
 
 def run(address: str, trial: Callable[[StoreProcess], Awaitable[None]], **settings: Any) -> int:
-    """Try a process that writes into a database; return how many reports are counted there."""
+    """Try a process that writes into a database; return how many reports are counted there.
+
+    The event loop is of the kind that a collector has; others fail in other ways.
+    """
 
     async def whole() -> None:
         process = StoreProcess(address, **settings)
@@ -60,7 +65,8 @@ def run(address: str, trial: Callable[[StoreProcess], Awaitable[None]], **settin
         finally:
             await process.close()
 
-    asyncio.run(whole())
+    with asyncio.Runner(loop_factory=uvicorn.Config("").get_loop_factory()) as runner:
+        runner.run(whole())
     with contextlib.closing(Store.open(address)) as store:
         return total(store)
 
@@ -180,6 +186,65 @@ def test_two_that_end_are_an_error(address: str, tmp_path: Path) -> None:
         await commit(apart, upload_of())
 
     assert run(address, trial) == 2
+
+
+@contextlib.contextmanager
+def many_descriptors(number: int) -> Iterator[None]:
+    """Hold this many descriptors, as a collector does whose devices are connected."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], 2 * number), before[1]))
+    with contextlib.ExitStack() as stack, Path(os.devnull).open() as nothing:
+        for _ in range(number):
+            stack.callback(os.close, os.dup(nothing.fileno()))
+        yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_another_one_goes_on_beside_many_connections(address: str) -> None:
+    """However large the number of its descriptor is."""
+
+    async def trial(apart: StoreProcess) -> None:
+        await commit(apart, upload_of())
+        with many_descriptors(1100):
+            send(child(), signal.SIGKILL)
+            await commit(apart, upload_of())
+            await commit(apart, upload_of())
+
+    assert run(address, trial) == 3
+
+
+def test_one_that_ends_while_nothing_comes_is_replaced(address: str, tmp_path: Path) -> None:
+    """The next one empties the log that it has left, although no upload comes."""
+    log = tmp_path / "counts.sqlite3-wal"
+
+    async def trial(apart: StoreProcess) -> None:
+        with contextlib.closing(Store.open(address)) as store:
+            with store.engine.connect() as reader:
+                reader.execute(text("SELECT COUNT(*) FROM tally"))
+                await commit(apart, upload_of())
+                before = child()
+                send(before, signal.SIGKILL)
+                await wait_for(lambda: before.exitcode is not None)
+            assert log.stat().st_size > 0
+            await apart.rest()
+            assert child().pid != before.pid
+            await wait_for(lambda: log.stat().st_size == 0)
+
+    assert run(address, trial, trace_seconds=0.01) == 1
+
+
+def test_one_that_ends_when_it_starts_waits_for_an_upload(address: str) -> None:
+    """A process that cannot start is not started again and again while nothing comes."""
+
+    async def trial(apart: StoreProcess) -> None:
+        send(child(), signal.SIGKILL)
+        await apart.ready()
+        assert not multiprocessing.active_children()
+        await apart.rest()
+        assert not multiprocessing.active_children()
+        await commit(apart, upload_of())
+
+    assert run(address, trial) == 1
 
 
 def test_interrupt_is_left_to_the_parent(address: str) -> None:
