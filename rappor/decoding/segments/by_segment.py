@@ -73,7 +73,7 @@ def by_segment(
     ...         n_reports=1e5,
     ...         seed=1,
     ...     )
-    ...     for version, weights in (("1", [3, 1]), ("2", [1, 3]))
+    ...     for version, weights in (("1", [3, 1]), ("2", [1, 2]))
     ... )
     >>> found = by_segment([old, new], ["cat", "dog", "emu"])
     >>> [segment.name for segment in found.segments], found.candidates
