@@ -16,7 +16,7 @@ from typing import Final
 from rappor.protocol.randomizer import system_coins
 from rappor_client import budget_copy, ledger, reservoir, spool
 from rappor_client.failures import DamagedError, is_damage
-from rappor_client.state import counters, kept_params, read_state
+from rappor_client.state import counters, read_state
 from rappor_client.store import TABLES, Store, in_memory
 
 _PATIENCE: Final = 0.05
@@ -68,10 +68,8 @@ def _check(db: sqlite3.Connection, shape: list[tuple[str, str]]) -> None:
     budget_copy.check(db)
     ledger.spent(db)
     ledger.patterns(db)
-    ledger.check_charges(db)
     counters(db)
-    for (fingerprint,) in db.execute("SELECT params FROM charge").fetchall():
-        kept_params(db, fingerprint)
+    ledger.check_charges(db)
     reservoir.release(db, math.inf, system_coins)
     while spool.build(db, due_by=math.inf):
         pass
