@@ -43,7 +43,7 @@ from rappor_client.settings import (
     read_names,
     read_segment,
 )
-from rappor_client.soundness import is_damaged
+from rappor_client.soundness import damaged_file
 from rappor_client.spool import Sent
 from rappor_client.state import count, counters
 from rappor_client.stops import Stops
@@ -624,10 +624,10 @@ class Client:
     def _failed(self, error: Exception) -> None:
         """Count a failure; set a damaged database apart, so that the next use begins anew."""
         self._failures.note(error)
-        if self._failures.is_to_mend(error) and is_damaged(self._store):
+        if self._failures.is_to_mend(error) and (file := damaged_file(self._store)) is not None:
             self._failures.mended()
             try:
-                self._store.set_apart()
+                self._store.set_apart(file)
             except OSError as failure:
                 self._failures.note(failure)
 

@@ -17,40 +17,44 @@ from rappor.protocol.randomizer import system_coins
 from rappor_client import budget_copy, ledger, reservoir, spool
 from rappor_client.failures import DamagedError, is_damage
 from rappor_client.state import counters, read_state
-from rappor_client.store import TABLES, Store, in_memory
+from rappor_client.store import TABLES, File, Store, in_memory
 
 _PATIENCE: Final = 0.05
 _MOMENTS: Final = ("asked_until", "pause_until", "failures_in_a_row")
 
 
-def is_damaged(store: Store) -> bool:
-    """Tell whether a store's file does not hold what this library wrote; false if it is locked."""
-    found: list[bool] = []
-    look = threading.Thread(target=lambda: found.append(_is_damaged(store)), daemon=True)
+def damaged_file(store: Store) -> File | None:
+    """Return a store's file if it does not hold what this library wrote; None if it is locked.
+
+    Another process may have set it apart by now, and another thread may use its successor.
+    """
+    found: list[File | None] = []
+    look = threading.Thread(target=lambda: found.append(_damaged_file(store)), daemon=True)
     try:
         look.start()
         look.join()
     except RuntimeError:  # no thread is to be had
-        return _is_damaged(store)
+        return _damaged_file(store)
     except Exception:  # noqa: BLE001 - of a signal's handler: the next failure asks again
-        return False
-    return found == [True]
+        return None
+    return found[0] if found else None
 
 
-def _is_damaged(store: Store) -> bool:
+def _damaged_file(store: Store) -> File | None:
     store.close()
+    copied: File | None = None
     try:
         with contextlib.closing(in_memory()) as db:
             shape = _shape(db)
             with store.transaction(patience=_PATIENCE) as own:
                 own.execute("DELETE FROM state WHERE 0")  # a header may forbid to write
             store.copy_to(db)
+            copied = store.file
             _check(db, shape)
-    except DamagedError:
-        return True
     except Exception as error:  # noqa: BLE001 - nothing but a copy of the rows was touched
-        return is_damage(error)
-    return False
+        if isinstance(error, DamagedError) or is_damage(error):
+            return copied or store.file
+    return None
 
 
 def _shape(db: sqlite3.Connection) -> list[tuple[str, str]]:
@@ -68,7 +72,6 @@ def _check(db: sqlite3.Connection, shape: list[tuple[str, str]]) -> None:
     budget_copy.check(db)
     ledger.spent(db)
     ledger.patterns(db)
-    ledger.check_charges(db)
     counters(db)
     reservoir.release(db, math.inf, system_coins)
     while spool.build(db, due_by=math.inf):

@@ -35,7 +35,9 @@ _FORMATS: Final = slice(18, 20)
 """The bytes of the header by which a file may say that this SQLite must not write or read it."""
 _RETRY_SECONDS: Final = 0.01
 _PRIVATE: Final = 0o600
-_IN_USE: Final[dict[int, tuple[int, int]]] = {}
+File = tuple[int, int]
+"""What tells one file from any other: its device and its number there."""
+_IN_USE: Final[dict[int, File]] = {}
 """The files that stores of this process have open, or are about to open, by store."""
 _OF_A_PARENT: Final[list[sqlite3.Connection]] = []
 """Connections that a fork has copied; to close them would be to write."""
@@ -114,7 +116,7 @@ class Store:
         self._path = folder / _NAME
         self._lock = threading.RLock()
         self._open: sqlite3.Connection | None = None
-        self._file: tuple[int, int] | None = None
+        self._file: File | None = None
         self._is_locked_out = False
         self._inside: int | None = None
         self._outer: int | None = None
@@ -170,15 +172,19 @@ class Store:
         with self.reading() as db:
             db.backup(other)
 
-    def set_apart(self) -> None:
+    @property
+    def file(self) -> File | None:
+        """What tells the file that was opened last from any other; None before."""
+        return self._file
+
+    def set_apart(self, file: File) -> None:
         """Give a damaged database another name, in place of an earlier one's.
 
-        Nothing happens if another process has done so: the file is not the one that was opened.
+        Nothing happens if another process has done so: its name is that of another file.
         """
         with self._lock:
-            is_mine = self._file is not None and self._file == _file_at(self._path)
             self.close()
-            if not is_mine:
+            if file != _file_at(self._path):
                 return
             for suffix in _SUFFIXES:
                 with contextlib.suppress(FileNotFoundError):
@@ -309,7 +315,7 @@ def database_names() -> list[str]:
     return [name + suffix for name in (_NAME, _DAMAGED) for suffix in (*_SUFFIXES, "-journal")]
 
 
-def _file_at(path: Path) -> tuple[int, int] | None:
+def _file_at(path: Path) -> File | None:
     """Return what tells the file of this name from any other, None if there is none."""
     try:
         status = path.stat()

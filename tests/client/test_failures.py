@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import DATABASE, Opener, metric_of
+from devices import DATABASE, Opener, database, metric_of
 from rappor_client import Answer, Caps, Client, Outcome, SpoolLimits
 from rappor_client.errors import UploadError
 from rappor_client.failures import DamagedError, Failures, is_busy
 from rappor_client.private_folder import check_private
-from rappor_client.soundness import is_damaged
+from rappor_client.soundness import damaged_file
+from rappor_client.state import count, counters
 from rappor_client.store import Store
 from rappor_client.testing import FixedClock, MemoryTransport
 
@@ -142,9 +143,27 @@ def test_handler_that_raises_in_a_look_for_damage_finds_none(
 
     before = signal.signal(signal.SIGUSR1, handle)
     try:
-        assert not is_damaged(Interrupting(tmp_path / "device"))
+        assert damaged_file(Interrupting(tmp_path / "device")) is None
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_successor_of_a_damaged_database_stays(open_client: Opener, tmp_path: Path) -> None:
+    """Another process was faster to set it apart, and another thread uses what came after it."""
+    folder = tmp_path / "device"
+    open_client().close()
+    with database(folder) as db:
+        db.execute("UPDATE state SET value = 'x'")
+    store = Store(folder)
+    damaged = damaged_file(store)
+    assert damaged is not None
+    store.set_apart(damaged)
+    store.begin()
+    with store.transaction() as db:
+        count(db, "recorded")
+    store.set_apart(damaged)
+    with store.reading() as db:
+        assert counters(db) == {"recorded": 1}
 
 
 def test_handler_that_closes_the_client_ends_the_program(open_client: Opener) -> None:
