@@ -69,12 +69,13 @@ def _check_vacant(target: Path) -> None:
 def drafting(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Open a new binary file beside a path; after the block it is gone, unless it was renamed.
 
-    Raises FileError for what no file may replace: a folder, a device, a pipe, any name in /dev.
-    What an OSError of this file, or of a full disk, names is the path.
+    Raises FileExistsError for what no file may replace: a folder, a device, a pipe, any name in
+    /dev. What an OSError of this file, or of a full disk, names is the path.
     """
     target = Path(path)
     if (target.exists() and not target.is_file()) or target.absolute().parent == Path("/dev"):
-        raise FileError(path, "it must be a file, or the name of a new one")
+        reason = "it must be a file, or the name of a new one"
+        raise FileExistsError(errno.EEXIST, reason, os.fspath(path))
     fresh = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
         with open(fresh, "xb", opener=functools.partial(os.open, mode=mode)) as file:

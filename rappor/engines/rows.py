@@ -87,7 +87,7 @@ def read_part(
             yield labelled
     except ReportError as error:
         raise FileError(part.file.path, str(error)) from None
-    except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
+    except (OSError, EOFError, csv.Error, zlib.error, pa.ArrowException) as error:
         reason = str(error).partition("\n")[0]
         raise FileError(
             part.file.path, f"it cannot be read as {part.file.kind}: {reason}"
@@ -165,6 +165,7 @@ def _table_of_csv(block: bytes, names: list[str], included: list[str]) -> tuple[
 
 
 def _csv_line_by_line(text: str, names: list[str], included: list[str]) -> tuple[Any, int]:
+    """Return what `_table_of_csv` does, more slowly: no line can touch another one."""
     columns: dict[str, list[bytes | None]] = {name: [] for name in included}
     n_malformed = 0
     for line in filter(str.strip, text.split("\n")):
@@ -178,9 +179,8 @@ def _csv_line_by_line(text: str, names: list[str], included: list[str]) -> tuple
         row = dict(zip(names, fields, strict=True))
         for name, column in columns.items():
             column.append(row[name].encode() or None)
-    return pa.table({name: pa.array(each, pa.binary()) for name, each in columns.items()}), (
-        n_malformed
-    )
+    table = pa.table({name: pa.array(each, pa.binary()) for name, each in columns.items()})
+    return table, n_malformed
 
 
 def _of_text(name: str, column: Any) -> Any:

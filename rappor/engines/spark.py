@@ -86,7 +86,7 @@ def aggregate(reports: DataFrame, registry: Registry, *, by: Sequence[str] = ())
     ----------
     reports : with the columns format, metric, params, cohort, bits and perhaps day; bits are
         binary, or text in base64url. Other columns are ignored.
-    by : further columns of text that keep sums apart, such as a country.
+    by : further columns of text that keep sums apart, such as a country; no dots in their names.
 
     Returns
     -------

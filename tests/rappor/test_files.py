@@ -42,7 +42,7 @@ def test_nothing_but_a_file_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/dev/null")
     names = [tmp_path / "pipe", tmp_path / "folder", tmp_path / "link", Path("/dev/rappor-test")]
     for path in names:
-        with pytest.raises(FileError, match="it must be a file"), replacing(path) as file:
+        with pytest.raises(FileExistsError, match="it must be a file"), replacing(path) as file:
             file.write(b"x")
     assert (tmp_path / "pipe").is_fifo()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "link", "pipe"]

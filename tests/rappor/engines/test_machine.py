@@ -301,6 +301,7 @@ def test_lines_are_whole_wherever_blocks_and_parts_end(
         ("x.csv", b"format,format\n", "column format must be there once"),
         ("x.csv", b"format,metric\r2,page\r", "its lines must end in LF or CR LF"),
         ("x.csv", "format,metric\n".encode("utf-16"), "it has no column format"),
+        ("x.csv", b"a" * 200_000, "cannot be read as csv: field larger than"),
         ("\udcff.parquet", b"PAR1PAR1", "cannot be read as Parquet"),
         ("x.txt", b"", "its name must end in one of .parquet, .csv"),
     ],
