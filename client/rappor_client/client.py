@@ -206,11 +206,9 @@ class Client:
         that is not of its kind. Neither message nor traceback holds anything true: see
         `rappor_client.tracebacks` for what is guaranteed, Ctrl-C included.
         """
-        if not isinstance(name, str):
-            raise MetricError(f"a metric's name must be a text, got {type(name).__name__}")
         if not self._has_recalled and self._consent:  # the disk failed when the client opened
             self._safely(self._recall, None)
-        metric = self.registry.metric(name)
+        metric = self._metric(name)
         try:
             outcome = self._safely(lambda: self._outcome(metric, value), Outcome.FAILED)
         except IdentityError:
@@ -275,7 +273,7 @@ class Client:
         MetricError for an unknown metric. What cannot be dropped now is dropped before anything
         is sent.
         """
-        self.registry.metric(name)
+        self._metric(name)
         self._opted_out.add(name)
         self._safely(self._drop_opted_out, None)
 
@@ -301,6 +299,14 @@ class Client:
         self._safely(lambda: self._store_late(deadline), None)
         self._safely(self._stop_sending, otherwise=False)
         self._safely(self._store.close, None)
+
+    def _metric(self, name: str) -> Metric:
+        """Return the metric; the error does not quote the name, which may be a swapped value."""
+        if not isinstance(name, str):
+            raise MetricError(f"a metric's name must be a text, got {type(name).__name__}")
+        if name not in self.registry:
+            raise MetricError(f"unknown metric; the registry has {', '.join(self.registry)}")
+        return self.registry[name]
 
     def _stop_sending(self) -> bool:
         """Sever the exchange under way; true if nothing can be sent any more."""

@@ -239,12 +239,24 @@ def patterns(db: sqlite3.Connection) -> list[Pattern]:
     ]
 
 
+def check_charges(db: sqlite3.Connection) -> None:
+    """Read what every pattern was charged; DamagedError for what cannot be."""
+    for fingerprint, n_reports in db.execute("SELECT params, reports FROM charge").fetchall():
+        kept_params(db, fingerprint)
+        _checked(n_reports)
+
+
 def _loss_with(db: sqlite3.Connection, prepared: Prepared) -> float:
     """Return a pattern's loss after one more report."""
     query = "SELECT params, reports FROM charge WHERE pattern = ?"
     rows = db.execute(query, (prepared.pattern,)).fetchall()
-    if not all(type(n) is int and 0 < n < _MOST_REPORTS for _, n in rows):
-        raise DamagedError("charge")
-    reports = {kept_params(db, fingerprint): n for fingerprint, n in rows}
+    reports = {kept_params(db, fingerprint): _checked(n) for fingerprint, n in rows}
     reports[prepared.params] = reports.get(prepared.params, 0) + 1
     return epsilon_reports(reports)
+
+
+def _checked(n_reports: object) -> int:
+    """Return a number of charged reports; DamagedError for one that cannot be."""
+    if type(n_reports) is not int or not 0 < n_reports < _MOST_REPORTS:
+        raise DamagedError("charge")
+    return n_reports

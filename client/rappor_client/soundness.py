@@ -14,7 +14,7 @@ from typing import Final
 from rappor.protocol.randomizer import system_coins
 from rappor_client import budget_copy, ledger, reservoir, spool
 from rappor_client.failures import DamagedError, is_damage
-from rappor_client.state import counters, kept_params, read_state
+from rappor_client.state import counters, read_state
 from rappor_client.store import TABLES, Store, in_memory
 
 _PATIENCE: Final = 0.05
@@ -54,8 +54,7 @@ def _check(db: sqlite3.Connection, shape: list[tuple[str, str]]) -> None:
     ledger.spent(db)
     ledger.patterns(db)
     counters(db)
-    for (fingerprint,) in db.execute("SELECT params FROM charge").fetchall():
-        kept_params(db, fingerprint)
+    ledger.check_charges(db)
     reservoir.release(db, math.inf, system_coins)
     while spool.build(db, due_by=math.inf):
         pass

@@ -26,7 +26,7 @@ from rappor.decoding.p_values import PValues
 from rappor.decoding.presence import p_values_of
 from rappor.decoding.selection import SCREENED, Selection, select
 from rappor.decoding.shrinkage import ShrunkenFit
-from rappor.decoding.significance import NullTail, normal_tail, null_tail
+from rappor.decoding.significance import NullTail, normal_tail, null_tail, ones_variance
 from rappor.decoding.ties import drop_ties, find_ties, spread_ties
 from rappor.errors import DecodeError
 from rappor.progress import Progress, no_progress
@@ -290,12 +290,9 @@ def _conclude_strings(
 
 
 def _ones_variance(target: Target) -> float:
-    """Return the variance of the ones on one bit of each cohort, of devices that do not set it."""
+    """Return the variance of the ones on one bit of each cohort, of all devices together."""
     return sum(
-        counts.n_reports
-        / each.reports_per_device
-        * counts.params.p_star
-        * (1 - counts.params.p_star)
+        ones_variance(counts.params, counts.n_reports / each.reports_per_device)
         for counts, each in zip(target.counts, target.repetitions, strict=True)
     )
 

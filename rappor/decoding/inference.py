@@ -18,17 +18,12 @@ from rappor.decoding.devices import assumption
 from rappor.decoding.distribution import Shares
 from rappor.decoding.estimates import Estimates, Rest
 from rappor.decoding.p_values import EDGES, PValues
-from rappor.decoding.significance import CORRECTIONS, NullTail, Steps
+from rappor.decoding.significance import CORRECTIONS, NullTail, Steps, applied_correction
 from rappor.errors import DecodeError
 from rappor.ranges import check_choice, check_number
 
 Interval = Callable[[float], tuple[NDArray[np.float64], NDArray[np.float64]]]
 SumErrors = Callable[[Sequence[NDArray[np.int64]]], NDArray[np.float64]]
-
-_FEW_ONES: Final = 9.0
-"""Variance of the ones that an absent string has on its bits, below which p-values above lambda do
-not count the absent ones: at .5 they did so for all, and at 1 to 30 the false share was .01 to
-.07 where that of Benjamini-Hochberg was as much."""
 
 _TOPS: Final = (10, 20, 50, 100, 1000)
 """Rows that a picture or a page may stop after: what the detected ones after them hold together has
@@ -54,10 +49,8 @@ class ErrorControl:
         check_choice("correction", self.correction, CORRECTIONS, error=DecodeError)
 
     def for_ones(self, ones: float) -> ErrorControl:
-        """Return "bh" for "adaptive" where the ones of absent strings have too small a variance."""
-        if self.correction == "adaptive" and ones < _FEW_ONES:
-            return replace(self, correction="bh")
-        return self
+        """Return what is applied where an absent string's ones have this variance."""
+        return replace(self, correction=applied_correction(self.correction, ones))
 
     def threshold(self, p_values: PValues) -> float:
         """Return the largest p-value that is detected, 0 for none.

@@ -144,7 +144,8 @@ class Plan(Displayed):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as the object that `rappor plan --json` prints."""
-        prediction, question = self.prediction, self.question
+        prediction = self.prediction
+        question = self.question.applied(self.params, self.reports)
         return {
             **_letters(self.params),
             "p_star": self.params.p_star,

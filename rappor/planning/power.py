@@ -17,12 +17,13 @@ A string sets n = m k d of them, d being the density, and its error is
 - 1 - d is what the free background takes, and s the number of selected strings, each of which
   takes as much as one bit: candidates that collide among themselves.
 
-A string of share b is detected with probability Phi(b / error - z), z being the normal quantile
-of the p-value threshold. For Bonferroni the threshold is level / c. For Benjamini-Hochberg it
-follows from the answer: with r others detected a string needs p <= level (1 + r) / c, and
-r is the sum of everyone's probabilities at this threshold. The largest such threshold is that of
-the step-up procedure. The adaptive one divides by the absent candidates that it expects to count
-instead of by c. Which strings the selection explains is the same sum at the decoder's own level.
+A string of share b is detected with probability Phi(b / error - z), z being the normal quantile of
+the p-value threshold. For Bonferroni the threshold is level / c. For Benjamini-Hochberg it follows
+from the answer: with r others detected a string needs p <= level (1 + r) / c, and r is the sum of
+everyone's probabilities at this threshold. The largest such threshold is that of the step-up
+procedure. The adaptive one divides by the absent candidates that it expects to count instead of by
+c, from as many reports on as the decoder applies it to. Which strings the selection explains is the
+same sum at the decoder's own level.
 
 What is predicted holds in the mean over layouts and collections, for candidates that share their
 bits with no other, and for collisions that do not dominate: there the decoder explains more than
@@ -31,7 +32,7 @@ the probabilities of single strings say.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -40,7 +41,7 @@ from scipy import special
 
 from rappor.decoding.fit import TAPER
 from rappor.decoding.selection import ENTER
-from rappor.decoding.significance import CORRECTIONS, Steps
+from rappor.decoding.significance import CORRECTIONS, Steps, applied_correction, ones_variance
 from rappor.planning.answers import Answers
 from rappor.planning.frequencies import Frequencies, bit_levels
 from rappor.protocol.encodings import encoding_of
@@ -90,6 +91,13 @@ class Question:
             check_number(name, getattr(self, name), "(0, 1)")
         check_choice("correction", self.correction, CORRECTIONS)
 
+    def applied(self, params: Params, n_reports: int) -> Question:
+        """Return the question with the correction that the decoder applies to these reports."""
+        if not encoding_of(params).hashed:
+            return self
+        ones = ones_variance(params, n_reports / self.reports_per_device)
+        return replace(self, correction=applied_correction(self.correction, ones))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prediction:
@@ -121,6 +129,7 @@ class Prediction:
 
 def predict(params: Params, n_reports: int, question: Question) -> Prediction:
     """Predict detection and errors of the decoder; see the theory above."""
+    question = question.applied(params, n_reports)
     frequencies = question.frequencies
     collection = _settled(params, n_reports, question)
     errors = collection.errors(_SHARES)

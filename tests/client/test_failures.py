@@ -243,15 +243,19 @@ def test_limits_are_numbers_that_the_database_can_hold(limit: str) -> None:
 def test_mistakes_of_the_program_are_raised(open_client: Opener) -> None:
     """An unknown metric, a value of the wrong kind, an argument outside its range."""
     client = open_client()
-    with pytest.raises(MetricError):
-        client.record("other", "x")
-    with pytest.raises(MetricError):
+    with pytest.raises(MetricError, match=r"unknown metric; the registry has page$"):
         client.opt_out("other")
     with pytest.raises(ReportError):
         client.record("page", 1)
     with pytest.raises(ParamsError, match="per must be one of year, life"):
         Caps(total=1.0, per="month")  # type: ignore[arg-type]
     assert "failures" not in client.counters()
+
+
+def test_swapped_arguments_do_not_tell_the_value(open_client: Opener) -> None:
+    """The value stands where the name of the metric belongs."""
+    with pytest.raises(MetricError, match=r"unknown metric; the registry has page$"):
+        open_client().record("private thing", "page")
 
 
 def test_without_a_home_nothing_is_recorded_and_nothing_raised(tmp_path: Path) -> None:

@@ -395,6 +395,15 @@ def test_closing_severs_the_exchange_under_way() -> None:
 # TLS and proxies
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises, also where the tests were started in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_exchange_whose_wait_a_signal_has_ended_is_severed() -> None:
     """Ctrl-C while the collector is silent: its end is seen there, and no exchange goes on."""
 

@@ -302,10 +302,14 @@ def test_values_of_the_wrong_kind_are_refused() -> None:
 
 @pytest.mark.parametrize("normalizer", ["nfc", "casefold", "strip", "host"])
 def test_coins_that_depend_on_the_spelling_are_found(normalizer: str) -> None:
-    """31 devices have the same 32 bits for both spellings with probability below 1e-100."""
+    """31 devices have the same 32 bits for both spellings with probability below 1e-100.
+
+    Their two reports may or may not agree too rarely.
+    """
     audited = metric(normalize=normalizer)
     result = run_audit(Function(partial(keyed_by_spelling, audited)), audited)
-    assert faults_of(result) == {"permanent: same in another spelling"}
+    sure = {"permanent: same in another spelling"}
+    assert sure <= faults_of(result) <= sure | {"two reports: one permanent response"}
     assert run_audit(Function(partial(start, audited)), audited).passed
 
 

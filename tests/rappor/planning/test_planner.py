@@ -24,15 +24,18 @@ from rappor import (
     Question,
     Registry,
     assess,
+    decode,
     epsilon_1,
     epsilon_inf,
     plan,
+    simulate_counts,
 )
 from rappor.cli.app import run
 from rappor.planning.dimensions import NEGLIGIBLE
 from rappor.planning.frequencies import bit_levels
 from rappor.planning.noise import choose_noise
 from rappor.planning.power import predict
+from rappor.simulation.population import Population
 
 BALANCED = Params.profile("balanced")
 
@@ -109,6 +112,21 @@ def test_error_is_the_mean_information_over_all_layouts() -> None:
         information += probability * n * gap**2 / (params.m * mean * (1 - mean))
     information *= params.m * (1 - d) * (1 - 2 / rows)
     assert prediction.rare_error == pytest.approx(1 / math.sqrt(information), rel=1e-6)
+
+
+@pytest.mark.parametrize(("n_reports", "applied"), [(80, "bh"), (90, "adaptive")])
+def test_a_plan_for_few_reports_predicts_what_the_decoder_applies(
+    n_reports: int, applied: str
+) -> None:
+    """The balanced profile's absent strings have a variance of 9 on their ones in 86 reports."""
+    question = Question(frequencies=Frequencies.zipf(100), correction="adaptive")
+    usual = Question(frequencies=Frequencies.zipf(100))
+    planned = assess(BALANCED, question, reports=n_reports)
+    counts = simulate_counts(Population(["a"], [1]), BALANCED, n_reports=n_reports, seed=1)
+    assert planned.to_dict()["correction"] == applied
+    assert decode(counts, ["a"], correction="adaptive").correction == applied
+    same = planned.prediction.found == predict(BALANCED, n_reports, usual).found
+    assert same == (applied == "bh")
 
 
 @pytest.mark.parametrize("correction", ["bh", "adaptive", "bonferroni"])

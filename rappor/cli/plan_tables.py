@@ -1,0 +1,157 @@
+"""What `rappor plan` prints for people."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+import click
+from rich.table import Table
+
+from rappor.cli.console import show, table
+from rappor.cli.numbers import even_odds_become
+from rappor.protocol.encodings import encoding_of
+from rappor.protocol.loss import epsilon_1, epsilon_inf
+from rappor.protocol.params import PROFILES, Params
+from rappor.reporting.numbers import nats, percent, short_percent
+
+if TYPE_CHECKING:
+    from rappor.planning.plans import Alternative, Plan
+    from rappor.planning.repeats import Repeat
+
+_CONTROL: Final = {
+    "bh": "Benjamini-Hochberg",
+    "adaptive": "adaptive Benjamini-Hochberg",
+    "bonferroni": "Bonferroni",
+}
+_PARTS: Final = {
+    "coins": "privacy noise",
+    "sampling": "sampling of devices",
+    "unexplained": "strings that no candidate explains",
+    "candidates": "candidates on the same bits",
+}
+
+
+def print_plan(planned: Plan, compared: tuple[Repeat, ...], entry: str) -> None:
+    """Print the summary, the repeats, other designs, and the entry for the registry."""
+    show(_summary(planned))
+    if compared:
+        show("\nWhat repeated reports of the same devices bring:\n", _repeated(compared))
+    show(
+        "\nOther designs with the same epsilon, k and m (variance of a rare string's count, per "
+        "report):\n",
+        _others(planned.alternatives),
+    )
+    click.echo(f"\nEntry for the registry:\n\n{entry}", nl=False)
+
+
+def _repeated(compared: tuple[Repeat, ...]) -> Table:
+    shown = table("reports of each", "detects", "standard error", "epsilon")
+    for each in compared:
+        number = each.reports_per_device
+        shown.add_row(
+            "any number" if number is None else f"{number:,}",
+            "nothing" if each.share is None else percent(each.share, 3),
+            percent(each.rare_error, 3),
+            f"{each.epsilon:.2f}",
+        )
+    return shown
+
+
+def _summary(planned: Plan) -> Table:
+    params = planned.params
+    summary = Table(show_header=False, box=None, pad_edge=False)
+    letters = "khmfpq" if encoding_of(params).hashed else "kfpq"
+    summary.add_row("encoding", params.encoding)
+    summary.add_row("parameters", ", ".join(f"{x} = {getattr(params, x):.6g}" for x in letters))
+    for name in PROFILES:
+        profile = Params.profile(name)
+        if all(_near(getattr(params, x), getattr(profile, x)) for x in "fpq"):
+            summary.add_row("noise", f"as in the profile {name}")
+    summary.add_row("p*, q*", f"{params.p_star:.6f}, {params.q_star:.6f}")
+    summary.add_row("epsilon_1", _loss(epsilon_1(params)))
+    summary.add_row("epsilon_inf", _loss(epsilon_inf(params)))
+    if encoding_of(params).hashed:
+        _add_enough(summary, params)
+    summary.add_row("report size", f"{params.n_bytes} bytes of bits")
+    if planned.filling.m_is_too_large:
+        summary.add_row("m is too large", f"{planned.filling.told}; a collector shows no others")
+    _add_prediction(summary, planned)
+    return summary
+
+
+def _add_enough(summary: Table, params: Params) -> None:
+    """Say where a smaller epsilon_inf would detect as much."""
+    from rappor.planning.noise import enough_epsilon_inf
+
+    enough = enough_epsilon_inf(epsilon_1(params), h=params.h)
+    if epsilon_inf(params) > 1.01 * enough and abs(params.q_star - 0.5) < 1e-3:
+        summary.add_row(
+            "",
+            f"an epsilon_inf of {enough:.4f} would detect just as much and protect repeated "
+            "reports better, but makes a device's reports easier to link",
+        )
+
+
+def _add_prediction(summary: Table, planned: Plan) -> None:
+    from rappor.planning.plans import REMEDIES
+
+    prediction = planned.prediction
+    question = planned.question.applied(planned.params, planned.reports)
+    condition = (
+        f"in {planned.reports:,} reports{_devices(planned)}, among "
+        f"{question.frequencies.n_candidates:,} candidates "
+        f"({_CONTROL[question.correction]} {short_percent(question.level)})"
+    )
+    if planned.share is None:
+        summary.add_row("detects", f"no share {condition}")
+        return
+    share, power = percent(planned.share, 3), short_percent(question.power)
+    summary.add_row("detects", f"a share of {share} with {power} probability {condition}")
+    summary.add_row("expected", f"{prediction.found:,.1f} detected strings")
+    summary.add_row(
+        "interval",
+        f"{percent(prediction.width, 3)} wide at {short_percent(question.confidence)} confidence "
+        f"for that share, {percent(prediction.adjusted_width, 3)} wide when adjusted for selection "
+        "(FCR)",
+    )
+    parts = (f"{_PARTS[name]} {percent(part)}" for name, part in prediction.parts.items())
+    summary.add_row("error comes from", ", ".join(parts))
+    summary.add_row("", f"the largest part is {REMEDIES[planned.binding]}")
+    if math.isfinite(planned.excess) and question.reports_per_device == 1:
+        summary.add_row(
+            "variance",
+            f"{percent(planned.excess - 1)} above the best known mechanism at this epsilon, for a "
+            "rare string",
+        )
+
+
+def _devices(planned: Plan) -> str:
+    """Say how many devices the reports come from, where they report again."""
+    each = planned.question.reports_per_device
+    return "" if each == 1 else f" of {planned.reports / each:,.0f} devices"
+
+
+def _near(probability: float, other: float) -> bool:
+    """Tell whether two probabilities are one to the digits of a profile."""
+    return abs(probability - other) < 1e-6
+
+
+def _loss(epsilon: float) -> str:
+    most = even_odds_become(epsilon)
+    return f"{nats(epsilon)} nats: an observer who gives even odds can be at most {most} sure"
+
+
+def _others(alternatives: tuple[Alternative, ...]) -> Table:
+    shown = table("design", "f", "p", "q", "p*", "q*", "variance", "x optimum", "detects")
+    for other in alternatives:
+        params = other.params
+        numbers = (params.f, params.p, params.q, params.p_star, params.q_star)
+        shown.add_row(
+            other.name,
+            *(f"{number:.4f}" for number in numbers),
+            f"{other.variance:.4g}",
+            f"{other.excess:.3f}" if math.isfinite(other.excess) else "-",
+            "nothing" if other.share is None else percent(other.share, 3),
+        )
+    return shown
