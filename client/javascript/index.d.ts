@@ -195,7 +195,10 @@ export interface Transport {
 
 /** How much the device keeps. */
 export interface Limits {
-  /** Reports that wait, besides at most 20 uploads that were tried; the oldest go first, and are counted. */
+  /**
+   * Reports that wait, besides at most 20 uploads that were tried and those of stopped metrics; the
+   * oldest go first, and are counted.
+   */
   readonly reports: number;
   /** Bytes of them, about. */
   readonly bytes: number;

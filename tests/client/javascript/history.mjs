@@ -17,11 +17,12 @@ async function replay({ secret, registries, events, coin }) {
     device: newDevice("m"),
   };
   let now = 0;
+  let stop;
   const statuses = [];
   const transport = {
     send: async () => {
       const status = statuses.shift() ?? 200;
-      const body = JSON.stringify({ reports: [{ status: "accepted" }] });
+      const body = JSON.stringify({ reports: [{ status: "accepted" }], stop });
       return { status, body };
     },
   };
@@ -45,6 +46,7 @@ async function replay({ secret, registries, events, coin }) {
     if (event.optOut) await client.optOut(event.optOut);
     if (event.flush) {
       statuses.splice(0, Infinity, ...event.flush);
+      stop = event.stop;
       answers.push((await client.flush({ timeout: 0 })).reason);
     }
     if (event.withdraw) answers.push(String((await client.withdraw()).done));

@@ -147,11 +147,13 @@ class Scripted:
 
     def __init__(self) -> None:
         self.statuses: list[int] = []
+        self.stop: dict[str, str] = {}
 
     def send(self, body: bytes, *, timeout: float) -> Answer:  # noqa: ARG002  (the protocol's)
         """Answer."""
         status = self.statuses.pop(0) if self.statuses else 200
-        return Answer(status=status, body=b'{"reports":[{"status":"accepted"}]}', retry_after=None)
+        body = json.dumps({"reports": [{"status": "accepted"}], "stop": self.stop})
+        return Answer(status=status, body=body.encode(), retry_after=None)
 
     def registry(self, *, timeout: float) -> Answer:  # noqa: ARG002  (the protocol's)
         """Offer nothing."""
@@ -191,6 +193,7 @@ def in_python(history: dict[str, Any], folder: Path) -> dict[str, Any]:
             client.opt_out(event["optOut"])
         if "flush" in event:
             transport.statuses = list(event["flush"])
+            transport.stop = event.get("stop", {})
             told.append(FLUSHES[client.flush(timeout=0.0).reason])
         if "withdraw" in event:
             told.append(str(bool(client.withdraw())).lower())
@@ -333,6 +336,33 @@ def test_a_device_that_has_answered_stays_in_its_sample(tmp_path: Path) -> None:
         "coin": 0,
     }
     assert compare({0: history}, tmp_path) == [["recorded", "recorded", "silent"]]
+
+
+def test_a_stop_holds_in_both_what_waits(tmp_path: Path) -> None:
+    """Reports of the stopped metric wait until its day is over; others leave meanwhile."""
+    params = Params(k=16, h=2, m=8, f=0.25, p=0.25, q=0.75)
+    metrics = [
+        metric_of(name, params, epoch="quarter", interval="none") for name in ("first", "second")
+    ]
+    stop = {"first": "2026-11-22"}
+    history = {
+        "secret": bytes(range(32)),
+        "registries": [Registry(metrics, total=math.inf)],
+        "events": [
+            {"now": START, "open": 0, "caps": {}},
+            *({"now": START, "metric": "first", "value": "a"} for _ in range(3)),
+            {"now": START, "flush": [503]},
+            {"now": START + DAY, "flush": [200], "stop": stop},
+            {"now": START + DAY, "metric": "first", "value": "a"},
+            {"now": START + DAY, "metric": "second", "value": "a"},
+            *({"now": START + 2 * DAY, "flush": [200], "stop": stop} for _ in range(2)),
+            *({"now": START + 3 * DAY, "flush": []} for _ in range(2)),
+        ],
+        "coin": 0,
+    }
+    (told,) = compare({0: history}, tmp_path)
+    assert told[3:7] == ["collector error", "timeout", "silent", "recorded"]  # one step a flush
+    assert told[7:] == ["timeout", "asked to wait", "timeout", "sent"]
 
 
 @pytest.mark.acceptance
