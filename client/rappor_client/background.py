@@ -92,24 +92,26 @@ class Sender:
     def _run(self) -> None:
         while self._sleep():
             try:
-                due = self._step()
+                seconds = self._step()
             except BusyError:
-                due = self._clock() + _BUSY_SECONDS
+                seconds = _BUSY_SECONDS
             except Exception as error:  # noqa: BLE001 - the sender outlives whatever fails
                 self._on_failure(error)
-                due = self._clock() + HOUR
+                seconds = HOUR
             with self._wake:
-                self._plan(due)
+                self._plan(seconds)
 
     def _step(self) -> float | None:
-        """Take a step and say when the next one is due: every upload waits for its own time."""
+        """Take a step and return the seconds to the next one; None if nothing waits."""
         self._before_step()
         step = self._uploader.step()
-        if not step.is_attempt or step.due is None:
-            return step.due
+        if step.due is None:
+            return None
+        if not step.is_attempt:
+            return wait(step.due - self._clock())
         self._n_backlog -= 1
         longest = _BACKLOG_SECONDS if self._n_backlog > 0 else math.inf
-        return step.due + self._uploader.delay(at_most=longest)
+        return wait(step.due - self._clock(), delay=self._uploader.delay(at_most=longest))
 
     def _sleep(self) -> bool:
         """Wait until a step is due; False if there is to be none."""
@@ -125,10 +127,17 @@ class Sender:
                     return True
         return False
 
-    def _plan(self, due: float | None) -> None:
+    def _plan(self, seconds: float | None) -> None:
         """Set the next step, unless a nudge has set an earlier one meanwhile."""
-        if due is None:
+        if seconds is None:
             return
-        seconds = min(max(due - self._clock(), 0.0), _LONGEST_SLEEP_SECONDS)
         planned = time.monotonic() + seconds
         self._due = planned if self._due is None else min(self._due, planned)
+
+
+def wait(seconds: float, *, delay: float = 0.0) -> float:
+    """Return how long to wait: an hour at most by a clock that may be set, and all of the delay.
+
+    A delay that were cut would tell the moment of the event.
+    """
+    return min(max(seconds, 0.0), _LONGEST_SLEEP_SECONDS) + delay

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from devices import Opener, metric_of
 from rappor_client import Answer, Client
+from rappor_client.background import wait
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
 
 LATE = constant_coins(2**32 - 1)
@@ -97,6 +98,15 @@ def test_each_upload_waits_a_random_time_of_its_own(open_sending: Opener) -> Non
         client.record("page", "x")
     wait_until(lambda: client.waiting() == 2)
     assert len(transport.bodies) == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "delay", "expected"),
+    [(-5, 0, 0), (10, 0, 10), (1e9, 0, 3600), (0, 86_400, 86_400), (1e9, 7200, 10_800)],
+)
+def test_a_delay_longer_than_an_hour_is_kept(seconds: float, delay: float, expected: float) -> None:
+    """The hour bounds what a clock says that may be set, never the random delay."""
+    assert wait(seconds, delay=delay) == expected
 
 
 def test_background_sender_releases_held_reports(open_sending: Opener, clock: FixedClock) -> None:

@@ -152,8 +152,8 @@ class Scripted:
     def send(self, body: bytes, *, timeout: float) -> Answer:  # noqa: ARG002  (the protocol's)
         """Answer."""
         status = self.statuses.pop(0) if self.statuses else 200
-        body = json.dumps({"reports": [{"status": "accepted"}], "stop": self.stop})
-        return Answer(status=status, body=body.encode(), retry_after=None)
+        answer = {"reports": [{"status": "accepted"}], "stop": self.stop}
+        return Answer(status=status, body=json.dumps(answer).encode(), retry_after=None)
 
     def registry(self, *, timeout: float) -> Answer:  # noqa: ARG002  (the protocol's)
         """Offer nothing."""
