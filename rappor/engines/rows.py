@@ -2,8 +2,8 @@
 
 Texts are read in blocks of whole lines, and large files in parts, so that memory is bounded and
 all cores have work. A value of another type is one that no report has, and a line that is no row is
-counted: both are refusals, which the kernel tells by their reason. What refuses the whole file is a file
-that is not what its name says, and a missing column.
+counted: both are refusals, which the kernel tells by their reason. What refuses the whole file is
+a file that is not what its name says, and a missing column.
 """
 
 from __future__ import annotations
