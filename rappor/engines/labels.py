@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from rappor.counts.tables import load_pyarrow
-
 Labels = Mapping[str, str | None]
 """The text of each column, or None for null."""
 
@@ -33,20 +31,22 @@ def folder_labels(path: str | os.PathLike[str]) -> Labels:
 
 def with_labels(batch: Any, labels: Labels, wanted: Sequence[str]) -> Any:
     """Add the columns that the folders' names give and the file does not have."""
+    import pyarrow as pa  # noqa: PLC0415  # an extra
+
     for name in wanted:
         if name in labels and name not in batch.schema.names:
-            column = load_pyarrow().repeat(
-                load_pyarrow().scalar(labels[name], load_pyarrow().string()), batch.num_rows
-            )
+            column = pa.repeat(pa.scalar(labels[name], pa.string()), batch.num_rows)
             batch = batch.append_column(name, read_numbers(column) if name in NUMBERS else column)
     return batch
 
 
 def read_numbers(column: Any) -> Any:
     """Read texts as whole numbers; anything else becomes null."""
+    import pyarrow as pa  # noqa: PLC0415  # an extra
+
     encoded = column.dictionary_encode()
     numbers = [
         int(text) if text and len(text) < 10 and text.isdigit() and text.isascii() else None
         for text in encoded.dictionary.to_pylist()
     ]
-    return load_pyarrow().array(numbers, load_pyarrow().int64()).take(encoded.indices)
+    return pa.array(numbers, pa.int64()).take(encoded.indices)

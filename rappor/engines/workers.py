@@ -12,8 +12,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rappor.engines.json_rows import fill, json_rows
 from rappor.engines.layout import COLUMNS, DAY, MALFORMED
-from rappor.engines.rows import fill, json_rows
 from rappor.engines.sums import Shapes, Sums
 from rappor.errors import DecodeError
 

@@ -266,8 +266,11 @@ class Blocked:
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Blocked())
 import numpy as np, pyarrow as pa
-from rappor.engines.workers import add_sums, sum_reports
+from rappor.engines.workers import add_sums, read_lines, sum_reports
 from rappor.engines.sums import Shape
+lines = pa.record_batch({"value": ['{"format": 2, "metric": "page"}', "junk"]})
+(row, bad) = [row for rows in read_lines([lines]) for row in rows.to_pylist()]
+assert (row["metric"], row["_malformed"], bad["_malformed"]) == ("page", None, True)
 rng = np.random.default_rng(1)
 bits = rng.integers(0, 256, (5000, 16), dtype=np.uint8)
 batch = pa.record_batch({

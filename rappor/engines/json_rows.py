@@ -1,0 +1,81 @@
+"""Rows of JSON lines, judged alike on one machine and by the workers of a cluster.
+
+It needs pyarrow and nothing of the protocol.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from rappor.engines.labels import NUMBERS, read_numbers
+
+_MOST_DIGITS: Final = 19
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def json_rows(block: bytes, wanted: Sequence[str]) -> tuple[Any, list[int] | None, int]:
+    """Return the rows that whole lines of JSON hold.
+
+    Returns
+    -------
+    A pyarrow.Table of the wanted columns, the number of the line of each row, None where all lines
+    are rows, and how many lines are neither rows nor empty.
+    """
+    schema = pa.schema({name: pa.int64() if name in NUMBERS else pa.string() for name in wanted})
+    options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    reading = pyarrow.json.ReadOptions(use_threads=False, block_size=len(block) + 1)
+    n_lines = block.count(b"\n") + (not block.endswith(b"\n"))
+    try:
+        table = pyarrow.json.read_json(io.BytesIO(block), reading, options)
+    except pa.ArrowException:
+        table = None
+    if table is not None and len(table) == n_lines:
+        return table, None, 0
+    lines = block.split(b"\n")
+    rows = {number: _row(line, schema) for number, line in enumerate(lines) if line.strip()}
+    found = {number: row for number, row in rows.items() if row is not None}
+    table = pa.Table.from_pylist(list(found.values()), schema)
+    return table, list(found), len(rows) - len(found)
+
+
+def fill(table: Any, name: str, labels: Any) -> Any:
+    """Give the folders' labels, a text for each row or null, to rows that do not say it."""
+    values = read_numbers(labels) if name in NUMBERS else labels
+    column = pc.coalesce(table.column(name), values)
+    return table.set_column(table.schema.names.index(name), name, column)
+
+
+def _row(line: bytes, schema: Any) -> dict[str, Any] | None:
+    """Return a line that is a JSON object, or None."""
+    try:
+        row = json.loads(line, parse_int=_whole)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict):
+        return None
+    return {name: _typed(row.get(name), name) for name in schema.names}
+
+
+def _whole(digits: str) -> int:
+    """Read a whole number; no column has one of more digits than these."""
+    return int(digits) if len(digits) < _MOST_DIGITS else -1
+
+
+def _typed(value: Any, name: str) -> Any:
+    """Return a value of a column, and what no report has in place of one of another type.
+
+    Null would not do: it stands for a day that is missing, and for what the folder says.
+    """
+    if value is None:
+        return None
+    if name in NUMBERS:
+        return value if type(value) is int else -1
+    return value if isinstance(value, str) and not _SURROGATE.search(value) else ""
