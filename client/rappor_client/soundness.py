@@ -72,6 +72,7 @@ def _check(db: sqlite3.Connection, shape: list[tuple[str, str]]) -> None:
     budget_copy.check(db)
     ledger.spent(db)
     ledger.patterns(db)
+    ledger.check_charges(db)
     counters(db)
     reservoir.release(db, math.inf, system_coins)
     while spool.build(db, due_by=math.inf):

@@ -131,9 +131,10 @@ def test_one_option_has_one_name_everywhere() -> None:
                 for name in option.opts:
                     seen.setdefault(name, set()).add(spelt)
     # These are a number, or a file; `convert --reports` says what a file holds; --client is a
-    # command to audit, or which of google/rappor's clients sent the counts.
+    # command to audit, or which of google/rappor's clients sent the counts; --out is a folder where
+    # a site is written.
     several = {name for name, spelt in seen.items() if len(spelt) > 1}
-    assert several == {"--candidates", "--values", "--reports", "--client"}
+    assert several == {"--candidates", "--values", "--reports", "--client", "--out"}
     assert seen["-k"] == {(("-k", "--bits"), "N")}
     assert not {"-h", "-m", "--h"} & set(seen)
 

@@ -178,15 +178,17 @@ def test_each_part_has_its_folder(shell: Shell) -> None:
 @pytest.mark.parametrize("out", ["reports/", "reports.parquet"])
 def test_an_interruption_leaves_nothing(shell: Shell, out: str) -> None:
     """Ctrl-C in the middle: exit code 130, one word, and neither a folder nor a file."""
-    command = [sys.executable, "-c", "from rappor.cli import main; main()", "simulate"]
+    # a shell may have told its background programs to ignore Ctrl-C
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [sys.executable, "-c", f"{heed}; from rappor.cli import main; main()", "simulate"]
     command += ["--registry", shell.path("metrics.toml"), "--metric", "engine", "--reports", "1e9"]
     command += ["--population", shell.path("population.csv"), "--out", f"{shell.place}/{out}"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     before = set(shell.place.iterdir())
-    while set(shell.place.iterdir()) == before and process.poll() is None:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=120)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while set(shell.place.iterdir()) == before and process.poll() is None:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
     assert (process.returncode, said.strip()) == (130, "rappor: interrupted")
     assert set(shell.place.iterdir()) == before
 

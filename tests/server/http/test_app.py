@@ -385,7 +385,8 @@ def test_parameters_of_a_query_are_checked(shared: tuple[Running, str]) -> None:
     collector, token = shared
     counts = collector.get("/v1/metrics/page/counts?form=2026-11-21", token)
     assert check_problem(counts, 422)["detail"] == (
-        "unknown query parameter 'form'; did you mean from? allowed: from, to, by, freeze, params"
+        "unknown query parameter 'form'; did you mean from? allowed: from, to, by, freeze, params, "
+        "segments"
     )
     url = f"{collector.url}/v1/metrics/page/estimates"
     headers = PATIENT | {"Authorization": f"Bearer {token}"}
