@@ -8,7 +8,6 @@ import functools
 import hashlib
 import os
 import secrets
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -42,6 +41,8 @@ def filling(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
     Raises FileError if the name is taken.
     """
+    import shutil  # noqa: PLC0415 - a device, which makes no such folder, starts sooner
+
     target = Path(folder).absolute()
     _check_vacant(target)
     fresh = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")

@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rappor.privacy.notice import at_most
 from rappor.protocol.loss import belief_bound, epsilon_reports
 from rappor_client import reservation
 from rappor_client.failures import DamagedError
@@ -67,6 +66,8 @@ class Spent:
 
     def __str__(self) -> str:
         """Say it in plain words."""
+        from rappor.privacy.notice import at_most  # noqa: PLC0415 - for people only
+
         paragraphs = [
             f"Privacy loss so far: epsilon = {self.nats:.2f} (nats). An observer who gives even "
             "odds that this device holds some value can be at most "

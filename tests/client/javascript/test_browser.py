@@ -401,13 +401,16 @@ def test_a_page_without_a_secure_context_is_told_so(profile: BrowserContext) -> 
 
 
 def test_storage_that_is_cleared_under_a_page(profile: BrowserContext) -> None:
-    """The page goes on and records nothing; the next one is a new device."""
+    """The page goes on and records nothing; the next one is a new device.
+
+    A record may come while the browser closes the database, and fail.
+    """
     page = tab(profile)
     assert page.evaluate(RECORD, ["qwant"]) == ["recorded"]
     session = profile.new_cdp_session(page)
     origin = page.evaluate("location.origin")
     session.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
-    assert page.evaluate(RECORD, ["qwant"]) == ["no consent"]
+    assert page.evaluate(RECORD, ["qwant"]) in (["no consent"], ["failed"])
     assert tab(profile).evaluate(RECORD, ["ecosia"]) == ["recorded"]
 
 
