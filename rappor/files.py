@@ -115,6 +115,13 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
         raise FileError(path, error.strerror or "unreadable") from None
 
 
+def saved(text: str, path: str | os.PathLike[str] | None) -> str:
+    """Return a text, and write it to `path` if there is one, its line ends as they are."""
+    if path is not None:
+        Path(path).write_text(text, encoding="utf-8", newline="")
+    return text
+
+
 def read_text(path: str | os.PathLike[str]) -> str:
     """Read a whole text file in UTF-8, with or without a byte-order mark.
 

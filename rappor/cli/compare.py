@@ -15,12 +15,12 @@ from rappor.cli.decode_files import Source, read_counts
 from rappor.cli.options import (
     Detection,
     chart_option,
+    csv_option,
     detection_options,
     grouped,
     json_option,
-    metric_option,
-    registry_option,
     save_chart,
+    source_options,
 )
 from rappor.errors import FileError
 
@@ -31,33 +31,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Files:
+class _Samples(Source):
     """What the command line says about the samples and what their strings may be."""
 
-    paths: tuple[str, ...]
-    registry_path: str | None
-    metric_name: str | None
-    candidates_path: str | None
-
-    def load(self) -> tuple[dict[str, list[Counts]], Candidates | CandidateStream | None]:
+    def samples(self) -> tuple[dict[str, list[Counts]], Candidates | CandidateStream | None]:
         """Read the samples by their names, and the candidates where they are needed."""
         samples = _periods(self.paths[0]) if len(self.paths) == 1 else self._each()
-        source = Source(
-            paths=self.paths,
-            registry_path=self.registry_path,
-            metric_name=self.metric_name,
-            candidates_path=self.candidates_path,
-            stream=False,
-            file_format="rappor",
-            params_path=None,
-            map_path=None,
-            client=None,
-        )
         checked = list(samples.values())
         metrics = {counts.metric for sample in checked for counts in sample} - {""}
         if len(metrics) > 1:  # of two metrics, the baseline's candidates are asked about
             checked = checked[:1]
-        return samples, source.candidates_for(*checked)
+        return samples, self.candidates_for(*checked)
 
     def _each(self) -> dict[str, list[Counts]]:
         """Return a sample a file, by the file's name without its end where that tells them."""
@@ -97,17 +81,8 @@ def _periods(path: str) -> dict[str, list[Counts]]:
 )
 @grouped(
     "files",
-    _Files,
-    click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="COUNTS"),
-    registry_option(required=False),
-    metric_option(),
-    click.option(
-        "--candidates",
-        "candidates_path",
-        type=click.Path(allow_dash=True),
-        metavar="FILE",
-        help="Candidate strings, one a line; - is standard input; the metric's own if omitted.",
-    ),
+    _Samples,
+    *source_options("Candidate strings"),
 )
 @detection_options
 @click.option(
@@ -125,18 +100,12 @@ def _periods(path: str) -> dict[str, list[Counts]]:
     help="What each sample is compared with: the first one, or the one before it.",
 )
 @click.option("--all", "show_all", is_flag=True, help="List candidates that did not change too.")
-@click.option(
-    "--csv",
-    "csv_path",
-    type=click.Path(),
-    metavar="FILE",
-    help="Also write the rows to a CSV file.",
-)
+@csv_option
 @chart_option
 @json_option
 def compare(
     *,
-    files: _Files,
+    files: _Samples,
     detection: Detection,
     overlap: float | None,
     baseline: str,
@@ -158,7 +127,7 @@ def compare(
     from rappor.cli.comparison_table import print_comparison
     from rappor.decoding.comparison.compare import compare as compare_samples
 
-    samples, candidates = files.load()
+    samples, candidates = files.samples()
     with Slow() as slow:
         found = compare_samples(
             samples,

@@ -15,13 +15,13 @@ from rappor.cli.decode_files import Source
 from rappor.cli.options import (
     Detection,
     chart_option,
+    csv_option,
     detection_options,
     grouped,
     html_option,
     json_option,
-    metric_option,
-    registry_option,
     save_chart,
+    source_options,
 )
 
 if TYPE_CHECKING:
@@ -64,17 +64,7 @@ class _Output:
 @grouped(
     "source",
     Source,
-    click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="COUNTS"),
-    registry_option(required=False),
-    metric_option(),
-    click.option(
-        "--candidates",
-        "candidates_path",
-        type=click.Path(allow_dash=True),
-        metavar="FILE",
-        help="Candidate strings, one a line, also packed by gzip; - is standard input; the "
-        "metric's own if omitted.",
-    ),
+    *source_options("Candidate strings"),
     click.option(
         "--stream",
         is_flag=True,
@@ -137,13 +127,7 @@ class _Output:
 @grouped(
     "output",
     _Output,
-    click.option(
-        "--csv",
-        "csv_path",
-        type=click.Path(),
-        metavar="FILE",
-        help="Also write the rows to a CSV file.",
-    ),
+    csv_option,
     html_option,
     chart_option,
     json_option,

@@ -41,11 +41,11 @@ class Source:
     registry_path: str | None
     metric_name: str | None
     candidates_path: str | None
-    stream: bool
-    file_format: str
-    params_path: str | None
-    map_path: str | None
-    client: Client | None
+    stream: bool = False
+    file_format: str = "rappor"
+    params_path: str | None = None
+    map_path: str | None = None
+    client: Client | None = None
 
     def load(self) -> tuple[list[Counts], Candidates | CandidateStream | None]:
         """Read the counts of every file, and the candidates where they are needed."""

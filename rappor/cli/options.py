@@ -20,15 +20,15 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 def grouped(name: str, record: type[Any], *options: Callable[[_Command], _Command]) -> Any:
     """Add options to a command and hand it their values as one frozen record.
 
-    The record is a dataclass whose fields are the options' names; the command is given it as
-    its argument `name`.
+    The record is a dataclass whose fields are the options' names, or have a value without one;
+    the command is given it as its argument `name`.
     """
     fields = [field.name for field in dataclasses.fields(record)]
 
     def decorate(command: Callable[..., None]) -> Any:
         @functools.wraps(command)
         def wrapped(**given: Any) -> None:
-            values = record(**{field: given.pop(field) for field in fields})
+            values = record(**{field: given.pop(field) for field in fields if field in given})
             command(**{name: values}, **given)
 
         decorated: Any = wrapped
@@ -81,6 +81,23 @@ def metric_option(*, required: bool = False) -> Callable[[_Command], _Command]:
     )
 
 
+def source_options(strings: str) -> tuple[Callable[[_Command], _Command], ...]:
+    """Return the options of counts and `strings`, as its help calls the candidates."""
+    return (
+        click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="COUNTS"),
+        registry_option(required=False),
+        metric_option(),
+        click.option(
+            "--candidates",
+            "candidates_path",
+            type=click.Path(allow_dash=True),
+            metavar="FILE",
+            help=f"{strings}, one a line, also packed by gzip; - is standard input; the metric's "
+            "own if omitted.",
+        ),
+    )
+
+
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document instead of text."
 )
@@ -90,6 +107,13 @@ chart_option = click.option(
     callback=_check_chart,
     metavar="FILE",
     help="Also draw a chart into a file that ends in .svg, .png or .html.",
+)
+csv_option = click.option(
+    "--csv",
+    "csv_path",
+    type=click.Path(),
+    metavar="FILE",
+    help="Also write the rows to a CSV file.",
 )
 html_option = click.option(
     "--html",

@@ -70,7 +70,7 @@ def publish(
 
     if files.registry_path is None:
         raise click.UsageError("give --registry: the site says what is collected")
-    released, candidates = files.load()
+    released, candidates = files.released()
     metric = Registry.load(files.registry_path).metric(files.metric_name or released.metric)
     released = dataclasses.replace(released, metric=metric.name)
     with Slow() as slow:

@@ -15,12 +15,13 @@ from rappor.cli.decode_files import Source
 from rappor.cli.options import (
     Detection,
     chart_option,
+    csv_option,
     detection_options,
+    grouped,
     html_option,
     json_option,
-    metric_option,
-    registry_option,
     save_chart,
+    source_options,
 )
 
 if TYPE_CHECKING:
@@ -38,38 +39,20 @@ _MOST_NAME: Final = 40
         "rappor segments segments.json --candidates engines.txt --csv segments.csv",
     ),
 )
-@click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="COUNTS")
-@registry_option(required=False)
-@metric_option()
-@click.option(
-    "--candidates",
-    "candidates_path",
-    type=click.Path(allow_dash=True),
-    metavar="FILE",
-    help="Candidate strings, one a line; - is standard input; the metric's own if omitted.",
-)
+@grouped("source", Source, *source_options("Candidate strings"))
 @click.option(
     "--dimension",
     metavar="NAME",
     help="The one property that segments are told apart by; all of them if omitted.",
 )
 @detection_options
-@click.option(
-    "--csv",
-    "csv_path",
-    type=click.Path(),
-    metavar="FILE",
-    help="Also write the rows to a CSV file.",
-)
+@csv_option
 @html_option
 @chart_option
 @json_option
-def segments(  # noqa: PLR0913  # an argument for each option
+def segments(
     *,
-    paths: tuple[str, ...],
-    registry_path: str | None,
-    metric_name: str | None,
-    candidates_path: str | None,
+    source: Source,
     dimension: str | None,
     detection: Detection,
     csv_path: str | None,
@@ -85,17 +68,6 @@ def segments(  # noqa: PLR0913  # an argument for each option
     """
     from rappor.decoding.segments.by_segment import by_segment
 
-    source = Source(
-        paths=paths,
-        registry_path=registry_path,
-        metric_name=metric_name,
-        candidates_path=candidates_path,
-        stream=False,
-        file_format="rappor",
-        params_path=None,
-        map_path=None,
-        client=None,
-    )
     counts, candidates = source.load()
     with Slow() as slow:
         found = by_segment(

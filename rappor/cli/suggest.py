@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -12,7 +11,11 @@ from rich.table import Table
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow, section, show, table
 from rappor.cli.decode_files import Source
-from rappor.cli.options import grouped, json_option, metric_option, registry_option
+from rappor.cli.options import (
+    grouped,
+    json_option,
+    source_options,
+)
 from rappor.reporting.numbers import p_value, percent, short_percent
 
 if TYPE_CHECKING:
@@ -24,37 +27,16 @@ _BITS: Final = 10
 """Unexplained bits that are shown; --json has all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
-    """What the command line says about the counts and the strings that are known."""
+def _load(source: Source) -> tuple[list[Counts], Candidates]:
+    """Read the counts and the known candidates."""
+    from rappor.candidates.candidates import Candidates
 
-    paths: tuple[str, ...]
-    registry_path: str | None
-    metric_name: str | None
-    candidates_path: str | None
-
-    def load(self) -> tuple[list[Counts], Candidates]:
-        """Read the counts and the known candidates."""
-        from rappor.candidates.candidates import Candidates
-
-        counts, known = Source(
-            paths=self.paths,
-            registry_path=self.registry_path,
-            metric_name=self.metric_name,
-            candidates_path=self.candidates_path,
-            stream=False,
-            file_format="rappor",
-            params_path=None,
-            map_path=None,
-            client=None,
-        ).load()
-        if known is None:
-            raise click.UsageError(
-                "COUNTS must be of strings: every answer of another metric is known"
-            )
-        if not isinstance(known, Candidates):
-            raise click.UsageError("known candidates must be fewer: give the long list as --list")
-        return counts, known
+    counts, known = source.load()
+    if known is None:
+        raise click.UsageError("COUNTS must be of strings: every answer of another metric is known")
+    if not isinstance(known, Candidates):
+        raise click.UsageError("known candidates must be fewer: give the long list as --list")
+    return counts, known
 
 
 @click.command(
@@ -66,19 +48,9 @@ class _Known:
     ),
 )
 @grouped(
-    "known",
-    _Known,
-    click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="COUNTS"),
-    registry_option(required=False),
-    metric_option(),
-    click.option(
-        "--candidates",
-        "candidates_path",
-        type=click.Path(allow_dash=True),
-        metavar="FILE",
-        help="Known strings, one a line; - is standard input; the metric's own candidates if "
-        "omitted.",
-    ),
+    "source",
+    Source,
+    *source_options("Known strings"),
 )
 @click.option(
     "--list",
@@ -98,7 +70,7 @@ class _Known:
     help="False discovery rate among the suggested strings.",
 )
 @json_option
-def suggest(*, known: _Known, list_path: str, level: float, as_json: bool) -> None:
+def suggest(*, source: Source, list_path: str, level: float, as_json: bool) -> None:
     """Find strings of a list that explain what candidates do not.
 
     COUNTS are files as `rappor decode` reads them. Known and listed strings are decoded together;
@@ -108,7 +80,7 @@ def suggest(*, known: _Known, list_path: str, level: float, as_json: bool) -> No
     from rappor.candidates.stream import CandidateStream
     from rappor.decoding.suggestions import suggest as find
 
-    counts, candidates = known.load()
+    counts, candidates = _load(source)
     listed = CandidateStream.from_file(list_path, normalize=candidates.normalize)
     with Slow() as slow:
         found = find(counts, candidates.strings, listed, level=level, progress=slow)

@@ -9,6 +9,7 @@ from rappor.cli.console import Slow
 from rappor.cli.options import (
     Detection,
     chart_option,
+    csv_option,
     detection_options,
     html_option,
     json_option,
@@ -30,13 +31,7 @@ from rappor.cli.trend_files import TrendFiles, smooth_option, trend_files
 @trend_files
 @smooth_option
 @detection_options
-@click.option(
-    "--csv",
-    "csv_path",
-    type=click.Path(),
-    metavar="FILE",
-    help="Also write the rows to a CSV file.",
-)
+@csv_option
 @html_option
 @chart_option
 @json_option
@@ -63,7 +58,7 @@ def trend(
     from rappor.cli.trend_table import print_trend
     from rappor.decoding.trends.over_time import trend as trend_of
 
-    released, candidates = files.load()
+    released, candidates = files.released()
     with Slow() as slow:
         found = trend_of(
             released,

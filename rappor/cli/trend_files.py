@@ -12,7 +12,10 @@ import click
 
 from rappor.cli.decode_files import Source, read_counts
 from rappor.cli.numbers import WholeNumber
-from rappor.cli.options import grouped, metric_option, registry_option
+from rappor.cli.options import (
+    grouped,
+    source_options,
+)
 from rappor.errors import DecodeError, FileError, MetricError
 
 if TYPE_CHECKING:
@@ -22,33 +25,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrendFiles:
+class TrendFiles(Source):
     """What the command line says about the counts, their days, and what their strings may be."""
 
-    paths: tuple[str, ...]
-    registry_path: str | None
-    metric_name: str | None
-    candidates_path: str | None
     by: str | None
     first: datetime.datetime | None
 
-    def load(self) -> tuple[Released, Candidates | CandidateStream | None]:
+    def released(self) -> tuple[Released, Candidates | CandidateStream | None]:
         """Read the counts with their days, and the candidates where they are needed."""
-        released = self._released() if self.first is None else self._from(self.first.date())
-        source = Source(
-            paths=self.paths,
-            registry_path=self.registry_path,
-            metric_name=self.metric_name,
-            candidates_path=self.candidates_path,
-            stream=False,
-            file_format="rappor",
-            params_path=None,
-            map_path=None,
-            client=None,
-        )
-        return released, source.candidates_for(released.collections)
+        released = self._joined() if self.first is None else self._from(self.first.date())
+        return released, self.candidates_for(released.collections)
 
-    def _released(self) -> Released:
+    def _joined(self) -> Released:
         """Join the files that a collector answered."""
         from rappor.counts.released import Released
 
@@ -110,16 +98,7 @@ def _joined(found: list[Released]) -> Released:
 trend_files = grouped(
     "files",
     TrendFiles,
-    click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="COUNTS"),
-    registry_option(required=False),
-    metric_option(),
-    click.option(
-        "--candidates",
-        "candidates_path",
-        type=click.Path(allow_dash=True),
-        metavar="FILE",
-        help="Candidate strings, one a line; - is standard input; the metric's own if omitted.",
-    ),
+    *source_options("Candidate strings"),
     click.option(
         "--by",
         type=click.Choice(["day", "week", "month"]),

@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -17,6 +16,7 @@ from rappor.decoding.collected import Collected
 from rappor.decoding.diagnostics import warnings
 from rappor.decoding.spreadsheet import csv_text
 from rappor.display import Displayed, draw
+from rappor.files import saved
 
 COLUMNS: Final = (
     "candidate",
@@ -198,10 +198,7 @@ class Estimates(Displayed):
 
         A candidate that a spreadsheet would compute as a formula has an apostrophe before it.
         """
-        text = csv_text(self._columns(), self.rows(detected_only=detected_only))
-        if path is not None:
-            Path(path).write_text(text, encoding="utf-8", newline="")
-        return text
+        return saved(csv_text(self._columns(), self.rows(detected_only=detected_only)), path)
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return the report as one HTML page, and write it to `path` if there is one.
@@ -209,10 +206,7 @@ class Estimates(Displayed):
         It needs no other file, no network and no script; README.md of `rappor.reporting` says
         what is on it.
         """
-        text = str(draw("page", "estimates_page", self))
-        if path is not None:
-            Path(path).write_text(text, encoding="utf-8", newline="")
-        return text
+        return saved(str(draw("page", "estimates_page", self)), path)
 
     def _table(self) -> dict[str, Any]:
         everything = {

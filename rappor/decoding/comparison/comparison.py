@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from rappor.decoding.estimates import number_or_none
 from rappor.decoding.spreadsheet import csv_text
 from rappor.display import Displayed
+from rappor.files import saved
 
 COLUMNS: Final = (
     "sample",
@@ -210,10 +210,7 @@ class Comparison(Displayed):
 
         Texts that a spreadsheet would compute as a formula have an apostrophe before them.
         """
-        text = csv_text(COLUMNS, self.rows(changed_only=changed_only))
-        if path is not None:
-            Path(path).write_text(text, encoding="utf-8", newline="")
-        return text
+        return saved(csv_text(COLUMNS, self.rows(changed_only=changed_only)), path)
 
     def _table(self) -> dict[str, Any]:
         rows = list(self.rows())

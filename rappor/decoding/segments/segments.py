@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from rappor.decoding.comparison.comparison import Comparison
@@ -15,6 +14,7 @@ from rappor.decoding.estimates import number_or_none
 from rappor.decoding.side_by_side import Levels
 from rappor.decoding.spreadsheet import csv_text
 from rappor.display import Displayed, draw
+from rappor.files import saved
 
 COLUMNS: Final = (
     "segment",
@@ -150,17 +150,11 @@ class Segments(Displayed):
 
         Texts that a spreadsheet would compute as a formula have an apostrophe before them.
         """
-        text = csv_text(COLUMNS, self.rows())
-        if path is not None:
-            Path(path).write_text(text, encoding="utf-8", newline="")
-        return text
+        return saved(csv_text(COLUMNS, self.rows()), path)
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return the segments as one HTML page, and write it to `path` if there is one."""
-        text = str(draw("segments_page", "segments_page", self))
-        if path is not None:
-            Path(path).write_text(text, encoding="utf-8", newline="")
-        return text
+        return saved(str(draw("segments_page", "segments_page", self)), path)
 
     def _table(self) -> dict[str, Any]:
         rows = list(self.rows())

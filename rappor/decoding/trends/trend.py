@@ -8,7 +8,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from rappor.decoding.comparison.comparison import Comparison
@@ -16,6 +15,7 @@ from rappor.decoding.estimates import number_or_none
 from rappor.decoding.side_by_side import Levels
 from rappor.decoding.spreadsheet import csv_text
 from rappor.display import Displayed, draw
+from rappor.files import saved
 
 COLUMNS: Final = (
     "first",
@@ -220,20 +220,14 @@ class Trend(Displayed):
 
         Texts that a spreadsheet would compute as a formula have an apostrophe before them.
         """
-        text = csv_text(self._columns(), self.rows())
-        if path is not None:
-            Path(path).write_text(text, encoding="utf-8", newline="")
-        return text
+        return saved(csv_text(self._columns(), self.rows()), path)
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return the trend as one HTML page, and write it to `path` if there is one.
 
         It needs no other file, no network and no script.
         """
-        text = str(draw("trend_page", "trend_page", self))
-        if path is not None:
-            Path(path).write_text(text, encoding="utf-8", newline="")
-        return text
+        return saved(str(draw("trend_page", "trend_page", self)), path)
 
     def _columns(self) -> list[str]:
         smooth = self.smoothed is not None
