@@ -15,6 +15,8 @@ Before a report leaves, the disk holds, in this order:
    begins again at 1 if the database says anything else by now;
 5. both of them, durably.
 
+Where the file says so already, as after most reports, 1 and 4 are one transaction without 2 and 3.
+
 Kill the process after 1, 2 or 3: the file is behind the database, and nothing has left. Nobody
 reads what has another name, and withdrawal erases it. Kill it in 4 or later: the file says what the
 database has said since 1, whether the transaction ends or not. Take the power away in 4: whichever

@@ -218,7 +218,8 @@ class Client:
             self._safely(self._recall, None)
         metric = self._metric(name)
         try:
-            outcome = self._safely(lambda: self._outcome(metric, value), Outcome.FAILED)
+            with self._store.in_a_hurry():
+                outcome = self._safely(lambda: self._outcome(metric, value), Outcome.FAILED)
         except IdentityError:
             self._is_disabled = True
             return Outcome.DISABLED
@@ -514,10 +515,10 @@ class Client:
                 is_urgent=not any(earlier.is_attempt for earlier in steps),
             )
             steps.append(step)
-            waiting = self.waiting()
             pause = math.inf if step.due is None else max(step.due - self._settings.clock(), 0.0)
-            if not waiting or pause > deadline - time.monotonic():
-                return sum_up(steps, waiting=waiting)
+            is_last = pause > deadline - time.monotonic()
+            if is_last or not (step.is_attempt or self.waiting()):
+                return sum_up(steps, waiting=self.waiting())
             time.sleep(pause)
         if not (waiting := self.waiting()):
             return Flushed(reason=FlushReason.NOTHING_WAITING)

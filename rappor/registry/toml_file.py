@@ -26,7 +26,6 @@ insecure = false
 from __future__ import annotations
 
 import datetime
-import difflib
 import json
 import math
 import re
@@ -112,6 +111,8 @@ def check_known(name: str, known: Collection[str], what: str, *, place: str = ""
     `what` is the noun for such a name; the message begins with `place`.
     """
     if name not in known:
+        import difflib  # noqa: PLC0415 - for mistakes only
+
         close = " or ".join(map(repr, difflib.get_close_matches(name, known)))
         hint = f"did you mean {close}?" if close else f"expected one of {', '.join(known)}"
         raise MetricError(f"{place}unknown {what} {shown(name)}; {hint}")
