@@ -33,9 +33,8 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rappor.files import drafting, finish, replacing, sync_folder
 from rappor.protocol.params import Params
@@ -60,8 +59,7 @@ _BLOBS: Final = (7, 8, 9)
 """The columns of a scope that hold bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(NamedTuple):
     """What the file holds: a document, or nothing because it is absent, or damaged."""
 
     document: dict[str, Any] | None

@@ -11,7 +11,7 @@ import json
 import sqlite3
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rappor.protocol.params import MAX_BITS, Params
 from rappor.protocol.wire import Report, Upload
@@ -34,8 +34,7 @@ _UNANSWERED: Final = "unanswered"
 _DROPPED_OLD: Final = "dropped_old"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
+class Pending(NamedTuple):
     """An upload without an answer; times are in seconds since 1970, `seq` is its place in the log.
 
     Before `claimed_until` somebody is sending it, and before `backoff_until` it waits because an

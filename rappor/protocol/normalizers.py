@@ -13,8 +13,7 @@ import ipaddress
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rappor.errors import MissingExtraError, ParamsError, ReportError
 from rappor.ranges import shown
@@ -28,8 +27,7 @@ _PORT: Final = re.compile(r":[0-9]{1,5}\Z", re.ASCII)
 _HOST: Final = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Normalizer:
+class Normalizer(NamedTuple):
     """What a normalizer does, and what others have to know of it.
 
     `rewrite` makes equal spellings one value. `respell` spells a text of lower-case letters and

@@ -29,7 +29,6 @@ import datetime
 import json
 import math
 import re
-import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
@@ -126,6 +125,8 @@ def fault(name: str, key: str, constraint: str, got: object) -> MetricError:
 
 def read_toml(text: str, path: str) -> dict[str, Any]:
     """Return a document; FileError, with the line, for what is not TOML."""
+    import tomllib  # noqa: PLC0415 - not before a registry is opened
+
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -272,11 +272,13 @@ def test_upload_takes_two_transactions_that_let_a_record_go_first(
         def give_way(self) -> None:
             steps.append("give way")
 
+        @contextlib.contextmanager
         def transaction(
             self, *, durable: bool = False, patience: float = 2.0
-        ) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+        ) -> Iterator[sqlite3.Connection]:
             steps.append("transaction")
-            return super().transaction(durable=durable, patience=patience)
+            with super().transaction(durable=durable, patience=patience) as db:
+                yield db
 
         def sync(self) -> None:
             steps.append("disk")
