@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import ipaddress
 import re
-import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -74,7 +73,15 @@ def _keep(text: str) -> str:
 
 
 def _nfc(text: str) -> str:
+    import unicodedata  # noqa: PLC0415 - tables that a metric without a normalizer does not need
+
     return unicodedata.normalize("NFC", text)
+
+
+def _nfd(text: str) -> str:
+    import unicodedata  # noqa: PLC0415
+
+    return unicodedata.normalize("NFD", text)
 
 
 def _casefold(text: str) -> str:
@@ -100,6 +107,8 @@ def _host(text: str) -> str:
 
 def _is_later(character: str) -> bool:
     """Tell whether Unicode 3.2 had no such character."""
+    import unicodedata  # noqa: PLC0415
+
     return unicodedata.ucd_3_2_0.category(character) == "Cn"
 
 
@@ -142,9 +151,7 @@ def _public_suffixes() -> Any:
 
 NORMALIZERS: Final[Mapping[str, Normalizer]] = {
     "none": Normalizer(rewrite=_keep, respell=_keep, stable=True),
-    "nfc": Normalizer(
-        rewrite=_nfc, respell=functools.partial(unicodedata.normalize, "NFD"), stable=False
-    ),
+    "nfc": Normalizer(rewrite=_nfc, respell=_nfd, stable=False),
     "casefold": Normalizer(rewrite=_casefold, respell=str.upper, stable=False),
     "strip": Normalizer(rewrite=str.strip, respell=" {} ".format, stable=True),
     "host": Normalizer(rewrite=_host, respell=_shout, stable=False),
