@@ -7,7 +7,6 @@ import errno
 import functools
 import hashlib
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -45,7 +44,7 @@ def filling(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
     target = Path(folder).absolute()
     _check_vacant(target)
-    fresh = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    fresh = target.with_name(f".{target.name}.{os.urandom(8).hex()}.tmp")
     fresh.mkdir()
     try:
         yield fresh
@@ -77,7 +76,7 @@ def drafting(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[Bin
     if (target.exists() and not target.is_file()) or target.absolute().parent == Path("/dev"):
         reason = "it must be a file, or the name of a new one"
         raise FileExistsError(errno.EEXIST, reason, os.fspath(path))
-    fresh = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    fresh = target.with_name(f".{target.name}.{os.urandom(8).hex()}.tmp")
     try:
         with open(fresh, "xb", opener=functools.partial(os.open, mode=mode)) as file:
             yield file

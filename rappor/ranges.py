@@ -7,7 +7,6 @@ it was written. A NaN is in no interval, and neither True nor False is a number.
 from __future__ import annotations
 
 import functools
-import numbers
 from collections.abc import Iterable
 from typing import Final, NamedTuple, NoReturn
 
@@ -55,6 +54,8 @@ def read_count(name: str, value: object, least: int = 1, most: int | None = None
 
     Raises ParamsError for anything else, and outside [least, most].
     """
+    import numbers  # noqa: PLC0415 - a device, which reads no data frame, starts sooner
+
     is_float = isinstance(value, float) and value.is_integer()
     is_foreign = isinstance(value, numbers.Integral) and not isinstance(value, int)  # numpy's
     whole = int(value) if is_float or is_foreign else value  # type: ignore[call-overload]

@@ -259,6 +259,15 @@ def test_importing_the_device_loads_no_network() -> None:
     assert answer.returncode == 0, answer.stderr
 
 
+def test_importing_the_client_loads_nothing_that_it_may_never_need() -> None:
+    """Neither for sending, nor for reading a registry, nor for failures and mistakes."""
+    late = ["http.client", "asyncio", "tomllib", "logging", "textwrap", "difflib", "random"]
+    answer = run(
+        f"import sys\nfrom rappor_client import Client\nassert not set({late}) & set(sys.modules)"
+    )
+    assert answer.returncode == 0, answer.stderr
+
+
 def test_importing_a_submodule_loads_no_lasso() -> None:
     """scikit-learn waits until a lasso is asked for."""
     answer = run("import sys, rappor\nrappor.decode\nassert 'sklearn' not in sys.modules")

@@ -15,6 +15,8 @@ Before a report leaves, the disk holds, in this order:
    begins again at 1 if the database says anything else by now;
 5. both of them, durably.
 
+Where the file says so already, as after most reports, 1 and 4 are one transaction without 2 and 3.
+
 Kill the process after 1, 2 or 3: the file is behind the database, and nothing has left. Nobody
 reads what has another name, and withdrawal erases it. Kill it in 4 or later: the file says what the
 database has said since 1, whether the transaction ends or not. Take the power away in 4: whichever
@@ -31,9 +33,8 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rappor.files import drafting, finish, replacing, sync_folder
 from rappor.protocol.params import Params
@@ -58,8 +59,7 @@ _BLOBS: Final = (7, 8, 9)
 """The columns of a scope that hold bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(NamedTuple):
     """What the file holds: a document, or nothing because it is absent, or damaged."""
 
     document: dict[str, Any] | None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import logging
 import math
 import os
 import sqlite3
@@ -23,7 +22,7 @@ from rappor_client import budget_copy, ledger, reservation, reservoir, scope_mem
 from rappor_client.background import Sender
 from rappor_client.budget_copy import BudgetCopy
 from rappor_client.errors import IdentityError
-from rappor_client.failures import DamagedError, Failures
+from rappor_client.failures import DamagedError, Failures, warn
 from rappor_client.flushed import Flushed, FlushReason, Step, sum_up
 from rappor_client.identity import ErasedError, Identity
 from rappor_client.ledger import Spent
@@ -54,7 +53,6 @@ from rappor_client.unstored import Late, Unstored
 from rappor_client.uploader import Uploader
 from rappor_client.withdrawal import UNDER_WAY, Withdrawal, erase, file_names, sweep, was_killed
 
-_LOG: Final = logging.getLogger("rappor_client")
 _Result = TypeVar("_Result")
 _PATIENCE: Final = 0.05
 """The seconds that `record` waits for another process's lock."""
@@ -218,7 +216,8 @@ class Client:
             self._safely(self._recall, None)
         metric = self._metric(name)
         try:
-            outcome = self._safely(lambda: self._outcome(metric, value), Outcome.FAILED)
+            with self._store.in_a_hurry():
+                outcome = self._safely(lambda: self._outcome(metric, value), Outcome.FAILED)
         except IdentityError:
             self._is_disabled = True
             return Outcome.DISABLED
@@ -398,7 +397,7 @@ class Client:
         self._silent = (registry, year, silent)
         if silent:
             names = ", ".join(sorted(silent))
-            _LOG.warning("the budget of %s has no room for %s: nothing is sent", year, names)
+            warn("the budget of %s has no room for %s: nothing is sent", year, names)
         return silent
 
     def _limits(self) -> Limits:
@@ -514,10 +513,10 @@ class Client:
                 is_urgent=not any(earlier.is_attempt for earlier in steps),
             )
             steps.append(step)
-            waiting = self.waiting()
             pause = math.inf if step.due is None else max(step.due - self._settings.clock(), 0.0)
-            if not waiting or pause > deadline - time.monotonic():
-                return sum_up(steps, waiting=waiting)
+            is_last = pause > deadline - time.monotonic()
+            if is_last or not (step.is_attempt or self.waiting()):
+                return sum_up(steps, waiting=self.waiting())
             time.sleep(pause)
         if not (waiting := self.waiting()):
             return Flushed(reason=FlushReason.NOTHING_WAITING)
@@ -645,5 +644,5 @@ def _erase(folder: Path, clock: Clock, failures: Failures) -> Withdrawal:
         failures.note(error)
         withdrawal = Withdrawal(secret_gone=False, left=(folder.name,))
     if not withdrawal:
-        _LOG.warning("telemetry could not be erased in %s: %s", folder, withdrawal)
+        warn("telemetry could not be erased in %s: %s", folder, withdrawal)
     return withdrawal

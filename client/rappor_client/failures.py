@@ -8,9 +8,9 @@ that misbehaves: each of them is counted here and logged at most once a minute f
 from __future__ import annotations
 
 import errno
-import logging
 import math
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from rappor.errors import FileError, RapporError
-from rappor_client.forking import hold_over_forks
+from rappor_client.forking import hold_over_forks, unforked
 
-_LOG: Final = logging.getLogger("rappor_client")
 _QUIET_SECONDS: Final = 60.0
 _MENDED_SECONDS: Final = 3600.0
 _PRIMARY: Final = 0xFF
@@ -82,7 +81,7 @@ class Failures:
             if now - self._logged.get(kind, now - _QUIET_SECONDS) < _QUIET_SECONDS:
                 return
             self._logged[kind] = now
-        _LOG.warning("telemetry failed in %s: %s", self._folder, kind)
+        warn("telemetry failed in %s: %s", self._folder, kind)
 
     def before_fork(self) -> None:
         """Lock: the child finds no lock that another thread holds."""
@@ -95,6 +94,24 @@ class Failures:
     def after_fork_in_child(self) -> None:
         """Take a new lock: the threads that waited for the old one are not here."""
         self._lock = threading.RLock()
+
+
+def warn(text: str, *parts: object) -> None:
+    """Log a line, where that can be: a device that never fails does not import `logging`.
+
+    It cannot while another thread forks, while the interpreter ends, nor in a signal's handler in
+    the middle of that very import.
+    """
+    with unforked() as may_import:
+        if not (may_import or "logging" in sys.modules):
+            return
+        try:
+            import logging  # noqa: PLC0415 - 4 ms
+
+            log = logging.getLogger("rappor_client")
+        except (ImportError, AttributeError):
+            return
+    log.warning(text, *parts)
 
 
 def is_damage(error: Exception) -> bool:

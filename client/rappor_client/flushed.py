@@ -7,7 +7,7 @@ import datetime
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 
 class FlushReason(enum.Enum):
@@ -71,8 +71,7 @@ class Flushed:
         return f"{text}; the next attempt is planned for {moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(NamedTuple):
     """What one step of sending met, and when the next one is due.
 
     `due` is in seconds since 1970, None if no step is due. `reason` is None where nothing could be

@@ -6,10 +6,29 @@ same time. So one lock spans a whole fork, from the first hook to the last.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import Final, Protocol
+
+
+@contextlib.contextmanager
+def unforked() -> Iterator[bool]:
+    """Let no thread fork while the block runs; false if one does already.
+
+    It is for late imports. A child waits without end for a module that another thread was importing
+    at the moment of the fork.
+    """
+    forking = _FORKING  # a signal's handler may fork in the block: the child has another lock
+    try:
+        yield forking.acquire(blocking=False)
+    finally:
+        try:  # noqa: SIM105 - a call before it would be another moment for a signal
+            forking.release()
+        except RuntimeError:  # it was not taken
+            pass
 
 
 class Shared(Protocol):

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import math
 import sqlite3
-import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rappor.protocol.loss import belief_bound, epsilon_reports
 from rappor_client import reservation
@@ -92,8 +91,7 @@ class Spent:
 NOTHING_SPENT: Final = Spent(nats=0.0, carried=0.0, metrics={}, reserved={})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pattern:
+class Pattern(NamedTuple):
     """One permanent response in the ledger, by its keyed name, with its reports and their loss."""
 
     metric: str
@@ -105,6 +103,8 @@ class Pattern:
 
 def _wrapped(text: str) -> str:
     """Wrap a paragraph at 80 columns, all of its lines indented as the first one."""
+    import textwrap  # noqa: PLC0415 - for people only
+
     indent = " " * (len(text) - len(text.lstrip()))
     return textwrap.fill(text, 80, subsequent_indent=indent)
 

@@ -44,6 +44,8 @@ class Offers:
         self._store = store
         self._settings = settings
         self.registry = settings.registry
+        if settings.offers:  # the sender's thread imports nothing: see `forking.unforked`
+            import tomllib  # noqa: F401, PLC0415
 
     def recall(self, db: sqlite3.Connection) -> None:
         """Follow what an earlier process was asked for."""

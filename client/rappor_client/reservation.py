@@ -12,8 +12,7 @@ import functools
 import math
 import sqlite3
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rappor.registry.budget import reserve, scope_names
 from rappor.registry.metric import Metric
@@ -35,8 +34,7 @@ Row = list[Any]
 """A year, a metric, what its scopes depend on, and the nats that it has reserved."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """How many nats there are in a calendar year, and in all years together."""
 
     year: float

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from rappor.protocol.params import ONE
 from rappor.protocol.randomizer import Coins
@@ -36,8 +35,7 @@ _NEVER: Final = (-math.inf, 0.0, 0, True)
 """The interval of an epoch that had none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class Held(NamedTuple):
     """A metric's open interval: its end in seconds since 1970, and the report held for it.
 
     `pattern` is the keyed name of the held report's permanent response.

@@ -17,8 +17,7 @@ import functools
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from rappor.protocol.closing import Answered
 from rappor.protocol.loss import epsilon_inf
@@ -36,8 +35,7 @@ Row = list[Any]
 """One scope as the database keeps it, in the order of the table's columns."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Terms(NamedTuple):
     """What the registry says of a metric on the day of an event; a scope that begins keeps to it.
 
     Days are in ISO form. `parts` are the names of the metric's parts, an empty one if it has none.
@@ -72,17 +70,15 @@ class Terms:
 
     def to_json(self) -> str:
         """Write it, to wait for the end of an interval."""
-        return json.dumps(dataclasses.astuple(self))
+        return json.dumps(self)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read what `to_json` wrote; whatever else it is raises what its parts raise."""
-        names = [field.name for field in dataclasses.fields(cls)]
-        return cls(**dict(zip(names, json.loads(text), strict=True)))
+        return cls(*json.loads(text))
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(NamedTuple):
     """A scope in force: the patterns that it has answered for, and its last report's source.
 
     At most `patterns` values are answered for, and at most one report is sent in an `interval`.
@@ -98,7 +94,7 @@ class Memory:
 
     def closed(self) -> Memory:
         """Return the same after a value that is not admitted."""
-        return dataclasses.replace(self, answered=dataclasses.replace(self.answered, closed=True))
+        return self._replace(answered=self.answered._replace(closed=True))
 
 
 def answer(db: sqlite3.Connection, terms: Terms, prepared: Prepared, coins: Coins) -> Memory:
@@ -113,14 +109,14 @@ def answer(db: sqlite3.Connection, terms: Terms, prepared: Prepared, coins: Coin
         return Memory(first, prepared, terms.patterns, terms.interval, terms.last_day, terms.most)
     answered, source, patterns = memory.answered, memory.last, memory.patterns
     if len(answered.admitted) > patterns:  # the registry asks for fewer than before
-        answered = dataclasses.replace(answered, closed=True)
+        answered = answered._replace(closed=True)
     if _is_of(prepared, source):
         answered = answered.with_value(prepared.pattern, patterns=patterns)
     if answered.last == prepared.pattern:
         if prepared.params.fingerprint == source.params.fingerprint:
-            return dataclasses.replace(memory, answered=answered, last=prepared)
+            return memory._replace(answered=answered, last=prepared)
         source = dataclasses.replace(source, pattern=prepared.pattern, permanent=prepared.permanent)
-    return dataclasses.replace(memory, answered=answered, last=prepare_again(source, coins))
+    return memory._replace(answered=answered, last=prepare_again(source, coins))
 
 
 def remember(db: sqlite3.Connection, terms: Terms, memory: Memory) -> None:

@@ -11,7 +11,7 @@ import json
 import sqlite3
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rappor.protocol.params import MAX_BITS, Params
 from rappor.protocol.wire import Report, Upload
@@ -34,20 +34,20 @@ _UNANSWERED: Final = "unanswered"
 _DROPPED_OLD: Final = "dropped_old"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
-    """An upload without an answer; times are in seconds since 1970.
+class Pending(NamedTuple):
+    """An upload without an answer; times are in seconds since 1970, `seq` is its place in the log.
 
     Before `claimed_until` somebody is sending it, and before `backoff_until` it waits because an
     attempt failed.
     """
 
+    seq: int
     id: str
     body: bytes
-    attempts: int
-    first_attempt: float | None
-    claimed_until: float
-    backoff_until: float
+    attempts: int = 0
+    first_attempt: float | None = None
+    claimed_until: float = 0.0
+    backoff_until: float = 0.0
 
     @property
     def retry_at(self) -> float:
@@ -121,11 +121,12 @@ def waiting_reports(db: sqlite3.Connection) -> list[Report]:
 def pending(db: sqlite3.Connection) -> list[Pending]:
     """Return the uploads without an answer, the oldest first."""
     query = (
-        "SELECT id, body, attempts, first_attempt, claimed_until, backoff_until "
+        "SELECT seq, id, body, attempts, first_attempt, claimed_until, backoff_until "
         "FROM upload WHERE NOT settled ORDER BY seq"
     )
     return [
         Pending(
+            seq=seq,
             id=upload_id,
             body=body,
             attempts=attempts,
@@ -133,14 +134,16 @@ def pending(db: sqlite3.Connection) -> list[Pending]:
             claimed_until=claimed_until,
             backoff_until=backoff_until,
         )
-        for upload_id, body, attempts, first_attempt, claimed_until, backoff_until in db.execute(
-            query
+        for seq, upload_id, body, attempts, first_attempt, claimed_until, backoff_until in (
+            db.execute(query)
         )
     ]
 
 
-def build(db: sqlite3.Connection, *, due_by: float, stopped: Collection[str] = ()) -> bool:
-    """Move the oldest report that is due into an upload of its own; False if there is none.
+def build(
+    db: sqlite3.Connection, *, due_by: float, stopped: Collection[str] = ()
+) -> Pending | None:
+    """Move the oldest report that is due into an upload of its own; None if there is none.
 
     An upload links what is in it, so it never holds two reports. Those of stopped metrics wait.
     """
@@ -150,16 +153,18 @@ def build(db: sqlite3.Connection, *, due_by: float, stopped: Collection[str] = (
     )
     row = db.execute(query, (due_by, *stopped)).fetchone()
     if row is None:
-        return False
+        return None
     seq, metric, params, cohort, bits, nats = row
     upload = Upload(id=Upload.new_id(), reports=(_report(metric, params, cohort, bits),))
     note = {"metric": metric, "params": params, "cohort": cohort, "bits": bits.hex(), "nats": nats}
-    db.execute(
-        "INSERT INTO upload (id, body, reports) VALUES (?, ?, ?)",
-        (upload.id, upload.to_json(), json.dumps([note])),
-    )
+    body = upload.to_json()
     db.execute("DELETE FROM report WHERE seq = ?", (seq,))
-    return True
+    place = db.execute(
+        "INSERT INTO upload (id, body, reports) VALUES (?, ?, ?)",
+        (upload.id, body, json.dumps([note])),
+    ).lastrowid
+    assert place is not None
+    return Pending(seq=place, id=upload.id, body=body)
 
 
 def next_due(db: sqlite3.Connection, *, stopped: Collection[str] = ()) -> float | None:
@@ -178,33 +183,35 @@ def claim(db: sqlite3.Connection, upload: Pending, *, first_attempt: float, unti
     """Note an attempt before it is made; other processes leave the upload alone until then."""
     db.execute(
         "UPDATE upload SET attempts = attempts + 1, claimed_until = ?, first_attempt = ? "
-        "WHERE id = ? AND NOT settled",
-        (until, first_attempt, upload.id),
+        "WHERE seq = ? AND id = ? AND NOT settled",
+        (until, first_attempt, upload.seq, upload.id),
     )
 
 
 def postpone(db: sqlite3.Connection, upload: Pending, *, until: float) -> None:
     """End the claim on an upload and let it wait for its next attempt."""
     db.execute(
-        "UPDATE upload SET claimed_until = 0, backoff_until = ? WHERE id = ? AND NOT settled",
-        (until, upload.id),
+        "UPDATE upload SET claimed_until = 0, backoff_until = ? "
+        "WHERE seq = ? AND id = ? AND NOT settled",
+        (until, upload.seq, upload.id),
     )
 
 
 def settle(db: sqlite3.Connection, upload_id: str, statuses: str | Sequence[str]) -> None:
     """Close an upload with a status for each report, or one for all, and count them."""
-    query = "SELECT reports FROM upload WHERE id = ? AND NOT settled"
+    query = "SELECT seq, reports FROM upload WHERE id = ? AND NOT settled ORDER BY seq DESC"
     row = db.execute(query, (upload_id,)).fetchone()
     if row is None:  # another process got the answer first, or the person opted out
         return
-    reports = json.loads(row[0])
+    seq, text = row
+    reports = json.loads(text)
     if isinstance(statuses, str):
         statuses = [statuses] * len(reports)
     for report, status in zip(reports, statuses, strict=True):
         report["status"] = status
         count(db, status)
     db.execute(
-        "UPDATE upload SET settled = 1, reports = ? WHERE id = ?", (json.dumps(reports), upload_id)
+        "UPDATE upload SET settled = 1, reports = ? WHERE seq = ?", (json.dumps(reports), seq)
     )
 
 

@@ -34,6 +34,7 @@ _MAGIC: Final = b"SQLite format 3\0"
 _FORMATS: Final = slice(18, 20)
 """The bytes of the header by which a file may say that this SQLite must not write or read it."""
 _RETRY_SECONDS: Final = 0.01
+_WAY_SECONDS: Final = 0.005
 _PRIVATE: Final = 0o600
 File = tuple[int, int]
 """What tells one file from any other: its device and its number there."""
@@ -120,6 +121,7 @@ class Store:
         self._is_locked_out = False
         self._inside: int | None = None
         self._outer: int | None = None
+        self._hurried: set[int] = set()
         self.n_opened = 0
         hold_over_forks(self)
 
@@ -131,6 +133,21 @@ class Store:
         """Create the database if there is none; nothing else does, so what is erased stays so."""
         with contextlib.suppress(FileExistsError):
             os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _PRIVATE))
+
+    @contextlib.contextmanager
+    def in_a_hurry(self) -> Iterator[None]:
+        """Let other threads that give way wait while the block runs."""
+        me = threading.get_ident()
+        self._hurried.add(me)
+        try:
+            yield
+        finally:
+            self._hurried.discard(me)
+
+    def give_way(self) -> None:
+        """Wait for a moment if a thread is in a hurry: it needs the lock and the interpreter."""
+        if self._hurried:
+            time.sleep(_WAY_SECONDS)  # once: each further look would interrupt that thread
 
     @contextlib.contextmanager
     def transaction(
@@ -220,6 +237,7 @@ class Store:
         self._lock = threading.RLock()
         self._is_locked_out = False
         self._inside = None
+        self._hurried = set()
         if self._open is not None:  # a signal kept it from being closed; it is the parent's
             _OF_A_PARENT.append(self._open)
             self._open = None

@@ -146,17 +146,19 @@ class Uploader:
     def _claim(self, tried: Collection[str] | None, *, is_urgent: bool) -> Pending | Step:
         """Return the upload to send now, claimed in the store, or the step that says why none.
 
-        The disk is waited for between two transactions, so that nobody else has to: see
-        `budget_copy`.
+        Where the budget's file must change, the disk is waited for between two transactions, so
+        that nobody else has to: see `budget_copy`.
         """
         now = self._clock()
+        self._store.give_way()
         with self._store.transaction() as db:
             if obstacle := self._obstacle(db):
                 return Step(due=None, reason=obstacle)
             self._release(db, now)
             version, stamp = self._copy.version(db), self._store.stamp(db)
-        if not self._copy.holds(version):
-            self._store.sync()
+            if self._copy.holds(version):
+                return self._claim_in(db, now, tried, is_urgent=is_urgent)
+        self._store.sync()
         with self._copy.laid_ready(version) as ready, self._store.transaction() as db:
             if obstacle := self._obstacle(db):
                 return Step(due=None, reason=obstacle)
@@ -206,6 +208,7 @@ class Uploader:
         except UploadError as error:
             is_cut_short = error.timed_out and timeout < REQUEST_SECONDS
             return self._failed(upload, error, is_cut_short=is_cut_short)
+        self._store.give_way()
         with self._store.transaction() as db:
             spool.settle(db, upload.id, statuses)
             self._stops.follow(db, stop, day_of(self._clock()))
@@ -300,8 +303,10 @@ def _next(
         else:
             waiting.append(upload)
     due_by = now if tried is None else math.inf
-    if len(waiting) < _MOST_PENDING and spool.build(db, due_by=due_by, stopped=stopped):
-        return spool.pending(db)[-1]
+    if len(waiting) < _MOST_PENDING:
+        built = spool.build(db, due_by=due_by, stopped=stopped)
+        if built is not None:
+            return built
     untried = [] if tried is None else [each for each in waiting if each.id not in tried]
     if untried:
         return untried[0]

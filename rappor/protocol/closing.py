@@ -8,15 +8,13 @@ drawing among the admitted ones would tell it again and again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 Pattern = TypeVar("Pattern")
 """What names a bit pattern: the bits themselves, or a keyed hash of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answered(Generic[Pattern]):
+class Answered(NamedTuple, Generic[Pattern]):
     """What a scope has answered for: its patterns, that of the last report, whether it closed.
 
     `last` is what the next report is drawn from; it is None before the first.
@@ -31,7 +29,7 @@ class Answered(Generic[Pattern]):
         if self.closed:
             return self
         if pattern in self.admitted:
-            return replace(self, last=pattern)
+            return self._replace(last=pattern)
         if len(self.admitted) < patterns:
-            return replace(self, admitted=(*self.admitted, pattern), last=pattern)
-        return replace(self, closed=True)
+            return self._replace(admitted=(*self.admitted, pattern), last=pattern)
+        return self._replace(closed=True)

@@ -11,10 +11,8 @@ from __future__ import annotations
 import functools
 import ipaddress
 import re
-import unicodedata
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rappor.errors import MissingExtraError, ParamsError, ReportError
 from rappor.ranges import shown
@@ -28,8 +26,7 @@ _PORT: Final = re.compile(r":[0-9]{1,5}\Z", re.ASCII)
 _HOST: Final = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Normalizer:
+class Normalizer(NamedTuple):
     """What a normalizer does, and what others have to know of it.
 
     `rewrite` makes equal spellings one value. `respell` spells a text of lower-case letters and
@@ -76,7 +73,15 @@ def _keep(text: str) -> str:
 
 
 def _nfc(text: str) -> str:
+    import unicodedata  # noqa: PLC0415 - tables that a metric without a normalizer does not need
+
     return unicodedata.normalize("NFC", text)
+
+
+def _nfd(text: str) -> str:
+    import unicodedata  # noqa: PLC0415
+
+    return unicodedata.normalize("NFD", text)
 
 
 def _casefold(text: str) -> str:
@@ -102,6 +107,8 @@ def _host(text: str) -> str:
 
 def _is_later(character: str) -> bool:
     """Tell whether Unicode 3.2 had no such character."""
+    import unicodedata  # noqa: PLC0415
+
     return unicodedata.ucd_3_2_0.category(character) == "Cn"
 
 
@@ -144,9 +151,7 @@ def _public_suffixes() -> Any:
 
 NORMALIZERS: Final[Mapping[str, Normalizer]] = {
     "none": Normalizer(rewrite=_keep, respell=_keep, stable=True),
-    "nfc": Normalizer(
-        rewrite=_nfc, respell=functools.partial(unicodedata.normalize, "NFD"), stable=False
-    ),
+    "nfc": Normalizer(rewrite=_nfc, respell=_nfd, stable=False),
     "casefold": Normalizer(rewrite=_casefold, respell=str.upper, stable=False),
     "strip": Normalizer(rewrite=str.strip, respell=" {} ".format, stable=True),
     "host": Normalizer(rewrite=_host, respell=_shout, stable=False),

@@ -11,8 +11,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from rappor.errors import MetricError
 from rappor.protocol.loss import epsilon_inf, epsilon_n
@@ -23,8 +22,7 @@ _EPOCHS_A_YEAR: Final = {"life": 1, "year": 1, "quarter": 4, "month": 12}
 _HOURS_A_DAY: Final = 24
 
 
-@dataclass(frozen=True, slots=True)
-class Reserved:
+class Reserved(NamedTuple):
     """What one metric reserves of a calendar year: a price for each scope that touches it."""
 
     metric: str

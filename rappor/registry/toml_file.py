@@ -26,11 +26,9 @@ insecure = false
 from __future__ import annotations
 
 import datetime
-import difflib
 import json
 import math
 import re
-import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
@@ -112,6 +110,8 @@ def check_known(name: str, known: Collection[str], what: str, *, place: str = ""
     `what` is the noun for such a name; the message begins with `place`.
     """
     if name not in known:
+        import difflib  # noqa: PLC0415 - for mistakes only
+
         close = " or ".join(map(repr, difflib.get_close_matches(name, known)))
         hint = f"did you mean {close}?" if close else f"expected one of {', '.join(known)}"
         raise MetricError(f"{place}unknown {what} {shown(name)}; {hint}")
@@ -125,6 +125,8 @@ def fault(name: str, key: str, constraint: str, got: object) -> MetricError:
 
 def read_toml(text: str, path: str) -> dict[str, Any]:
     """Return a document; FileError, with the line, for what is not TOML."""
+    import tomllib  # noqa: PLC0415 - not before a registry is opened
+
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

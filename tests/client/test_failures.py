@@ -40,6 +40,24 @@ class Now:
         return self.seconds
 
 
+def test_failure_is_logged_where_nobody_has_imported_logging() -> None:
+    """It is imported then; where that cannot be, as when an interpreter ends, the line is lost."""
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from rappor_client.failures import Failures\n"
+        "assert 'logging' not in sys.modules\n"
+        "sys.modules['logging'] = None\n"
+        "Failures(Path('first')).note(OSError(28, ''))\n"
+        "del sys.modules['logging']\n"
+        "Failures(Path('second')).note(OSError(28, ''))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "telemetry failed in second: ENOSPC\n")
+
+
 def test_each_kind_is_logged_once_a_minute_and_counted_always(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

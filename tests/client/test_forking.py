@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import FrameType
 
@@ -16,7 +17,7 @@ from devices import Opener
 from places import ROOT
 from rappor_client import Client, forking
 from rappor_client.failures import DamagedError, Failures
-from rappor_client.forking import hold_over_forks
+from rappor_client.forking import hold_over_forks, unforked
 from rappor_client.testing import MemoryTransport
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
@@ -71,6 +72,60 @@ def test_child_of_a_thread_beside_a_failing_one_notes_failures(tmp_path: Path) -
         os._exit(failures.n)
     failing.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+
+
+def test_fork_waits_for_a_late_import() -> None:
+    """Else the child would wait for the module that another thread was importing."""
+    steps: list[str] = []
+    is_inside = threading.Event()
+
+    def import_late() -> None:
+        with unforked() as is_kept:
+            assert is_kept
+            is_inside.set()
+            time.sleep(0.1)
+            steps.append("imported")
+
+    importing = threading.Thread(target=import_late)
+    importing.start()
+    assert is_inside.wait(300)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    steps.append("forked")
+    importing.join()
+    os.waitpid(child, 0)
+    assert steps == ["imported", "forked"]
+
+
+def test_no_late_import_begins_beside_a_fork() -> None:
+    """It is left out: the line of the log for which it is meant is lost, and nothing waits."""
+    told: list[bool] = []
+
+    def look() -> None:
+        with unforked() as is_kept:
+            told.append(is_kept)
+
+    class Looking:
+        def before_fork(self) -> None:
+            other = threading.Thread(target=look)
+            other.start()
+            other.join()
+
+        def after_fork_in_parent(self) -> None:
+            pass
+
+        def after_fork_in_child(self) -> None:
+            pass
+
+    shared = Looking()
+    hold_over_forks(shared)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    look()
+    assert told == [False, True]
 
 
 def test_no_property_of_the_device_is_cached_under_a_lock() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -259,6 +260,65 @@ def test_upload_waits_for_the_disk_while_no_lock_is_held(
     step.join()
     store.close()
     assert steps == ["let in", "on the disk"] * 2 + ["sent"]  # before the copy, and after the claim
+
+
+def test_upload_takes_two_transactions_that_let_a_record_go_first(
+    open_client: Opener, tmp_path: Path
+) -> None:
+    """One before it leaves and one after, where the budget's file needs no change."""
+    steps: list[str] = []
+
+    class Noting(Store):
+        def give_way(self) -> None:
+            steps.append("give way")
+
+        @contextlib.contextmanager
+        def transaction(
+            self, *, durable: bool = False, patience: float = 2.0
+        ) -> Iterator[sqlite3.Connection]:
+            steps.append("transaction")
+            with super().transaction(durable=durable, patience=patience) as db:
+                yield db
+
+        def sync(self) -> None:
+            steps.append("disk")
+            super().sync()
+
+    transport = MemoryTransport()
+    client = open_client(transport=transport)
+    client.record("page", "a")
+    assert client.flush()
+    client.record("page", "a")
+    store = Noting(tmp_path / "device")
+    settings, offers = client._settings, client._offers
+    step = Uploader(store, transport, settings, offers, lambda _: None, Stops()).step()
+    store.close()
+    assert step.is_attempt
+    assert steps == ["give way", "transaction", "disk", "give way", "transaction"]
+
+
+def test_sender_gives_way_to_a_record_under_way(open_client: Opener) -> None:
+    """It waits for five milliseconds before it takes the lock."""
+    waits: list[float] = []
+    is_open: list[bool] = []
+
+    def send() -> None:
+        start = time.monotonic()
+        client._store.give_way()
+        waits.append(time.monotonic() - start)
+
+    def coins(n: int) -> Sequence[int]:
+        if is_open:
+            sender = threading.Thread(target=send)
+            sender.start()
+            sender.join()
+        return system_coins(n)
+
+    client = open_client(coins=coins)
+    is_open.append(True)
+    client.record("page", "a")
+    assert waits
+    assert min(waits) >= 0.005
 
 
 def test_record_does_not_wait_for_an_upload(open_client: Opener) -> None:
