@@ -13,6 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 from devices import DATABASE, Opener, database, full_disk, metric_of, secret_of
@@ -353,6 +355,36 @@ def test_withdrawal_that_was_killed_at_its_end_takes_nothing_of_a_new_device(
     client = open_client()
     assert client.record("page", "a") is Outcome.RECORDED
     assert not (tmp_path / "device" / "withdrawing").exists()
+
+
+def test_claim_of_a_clock_that_was_ahead_is_no_upload_under_way(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """It lasts for seconds, so one that ends later was made at another time."""
+    for seconds, left in ((60.0, ()), (1.0, (UNDER_WAY,))):
+        client = lived_in(open_client)
+        with database(tmp_path / "device") as db:
+            db.execute("UPDATE upload SET claimed_until = ?", (clock() + seconds,))
+        assert client.withdraw().left == left
+
+
+def test_zeros_are_on_the_disk_when_a_withdrawal_returns(open_client: Opener) -> None:
+    """Each file is overwritten, and then the disk is waited for."""
+    client, calls = lived_in(open_client), list[str]()
+
+    def watch(frame: FrameType, event: str, arg: Any) -> None:
+        is_call = event == "c_call" and frame.f_code.co_name == "_fill_with_zeros"
+        if is_call and arg.__name__ in ("write", "fsync"):
+            calls.append(arg.__name__)
+
+    sys.setprofile(watch)
+    try:
+        assert client.withdraw() == GONE
+    finally:
+        sys.setprofile(None)
+    waits = [after for name, after in itertools.pairwise(calls) if name == "write"]
+    assert waits == ["fsync"] * len(waits)
+    assert len(waits) >= 3  # secret, budget, database
 
 
 def test_claim_that_is_being_written_is_waited_for(open_client: Opener, tmp_path: Path) -> None:
