@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from rappor import Counts, Params, Population, compare, decode, simulate_counts
+from rappor import Candidates, Counts, Params, Population, compare, decode, simulate_counts
 from rappor.decoding.comparison.answers import Joined
 from rappor.decoding.comparison.changes import rows_p_value
 from rappor.decoding.comparison.differences import (
@@ -191,6 +191,54 @@ def test_the_error_of_a_difference_holds_the_sampling_of_devices(h: int) -> None
     (found,) = compare({"a": a, "b": b}, ["x", "y"]).against
     sampling = 0.2 * 0.8 / 1e5 + 0.5 * 0.5 / 3e5
     assert found.std_error**2 == pytest.approx(sampling, rel=0.1)
+
+
+def test_intervals_reach_as_far_as_the_longer_tail() -> None:
+    """Of few reports, ones come by chance more easily than they stay away.
+
+    So a sample of few reports shows more than there is rather than less, and a change away from it
+    may be smaller than it seems. Then the interval reaches further up, and further down if swapped.
+    """
+    params = Params(k=64, h=1, m=32, f=0.02, p=0.02, q=0.5, insecure=True)
+    population = Population([f"s{i}" for i in range(50)], [1.0] * 50)
+    few, many = (simulate_counts(population, params, n_reports=n, seed=n) for n in (600, 60_000))
+    for samples, longer in (({"a": few, "b": many}, 1), ({"a": many, "b": few}, 0)):
+        (each,) = compare(samples, population.values).against
+        below = (each.difference - each.ci_low) / each.std_error
+        above = (each.ci_high - each.difference) / each.std_error
+        assert (above, below)[longer] == pytest.approx(stats.norm.isf(0.025))
+        assert ((below, above)[longer] > 2).all()
+
+
+def test_candidates_that_cannot_be_told_apart_explain_their_bits_once() -> None:
+    """Errors are those of a list that has one of them."""
+    params = Params(k=16, h=1, m=3, f=0.0, p=0.1, q=0.9)
+    many = Candidates.from_list(["vim", *(f"editor {i}" for i in range(30_000))])
+    cells = many.cells(params, 0, len(many))
+    twin = many.strings[np.flatnonzero((cells == cells[0]).all(axis=1))[1]]
+    a, b = (
+        simulate_counts(Population(["vim", "other"], [1, 1]), params, n_reports=n, seed=1)
+        for n in (1e5, 2e5)
+    )
+    alone, both = (compare({"a": a, "b": b}, names) for names in (["vim"], ["vim", twin]))
+    assert decode(a, ["vim", twin]).detected.all()
+    assert both.group.tolist() == [1, 1]
+    assert both.against[0].std_error == pytest.approx(alone.against[0].std_error[0], rel=1e-12)
+
+
+def test_strings_that_are_not_looked_at_closely_have_errors_of_both_signs() -> None:
+    """Of thousands of candidates, those that fall and those that rise are estimated alike."""
+    params = Params(k=64, h=1, m=8, f=0.25, p=0.3, q=0.7)
+    names = [f"s{i}" for i in range(2600)]
+    a, b = (
+        simulate_counts(Population(names[:3], weights), params, n_reports=1e4, seed=1)
+        for weights in ([1, 1, 2], [2, 1, 1])
+    )
+    there, back = (
+        {row["candidate"]: row["std_error"] for row in compare(samples, names).rows()}
+        for samples in ({"a": a, "b": b}, {"b": b, "a": a})
+    )
+    assert there == pytest.approx(back, rel=1e-6)
 
 
 def test_estimates_that_share_no_bits_are_subtracted() -> None:
