@@ -476,8 +476,11 @@ def test_links_lead_the_erasure_nowhere(open_client: Opener, tmp_path: Path) -> 
     assert other.read_bytes() == b"precious"
 
 
-def test_upload_that_cannot_be_severed_is_told(open_client: Opener) -> None:
-    """A transport of the host's own that hangs and heeds no closing."""
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+def test_upload_that_cannot_be_severed_is_told(
+    seconds: float, open_client: Opener, clock: FixedClock
+) -> None:
+    """A transport of the host's own that hangs and heeds no closing, for however long."""
     is_over, is_sending = threading.Event(), threading.Event()
 
     class Deaf(MemoryTransport):
@@ -491,6 +494,7 @@ def test_upload_that_cannot_be_severed_is_told(open_client: Opener) -> None:
     flushing = threading.Thread(target=client.flush)
     flushing.start()
     assert is_sending.wait(60)
+    clock.advance(seconds=seconds)
     withdrawal = client.withdraw()
     assert withdrawal == Withdrawal(secret_gone=True, left=("an upload under way",))
     is_over.set()
