@@ -343,6 +343,21 @@ def test_both_lost_is_silence_for_good_or_until_the_year_ends(
     assert client.record("year", "x") is Outcome.RECORDED
 
 
+def test_damaged_copy_that_is_all_there_is_is_silence_until_the_year_ends(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """A device that begins does not know what an earlier one had reserved."""
+    folder = tmp_path / "device"
+    open_client().close()
+    lose(folder)
+    (folder / "identity").unlink()
+    (folder / "budget").write_bytes(b"damaged")
+    client = open_client()
+    assert client.record("page", "a") is Outcome.SILENT
+    clock.set("2027-01-01T00:00:00")
+    assert client.record("page", "a") is Outcome.RECORDED
+
+
 def test_loss_under_a_wrong_clock_is_a_loss_in_the_true_year(
     open_client: Opener, clock: FixedClock, tmp_path: Path
 ) -> None:

@@ -312,3 +312,14 @@ def test_failure_of_one_client_ends_no_lock_of_another(open_client: Opener, tmp_
     assert database.with_name(f"{DATABASE}-wal").exists()
     busy.record("page", "a")
     assert len(peek(tmp_path / "device").waiting) == 2
+
+
+def test_secret_of_another_device_prepares_nothing_beside_a_lock(
+    open_client: Opener, tmp_path: Path
+) -> None:
+    """It is compared with the mark in the database, which may be read though it is locked."""
+    client = open_client()
+    open_client(folder="other").close()
+    (tmp_path / "other" / "identity").replace(tmp_path / "device" / "identity")
+    with locked(tmp_path / "device"):
+        assert client.record("page", "a") is Outcome.FAILED

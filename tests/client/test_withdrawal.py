@@ -165,6 +165,22 @@ def test_database_that_can_be_read_but_is_wrong_is_erased(
     assert open_client(*METRICS).spent().nats >= 0
 
 
+def test_damaged_database_that_is_all_there_is_uses_the_year_up(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """Nothing tells what was reserved, so a new consent brings no budget before the next year."""
+    folder = tmp_path / "device"
+    lived_in(open_client).close()
+    (folder / "identity").unlink()
+    (folder / "budget").unlink()
+    with header(folder):
+        open_client(*METRICS, consent=False)
+    client = open_client(*METRICS)
+    assert client.record("slow", "a") is Outcome.SILENT
+    clock.set("2027-01-01T00:00:00")
+    assert client.record("slow", "a") is Outcome.HELD
+
+
 def test_withdrawal_is_told_in_words() -> None:
     """What was verified, and nothing more."""
     assert str(GONE) == "The secret is gone; nothing is left."
