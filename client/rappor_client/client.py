@@ -308,8 +308,7 @@ class Client:
     @silent
     def close(self) -> None:
         """End the background sender and close all files; what waits stays on the disk."""
-        deadline = time.monotonic() + BUSY_SECONDS
-        self._safely(lambda: self._store_late(deadline), None)
+        self._store_rest(time.monotonic() + BUSY_SECONDS)
         self._safely(self._stop_sending, otherwise=False)
         self._safely(self._store.close, None)
 
@@ -447,6 +446,13 @@ class Client:
             self._unstored.put_back(late)
             raise
 
+    def _store_rest(self, deadline: float | None = None) -> None:
+        """Store what is late, if that is possible; where the secret is bad, nothing ever is."""
+        try:
+            self._safely(lambda: self._store_late(deadline), None)
+        except IdentityError:
+            self._is_disabled = True
+
     def _keep_late(self, db: sqlite3.Connection, late: Late) -> Outcome | None:
         if self._identity.secret_in(db) != late.secret:
             return None
@@ -505,7 +511,7 @@ class Client:
         steps: list[Step] = []
         if self._consent:
             self._agree()
-            self._safely(self._store_late, None)
+            self._store_rest()
         while (sending := self._sending()) is not None and self._consent:
             step = sending.uploader.step(
                 timeout=deadline - time.monotonic(),
@@ -541,7 +547,7 @@ class Client:
             sender = Sender(
                 uploader,
                 clock=self._settings.clock,
-                before_step=lambda: self._safely(self._store_late, None),
+                before_step=self._store_rest,
                 on_failure=self._failed,
             )
             # of several threads here, all get the one that came first

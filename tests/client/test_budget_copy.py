@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -14,13 +15,26 @@ from typing import Any
 
 import pytest
 from devices import DATABASE, Opener, database, lose, metric_of, secret_of
-from rappor_client import Caps, Client, IdentityError, Outcome
+from rappor_client import (
+    Caps,
+    Client,
+    IdentityError,
+    Outcome,
+    budget_copy,
+    ledger,
+    reservation,
+    reservoir,
+    spool,
+)
+from rappor_client.budget_copy import Copy
+from rappor_client.store import in_memory
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins, peek
 
 from rappor import Metric, Params, epsilon_inf, epsilon_n
 from rappor.protocol.encodings import encoder
 from rappor.protocol.parts import Part
 from rappor.protocol.randomizer import cohort, permanent
+from rappor.protocol.wire import Report
 
 CLEAR = Params(k=128, h=4, m=64, f=0.5, p=0.0, q=1.0)
 """Reports that show the permanent response itself, of values that do not collide."""
@@ -329,6 +343,21 @@ def test_both_lost_is_silence_for_good_or_until_the_year_ends(
     assert client.record("year", "x") is Outcome.RECORDED
 
 
+def test_damaged_copy_that_is_all_there_is_is_silence_until_the_year_ends(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """A device that begins does not know what an earlier one had reserved."""
+    folder = tmp_path / "device"
+    open_client().close()
+    lose(folder)
+    (folder / "identity").unlink()
+    (folder / "budget").write_bytes(b"damaged")
+    client = open_client()
+    assert client.record("page", "a") is Outcome.SILENT
+    clock.set("2027-01-01T00:00:00")
+    assert client.record("page", "a") is Outcome.RECORDED
+
+
 def test_loss_under_a_wrong_clock_is_a_loss_in_the_true_year(
     open_client: Opener, clock: FixedClock, tmp_path: Path
 ) -> None:
@@ -417,6 +446,7 @@ def test_secret_and_database_from_a_backup_bring_back_no_budget(
     folder, transport = tmp_path / "device", MemoryTransport()
     client = open_client(YEARLY, transport=transport)
     send(client, transport, "page", "a")
+    client.record("page", "a")  # it waits in the backup, too
     client.close()
     backup = {name: (folder / name).read_bytes() for name in ("identity", DATABASE)}
     client = open_client(YEARLY, transport=transport)
@@ -445,6 +475,25 @@ def test_secret_and_database_from_a_backup_bring_back_no_budget(
         assert sum(again.reserved.values()) >= sum(spent.reserved.values())
         assert again.nats >= spent.nats
         client.close()
+
+
+def test_what_another_identity_has_spent_is_added_to_what_the_own_one_carries() -> None:
+    """Both have been spent by this device; and what waits or is held may have left."""
+    with contextlib.closing(in_memory()) as own, contextlib.closing(in_memory()) as other:
+        ledger.carry(own, 2.0)
+        ledger.carry(other, 3.0)
+        report = Report(metric="page", params=CLEAR.fingerprint, cohort=0, bits=bytes(16))
+        spool.add(own, report, 1.0)
+        own.execute(
+            "INSERT INTO held (metric, epoch, ends, seconds, events, bits, pattern) "
+            "VALUES ('slow', '', 1.0, 1.0, 1, X'00', X'00')"
+        )
+        reservation.add_earlier(own, {2026: 2.0})
+        reservation.add_earlier(other, {2026: 3.0})
+        budget_copy.absorb_other(own, Copy(budget_copy.dump(other)))
+        assert ledger.carried(own) == 5.0
+        assert spool.waiting(own) == 0
+        assert reservoir.held(own) == []
 
 
 def back_up(folder: Path) -> dict[str, bytes]:

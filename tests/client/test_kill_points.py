@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import pytest
 from devices import DATABASE, Opener, database, lose, metric_of
-from rappor_client import Answer, Client
+from rappor_client import Answer, Client, Outcome
 from rappor_client.flushed import Step
 from rappor_client.stops import Stops
 from rappor_client.store import Store
@@ -243,6 +243,26 @@ def test_killed_at_every_line(
     """At each line that a step runs of the modules that touch the disk."""
     moments = itertools.count(first, 4)
     assert go_through(tmp_path / "base", open_client, clock, moments, is_fine=True) > 200
+
+
+def test_killed_while_a_device_begins(open_client: Opener) -> None:
+    """At each touch of the disk: it has spent nothing, so no budget is lost with it."""
+    for moment in itertools.count():
+        folder = f"new{moment}"
+        child = os.fork()
+        if child == 0:
+            try:
+                kill_at(moment, is_fine=False)
+                open_client(folder=folder)
+            finally:
+                os._exit(0)
+        _, status = os.waitpid(child, 0)
+        client = open_client(folder=folder)
+        assert client.record("page", "a") is Outcome.RECORDED
+        client.close()
+        if not status:
+            break
+    assert moment > 5
 
 
 def test_no_lock_is_held_while_the_disk_is_waited_for(

@@ -11,12 +11,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from devices import BALANCED, DATABASE, Opener, locked, metric_of
-from rappor_client import Answer, Outcome
+from rappor_client import Answer, Client, Outcome
 from rappor_client.failures import DamagedError
 from rappor_client.prepared import prepare
 from rappor_client.stops import Stops
@@ -372,3 +372,29 @@ def test_failure_of_one_client_ends_no_lock_of_another(open_client: Opener, tmp_
     assert database.with_name(f"{DATABASE}-wal").exists()
     busy.record("page", "a")
     assert len(peek(tmp_path / "device").waiting) == 2
+
+
+def test_secret_of_another_device_prepares_nothing_beside_a_lock(
+    open_client: Opener, tmp_path: Path
+) -> None:
+    """It is compared with the mark in the database, which may be read though it is locked."""
+    client = open_client()
+    open_client(folder="other").close()
+    (tmp_path / "other" / "identity").replace(tmp_path / "device" / "identity")
+    with locked(tmp_path / "device"):
+        assert client.record("page", "a") is Outcome.FAILED
+
+
+@pytest.mark.parametrize("how", [Client.close, Client.flush])
+def test_secret_that_is_exchanged_while_reports_are_late_ends_nothing(
+    how: Callable[[Client], object], open_client: Opener, tmp_path: Path
+) -> None:
+    """They belong to a secret that is gone; the host hears nothing of it."""
+    client = open_client(transport=MemoryTransport())
+    open_client(folder="other").close()
+    client.record("page", "a")
+    with locked(tmp_path / "device"):
+        assert client.record("page", "b") is Outcome.QUEUED
+    (tmp_path / "other" / "identity").replace(tmp_path / "device" / "identity")
+    how(client)
+    assert client.record("page", "b") is Outcome.DISABLED

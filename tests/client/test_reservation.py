@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from devices import Opener, metric_of
-from rappor_client import Caps, Outcome
+from rappor_client import Caps, Outcome, reservation
+from rappor_client.store import in_memory
 from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Metric, Params
@@ -197,3 +201,26 @@ def test_expired_metric_without_a_price_leaves_the_budget_in_force(open_client: 
     )
     client = open_client(gone, metric_of("x"), caps=Caps(total=1.0))
     assert client.record("x", "a") is SILENT
+
+
+def test_what_is_lost_or_reserved_never_becomes_less() -> None:
+    """Neither an earlier year nor a smaller number takes the place of what is known."""
+    with contextlib.closing(in_memory()) as db:
+        reservation.lose(db, 2026)
+        reservation.lose(db, 2025)
+        assert reservation.by_year(db) == {2026: math.inf}
+        reservation.add_earlier(db, {2025: 5.0, 2027: 1.0})
+        reservation.add_earlier(db, {2025: 3.0, 2027: 2.0, 2028: math.inf})
+        assert reservation.by_year(db) == {2025: 5.0, 2026: math.inf, 2027: 2.0}
+
+
+@pytest.mark.parametrize(
+    ("years", "lost"), [((1970, 2026), 2026), ((2026, 2027, 2028), 2026), ((2026, 2025), 2026)]
+)
+def test_loss_moves_to_a_year_that_a_clock_jumps_to(years: Sequence[int], lost: int) -> None:
+    """Unless it only follows on the year of the loss, or the clock is set back."""
+    with contextlib.closing(in_memory()) as db:
+        reservation.lose(db, years[0])
+        for year in years[1:]:
+            reservation.follow_clock(db, year)
+        assert reservation.by_year(db) == {lost: math.inf}

@@ -13,6 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 from devices import DATABASE, Opener, database, full_disk, metric_of, secret_of
@@ -161,6 +163,22 @@ def test_database_that_can_be_read_but_is_wrong_is_erased(
     assert client.withdraw() == GONE
     assert [path.name for path in folder.iterdir()] == ["budget"]
     assert open_client(*METRICS).spent().nats >= 0
+
+
+def test_damaged_database_that_is_all_there_is_uses_the_year_up(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """Nothing tells what was reserved, so a new consent brings no budget before the next year."""
+    folder = tmp_path / "device"
+    lived_in(open_client).close()
+    (folder / "identity").unlink()
+    (folder / "budget").unlink()
+    with header(folder):
+        open_client(*METRICS, consent=False)
+    client = open_client(*METRICS)
+    assert client.record("slow", "a") is Outcome.SILENT
+    clock.set("2027-01-01T00:00:00")
+    assert client.record("slow", "a") is Outcome.HELD
 
 
 def test_withdrawal_is_told_in_words() -> None:
@@ -355,6 +373,36 @@ def test_withdrawal_that_was_killed_at_its_end_takes_nothing_of_a_new_device(
     assert not (tmp_path / "device" / "withdrawing").exists()
 
 
+def test_claim_of_a_clock_that_was_ahead_is_no_upload_under_way(
+    open_client: Opener, clock: FixedClock, tmp_path: Path
+) -> None:
+    """It lasts for seconds, so one that ends later was made at another time."""
+    for seconds, left in ((60.0, ()), (1.0, (UNDER_WAY,))):
+        client = lived_in(open_client)
+        with database(tmp_path / "device") as db:
+            db.execute("UPDATE upload SET claimed_until = ?", (clock() + seconds,))
+        assert client.withdraw().left == left
+
+
+def test_zeros_are_on_the_disk_when_a_withdrawal_returns(open_client: Opener) -> None:
+    """Each file is overwritten, and then the disk is waited for."""
+    client, calls = lived_in(open_client), list[str]()
+
+    def watch(frame: FrameType, event: str, arg: Any) -> None:
+        is_call = event == "c_call" and frame.f_code.co_name == "_fill_with_zeros"
+        if is_call and arg.__name__ in ("write", "fsync"):
+            calls.append(arg.__name__)
+
+    sys.setprofile(watch)
+    try:
+        assert client.withdraw() == GONE
+    finally:
+        sys.setprofile(None)
+    waits = [after for name, after in itertools.pairwise(calls) if name == "write"]
+    assert waits == ["fsync"] * len(waits)
+    assert len(waits) >= 3  # secret, budget, database
+
+
 def test_claim_that_is_being_written_is_waited_for(open_client: Opener, tmp_path: Path) -> None:
     """Another program's, which withdraws nothing: it sends once its transaction has ended."""
     client = open_client()
@@ -444,8 +492,11 @@ def test_links_lead_the_erasure_nowhere(open_client: Opener, tmp_path: Path) -> 
     assert other.read_bytes() == b"precious"
 
 
-def test_upload_that_cannot_be_severed_is_told(open_client: Opener) -> None:
-    """A transport of the host's own that hangs and heeds no closing."""
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+def test_upload_that_cannot_be_severed_is_told(
+    seconds: float, open_client: Opener, clock: FixedClock
+) -> None:
+    """A transport of the host's own that hangs and heeds no closing, for however long."""
     is_over, is_sending = threading.Event(), threading.Event()
 
     class Deaf(MemoryTransport):
@@ -459,6 +510,7 @@ def test_upload_that_cannot_be_severed_is_told(open_client: Opener) -> None:
     flushing = threading.Thread(target=client.flush)
     flushing.start()
     assert is_sending.wait(60)
+    clock.advance(seconds=seconds)
     withdrawal = client.withdraw()
     assert withdrawal == Withdrawal(secret_gone=True, left=("an upload under way",))
     is_over.set()

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,27 @@ def test_a_finished_file_takes_the_name(tmp_path: Path) -> None:
         assert path.read_bytes() == b"old"
     assert path.read_bytes() == b"new"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_finished_file_is_durable_before_it_has_its_name(
+    tmp_path: Path,
+) -> None:
+    """Else the loss of power may leave the name with nothing in it, or the old content."""
+    calls: list[str] = []
+
+    def watch(_frame: FrameType, event: str, arg: Any) -> None:
+        if event == "c_call" and arg.__name__ in ("fsync", "replace", "rename"):
+            calls.append(arg.__name__)
+
+    sys.setprofile(watch)
+    try:
+        with replacing(tmp_path / "x") as file:
+            file.write(b"new")
+        with filling(tmp_path / "out") as fresh:
+            (fresh / "a").write_text("1")
+    finally:
+        sys.setprofile(None)
+    assert calls == ["fsync", "replace", "fsync", "fsync", "rename", "fsync"]
 
 
 def test_a_failed_block_changes_nothing(tmp_path: Path) -> None:

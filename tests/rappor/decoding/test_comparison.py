@@ -82,6 +82,13 @@ def test_a_newcomer_and_a_leaver_are_found_and_named(changed: Comparison) -> Non
     assert changed.candidates[:2] in (("s1", "s30"), ("s30", "s1"))
 
 
+def test_p_values_of_unchanged_strings_reach_1(changed: Comparison) -> None:
+    """They are two-sided: half of 98 are above 1/2, where those of one tail would all end."""
+    (june,) = changed.against
+    assert (june.p_value > 0.6).any()
+    assert june.p_value.max() <= 1
+
+
 def test_a_rise_is_no_newcomer(changed: Comparison) -> None:
     """A string that is detected in both samples rises or falls."""
     shares = BEFORE.copy()

@@ -95,7 +95,8 @@ def n_ones(loops: ModuleType, thresholds: NDArray[np.uint64], bit: int) -> int:
 @pytest.mark.parametrize("k", [1, 5, 8, 13, 64, 129])
 def test_a_report_is_what_its_coins_say(k: int) -> None:
     """Bit by bit, in Python's integers, over several pieces; unused bits stay 0."""
-    channel, n = Channel(2**61 + 12345, 2**63 + 2**40), n_in_piece((k + 7) // 8) + 3
+    low = 2**55 + 12345  # so that half of the ties are ones
+    channel, n = Channel(2**61 + low, 2**63 + low), n_in_piece((k + 7) // 8) + 3
     true = np.random.default_rng(k).integers(0, 2, (n, k), dtype=np.uint8)
     packed = np.packbits(true, axis=1, bitorder="little")
     answers = Noise(channel, Keystream(5), k)(packed)

@@ -59,6 +59,17 @@ def test_the_same_devices_send_their_permanent_response_every_day() -> None:
     assert not set(first.ids) & set(second.ids)
 
 
+def test_reports_have_the_noise_of_both_responses() -> None:
+    """On each day, with coins of their own: ones are as frequent as p* and q* say."""
+    params = Params(k=64, h=1, m=4, f=0.5, p=0.25, q=0.75)
+    n = N * params.k
+    expected = N * params.q_star + (n - N) * params.p_star
+    for day in days_of(Scenario(days=2), params):
+        found = int(np.bitwise_count(day.packed).sum())
+        # By Hoeffding's inequality; one stream of coins for both would be off by a tenth of all.
+        assert abs(found - expected) < (n * np.log(2 / FALSE_ALARM) / 2) ** 0.5 < 0.01 * n
+
+
 def test_churn_replaces_devices() -> None:
     """Nine in ten reports come again.
 
@@ -114,15 +125,16 @@ def test_uploads_are_lost() -> None:
     assert len(day.values) == N
 
 
-def test_repeated_uploads_are_equal_and_count_once() -> None:
-    """One in five comes twice, with its number and its bits."""
-    (day,) = days_of(Scenario(repeated=0.2))
+@pytest.mark.parametrize("lost", [0.0, 0.5])
+def test_repeated_uploads_are_equal_and_count_once(lost: float) -> None:
+    """One in five of those that arrive comes twice, with its number and its bits."""
+    (day,) = days_of(Scenario(repeated=0.2, lost=lost))
     order = np.argsort(day.ids, kind="stable")
     again = np.flatnonzero(np.diff(day.ids[order]) == 0)
     assert np.array_equal(day.packed[order][again], day.packed[order][again + 1])
     assert np.array_equal(day.cohorts[order][again], day.cohorts[order][again + 1])
-    assert_share(len(again), N, 0.2, detect=0.04)
-    assert day.counts.n_reports == N
+    assert_share(len(again), day.counts.n_reports, 0.2, detect=0.04)
+    assert day.counts.n_reports == len(set(day.ids)) == len(day.ids) - len(again)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
