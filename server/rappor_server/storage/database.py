@@ -37,7 +37,8 @@ _PRAGMAS: Final = (
     "page_size = 2048",  # in a new file; ids are random, so a commit writes a page for each one
     "synchronous = FULL",
     "secure_delete = ON",
-    "cache_size = -65536",  # KB: ids are random, so every page of their tree is read again
+    # KB; more costs time: after a page is split, a commit walks through every page of the cache
+    "cache_size = -16384",
     "wal_autocheckpoint = 8000",  # pages: the fewer checkpoints, the fewer pages written twice
 )
 _SETTINGS: Final = (

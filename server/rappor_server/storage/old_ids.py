@@ -1,0 +1,87 @@
+"""Which ids of earlier days may be stored: a look into memory in place of one into each table.
+
+Nearly every upload is new, and to look for its id in the tables of 14 days costs more than to store
+it. These tables no longer change (`day_tables`), so the beginnings of their ids are read once, in
+small steps. An id whose beginning is not among them is new. Any other one is looked up in the
+database, as all are in a table that is not read yet.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence, Set
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, text
+
+from rappor_server.storage import day_tables
+
+_BEGINNING: Final = np.dtype(">u4")
+_STEP: Final = 2000
+"""Ids that are read at once: uploads wait for a millisecond or two."""
+_MOST: Final = 16_000_000
+"""Ids whose beginnings are kept, in 8 bytes each."""
+_NONE: Final = np.empty(0, np.uint32)
+
+
+class OldIds:
+    """The beginnings of the ids in the tables of earlier days; for one thread."""
+
+    def __init__(self, *, step: int = _STEP, most: int = _MOST) -> None:
+        """Read a step at once, and no further table once there are `most` ids."""
+        self._step = step
+        self._most = most
+        self._days: list[datetime.date] | None = None
+        self._read: dict[datetime.date, NDArray[np.uint32]] = {}
+        self._sorted = _NONE
+        self._parts: list[NDArray[np.uint32]] = []
+        self._last = b""
+
+    def expect(self, days: Sequence[datetime.date]) -> None:
+        """Be about the tables of these days, the newest first, and forget others."""
+        if days != self._days:
+            self._days = list(days)
+            self._read = {day: self._read[day] for day in days if day in self._read}
+            self._begin_table()
+
+    def unread(self) -> list[datetime.date]:
+        """Return the days whose tables are not read to their end."""
+        return [day for day in self._days or () if day not in self._read]
+
+    def is_done(self) -> bool:
+        """Tell whether there is nothing more to read."""
+        return self._days is not None and (not self.unread() or len(self._sorted) >= self._most)
+
+    def suspects(self, ids: Set[bytes]) -> list[bytes]:
+        """Return those of the ids that a table which is read may hold."""
+        given = sorted(ids)
+        beginnings = _beginnings(given)
+        first = np.searchsorted(self._sorted, beginnings)
+        end = np.searchsorted(self._sorted, beginnings, side="right")
+        return [given[i] for i in np.flatnonzero(first < end)]
+
+    def read_step(self, db: Connection) -> None:
+        """Read some more ids, those of the newest day first."""
+        if self.is_done():
+            return
+        day = self.unread()[0]
+        name = day_tables.table_of(day_tables.UPLOAD, day).name
+        some = text(f"SELECT id FROM {name} WHERE id > :last ORDER BY id LIMIT {self._step}")  # noqa: S608
+        ids = [bytes(key) for key in db.execute(some, {"last": self._last}).scalars()]
+        self._parts.append(_beginnings(ids))
+        if len(ids) == self._step:
+            self._last = ids[-1]
+        else:
+            self._read[day] = np.concatenate(self._parts)
+            self._begin_table()
+
+    def _begin_table(self) -> None:
+        self._sorted = np.sort(np.concatenate([_NONE, *self._read.values()]))
+        self._parts = []
+        self._last = b""
+
+
+def _beginnings(ids: Sequence[bytes]) -> NDArray[np.uint32]:
+    return np.frombuffer(b"".join([each[:4] for each in ids]), _BEGINNING).astype(np.uint32)
