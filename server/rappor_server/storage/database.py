@@ -38,7 +38,7 @@ _PRAGMAS: Final = (
     "synchronous = FULL",
     "secure_delete = ON",
     # KB; more costs time: after a page is split, a commit walks through every page of the cache
-    "cache_size = -16384",
+    "cache_size = -8192",
     "wal_autocheckpoint = 8000",  # pages: the fewer checkpoints, the fewer pages written twice
 )
 _SETTINGS: Final = (

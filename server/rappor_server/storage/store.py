@@ -176,13 +176,17 @@ class Store:
             raise
 
     def _drop(self) -> None:
-        """Close the writer's own connection; its locks end with it, so it is not used again."""
+        """Close the writer's own connection; its locks end with it, so it is not used again.
+
+        Another one may lead to another state of the database, so old ids are read again.
+        """
         if self._own is not None:
             with contextlib.suppress(StoreError), failing_as_store_error():
                 self._own.invalidate()
                 self._own.close()
         self._own = None
         self._kept_day = None
+        self._old_ids = OldIds()
 
     def _admit(
         self, db: Connection, submissions: Sequence[Submission], days: Sequence[datetime.date]

@@ -32,7 +32,7 @@ _LENGTH: Final = struct.Struct("<Q")
 _TRACE_SECONDS: Final = 20.0
 """How long the database's log may hold what was committed: less than a minute, also by retries."""
 _RETRY_SECONDS: Final = 1.0
-_READ_SECONDS: Final = 0.002
+_READ_SECONDS: Final = 0.001
 """Between two steps of reading, in which other writers of the database find room."""
 _READY: Final = b"."
 

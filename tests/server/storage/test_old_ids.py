@@ -81,14 +81,16 @@ def test_a_day_that_is_gone_is_forgotten_and_read_again(store: Store) -> None:
     assert known.unread() == [day(1)]
 
 
-def test_no_more_ids_are_kept_than_allowed(store: Store) -> None:
-    """The tables of further days stay unread, and what was read stays known."""
+@pytest.mark.parametrize(("most", "n_read"), [(0, 0), (N_IDS, 1), (2 * N_IDS - 1, 1)])
+def test_no_more_ids_are_kept_than_allowed(store: Store, most: int, n_read: int) -> None:
+    """A table that would be too much stays unread, and what was read stays known."""
     bodies = fill(store)
-    known = OldIds(most=N_IDS)
+    known = OldIds(step=2, most=most)
     while not known.is_done():
         read(store, known)
-    assert known.unread() == [day(0)]
-    assert set(known.suspects(ids_of(bodies[1]))) == ids_of(bodies[1])
+    assert known.unread() == [day(1), day(0)][n_read:]
+    assert len(known.suspects(ids_of(bodies[1]))) == N_IDS * n_read
+    assert known.suspects(ids_of(bodies[0])) == []
 
 
 def test_retries_count_once_however_much_is_read(store: Store) -> None:
