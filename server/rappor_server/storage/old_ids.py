@@ -63,11 +63,12 @@ class OldIds:
 
     def suspects(self, ids: Set[bytes]) -> list[bytes]:
         """Return those of the ids that a table which is read may hold."""
+        if not len(self._sorted):
+            return []
         given = sorted(ids)
         beginnings = _beginnings(given)
-        first = np.searchsorted(self._sorted, beginnings)
-        end = np.searchsorted(self._sorted, beginnings, side="right")
-        return [given[i] for i in np.flatnonzero(first < end)]
+        nearest = self._sorted.take(self._sorted.searchsorted(beginnings), mode="clip")
+        return [given[i] for i in np.flatnonzero(nearest == beginnings)]
 
     def read_step(self, db: Connection) -> None:
         """Read some more ids, those of the newest day first."""

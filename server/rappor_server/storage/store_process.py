@@ -12,11 +12,11 @@ import datetime
 import logging
 import math
 import pickle
+import select
 import socket
 import struct
 import time
 from collections.abc import AsyncIterator, Sequence
-from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from typing import BinaryIO, Final
 
@@ -147,10 +147,13 @@ def _serve(link: socket.socket, database: str, trace_seconds: float) -> None:
     """Commit what comes through the link, until the parent process is gone."""
     processes.begin("rappor-writer")
     desk = _Desk(database, trace_seconds)
+    poll = select.poll()  # whatever the number of the link, which select() would bound
+    poll.register(link, select.POLLIN)
     with link, link.makefile("rb") as questions, contextlib.suppress(EOFError, OSError):
         link.sendall(_READY)
         while True:
-            if wait([link], desk.rest()):  # whatever its number, which select() would bound
+            seconds = desk.rest()
+            if poll.poll(None if seconds is None else math.ceil(1000 * seconds)):
                 (length,) = _LENGTH.unpack(_read(questions, _LENGTH.size))
                 question = pickle.loads(_read(questions, length))  # noqa: S301 - our own
                 answer = pickle.dumps(desk.commit(*question), pickle.HIGHEST_PROTOCOL)
