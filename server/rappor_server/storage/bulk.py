@@ -1,8 +1,9 @@
-"""Many rows in one statement: the inner loop of a group commit.
+"""Many rows at once: the inner loop of a group commit.
 
-A driver releases the interpreter's lock for every row that it writes one by one, and in a busy
-server other threads hold it for a while. So SQLite gets many rows of values in a statement, and
-PostgreSQL an array for each column. The statements are few, so both databases prepare them once.
+PostgreSQL gets an array for each column in one statement, because every statement is a journey.
+SQLite is here, and a prepared statement for one row costs it less than the values of many rows in
+one, which it first writes to a table of its own; only where rows are joined they are given so. The
+statements are few, so both databases prepare them once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import datetime
 import functools
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+import operator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Column, Connection, CursorResult, Table
@@ -70,22 +72,26 @@ class BulkInsert(_Bulk):
 
         It is skipped where no keys are given. `returning` names the column that `run` returns.
         """
-        tail = " ON CONFLICT DO NOTHING"
+        names = list(table.columns.keys())
+        conflict = " ON CONFLICT DO NOTHING"
         if keys:
-            values = [name for name in table.columns.keys() if name not in keys]  # noqa: SIM118
-            pairs = ", ".join(f"{name} = excluded.{name}" for name in values)
-            tail = f" ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {pairs}"
-        self._returns = returning is not None
-        if returning is not None:
-            tail += f" RETURNING {returning}"
-        names = ", ".join(table.columns.keys())
-        head = f"INSERT INTO {table.name} ({names}) {{rows}}"
-        super().__init__(table.columns.values(), head=head, tail=tail)
+            pairs = ", ".join(f"{name} = excluded.{name}" for name in names if name not in keys)
+            conflict = f" ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {pairs}"
+        insert = f"INSERT INTO {table.name} ({', '.join(names)}) "
+        self._of_one = f"{insert}VALUES ({', '.join('?' * len(names))}){conflict}"
+        self._returned = None if returning is None else names.index(returning)
+        tail = conflict if returning is None else f"{conflict} RETURNING {returning}"
+        super().__init__(table.columns.values(), head=insert + "{rows}", tail=tail)
 
     def run(self, db: Connection, rows: Sequence[Sequence[Any]]) -> list[Any]:
         """Write the rows; return the column `returning` of those that were written."""
-        results = self._execute(db, rows)
-        return [row[0] for result in results for row in (result if self._returns else ())]
+        place = self._returned
+        if db.dialect.name == "postgresql":
+            results = list(self._execute(db, rows))
+            return [] if place is None else [row[0] for result in results for row in result]
+        execute = db.connection.cursor().execute
+        written = [row for row in _for_sqlite(rows) if execute(self._of_one, row).rowcount]
+        return [] if place is None else [row[place] for row in written]
 
 
 class BulkUpdate(_Bulk):
@@ -93,18 +99,37 @@ class BulkUpdate(_Bulk):
 
     def __init__(self, table: Table, *, keys: Sequence[str]) -> None:
         """Find rows by the columns `keys`."""
-        new = dict(zip(table.columns.keys(), _places(len(table.columns)), strict=True))
-        pairs = ", ".join(f"{name} = news.{at}" for name, at in new.items() if name not in keys)
-        same = " AND ".join(f"{table.name}.{name} = news.{new[name]}" for name in keys)
+        names = list(table.columns.keys())
+        values = [name for name in names if name not in keys]
+        self._of_one = _update(table, values, keys, dict.fromkeys(names, "?"))
+        self._in_order = operator.itemgetter(*(names.index(name) for name in (*values, *keys)))
+        places = zip(names, _places(len(names)), strict=True)
+        news = {name: f"news.{place}" for name, place in places}
         super().__init__(
             table.columns.values(),
-            head=f"UPDATE {table.name} SET {pairs} FROM ({{rows}}) AS news",  # noqa: S608
-            tail=f" WHERE {same}",
+            head=_update(table, values, keys, news, source=" FROM ({rows}) AS news"),
+            tail="",
         )
 
     def run(self, db: Connection, rows: Sequence[Sequence[Any]]) -> int:
         """Write the rows; return how many of them existed."""
-        return sum(result.rowcount for result in self._execute(db, rows))
+        if db.dialect.name == "postgresql":
+            return sum(result.rowcount for result in self._execute(db, rows))
+        changes = [self._in_order(row) for row in _for_sqlite(rows)]
+        return int(db.connection.cursor().executemany(self._of_one, changes).rowcount)
+
+
+def _update(
+    table: Table,
+    values: Sequence[str],
+    keys: Sequence[str],
+    new: Mapping[str, str],
+    *,
+    source: str = "",
+) -> str:
+    pairs = ", ".join(f"{name} = {new[name]}" for name in values)
+    same = " AND ".join(f"{table.name}.{name} = {new[name]}" for name in keys)
+    return f"UPDATE {table.name} SET {pairs}{source} WHERE {same}"  # noqa: S608 - our own schema
 
 
 class BulkDelete(_Bulk):

@@ -15,7 +15,7 @@ import datetime
 import functools
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -31,6 +31,7 @@ from rappor_server.storage.database import (
     open_engine,
     open_to_write,
 )
+from rappor_server.storage.old_ids import OldIds
 from rappor_server.storage.tallies import Cell, Tally, sum_reports
 
 _PARAMS: Final = BulkInsert(schema.params)
@@ -79,6 +80,7 @@ class Store:
         self._own: Connection | None = None
         self._named_params: set[str] = set()
         self._kept_day: datetime.date | None = None
+        self._old_ids = OldIds()
 
     @classmethod
     def open(cls, url: str) -> Self:
@@ -120,6 +122,20 @@ class Store:
         except _TryAgainError:
             return self._commit(submissions, refusals, today)
 
+    def read_old_ids(self) -> bool:
+        """Read some ids of earlier days, so that less is to be looked up; tell if there are more.
+
+        Nothing depends on it but the time of a commit, of which it is a small part.
+        """
+        if self._old_ids.is_done():
+            return False
+        shard, self._shard = self._shard, None  # until all is well
+        with self._writing() as db:
+            self._old_ids.expect(day_tables.days_to_write(db)[1:])
+            self._old_ids.read_step(db)
+        self._shard = shard
+        return not self._old_ids.is_done()
+
     def _commit(
         self, submissions: Sequence[Submission], refusals: Refusals, today: datetime.date
     ) -> list[bytes | ConflictError]:
@@ -160,13 +176,17 @@ class Store:
             raise
 
     def _drop(self) -> None:
-        """Close the writer's own connection; its locks end with it, so it is not used again."""
+        """Close the writer's own connection; its locks end with it, so it is not used again.
+
+        Another one may lead to another state of the database, so old ids are read again.
+        """
         if self._own is not None:
             with contextlib.suppress(StoreError), failing_as_store_error():
                 self._own.invalidate()
                 self._own.close()
         self._own = None
         self._kept_day = None
+        self._old_ids = OldIds()
 
     def _admit(
         self, db: Connection, submissions: Sequence[Submission], days: Sequence[datetime.date]
@@ -179,7 +199,7 @@ class Store:
         first: dict[bytes, Submission] = {}
         for submission in submissions:
             first.setdefault(submission.id, submission)
-        stored = _stored(db, days[1:], first.keys())
+        stored = self._stored_before(db, days[1:], first.keys())
         inserted = self._insert_ids(db, days[0], first, stored)
         fresh = [first[key] for key in inserted - stored.keys()]
         stored |= _stored(db, days[:1], first.keys() - inserted - stored.keys())
@@ -190,6 +210,15 @@ class Store:
             is_same = mac in (submission.mac, _ANY_BODY)
             results.append(answer if is_same else ConflictError())
         return fresh, results
+
+    def _stored_before(
+        self, db: Connection, days: Sequence[datetime.date], ids: Set[bytes]
+    ) -> dict[bytes, tuple[bytes, bytes]]:
+        """Return MAC and answer of the ids that are in the tables of earlier days."""
+        self._old_ids.expect(days)
+        unread = self._old_ids.unread()
+        read = [day for day in days if day not in unread]
+        return _stored(db, unread, ids) | _stored(db, read, self._old_ids.suspects(ids))
 
     def _insert_ids(
         self,
@@ -324,7 +353,7 @@ def _uploads(day: datetime.date) -> BulkInsert:
 
 
 def _stored(
-    db: Connection, days: Sequence[datetime.date], ids: Set[bytes]
+    db: Connection, days: Sequence[datetime.date], ids: Collection[bytes]
 ) -> dict[bytes, tuple[bytes, bytes]]:
     """Return MAC and answer of the ids that are in the tables of these days, by one statement."""
     if not ids or not days:

@@ -12,11 +12,11 @@ import datetime
 import logging
 import math
 import pickle
+import select
 import socket
 import struct
 import time
 from collections.abc import AsyncIterator, Sequence
-from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from typing import BinaryIO, Final
 
@@ -32,6 +32,8 @@ _LENGTH: Final = struct.Struct("<Q")
 _TRACE_SECONDS: Final = 20.0
 """How long the database's log may hold what was committed: less than a minute, also by retries."""
 _RETRY_SECONDS: Final = 1.0
+_READ_SECONDS: Final = 0.001
+"""Between two steps of reading, in which other writers of the database find room."""
 _READY: Final = b"."
 
 
@@ -145,10 +147,13 @@ def _serve(link: socket.socket, database: str, trace_seconds: float) -> None:
     """Commit what comes through the link, until the parent process is gone."""
     processes.begin("rappor-writer")
     desk = _Desk(database, trace_seconds)
+    poll = select.poll()  # whatever the number of the link, which select() would bound
+    poll.register(link, select.POLLIN)
     with link, link.makefile("rb") as questions, contextlib.suppress(EOFError, OSError):
         link.sendall(_READY)
         while True:
-            if wait([link], desk.rest()):  # whatever its number, which select() would bound
+            seconds = desk.rest()
+            if poll.poll(None if seconds is None else math.ceil(1000 * seconds)):
                 (length,) = _LENGTH.unpack(_read(questions, _LENGTH.size))
                 question = pickle.loads(_read(questions, length))  # noqa: S301 - our own
                 answer = pickle.dumps(desk.commit(*question), pickle.HIGHEST_PROTOCOL)
@@ -169,6 +174,8 @@ class _Desk:
         self._database = database
         self._trace_seconds = trace_seconds
         self._store: Store | None = None
+        with contextlib.suppress(StoreError):  # the first question tries again
+            self._store = Store.open(database)
         self._engine = open_engine(database)
         self._erase_at = time.monotonic() + trace_seconds  # of what one before may have left
 
@@ -186,13 +193,23 @@ class _Desk:
             return failed(error)
 
     def rest(self) -> float | None:
-        """Empty the log if it is time; return the seconds until then, None for no end.
+        """Do a step of what can wait; return the seconds until the next one, None for no end.
 
-        While the log is read it is tried again every second.
+        The log is emptied when it is time, and tried again every second while it is read. Ids of
+        earlier days are read until a question comes.
         """
         if time.monotonic() >= self._erase_at:
             self._erase_at = math.inf if self._erase() else time.monotonic() + _RETRY_SECONDS
+        if self._read_old_ids():
+            return _READ_SECONDS
         return None if math.isinf(self._erase_at) else max(self._erase_at - time.monotonic(), 0.0)
+
+    def _read_old_ids(self) -> bool:
+        """Tell whether there are more to read; after a failure not before the next question."""
+        try:
+            return self._store is not None and self._store.read_old_ids()
+        except StoreError:
+            return False
 
     def _erase(self) -> bool:
         try:

@@ -25,7 +25,7 @@ class Cell(NamedTuple):
     cohort: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # to be frozen would cost more than its sums
 class Tally:
     """One cohort's row of Counts: its number of reports, and their sums, ones (k,) int64.
 
@@ -58,8 +58,8 @@ def sum_reports(accepted: Iterable[AcceptedReport]) -> dict[Cell, Tally]:
     tallies: dict[Cell, Tally] = {}
     for key, reports in groups.items():
         cohorts, numbers, ones = _sum_group(reports, reports[0].params)
-        for cohort, number, row in zip(cohorts, numbers, ones, strict=True):
-            tallies[Cell(*key, int(cohort))] = Tally(int(number), row)
+        for cohort, number, row in zip(cohorts.tolist(), numbers.tolist(), ones, strict=True):
+            tallies[Cell(*key, cohort)] = Tally(number, row)
     return tallies
 
 
@@ -79,8 +79,10 @@ def _sum_group(
     """
     cohorts = np.array([report.cohort for report in reports], dtype=np.int64)
     order = np.argsort(cohorts, kind="stable")
-    packed = np.frombuffer(b"".join(reports[i].bits for i in order), dtype=np.uint8)
+    packed = np.frombuffer(b"".join([reports[i].bits for i in order.tolist()]), dtype=np.uint8)
     rows = packed.reshape(len(reports), params.n_bytes)
     bits = np.unpackbits(rows, axis=1, count=params.k, bitorder="little")
-    present, starts, numbers = np.unique(cohorts[order], return_index=True, return_counts=True)
-    return present, numbers, np.add.reduceat(bits, starts, axis=0, dtype=np.int64)
+    in_order = cohorts[order]
+    starts = np.flatnonzero(np.diff(in_order, prepend=-1))
+    numbers = np.diff(starts, append=len(reports))
+    return in_order[starts], numbers, np.add.reduceat(bits, starts, axis=0, dtype=np.int64)

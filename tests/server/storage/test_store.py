@@ -290,6 +290,8 @@ def test_raw_reports_are_kept_only_where_a_metric_says_so(store: Store) -> None:
 
 def break_statements(store: Store, beginning: str) -> Callable[[], None]:
     """Make the database refuse all statements that begin so; return an undo."""
+    if beginning and store.engine.dialect.name == "sqlite":
+        return break_rows(store, *beginning.split(maxsplit=1))
 
     def spoil(*given: Any) -> tuple[str, Any]:
         _, _, statement, parameters, _, _ = given
@@ -299,6 +301,21 @@ def break_statements(store: Store, beginning: str) -> Callable[[], None]:
 
     event.listen(store.engine, "before_cursor_execute", spoil, retval=True)
     return lambda: event.remove(store.engine, "before_cursor_execute", spoil)
+
+
+def break_rows(store: Store, verb: str, table: str) -> Callable[[], None]:
+    """Make SQLite refuse to write rows of a table, or of today's uploads; return an undo."""
+    if table == "INTO upload":
+        table = day_tables.table_of(day_tables.UPLOAD, TODAY).name
+    with writing(store.engine) as db:
+        refusal = "SELECT RAISE(ABORT, 'a_table refuses')"
+        db.execute(text(f"CREATE TRIGGER refuse BEFORE {verb} ON {table} BEGIN {refusal}; END"))
+
+    def undo() -> None:
+        with writing(store.engine) as db:
+            db.execute(text("DROP TRIGGER refuse"))
+
+    return undo
 
 
 @pytest.mark.parametrize("beginning", ["", "INSERT INTO upload", "UPDATE tally"])

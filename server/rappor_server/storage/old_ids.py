@@ -1,0 +1,102 @@
+"""Which ids of earlier days may be stored: a look into memory in place of one into each table.
+
+Nearly every upload is new, and to look for its id in the tables of 14 days costs more than to store
+it. These tables no longer change (`day_tables`), so the beginnings of their ids are read once, in
+small steps. An id whose beginning is not among them is new. Any other one is looked up in the
+database, as all are in a table that is not read yet.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence, Set
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, text
+
+from rappor_server.storage import day_tables
+
+_BEGINNING: Final = np.dtype(">u4")
+_REST: Final = b"\xff" * (32 - _BEGINNING.itemsize)
+_JOINED: Final = {
+    "sqlite": "group_concat(hex(beginning), '')",
+    "postgresql": "encode(string_agg(beginning, ''), 'hex')",
+}
+_STEP: Final = 4000
+"""Ids that are read at once: uploads wait for a millisecond or two."""
+_MOST: Final = 16_000_000
+"""Ids whose beginnings are kept, in 8 bytes each."""
+_NONE: Final = np.empty(0, np.uint32)
+
+
+class OldIds:
+    """The beginnings of the ids in the tables of earlier days; for one thread."""
+
+    def __init__(self, *, step: int = _STEP, most: int = _MOST) -> None:
+        """Read a step at once, and nothing more once there are `most` ids."""
+        self._step = step
+        self._most = most
+        self._days: list[datetime.date] | None = None
+        self._read: dict[datetime.date, NDArray[np.uint32]] = {}
+        self._sorted = _NONE
+        self._parts: list[NDArray[np.uint32]] = []
+        self._last = b""
+        self._is_full = False
+
+    def expect(self, days: Sequence[datetime.date]) -> None:
+        """Be about the tables of these days, the newest first, and forget others."""
+        if days != self._days:
+            self._days = list(days)
+            self._read = {day: self._read[day] for day in days if day in self._read}
+            self._is_full = False
+            self._begin_table()
+
+    def unread(self) -> list[datetime.date]:
+        """Return the days whose tables are not read to their end."""
+        return [day for day in self._days or () if day not in self._read]
+
+    def is_done(self) -> bool:
+        """Tell whether there is nothing more to read."""
+        return self._days is not None and (self._is_full or not self.unread())
+
+    def suspects(self, ids: Set[bytes]) -> list[bytes]:
+        """Return those of the ids that a table which is read may hold."""
+        if not len(self._sorted):
+            return []
+        given = sorted(ids)
+        beginnings = _beginnings(given)
+        nearest = self._sorted.take(self._sorted.searchsorted(beginnings), mode="clip")
+        return [given[i] for i in np.flatnonzero(nearest == beginnings)]
+
+    def read_step(self, db: Connection) -> None:
+        """Read some more ids, those of the newest day first."""
+        if self.is_done():
+            return
+        day = self.unread()[0]
+        name = day_tables.table_of(day_tables.UPLOAD, day).name
+        some = f"SELECT substr(id, 1, {_BEGINNING.itemsize}) AS beginning FROM {name}"  # noqa: S608
+        some += f" WHERE id > :last ORDER BY id LIMIT {self._step}"
+        joined = f"SELECT {_JOINED[db.dialect.name]} FROM ({some}) AS found"  # noqa: S608
+        data = bytes.fromhex(db.execute(text(joined), {"last": self._last}).scalar() or "")
+        part = np.frombuffer(data, _BEGINNING).astype(np.uint32)
+        self._parts.append(part)
+        if len(self._sorted) + sum(map(len, self._parts)) > self._most:
+            self._is_full = True
+            self._begin_table()
+        elif len(part) == self._step:
+            self._last = int(part.max()).to_bytes(_BEGINNING.itemsize) + _REST
+        else:
+            self._read[day] = np.concatenate(self._parts)
+            self._begin_table()
+
+    def _begin_table(self) -> None:
+        self._sorted = np.sort(np.concatenate([_NONE, *self._read.values()]))
+        self._parts = []
+        self._last = b""
+
+
+def _beginnings(ids: Sequence[bytes]) -> NDArray[np.uint32]:
+    data = b"".join([each[: _BEGINNING.itemsize] for each in ids])
+    return np.frombuffer(data, _BEGINNING).astype(np.uint32)

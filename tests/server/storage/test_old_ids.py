@@ -1,0 +1,136 @@
+"""Ids of earlier days in memory: however many are read, none that is stored is taken for new."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import secrets
+
+import pytest
+from collectors import TODAY, commit, submission_of, total, upload_of
+from rappor_server.errors import StoreError
+from rappor_server.storage import day_tables
+from rappor_server.storage.database import writing
+from rappor_server.storage.old_ids import OldIds
+from rappor_server.storage.store import Store
+from sqlalchemy import event, text
+
+N_DAYS = 3
+N_IDS = 7
+
+
+def day(i: int) -> datetime.date:
+    """Return the i-th day after the first one."""
+    return TODAY + datetime.timedelta(days=i)
+
+
+def fill(store: Store) -> list[list[bytes]]:
+    """Store uploads on some days; return their bodies by day."""
+    bodies = [[upload_of() for _ in range(N_IDS)] for _ in range(N_DAYS)]
+    for i, each in enumerate(bodies):
+        commit(store, *each, today=day(i))
+    return bodies
+
+
+def ids_of(bodies: list[bytes]) -> set[bytes]:
+    """Return the hashes under which uploads are stored."""
+    return {submission_of(body).id for body in bodies}
+
+
+def read(store: Store, known: OldIds) -> None:
+    """Read a step of the tables of all days but the newest."""
+    with writing(store.engine) as db:
+        known.expect(day_tables.days_of(db, day_tables.UPLOAD)[1:])
+        known.read_step(db)
+
+
+@pytest.mark.parametrize("step", [1, 3, N_IDS, 100])
+def test_every_id_that_was_read_is_suspected(store: Store, step: int) -> None:
+    """The newest day comes first, and a day counts as read once all of its ids are known."""
+    bodies = fill(store)
+    known = OldIds(step=step)
+    assert not known.is_done()
+    while not known.is_done():
+        read(store, known)
+        unread = known.unread()
+        assert unread == [day(i) for i in reversed(range(len(unread)))]
+        for i in range(len(unread), N_DAYS - 1):
+            assert set(known.suspects(ids_of(bodies[i]))) == ids_of(bodies[i])
+    assert known.unread() == []
+
+
+def test_new_ids_are_not_suspected() -> None:
+    """Without ids there is no suspect; few ids are taken for others."""
+    known = OldIds()
+    known.expect([])
+    assert known.is_done()
+    assert known.suspects({secrets.token_bytes(32)}) == []
+    assert known.suspects(set()) == []
+
+
+def test_a_day_that_is_gone_is_forgotten_and_read_again(store: Store) -> None:
+    """A table that is dropped and made anew has other ids than the one before."""
+    bodies = fill(store)
+    known = OldIds()
+    while not known.is_done():
+        read(store, known)
+    known.expect([day(0)])
+    assert known.suspects(ids_of(bodies[1])) == []
+    assert set(known.suspects(ids_of(bodies[0]))) == ids_of(bodies[0])
+    known.expect([day(1), day(0)])
+    assert known.unread() == [day(1)]
+
+
+@pytest.mark.parametrize(("most", "n_read"), [(0, 0), (N_IDS, 1), (2 * N_IDS - 1, 1)])
+def test_no_more_ids_are_kept_than_allowed(store: Store, most: int, n_read: int) -> None:
+    """A table that would be too much stays unread, and what was read stays known."""
+    bodies = fill(store)
+    known = OldIds(step=2, most=most)
+    while not known.is_done():
+        read(store, known)
+    assert known.unread() == [day(1), day(0)][n_read:]
+    assert len(known.suspects(ids_of(bodies[1]))) == N_IDS * n_read
+    assert known.suspects(ids_of(bodies[0])) == []
+
+
+def test_retries_count_once_however_much_is_read(store: Store) -> None:
+    """An upload of an earlier day has its stored answer before, while and after ids are read."""
+    bodies = fill(store)
+    with contextlib.closing(Store(store.engine)) as again:  # has read nothing
+        for i in range(N_IDS):
+            for each in bodies:
+                assert commit(again, each[i], today=day(2)) == [submission_of(each[i]).answer]
+            again.read_old_ids()
+        assert not again.read_old_ids()
+    assert total(store) == N_DAYS * N_IDS
+
+
+def test_new_uploads_are_looked_up_in_no_earlier_table_once_these_are_read(store: Store) -> None:
+    """Only an upload that may be a retry costs a look into the tables of earlier days."""
+    bodies = fill(store)
+    while store.read_old_ids():
+        pass
+    seen: list[str] = []
+    event.listen(store.engine, "before_cursor_execute", lambda *given: seen.append(given[2]))
+    old = day_tables.table_of(day_tables.UPLOAD, day(0)).name
+    commit(store, *(upload_of() for _ in range(5)), today=day(2))
+    assert not any(old in statement for statement in seen)
+    commit(store, bodies[0][0], today=day(2))
+    assert any(old in statement for statement in seen)
+
+
+def test_a_failed_step_loses_and_doubles_nothing(store: Store) -> None:
+    """The store goes on in a new shard, and retries still count once."""
+    bodies = fill(store)
+    name = day_tables.table_of(day_tables.UPLOAD, day(1)).name
+    with contextlib.closing(Store(store.engine)) as again:
+        commit(again, upload_of(), today=day(2))
+        with writing(store.engine) as db:
+            db.execute(text(f"ALTER TABLE {name} RENAME TO elsewhere"))
+        with pytest.raises(StoreError):
+            again.read_old_ids()
+        with writing(store.engine) as db:
+            db.execute(text(f"ALTER TABLE elsewhere RENAME TO {name}"))
+        answers = commit(again, *bodies[1], today=day(2))
+    assert answers == [submission_of(body).answer for body in bodies[1]]
+    assert total(store) == N_DAYS * N_IDS + 1
