@@ -29,12 +29,20 @@ def describe(metric: Metric, *, today: datetime.date | None = None) -> str:
         f"{_sample(metric)}.",
         *_segments(metric),
         _one_report(metric.params),
-        _all_reports(metric),
+        _all_reports(metric.params, "" if metric.epoch == "life" else f" in one {metric.epoch}"),
         promise(metric),
         _linking(metric),
         _keeping(metric),
     ]
     return "\n".join(lines)
+
+
+def describe_other(params: Params) -> str:
+    """Say what protects reports that were made under other parameters than a metric's own."""
+    return (
+        f"Some of these reports were made under other parameters ({params.fingerprint}). "
+        f"{_one_report(params)} {_all_reports(params, ' under them')}"
+    )
 
 
 def _until(metric: Metric, today: datetime.date | None) -> str:
@@ -77,11 +85,10 @@ def _one_report(params: Params) -> str:
     return f"One report: {observer_belief(epsilon)}."
 
 
-def _all_reports(metric: Metric) -> str:
-    epsilon = epsilon_inf(metric.params)
+def _all_reports(params: Params, span: str) -> str:
+    epsilon = epsilon_inf(params)
     if math.isinf(epsilon):
         return "WARNING: many reports can reveal the value with certainty."
-    span = f" in one {metric.epoch}" if metric.epoch != "life" else ""
     return f"All reports of one value{span}: {observer_belief(epsilon)}."
 
 
