@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -118,6 +119,11 @@ class Metric:
         One set, or one for each part, and each of them for every segment too.
         """
         return _accepted(self.part_sets, self.segments)
+
+    @property
+    def n_segments(self) -> int:
+        """How many segments devices may tell, 1 where they tell none."""
+        return math.prod(len(each.told) for each in self.segments)
 
     def in_segment(self, own: Mapping[str, str]) -> Metric:
         """Return the metric of a device with these public properties: it tells one segment."""
