@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from rich.markup import escape
 from rich.table import Table
 
-from rappor.cli.console import section, show, table
+from rappor.cli.console import escape, section, show, table
 from rappor.cli.numbers import even_odds_become, least_belief
 from rappor.cli.params import describe_params, reports_of
 from rappor.planning.changed_params import JointError

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.markup import escape
 from rich.table import Table
 
 from rappor.cli.commands import Command
-from rappor.cli.console import Slow, show
+from rappor.cli.console import Slow, escape, show
 from rappor.cli.decode_files import Source
 from rappor.cli.options import (
     Detection,
