@@ -58,6 +58,25 @@ def filling(folder: str | os.PathLike[str]) -> Iterator[Path]:
     sync_folder(target.parent)
 
 
+@contextlib.contextmanager
+def alone(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Wait until no other process holds a folder in this way, and hold it, where POSIX has locks.
+
+    A process that ends, however it ends, lets go.
+    """
+    if os.name != "posix":
+        yield
+        return
+    import fcntl  # noqa: PLC0415 - POSIX only
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _check_vacant(target: Path) -> None:
     if target.is_dir() and not any(target.iterdir()):
         return

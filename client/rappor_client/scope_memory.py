@@ -7,6 +7,9 @@ patterns stay with it, for the price of the scope counts on them. It is never dr
 is set back finds what was answered. The memory of a metric for life is in force whenever its
 permanent responses are the same; p and q may change. A value that comes under another scope than
 the one in force is not looked at: the last response is repeated.
+
+An epoch keeps p, q and segment of its first report. A segment that the registry lists no more is
+not told any more: the device tells none until the epoch ends.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from rappor.protocol.closing import Answered
 from rappor.protocol.loss import epsilon_inf
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import Coins
+from rappor.protocol.segments import Dimension, is_listed
 from rappor.protocol.wire import Report
 from rappor.registry.budget import most_reports, scope_price
 from rappor.registry.metric import INTERVALS, Metric
@@ -40,7 +44,7 @@ class Terms(NamedTuple):
 
     Days are in ISO form. `parts` are the names of the metric's parts, an empty one if it has none.
     `price` is that of one pattern, in nats; `most` is how many reports the epoch may have, None
-    for any number.
+    for any number. `segments` are the properties that may be told.
     """
 
     day: str
@@ -51,6 +55,7 @@ class Terms(NamedTuple):
     interval: str
     price: float
     most: int | None
+    segments: tuple[Dimension, ...]
 
     @staticmethod
     @functools.lru_cache(maxsize=256)
@@ -66,16 +71,23 @@ class Terms(NamedTuple):
             interval=metric.interval,
             price=scope_price(metric) / metric.patterns,
             most=most_reports(metric),
+            segments=metric.segments,
         )
 
     def to_json(self) -> str:
         """Write it, to wait for the end of an interval."""
-        return json.dumps(self)
+        told = [(dimension.name, dimension.values) for dimension in self.segments]
+        return json.dumps((*self[:-1], told))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote; whatever else it is raises what its parts raise."""
-        return cls(*json.loads(text))
+        """Read what `to_json` wrote, earlier versions without segments too.
+
+        Whatever else it is raises what its parts raise.
+        """
+        given = dict(zip(cls._fields, json.loads(text), strict=False))
+        told = tuple(Dimension(name, tuple(values)) for name, values in given.pop("segments", ()))
+        return cls(**given, segments=told)
 
 
 class Memory(NamedTuple):
@@ -253,6 +265,8 @@ def _recall(db: sqlite3.Connection, terms: Terms, prepared: Prepared) -> Memory 
         epoch, fingerprint, cohort, permanent, admitted, last, closed, *its = row
         patterns, interval, last_day, most = its
         kept = kept_params(db, fingerprint)
+        if not is_listed(kept.segment, terms.segments):
+            kept = kept.unsegmented
         params = kept if epoch else _with_same_response(terms, prepared, kept)
         if params is None:
             continue

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
 
-from rappor.cli.console import show, width
+from rappor.cli.console import escape, show, width
 from rappor.decoding.comparison.comparison import Against, Comparison
 from rappor.reporting.numbers import p_value, percent, points, short_percent
 from rappor.reporting.remarks import changes

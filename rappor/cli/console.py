@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Final
 
 import click
+from rich import markup
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.progress import (
@@ -28,6 +29,7 @@ from rich.text import Text
 
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
+from rappor.reporting.markup import visible
 
 _WIDTH: Final = 100
 """Columns where no terminal says how many it has."""
@@ -82,6 +84,14 @@ def _entry(name: str, value: Any) -> dict[str, Any]:
 def width() -> int:
     """Return the columns of the terminal, or 100 where there is none."""
     return Console().width if sys.stdout.isatty() else _WIDTH
+
+
+def escape(text: str) -> str:
+    """Return text for `show` and its tables: no markup, and nothing that a terminal would obey.
+
+    A list of candidates may hold control characters, or marks that turn the reading direction.
+    """
+    return markup.escape(visible(text))
 
 
 def show(*parts: RenderableType) -> None:

@@ -14,6 +14,7 @@ from rappor.errors import DecodeError, FileError, MetricError
 from rappor.files import sha256_of
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
+from rappor.protocol.segments import Segment
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -57,6 +58,16 @@ class Source:
         if not counts:
             raise DecodeError("counts must hold at least 1 report, got 0")
         return counts, self.candidates_for(counts)
+
+    def load_segments(self) -> tuple[list[Counts], Candidates | CandidateStream | None]:
+        """Read the counts of every file; each segment must hold the metric's minimum."""
+        counts = [each for path in self.paths for each in read_counts(path) if each.n_reports]
+        if not counts:
+            raise DecodeError("counts must hold at least 1 report, got 0")
+        segments: dict[Segment, list[Counts]] = {}
+        for each in counts:
+            segments.setdefault(each.params.segment, []).append(each)
+        return counts, self.candidates_for(*segments.values())
 
     def candidates_for(self, *samples: list[Counts]) -> Candidates | CandidateStream | None:
         """Check the counts of each sample against the registry, and read the candidates."""

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
-from rich.markup import escape
 from rich.table import Table
 
 from rappor.cli.alphabet import characters
 from rappor.cli.commands import Command
-from rappor.cli.console import Slow, section, table
+from rappor.cli.console import Slow, escape, section, table
 from rappor.cli.decode_files import check_counts, days_of, find_metric, read_counts
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import (

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from rich.markup import escape
 from rich.table import Table
 
-from rappor.cli.console import show, width
+from rappor.cli.console import escape, show, width
 from rappor.decoding.estimates import Estimates, adjusted_interval
 from rappor.reporting.numbers import percent, short_percent
 from rappor.reporting.remarks import remarks

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from rich.table import Table
 
-from rappor.cli.console import section, show, table
+from rappor.cli.console import escape, section, show, table
 from rappor.cli.numbers import even_odds_become, least_belief
 from rappor.cli.params import describe_params, reports_of
 from rappor.planning.changed_params import JointError
@@ -21,6 +22,8 @@ from rappor.privacy.report import (
 )
 from rappor.reporting.numbers import most_belief, nats, percent, short_percent
 
+_ALIKE: Final = "Devices that are counted below, in a batch or in all, are those that tell the same"
+
 
 def print_report(report: PrivacyReport, error: JointError | None, *, devices: int) -> None:
     """Print one section after the other; `error` is that of estimates from these devices."""
@@ -32,6 +35,8 @@ def print_report(report: PrivacyReport, error: JointError | None, *, devices: in
     )
     if report.promise is not None:
         section("Which promise", report.promise)
+    if report.told is not None:
+        section("What is told in the clear", escape(report.told), f"{_ALIKE}.")
     if report.value_changes:
         section(
             "How visible it is that the value changed, half way",
@@ -42,7 +47,8 @@ def print_report(report: PrivacyReport, error: JointError | None, *, devices: in
             "hides a change: it keeps to the value of its first report.",
         )
     section(_batch(report.shuffling), _shuffled(report.shuffling))
-    section("What links the reports of one device", *_links(report.linkability))
+    told = "" if report.told is None else "what they tell, "
+    section("What links the reports of one device", *_links(report.linkability, told))
     if report.account is not None:
         section(_person(report.account), _account(report.account))
     if report.change is not None:
@@ -101,7 +107,7 @@ def _bound(epsilon: float | None, needs: float) -> str:
     return f"needs local <= {needs:.2f}" if needs > 0 else "too few reports"
 
 
-def _links(linkability: Linkability) -> Iterator[str]:
+def _links(linkability: Linkability, told: str) -> Iterator[str]:
     yield (
         "The cohort is the same in all reports of an epoch: it tells "
         f"{linkability.cohort_bits:.3g} bits about the device."
@@ -122,8 +128,8 @@ def _links(linkability: Linkability) -> Iterator[str]:
         shown = _reports(linkability.reports_to_recover)
         yield f"The whole permanent response is known (99 %) after {shown} of a value."
     yield (
-        "Metrics and epochs have cohorts and permanent responses of their own: only address and "
-        "time link them."
+        f"Metrics and epochs have cohorts and permanent responses of their own: only {told}address "
+        "and time link them."
     )
 
 

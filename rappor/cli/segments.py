@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.markup import escape
 from rich.table import Table
 
 from rappor.cli.commands import Command
-from rappor.cli.console import Slow, show
+from rappor.cli.console import Slow, escape, show
 from rappor.cli.decode_files import Source
 from rappor.cli.options import (
     Detection,
@@ -64,11 +63,11 @@ def segments(
 
     COUNTS are files of `rappor pull --segments`, of a metric whose entry names public properties.
     Every segment is decoded on its own, and compared with the largest one. A segment below the
-    metric's minimum of reports is not released.
+    metric's minimum of reports is not released by a collector, and refused from elsewhere.
     """
     from rappor.decoding.segments.by_segment import by_segment
 
-    counts, candidates = source.load()
+    counts, candidates = source.load_segments()
     with Slow() as slow:
         found = by_segment(
             counts,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import click
-from rich.markup import escape
 from rich.table import Table
 
 from rappor.cli.commands import Command
-from rappor.cli.console import Slow, section, show, table
+from rappor.cli.console import Slow, escape, section, show, table
 from rappor.cli.decode_files import Source
 from rappor.cli.options import (
     grouped,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rappor.cli.decode_files import Source, read_counts
+from rappor.cli.decode_files import Source, days_of, read_counts
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import (
     grouped,
@@ -34,7 +34,10 @@ class TrendFiles(Source):
     def released(self) -> tuple[Released, Candidates | CandidateStream | None]:
         """Read the counts with their days, and the candidates where they are needed."""
         released = self._joined() if self.first is None else self._from(self.first.date())
-        return released, self.candidates_for(released.collections)
+        if not released.n_reports:
+            raise DecodeError("counts must hold at least 1 report, got 0")
+        samples = [list(period.collections) for period in released.periods if period.n_reports]
+        return released, self.candidates_for(*samples)
 
     def _joined(self) -> Released:
         """Join the files that a collector answered."""
@@ -70,10 +73,16 @@ def _periods(paths: tuple[str, ...], first: datetime.date, by: str) -> Iterator[
     from rappor.counts.calendar import stretch_of
     from rappor.counts.released import Period
 
+    following: datetime.date | None = first
     for path in paths:
-        last = stretch_of(first, by, within=(first, datetime.date.max))[1]
-        yield Period(first=first, last=last, collections=tuple(read_counts(path)))
-        first = last + datetime.timedelta(1)
+        collections = tuple(read_counts(path))
+        if days_of(path):
+            raise click.UsageError(f"{path} tells its days: leave --from out")
+        if following is None:
+            raise DecodeError(f"the days of {path} must be before the year 10000")
+        last = stretch_of(following, by, within=(following, datetime.date.max))[1]
+        yield Period(first=following, last=last, collections=collections)
+        following = None if last == datetime.date.max else last + datetime.timedelta(1)
 
 
 def _joined(found: list[Released]) -> Released:

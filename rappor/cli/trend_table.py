@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from rich.markup import escape
 from rich.table import Table
 
-from rappor.cli.console import show, width
+from rappor.cli.console import escape, show, width
 from rappor.decoding.trends.trend import Trend
 from rappor.reporting.numbers import percent, points, short_percent
 from rappor.reporting.remarks import over_time

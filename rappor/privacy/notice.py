@@ -27,14 +27,22 @@ def describe(metric: Metric, *, today: datetime.date | None = None) -> str:
         f"Collected by {metric.owner} {_until(metric, today)}.",
         f"What is noted: {encoding_of(metric.params).described}{_pace(metric.interval)}"
         f"{_sample(metric)}.",
-        *_segments(metric),
+        *told_beside(metric),
         _one_report(metric.params),
-        _all_reports(metric),
+        _all_reports(metric.params, "" if metric.epoch == "life" else f" in one {metric.epoch}"),
         promise(metric),
         _linking(metric),
         _keeping(metric),
     ]
     return "\n".join(lines)
+
+
+def describe_other(params: Params) -> str:
+    """Say what protects reports that were made under other parameters than a metric's own."""
+    return (
+        f"Some of these reports were made under other parameters ({params.fingerprint}). "
+        f"{_one_report(params)} {_all_reports(params, ' under them')}"
+    )
 
 
 def _until(metric: Metric, today: datetime.date | None) -> str:
@@ -54,19 +62,18 @@ def _sample(metric: Metric) -> str:
     return f"; by {100 * metric.sample:.3g} % of the devices, which each device decides {anew}"
 
 
-def _segments(metric: Metric) -> Iterator[str]:
+def told_beside(metric: Metric) -> Iterator[str]:
     """Say what is told in the clear beside the value, and what that costs."""
     if not metric.segments:
         return
     told = "; ".join(f"{each.name} ({', '.join(each.told)})" for each in metric.segments)
-    n = math.prod(len(each.told) for each in metric.segments)
     span = (
         "" if metric.epoch == "life" else f", as they are at its first report of a {metric.epoch}"
     )
     yield (
-        f"Told beside it without any noise: {told}{span}. What follows protects the value alone. "
-        f"Whoever sees a report knows in which of {n:,} groups its device is, and looks for it "
-        "there only."
+        f"Told beside it without any noise: {told}{span}. What follows protects the value alone, "
+        "as far as what is told says nothing of it. Whoever sees a report knows in which of "
+        f"{metric.n_segments:,} groups its device is, and looks for it there only."
     )
 
 
@@ -77,11 +84,10 @@ def _one_report(params: Params) -> str:
     return f"One report: {observer_belief(epsilon)}."
 
 
-def _all_reports(metric: Metric) -> str:
-    epsilon = epsilon_inf(metric.params)
+def _all_reports(params: Params, span: str) -> str:
+    epsilon = epsilon_inf(params)
     if math.isinf(epsilon):
         return "WARNING: many reports can reveal the value with certainty."
-    span = f" in one {metric.epoch}" if metric.epoch != "life" else ""
     return f"All reports of one value{span}: {observer_belief(epsilon)}."
 
 
@@ -108,7 +114,8 @@ def at_most(belief: float) -> str:
 def promise(metric: Metric) -> str:
     """Say what the loss of a scope bounds, and what it does not hide."""
     span = "its whole life" if metric.epoch == "life" else f"each {metric.epoch}"
-    condition = "as long as when and how often a device reports does not depend on its values"
+    what = ", and what it tells beside it, do" if metric.segments else " does"
+    condition = f"as long as when and how often a device reports{what} not depend on its values"
     if metric.patterns == 1:
         return (
             f"Promise: in {span} a device repeats the value of its first report, whatever happens "
@@ -127,14 +134,15 @@ def _linking(metric: Metric) -> str:
     linked = link(metric.params, reports=(_LINKED_REPORTS,))
     found = f"{100 * linked.recognised[0].probability:.0f} %"
     cohorts = metric.params.m
+    told, alike = ("what it tells, ", " that tell the same") if metric.segments else ("", "")
     if cohorts == 1 and found == "0 %":
-        return "Little but address and time links the reports of a device."
+        return f"Little but {told}address and time links the reports of a device."
     span = "all its reports" if metric.epoch == "life" else f"its reports of one {metric.epoch}"
     cohort = f"its cohort (one of {cohorts:,}) and " if cohorts > 1 else ""
     return (
-        f"What links {span}: {cohort}its kept noise. By two sets of {_LINKED_REPORTS} reports a "
-        f"device is found among {linked.devices:,} with {found} probability. Beyond that, only "
-        "address and time link reports."
+        f"What links {span}: {told}{cohort}its kept noise. By two sets of {_LINKED_REPORTS} "
+        f"reports a device is found among {linked.devices:,}{alike} with {found} probability. "
+        f"Beyond that, only {told}address and time link reports."
     )
 
 
@@ -148,9 +156,10 @@ def _showing(metric: Metric) -> str:
     if not metric.min_reports:
         return "It shows every sum as it comes, even that of one report."
     whose = " of a cohort" if metric.params.m > 1 else ""
+    group = " of a group" if metric.segments else ""
     text = (
         f"It shows sums of whole days and at least {metric.min_cohort:,} reports{whose}, from "
-        f"{metric.min_reports:,} reports on."
+        f"{metric.min_reports:,} reports{group} on."
     )
     filling = fill_cohorts(metric)
     return f"{text} {filling.told}; the others wait." if filling.m_is_too_large else text

@@ -15,7 +15,7 @@ from rappor.privacy.accountant import account
 from rappor.privacy.changing_params import EntryChange, price_change
 from rappor.privacy.changing_values import change_visibility
 from rappor.privacy.linkability import Linkability, link
-from rappor.privacy.notice import promise
+from rappor.privacy.notice import promise, told_beside
 from rappor.privacy.shuffling import likely_smallest_cohort, shuffle
 from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
@@ -129,7 +129,9 @@ class PrivacyReport(Displayed):
     """What a metric, or a parameter set alone, promises a person.
 
     `metric` and `promise` are None for parameters alone, `account` without a registry, `change`
-    without a new entry. `value_changes` are empty for a metric that answers for one value only.
+    without a new entry. `told` says what devices tell in the clear, None if nothing: the devices of
+    `shuffling` and `linkability` are then those that tell the same. `value_changes` are empty for a
+    metric that answers for one value only.
     """
 
     _drawn_as: ClassVar[str] = "privacy"
@@ -140,6 +142,7 @@ class PrivacyReport(Displayed):
     epsilon_inf: float
     losses: tuple[Loss, ...]
     promise: str | None = None
+    told: str | None = None
     value_changes: tuple[ValueChange, ...]
     shuffling: Shuffling
     linkability: Linkability
@@ -230,6 +233,7 @@ def assess(
         report,
         metric=metric.name,
         promise=promise(metric),
+        told=next(told_beside(metric), None),
         value_changes=() if metric.patterns == 1 else report.value_changes,
         account=None if registry is None else _account(registry, usage),
         change=None if changed is None else price_change(metric, changed, reports=usage.reports),

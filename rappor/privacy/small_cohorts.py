@@ -56,9 +56,14 @@ def fill(m: int, min_cohort: int, reports: int) -> Filling:
 
 
 def fill_cohorts(metric: Metric, reports: int | None = None) -> Filling:
-    """Return how reports, the metric's `min_reports` unless given, fill its cohorts."""
-    n = metric.min_reports if reports is None else reports
-    return fill(metric.params.m, metric.min_cohort, n)
+    """Return how reports fill the metric's cohorts, which each segment has of its own.
+
+    They are the metric's `min_reports` of one segment unless given; those that are given are
+    spread evenly over all segments, which is the best that can be.
+    """
+    if reports is None:
+        return fill(metric.params.m, metric.min_cohort, metric.min_reports)
+    return fill(metric.params.m * metric.n_segments, metric.min_cohort, reports)
 
 
 def _share(m: int, least: int, n: int) -> float:

@@ -101,6 +101,11 @@ def choose_segment(dimensions: Sequence[Dimension], own: Mapping[str, str]) -> S
     )
 
 
+def is_listed(segment: Segment, dimensions: Sequence[Dimension]) -> bool:
+    """Tell whether devices may tell this segment under these dimensions; none may always be."""
+    return not segment or segment == choose_segment(dimensions, dict(segment))
+
+
 def segment_name(segment: Segment) -> str:
     """Write a segment for people: `country=de, version=2`."""
     return ", ".join(f"{name}={value}" for name, value in segment)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +17,13 @@ from rappor.protocol.encodings import encoder
 from rappor.protocol.normalizers import NORMALIZERS
 from rappor.protocol.params import Params, threshold
 from rappor.protocol.parts import Part, check_parts
-from rappor.protocol.segments import Dimension, check_dimensions, choose_segment, segments_of
+from rappor.protocol.segments import (
+    Dimension,
+    check_dimensions,
+    choose_segment,
+    is_listed,
+    segments_of,
+)
 from rappor.protocol.wire import METRIC_NAME
 from rappor.ranges import shown
 from rappor.registry.toml_file import fault
@@ -113,12 +120,17 @@ class Metric:
         """
         return _accepted(self.part_sets, self.segments)
 
+    @property
+    def n_segments(self) -> int:
+        """How many segments devices may tell, 1 where they tell none."""
+        return math.prod(len(each.told) for each in self.segments)
+
     def in_segment(self, own: Mapping[str, str]) -> Metric:
         """Return the metric of a device with these public properties: it tells one segment."""
         if not self.segments:
             return self
         params = self.params.in_segment(choose_segment(self.segments, own))
-        return dataclasses.replace(self, params=params, segments=())
+        return dataclasses.replace(self, params=params)
 
     def part_params(self, part: str) -> Params:
         """Return the parameters of one part; those of the metric itself for an empty name."""
@@ -182,8 +194,8 @@ class Metric:
             check_dimensions(self.segments)
         except ParamsError as error:
             raise MetricError(f"metric {self.name!r}: {error}") from None
-        if self.segments and self.params.segment:
-            raise MetricError(f"metric {self.name!r}: params must name no segment beside segments")
+        if self.segments and not is_listed(self.params.segment, self.segments):
+            raise MetricError(f"metric {self.name!r}: params must name a segment of its segments")
 
     def _check_values(self) -> None:
         """Refuse parameters under which recording would fail."""
@@ -209,7 +221,7 @@ def _accepted(
     part_sets: tuple[Params, ...], segments: tuple[Dimension, ...]
 ) -> Mapping[str, Params]:
     """Return what `Metric.accepted` does; whoever reads uploads asks for each report."""
-    sets = list(part_sets)
+    sets = [params.unsegmented for params in part_sets] if segments else list(part_sets)
     for segment in segments_of(segments):
         sets += [params.in_segment(segment) for params in part_sets]
     return MappingProxyType({params.fingerprint: params for params in sets})

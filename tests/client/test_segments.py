@@ -57,6 +57,37 @@ def test_a_metric_for_life_tells_the_present_one(device: Device) -> None:
     assert told(device, "2", epoch="life") == {"version": "2"}
 
 
+@pytest.mark.parametrize("interval", ["none", "day"])
+@pytest.mark.parametrize(
+    "later",
+    [
+        (),
+        (Dimension("version", ("2",)),),
+        (Dimension("release", ("1", "2")),),
+        (*VERSIONS, Dimension("country", ("de",))),
+    ],
+    ids=["removed", "value removed", "renamed", "another beside it"],
+)
+def test_a_segment_that_is_listed_no_more_is_told_no_more(
+    device: Device, later: tuple[Dimension, ...], interval: str
+) -> None:
+    """Within the epoch the device then tells none, which every collector accepts."""
+    before = metric_of(epoch="year", interval=interval, segments=VERSIONS)
+    after = metric_of(epoch="year", interval=interval, segments=later)
+    for metric in (before, before, after, after):
+        client = device.open(registry_of(metric), segment={"version": "1", "country": "de"})
+        client.record("page", "example.org")
+        device.clock.advance(days=1)
+        client.record("page", "example.org")
+        device.clock.advance(days=1)
+        client.flush()
+        client.close()
+    fingerprints = [report.params for report in device.transport.reports]
+    assert dict(before.accepted[fingerprints[0]].segment) == {"version": "1"}
+    assert fingerprints[-1] == after.params.fingerprint
+    assert after.accepted[fingerprints[-1]].segment == ()
+
+
 def test_what_is_no_mapping_of_texts_is_refused(tmp_path: Path) -> None:
     """Before anything is read or written."""
     for wrong in ("version", {"version": 2}, [("version", "2")]):

@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from rappor.errors import FileError
-from rappor.files import filling, read_text, replacing
+from rappor.files import alone, filling, read_text, replacing
 
 
 def test_a_finished_file_takes_the_name(tmp_path: Path) -> None:
@@ -150,3 +151,22 @@ def test_the_current_folder_may_be_filled(tmp_path: Path) -> None:
     )
     assert child.returncode == 0
     assert (tmp_path / "a").read_text() == "1"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="POSIX locks")
+def test_a_folder_is_held_alone(tmp_path: Path) -> None:
+    """Who comes second begins when the first one has ended."""
+    order: list[str] = []
+
+    def second() -> None:
+        with alone(tmp_path):
+            order.append("second")
+
+    waiting = threading.Thread(target=second)
+    with alone(tmp_path):
+        waiting.start()
+        waiting.join(0.1)
+        order.append("first")
+    waiting.join()
+    assert order == ["first", "second"]
+    assert list(tmp_path.iterdir()) == []

@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import io
+import itertools
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any
+from typing import Any, Final
 
+from rappor.candidates.candidates import Candidates
 from rappor.counts.released import Released
 from rappor.decoding.trends.trend import Trend
-from rappor.errors import FileError
+from rappor.errors import DecodeError, FileError
+from rappor.ranges import shown
 
-_ID_DIGITS = 16
+_ID_DIGITS: Final = 16
+EDITION_ID: Final = re.compile(rf"[0-9a-f]{{{_ID_DIGITS}}}")
+"""The names of editions, which are those of their folders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +56,7 @@ class EditionEntry:
                 reports=int(found["reports"]),
                 strings=int(found["strings"]),
             )
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
             raise FileError(path, "it is not the description of an edition") from None
 
 
@@ -58,12 +65,28 @@ class Edition:
     """A trend with its counts, its candidates and what people were told of the metric.
 
     `candidates` are None where bits are answers. `notice` are the lines of `rappor collects`.
+
+    Raises DecodeError for a candidate that no line of a file reads back as: the command of the
+    edition would answer another question.
     """
 
     trend: Trend
     released: Released
-    candidates: tuple[str, ...] | None
+    candidates: Candidates | None
     notice: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Read the candidates as the command will."""
+        if self.candidates is None:
+            return
+        lines = io.BytesIO(self._lines(self.candidates))
+        found = Candidates.from_lines(lines, normalize=self.candidates.normalize)
+        for ours, read in itertools.zip_longest(self.candidates.strings, found.strings):
+            if ours != read:
+                raise DecodeError(
+                    "published candidates must be lines that read back as they are, got "
+                    f"{shown(ours)}: leave out what gave it"
+                )
 
     @property
     def version(self) -> str:
@@ -139,8 +162,12 @@ class Edition:
     def _inputs(self) -> dict[str, bytes]:
         files = {"counts.json": self.released.to_json()}
         if self.candidates is not None:
-            files["candidates.txt"] = "".join(f"{each}\n" for each in self.candidates).encode()
+            files["candidates.txt"] = self._lines(self.candidates)
         return files
+
+    @staticmethod
+    def _lines(candidates: Candidates) -> bytes:
+        return "".join(f"{each}\n" for each in candidates.strings).encode()
 
 
 def newest_first(entries: Sequence[EditionEntry]) -> list[EditionEntry]:

@@ -86,10 +86,16 @@ def _days(period: Period) -> Days:
 
 
 def _range(released: Released, periods: Sequence[Period]) -> Days:
-    """Return the days that were asked for; a range without a beginning begins with its reports."""
+    """Return the days that were asked for; a range without a beginning begins with its reports.
+
+    So a range without an end ends with them. Collectors write such ranges with the first and the
+    last day that there can be.
+    """
     first, last = released.first, released.last
     if first == datetime.date.min:
         first = min([periods[0].first, *released.withheld])
+    if last == datetime.date.max:
+        last = max([periods[-1].last, *released.withheld])
     return first, last
 
 

@@ -113,9 +113,16 @@ def _explain_cohorts(
             "count reports, not devices",
         )
     filling = fill_cohorts(metric, reports)
+    many = f" in {metric.n_segments:,} segments" if metric.segments and reports is not None else ""
     if filling.m_is_too_large:
         level: Literal["warning", "note"] = "note" if reports is None else "warning"
-        yield level, f"m is too large for {filling.reports:,} reports: {filling.told}"
+        yield level, f"m is too large for {filling.reports:,} reports{many}: {filling.told}"
+    if many and filling.reports < metric.n_segments * metric.min_reports:
+        yield (
+            "warning",
+            f"{filling.reports:,} reports{many} are fewer than min_reports = "
+            f"{metric.min_reports:,} in each: a segment that holds fewer is not shown",
+        )
 
 
 def _check(metric: Metric, today: datetime.date) -> Iterator[Finding]:

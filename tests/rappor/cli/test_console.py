@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import click
 import pytest
 from rich.console import Console
+from shell import Shell
 
-from rappor import Params
-from rappor.cli.console import Slow, print_json, section, show, table
+from rappor import Params, Population, Registry, simulate_counts
+from rappor.cli.console import Slow, escape, print_json, section, show, table
 from rappor.cli.numbers import (
     COUNT,
     NUMBER,
@@ -157,3 +158,29 @@ def test_beliefs_are_rounded_to_the_safe_side() -> None:
     assert (least_belief(0.1192), least_belief(0.0002), least_belief(0.0)) == ("11.9", "<0.1", "0")
     assert (even_odds_become(2.0), even_odds_become(50.0)) == ("88.1 %", ">99.99 %")
     assert even_odds_become(math.inf) == "100 %"
+
+
+def test_text_of_strangers_is_printed_and_never_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Markup is text; control characters and marks that turn the direction are named."""
+    show(escape("[bold]a[/bold] \x1b[31mred \u202egnp\u202c \x00\x07"))
+    printed = capsys.readouterr().out
+    assert printed == (
+        "[bold]a[/bold] \N{SYMBOL FOR ESCAPE}[31mred [U+202E]gnp[U+202C] "
+        "\N{SYMBOL FOR NULL}\N{SYMBOL FOR BELL}\n"
+    )
+
+
+@pytest.mark.parametrize("words", [("decode",), ("trend", "--from", "2026-11-02")])
+def test_candidates_reach_no_terminal_as_they_are(shell: Shell, words: tuple[str, ...]) -> None:
+    """Not even where nothing is cut or aligned."""
+    params = Registry.load(shell.place / "metrics.toml")["engine"].params
+    hostile = "\x1b[31mred\u202e"
+    simulate_counts(Population([hostile], [1]), params, n_reports=1e5, seed=1).save(
+        shell.path("hostile.counts")
+    )
+    (shell.place / "hostile.txt").write_text(f"{hostile}\n")
+    command, *options = words
+    code, out, _ = shell(command, "hostile.counts", "--candidates", "hostile.txt", *options)
+    assert code == 0
+    assert "\N{SYMBOL FOR ESCAPE}[31mred[U+202E]" in out
+    assert not {"\x1b", "\u202e"} & set(out)

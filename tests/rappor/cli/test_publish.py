@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import hashlib
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 from pages import tags
 from shell import Shell
 
-from rappor import Population, Registry, describe
+from rappor import Counts, Population, Registry, describe
 from rappor.counts.released import Period, Released
 from rappor.simulation import simulate_days
 
@@ -37,7 +39,7 @@ f = 0.25
 p = 0.1
 q = 0.9
 candidates = "engines.txt"
-min_reports = 40_000
+min_reports = 20_000
 """
 
 
@@ -75,6 +77,27 @@ def publish(shell: Shell, name: str, *words: str) -> dict[str, object]:
     )
     assert code == 0, err
     return dict(json.loads(out))
+
+
+def normalized(released: Released) -> Released:
+    """Return the counts as if their devices had sent hosts."""
+    periods = tuple(
+        dataclasses.replace(
+            period,
+            collections=tuple(
+                Counts(
+                    dataclasses.replace(each.params, normalize="host"),
+                    each.ones,
+                    each.reports,
+                    each.metric,
+                    each.squares,
+                )
+                for each in period.collections
+            ),
+        )
+        for period in released.periods
+    )
+    return dataclasses.replace(released, periods=periods)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -117,9 +140,14 @@ def test_an_edition_is_never_written_over(weeks: Shell) -> None:
     assert changed == {"index.html", "engine/index.html"}
     listed = re.findall(r'href="([0-9a-f]{16})/index.html"', after["engine/index.html"].decode())
     assert listed == [later["edition"], first["edition"]]
-    (site / "engine" / str(first["edition"]) / "trend.json").write_text("{}")
-    code, _, err = weeks("publish", "weeks.json", "--registry", "metrics.toml", "--out", str(site))
-    assert (code, "it was changed" in err) == (2, True)
+    for name in ("trend.json", "index.html"):
+        path = site / "engine" / str(first["edition"]) / name
+        was = path.read_bytes()
+        path.write_text("{}")
+        words = ("--registry", "metrics.toml", "--out", str(site))
+        code, _, err = weeks("publish", "weeks.json", *words)
+        assert (code, f"{name}: it was changed" in err) == (2, True)
+        path.write_bytes(was)
 
 
 def test_every_link_of_the_site_leads_to_its_own_files(weeks: Shell) -> None:
@@ -148,7 +176,80 @@ def test_a_site_needs_the_registry_and_the_metric_s_minimum(weeks: Shell) -> Non
     words = ("publish", "weeks.json", "--candidates", "engines.txt", "--out", site)
     code, _, err = weeks(*words)
     assert (code, "give --registry" in err) == (2, True)
-    (weeks.place / "metrics.toml").write_text(REGISTRY.replace("40_000", "1_000_000"))
+    (weeks.place / "metrics.toml").write_text(REGISTRY.replace("20_000", "20_001"))
     code, _, err = weeks(*words, "--registry", "metrics.toml")
-    assert (code, "at least 1,000,000 reports" in err) == (1, True)
+    assert (code, "at least 20,001 reports" in err) == (1, True)
     assert not Path(site).exists()
+
+
+def test_other_parameters_than_the_registry_s_are_told(weeks: Shell) -> None:
+    """The promise above is not theirs; the list of the metric has its own promise alone."""
+    (weeks.place / "metrics.toml").write_text(REGISTRY.replace("q = 0.9", "q = 0.8"))
+    told = publish(weeks, "weeks.json")
+    page = Path(str(told["page"]))
+    sentence = "Some of these reports were made under other parameters"
+    (line,) = (line for line in page.read_text().split("<p>") if sentence in line)
+    assert "94.2 % sure of it. All reports of one value under them: " in line
+    assert sentence not in (page.parent.parent / "index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"id": "javascript:alert(1)"},
+        {"metric": "other"},
+        {"reports": float("inf")},
+        {"first": "never"},
+        None,
+    ],
+)
+def test_an_edition_that_is_not_what_it_says_is_an_error(
+    weeks: Shell, changed: dict[str, object] | None
+) -> None:
+    """Nothing of it is listed, and nothing is written."""
+    told = publish(weeks, "weeks.json")
+    site = Path(weeks.path("site"))
+    path = Path(str(told["page"])).parent / "edition.json"
+    text = "[" * 100_000 if changed is None else json.dumps(json.loads(path.read_bytes()) | changed)
+    path.write_text(text)
+    before = contents(site)
+    code, _, err = weeks("publish", "more.json", "--registry", "metrics.toml", "--out", str(site))
+    assert (code, "it is not the description of" in err) == (2, True)
+    assert contents(site) == before
+
+
+def test_what_is_no_edition_stays_and_is_not_listed(weeks: Shell) -> None:
+    """Folders of other names; what a killed process has left of an edition or a list goes."""
+    site = Path(weeks.path("site"))
+    told = publish(weeks, "weeks.json")
+    page = Path(str(told["page"]))
+    foreign = site / "javascript:alert(1)" / page.parent.name
+    foreign.mkdir(parents=True)
+    shutil.copy(page.parent / "edition.json", foreign)
+    kept = site / ".notes.tmp"
+    kept.write_text("mine")
+    left = site / "engine" / f".{16 * 'a'}.{16 * 'b'}.tmp"
+    left.mkdir()
+    (left / "counts.json").write_text("half")
+    (site / f".index.html.{16 * 'c'}.tmp").write_text("half")
+    publish(weeks, "more.json")
+    assert "javascript" not in (site / "index.html").read_text()
+    hidden = list(site.rglob(".*"))
+    assert (foreign / "edition.json").exists()
+    assert hidden == [kept]
+
+
+@pytest.mark.parametrize("odd", [b"qwant\r\r\n", b"http://\n"])
+def test_candidates_that_no_line_reads_back_as_are_refused(weeks: Shell, odd: bytes) -> None:
+    """The edition's own command would not know them."""
+    toml = (
+        REGISTRY.replace("q = 0.9", 'q = 0.9\nnormalize = "host"') if odd[:1] == b"h" else REGISTRY
+    )
+    (weeks.place / "metrics.toml").write_text(toml)
+    (weeks.place / "odd.txt").write_bytes(b"duckduckgo\n" + odd)
+    if toml != REGISTRY:
+        counts = Released.load(weeks.place / "weeks.json")
+        (weeks.place / "weeks.json").write_bytes(normalized(counts).to_json())
+    words = ("--registry", "metrics.toml", "--candidates", "odd.txt")
+    code, _, err = weeks("publish", "weeks.json", *words, "--out", weeks.path("site"))
+    assert (code, "must be lines that read back as they are" in err) == (1, True)

@@ -90,3 +90,16 @@ def test_decode_names_the_command_for_segments(segments: Shell) -> None:
     """One sum of segments is refused, and so are counts without any here."""
     code, _, err = segments("decode", "segments.json", "--candidates", "engines.txt")
     assert (code, "counts must be of one segment, got 2" in err) == (1, True)
+
+
+def test_a_segment_below_the_minimum_is_refused(segments: Shell) -> None:
+    """All together hold as many, which would let the small one be read."""
+    path = segments.place / "metrics.toml"
+    minimum = "[metrics.engine]\nmin_reports = {}"
+    words = ("segments", "segments.json", "--candidates", "engines.txt", "--registry", str(path))
+    text = path.read_text()
+    path.write_text(text.replace("[metrics.engine]", minimum.format(20_000)))
+    assert segments(*words)[0] == 0
+    path.write_text(text.replace("[metrics.engine]", minimum.format(20_001)))
+    code, _, err = segments(*words)
+    assert (code, "at least 20,001 reports" in err) == (1, True)

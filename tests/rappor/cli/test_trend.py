@@ -95,6 +95,10 @@ def test_files_without_days_are_given_theirs(days: Shell) -> None:
     assert [each["last"] for each in found["periods"]] == ["2026-11-30", "2026-12-31"]
     code, _, err = days("trend", "0.counts", "1.counts")
     assert (code, "does not tell its days: give --from" in err) == (2, True)
+    code, _, err = days("trend", "themes.json", "--from", "2026-11-02")
+    assert (code, "tells its days: leave --from out" in err) == (2, True)
+    code, _, err = days("trend", "0.counts", "1.counts", "--from", "9999-12-31")
+    assert (code, "must be before the year 10000" in err) == (1, True)
 
 
 def test_answers_of_several_ranges_are_joined(days: Shell) -> None:

@@ -169,6 +169,16 @@ def test_a_string_of_one_day_is_shown() -> None:
     assert kinds == {str(day(2)): True, str(day(3)): False}
 
 
+@pytest.mark.parametrize("by", [None, "day", "week", "month"])
+def test_a_range_without_ends_is_that_of_its_reports(by: str | None) -> None:
+    """So it is written where nobody said from when or until when; what waits belongs to it."""
+    given = released([(3, DAYS[3][1]), (5, DAYS[4][1])], n_days=7, withheld=[2, 6])
+    endless = dataclasses.replace(given, first=datetime.date.min, last=datetime.date.max)
+    within = dataclasses.replace(given, first=day(2), last=day(6))
+    found, expected = (trend(each, NAMES, by=by).periods for each in (endless, within))
+    assert found == expected
+
+
 def test_a_change_of_parameters_is_marked() -> None:
     """At the first period of the new ones, with both losses; gaps do not hide it."""
     other = dataclasses.replace(PARAMS, p=0.2, q=0.8)

@@ -163,8 +163,19 @@ def test_segments_are_told_with_what_they_cost() -> None:
     lines = describe(make(PAPER, segments=dimensions, epoch="quarter")).splitlines()
     assert lines[3] == (
         "Told beside it without any noise: version (1, 2, other); country (de, other), as they are "
-        "at its first report of a quarter. What follows protects the value alone. Whoever sees a "
-        "report knows in which of 6 groups its device is, and looks for it there only."
+        "at its first report of a quarter. What follows protects the value alone, as far as what "
+        "is told says nothing of it. Whoever sees a report knows in which of 6 groups its device "
+        "is, and looks for it there only."
     )
     assert "as they are" not in describe(make(PAPER, segments=dimensions))
-    assert describe(make(PAPER, epoch="quarter")).splitlines() == lines[:3] + lines[4:]
+    _, _, _, *plain = describe(make(PAPER, epoch="quarter")).splitlines()
+    alike = [
+        told.replace("what it tells, ", "")
+        .replace(" that tell the same", "")
+        .replace(", and what it tells beside it, do", " does")
+        .replace("reports of a group on", "reports on")
+        for told in lines[4:]
+    ]
+    assert alike == plain
+    assert "only what it tells, address and time link reports" in lines[7]
+    assert sum(told != line for told, line in zip(lines[4:], plain, strict=True)) == 3

@@ -16,10 +16,12 @@ from rappor.privacy.accountant import account
 from rappor.privacy.changing_params import change_cost
 from rappor.privacy.changing_values import change_visibility
 from rappor.privacy.linkability import link
+from rappor.privacy.notice import describe
 from rappor.privacy.report import Batch, Usage, assess, assess_losses, assess_params
 from rappor.privacy.shuffling import likely_smallest_cohort, shuffle
 from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
 from rappor.protocol.parts import Part
+from rappor.protocol.segments import Dimension
 
 pytestmark = pytest.mark.slow  # numerical work of seconds
 
@@ -117,6 +119,16 @@ def test_a_cohort_of_one_device_has_no_bound() -> None:
 def test_links_are_those_of_one_device() -> None:
     """Cohort, recognition among a million, and reports that show the permanent response."""
     assert assess_params(BALANCED).linkability == link(BALANCED)
+
+
+def test_what_is_told_in_the_clear_is_said() -> None:
+    """In the words of the notice; nothing where nothing is told."""
+    version = Dimension("version", ("1", "2"))
+    told = assess(metric(segments=(version,)))
+    assert told.told in describe(metric(segments=(version,))).splitlines()
+    assert assess(metric()).told is None
+    assert told.promise is not None
+    assert "and what it tells beside it, do not depend on its values" in told.promise
 
 
 def test_parts_that_are_added_are_a_change() -> None:

@@ -126,10 +126,10 @@ def test_wrong_segments_are_refused(entry: str, reason: str) -> None:
     assert "page" in str(caught.value)
 
 
-def test_a_segment_of_its_own_and_segments_do_not_go_together() -> None:
-    """A device's own metric has none to choose from."""
-    told = PARAMS.in_segment(SEGMENT)
-    with pytest.raises(MetricError, match="params must name no segment beside segments"):
+def test_a_segment_of_its_own_must_be_listed() -> None:
+    """A device's own metric tells one of the metric's segments."""
+    told = PARAMS.in_segment((("version", "9"),))
+    with pytest.raises(MetricError, match="params must name a segment of its segments"):
         dataclasses.replace(metric(), params=told)
     with pytest.raises(ParamsError, match="distinct and in order"):
         PARAMS.in_segment((("b", "1"), ("a", "1")))

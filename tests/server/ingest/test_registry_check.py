@@ -218,3 +218,16 @@ def test_candidates_files_are_read(
         (text,) = texts
         assert text.startswith(f"page: its candidates file engines.txt cannot be used {fault};")
         assert str(tmp_path) not in text
+
+
+def test_reports_are_spread_over_segments() -> None:
+    """Each segment fills cohorts of its own, and needs the minimum of its own."""
+    segments = (Dimension("version", ("1", "2")),)
+    plain = metric_of(params=Params.profile("balanced"), min_reports=5_000)
+    told = dataclasses.replace(plain, segments=segments)
+    assert list(explain_cohorts(registry_of(plain), reports=5_000)) == []
+    first, second = explain_cohorts(registry_of(told), reports=5_000)
+    assert "m is too large for 5,000 reports in 3 segments" in first.text
+    assert "fill nine in ten" in first.text
+    assert "fewer than min_reports = 5,000 in each" in second.text
+    assert list(explain_cohorts(registry_of(told), reports=15_000)) == []
