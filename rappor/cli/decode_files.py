@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rappor.errors import DecodeError, FileError, MetricError
-from rappor.files import sha256_of
+from rappor.files import read_text, sha256_of
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
@@ -53,10 +53,33 @@ class Source:
             return self._load_google()
         if self.params_path or self.map_path or self.client:
             raise click.UsageError("--params, --map and --client go with --format google")
-        counts = [each for path in self.paths for each in read_counts(path)]
+        counts = self.read()
         if not counts:
             raise DecodeError("counts must hold at least 1 report, got 0")
         return counts, self.candidates_for(counts)
+
+    def read(self) -> list[Counts]:
+        """Read the counts of every file, but those of google/rappor."""
+        return [each for path in self.paths for each in read_counts(path)]
+
+    def load_pair(self) -> tuple[list[Counts], list[str]] | None:
+        """Read the counts of categories and of what is in their `other`, and its candidates.
+
+        Return None for counts of one metric.
+        """
+        if self.file_format == "google":
+            return None
+        counts = self.read()
+        if not is_pair(counts):
+            return None
+        return counts, self._known(check_pair(self.registry_path, self.metric_name, counts))
+
+    def _known(self, texts: Metric | None) -> list[str]:
+        """Read the candidates that are named, or those of the metric of what is in `other`."""
+        path = self.candidates_path
+        if path is None and texts is not None and texts.candidates and self.registry_path:
+            path = str(Path(self.registry_path).parent / texts.candidates)
+        return [] if path is None else read_lines(path)
 
     def candidates_for(self, *samples: list[Counts]) -> Candidates | CandidateStream | None:
         """Check the counts of each sample against the registry, and read the candidates."""
@@ -151,6 +174,35 @@ def find_metric(
     if not name:
         raise click.UsageError("give --metric: the files do not name their metric")
     return registry.metric(name)
+
+
+def is_pair(counts: list[Counts]) -> bool:
+    """Tell whether some counts are of categories with `other`, and others of what is in it."""
+    return len({encoding_of(each.params).hashed for each in counts if each.params.other}) == 2
+
+
+def check_pair(
+    registry_path: str | None, metric_name: str | None, counts: list[Counts]
+) -> Metric | None:
+    """Check the counts of such a pair against the registry; return the metric of the texts."""
+    if registry_path is None:
+        return None
+    registry = Registry.load(registry_path)
+    named = sorted({each.metric for each in counts} - {""})
+    names = registry.together(metric_name or (named[0] if named else ""))
+    if len(names) < 2 or not set(named) <= set(names):
+        raise MetricError(f"counts must be of a metric with other, got {', '.join(named)}")
+    metrics = [registry.metric(name) for name in names]
+    for metric in metrics:
+        hashed = encoding_of(metric.params).hashed
+        check_counts([c for c in counts if encoding_of(c.params).hashed == hashed], metric)
+    return metrics[1]
+
+
+def read_lines(path: str) -> list[str]:
+    """Read one string a line; blank lines are skipped."""
+    lines = read_text(path).split("\n")
+    return [line.removesuffix("\r") for line in lines if line.strip()]
 
 
 def _is_long(path: str) -> bool:
