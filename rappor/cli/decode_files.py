@@ -126,7 +126,8 @@ class Source:
             if self.stream:
                 raise click.UsageError("--stream needs a file: standard input is read only once")
             with click.open_file("-", "rb") as stream:
-                return Candidates.from_lines(stream, normalize=params.normalize)
+                listed = Candidates.from_lines(stream, normalize=params.normalize)
+                return listed.with_empty() if params.other else listed
         if path is None:
             if self.registry_path is None:
                 raise click.UsageError(
@@ -142,7 +143,8 @@ class Source:
             return read_candidates(path)
         if self.stream or _is_long(path):
             return CandidateStream.from_file(path, normalize=params.normalize)
-        return Candidates.from_file(path, normalize=params.normalize)
+        listed = Candidates.from_file(path, normalize=params.normalize)
+        return listed.with_empty() if params.other else listed
 
     def _load_google(self) -> tuple[list[Counts], Candidates | None]:
         """Read the files of google/rappor."""

@@ -31,7 +31,6 @@ from rappor.cli.options import (
     metric_option,
     registry_option,
 )
-from rappor.cli.other_table import print_other
 from rappor.errors import DecodeError
 from rappor.registry.metric import Metric
 from rappor.reporting.numbers import percent
@@ -161,6 +160,7 @@ def discover(
     With the counts of a metric that says other = "discover" beside those of what is in its other,
     it answers for the categories, too, and says which share of other each string has.
     """
+    from rappor.cli.other_table import print_other
     from rappor.discovery import part_by_part
     from rappor.discovery.other import name_other
 

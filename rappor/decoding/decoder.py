@@ -159,14 +159,7 @@ def _listed(
         raise DecodeError(
             "candidates must number at least 1, got 0; give candidates: a list of strings"
         )
-    if _is_told_elsewhere(collections) and "" not in candidates.strings:
-        return Candidates(
-            ("", *candidates.strings),
-            normalize=candidates.normalize,
-            n_blank=candidates.n_blank,
-            n_duplicates=candidates.n_duplicates,
-        )
-    return candidates
+    return candidates.with_empty() if _is_told_elsewhere(collections) else candidates
 
 
 def _is_told_elsewhere(collections: Sequence[Counts]) -> bool:

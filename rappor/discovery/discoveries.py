@@ -146,6 +146,11 @@ class TextInOther:
     of_all: Share
     of_other: Share
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as `rappor decode --json` prints it."""
+        shares = {"of_all": self.of_all, "of_other": self.of_other}
+        return {"candidate": self.string} | {name: _plain(each) for name, each in shares.items()}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NamedOther:
@@ -171,11 +176,7 @@ class NamedOther:
         """Return everything as the object that `rappor decode --json` prints."""
         return {
             "categories": self.categories.to_dict(),
-            "other": [
-                {"candidate": text.string, "of_all": _plain(text.of_all)}
-                | {"of_other": _plain(text.of_other)}
-                for text in self.strings
-            ],
+            "other": [text.to_dict() for text in self.strings],
             "unnamed": _plain(self.unnamed),
             "discovery": self.found.to_dict(),
         }

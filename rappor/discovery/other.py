@@ -103,11 +103,25 @@ def split(counts: Iterable[Counts]) -> tuple[list[Counts], list[Counts]]:
 
 def _together(categories: Estimates, found: Discoveries) -> NamedOther:
     """Put the answers side by side, and divide what was found by what `other` holds."""
-    other, error = float(categories.proportion[-1]), float(categories.std_error[-1])
     texts = found.estimates
+    return NamedOther(
+        categories=categories,
+        found=found,
+        strings=shares_of_other(categories, texts),
+        unnamed=_quotient(
+            texts.unallocated,
+            texts.unallocated_std_error,
+            categories,
+            miss=1 - texts.confidence,
+        ),
+    )
+
+
+def shares_of_other(categories: Estimates, texts: Estimates) -> tuple[TextInOther, ...]:
+    """Return the detected texts with their shares of all devices and of those in `other`."""
     # Of R detected rows each interval misses as rarely as the false coverage rate asks.
-    share = max(len(found.strings), 1) / texts.n_candidates
-    rows = [
+    chosen = max(int(texts.detected.sum()), 1) / texts.n_candidates
+    return tuple(
         TextInOther(
             string=string,
             of_all=Share(
@@ -119,35 +133,21 @@ def _together(categories: Estimates, found: Discoveries) -> NamedOther:
             of_other=_quotient(
                 float(texts.proportion[i]),
                 float(texts.std_error[i]),
-                other,
-                error,
-                miss=(1 - texts.confidence) * share,
+                categories,
+                miss=(1 - texts.confidence) * chosen,
             ),
         )
         for i, string in enumerate(texts.candidates)
         if texts.detected[i]
-    ]
-    return NamedOther(
-        categories=categories,
-        found=found,
-        strings=tuple(rows),
-        unnamed=_quotient(
-            texts.unallocated,
-            texts.unallocated_std_error,
-            other,
-            error,
-            miss=1 - texts.confidence,
-        ),
     )
 
 
-def _quotient(
-    part: float, part_error: float, whole: float, whole_error: float, *, miss: float
-) -> Share:
-    """Return a share of a share, with the interval that misses with a probability.
+def _quotient(part: float, part_error: float, categories: Estimates, *, miss: float) -> Share:
+    """Return a share as one of `other`, with the interval that misses with a probability.
 
     The ends solve (part - r whole)^2 = reach^2 (part_error^2 + r^2 whole_error^2).
     """
+    whole, whole_error = float(categories.proportion[-1]), float(categories.std_error[-1])
     reach = float(-special.ndtri(miss / 2))
     a = whole**2 - (reach * whole_error) ** 2
     if not (a > 0 and whole > 0 and math.isfinite(part_error)):
