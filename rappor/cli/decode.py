@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow
-from rappor.cli.decode_files import Source
+from rappor.cli.decode_files import Source, is_pair
 from rappor.cli.options import (
     Detection,
     chart_option,
@@ -165,11 +165,12 @@ def decode(
     from rappor.cli.estimates_table import print_estimates
     from rappor.decoding.decoder import decode as decode_counts
 
-    if (pair := source.load_pair()) is not None:
+    counts = source.read()
+    if is_pair(counts):
         _check_pair_options()
-        _decode_pair(*pair, detection, as_json=output.as_json)
+        _decode_pair(counts, source.known_of(counts), detection, as_json=output.as_json)
         return
-    counts, candidates = source.load()
+    candidates = source.candidates(counts)
     with Slow() as slow:
         estimates = decode_counts(
             counts,

@@ -49,33 +49,29 @@ class Source:
 
     def load(self) -> tuple[list[Counts], Candidates | CandidateStream | None]:
         """Read the counts of every file, and the candidates where they are needed."""
-        if self.file_format == "google":
-            return self._load_google()
-        if self.params_path or self.map_path or self.client:
-            raise click.UsageError("--params, --map and --client go with --format google")
         counts = self.read()
-        if not counts:
-            raise DecodeError("counts must hold at least 1 report, got 0")
-        return counts, self.candidates_for(counts)
+        return counts, self.candidates(counts)
 
     def read(self) -> list[Counts]:
-        """Read the counts of every file, but those of google/rappor."""
-        return [each for path in self.paths for each in read_counts(path)]
-
-    def load_pair(self) -> tuple[list[Counts], list[str]] | None:
-        """Read the counts of categories and of what is in their `other`, and its candidates.
-
-        Return None for counts of one metric.
-        """
+        """Read the counts of every file."""
         if self.file_format == "google":
-            return None
-        counts = self.read()
-        if not is_pair(counts):
-            return None
-        return counts, self._known(check_pair(self.registry_path, self.metric_name, counts))
+            return self._read_google()
+        if self.params_path or self.map_path or self.client:
+            raise click.UsageError("--params, --map and --client go with --format google")
+        counts = [each for path in self.paths for each in read_counts(path)]
+        if not counts:
+            raise DecodeError("counts must hold at least 1 report, got 0")
+        return counts
 
-    def _known(self, texts: Metric | None) -> list[str]:
-        """Read the candidates that are named, or those of the metric of what is in `other`."""
+    def candidates(self, counts: list[Counts]) -> Candidates | CandidateStream | None:
+        """Read the candidates where they are needed."""
+        if self.file_format == "google":
+            return self._google_candidates(counts[0].params)
+        return self.candidates_for(counts)
+
+    def known_of(self, pair: list[Counts]) -> list[str]:
+        """Check counts of categories and of what is in their `other`; read its candidates."""
+        texts = check_pair(self.registry_path, self.metric_name, pair)
         path = self.candidates_path
         if path is None and texts is not None and texts.candidates and self.registry_path:
             path = str(Path(self.registry_path).parent / texts.candidates)
@@ -146,8 +142,8 @@ class Source:
         listed = Candidates.from_file(path, normalize=params.normalize)
         return listed.with_empty() if params.other else listed
 
-    def _load_google(self) -> tuple[list[Counts], Candidates | None]:
-        """Read the files of google/rappor."""
+    def _read_google(self) -> list[Counts]:
+        """Read the counts of google/rappor."""
         from rappor.google import files
 
         if self.params_path is None or (self.candidates_path is None) == (self.map_path is None):
@@ -155,11 +151,16 @@ class Source:
                 "--format google needs --params and either --candidates or --map"
             )
         params = files.read_params(self.params_path, client=self.client)
-        counts = [files.read_counts(path, params) for path in self.paths]
+        return [files.read_counts(path, params) for path in self.paths]
+
+    def _google_candidates(self, params: Params) -> Candidates:
+        """Read the candidates of google/rappor, or its map."""
+        from rappor.google import files
+
         if self.map_path is not None:
-            return counts, files.read_map(self.map_path, params)
+            return files.read_map(self.map_path, params)
         assert self.candidates_path is not None
-        return counts, files.read_candidates(self.candidates_path)
+        return files.read_candidates(self.candidates_path)
 
 
 def find_metric(

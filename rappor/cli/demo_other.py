@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from rich.table import Table
 
 from rappor.cli.console import Slow, section, show, table
+from rappor.cli.other_table import share_cells
 from rappor.display import Displayed
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
@@ -61,7 +63,8 @@ class OtherDemo(Displayed):
             )
             rows = []
             for name in dict.fromkeys([*self.truth, *found]):
-                if share := found.get(name):
+                share = found.get(name)
+                if share is not None and math.isfinite(share.low):
                     ends = {"low": max(share.low, 0.0), "high": share.high}
                     rows.append({"text": name, "what": kind, "share": share.proportion} | ends)
                 if name in self.truth:
@@ -163,10 +166,8 @@ def _rows(each: OtherOfSize, demo: OtherDemo) -> Table:
     return shown
 
 
-def _cells(share: Share | None) -> tuple[str, str]:
-    if share is None:
-        return "-", ""
-    return percent(share.proportion), f"{percent(max(share.low, 0.0))} .. {percent(share.high)}"
+def _cells(share: Share | None) -> tuple[str, ...]:
+    return ("-", "") if share is None else tuple(share_cells(share, 1))
 
 
 def _truth(name: str, demo: OtherDemo) -> str:

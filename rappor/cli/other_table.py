@@ -11,7 +11,6 @@ from rich.table import Table
 
 from rappor.cli.console import section, table
 from rappor.reporting.numbers import percent, short_percent
-from rappor.reporting.remarks import answer
 
 if TYPE_CHECKING:
     from rappor.discovery.discoveries import NamedOther, Share
@@ -32,32 +31,37 @@ def _texts(found: NamedOther, truth: Mapping[str, int] | None) -> Table:
     columns = ["text", "share", interval, f"of {other}", interval]
     shown = table(*columns, *([] if truth is None else ["truth"]))
     for text in found.strings:
-        cells = [*_share(text.of_all), *_share(text.of_other)]
+        cells = [*share_cells(text.of_all), *share_cells(text.of_other)]
         held = [] if truth is None else [f"{truth.get(text.string, 0):,}"]
         shown.add_row(escape(text.string), *cells, *held)
     return shown
 
 
-def _share(share: Share) -> Iterator[str]:
-    yield percent(share.proportion, 3) if math.isfinite(share.proportion) else "unknown"
-    yield _interval(share)
+def share_cells(share: Share, decimals: int = 3) -> Iterator[str]:
+    """Yield a share and its interval."""
+    yield percent(share.proportion, decimals) if math.isfinite(share.proportion) else "unknown"
+    yield _interval(share, decimals)
 
 
-def _interval(share: Share) -> str:
+def _interval(share: Share, decimals: int) -> str:
     """Write an interval as people read it: no share is below 0."""
     if not math.isfinite(share.low):
         return "unknown"
-    return f"{percent(max(share.low, 0.0), 3)} .. {percent(max(share.high, 0.0), 3)}"
+    low, high = max(share.low, 0.0), max(share.high, 0.0)
+    return f"{percent(low, decimals)} .. {percent(high, decimals)}"
 
 
 def _remarks(found: NamedOther) -> Iterator[str]:
     """Yield what was announced, and how much of `other` stays without a name."""
+    from rappor.reporting.remarks import answer
+
     yield answer(found.found.estimates)
     unnamed, other = found.unnamed, escape(found.categories.candidates[-1])
     if math.isfinite(unnamed.proportion):
         yield (
-            f"{percent(unnamed.proportion)} of {other} has no name here ({_interval(unnamed)}): "
-            "texts that are too rare, too long, or have a character that was not looked for."
+            f"{percent(max(unnamed.proportion, 0.0))} of {other} has no name here "
+            f"({_interval(unnamed, 1)}): texts that are too rare, too long, or have a character "
+            "that was not looked for."
         )
     else:
         yield f"{other} itself cannot be told from nothing."
