@@ -27,6 +27,7 @@ from benchmarks import (
     reference,
     scenarios,
     speed,
+    stream,
 )
 from benchmarks.tables import Table
 
@@ -43,6 +44,7 @@ BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
     "needed": needed.needed,
     "scenarios": scenarios.scenarios,
     "decode": speed.decode,
+    "stream": stream.stream,
     "draw": speed.draw,
     "aggregate": speed.aggregate,
     "engines": engines.engines,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import math
 import os
 import sqlite3
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple, Self, TypeVar
 from rappor.encode import takes_part
 from rappor.errors import MetricError, ParamsError, ReportError
 from rappor.protocol.encodings import encoder
-from rappor.protocol.randomizer import Coins, system_coins
+from rappor.protocol.randomizer import Coins, Secret, system_coins
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_client import budget_copy, ledger, reservation, reservoir, scope_memory, spool
@@ -32,7 +33,7 @@ from rappor_client.prepared import Prepared, prepare
 from rappor_client.private_folder import check_private, place_of
 from rappor_client.remote_params import Offers
 from rappor_client.reservation import Limits
-from rappor_client.scope_memory import Memory, Terms
+from rappor_client.scope_memory import Terms
 from rappor_client.settings import (
     Caps,
     Policy,
@@ -82,12 +83,14 @@ class Client:
             settings.folder, self._store, settings.on_bad_identity, settings.clock
         )
         self._offers = Offers(self._store, settings)
-        self._opted_out = set(settings.opted_out)
+        self._opted_out = {
+            each for name in settings.opted_out for each in settings.registry.together(name)
+        }
         self._consent = settings.consent
         self._is_disabled = False
         self._has_recalled = False
         self._silent: tuple[Registry, int, frozenset[str]] | None = None
-        self._stops = Stops()
+        self._stops = Stops(settings.registry.together)
         self._unstored = Unstored()
         self._sendings: dict[int, _Sending] = {}
 
@@ -208,16 +211,19 @@ class Client:
     def record(self, name: str, value: object) -> Outcome:
         """Prepare a noisy report of a value and keep it for sending.
 
-        Raises MetricError for a metric that is not in the registry and ReportError for a value
-        that is not of its kind. Neither message nor traceback holds anything true: see
-        `rappor_client.tracebacks` for what is guaranteed, Ctrl-C included.
+        A metric with `other` has two reports, or none. Raises MetricError for a metric that is not
+        in the registry and ReportError for a value that is not of its kind. Neither message nor
+        traceback holds anything true: see `rappor_client.tracebacks` for what is guaranteed,
+        Ctrl-C included.
         """
         if not self._has_recalled and self._consent:  # the disk failed when the client opened
             self._safely(self._recall, None)
-        metric = self._metric(name)
+        metrics = self._metrics(name)
+        if metrics[0].name != name:
+            raise MetricError(f"{name} is answered together with {metrics[0].name}: record that")
         try:
             with self._store.in_a_hurry():
-                outcome = self._safely(lambda: self._outcome(metric, value), Outcome.FAILED)
+                outcome = self._safely(lambda: self._outcome(metrics, value), Outcome.FAILED)
         except IdentityError:
             self._is_disabled = True
             return Outcome.DISABLED
@@ -282,12 +288,12 @@ class Client:
     def opt_out(self, name: str) -> None:
         """Refuse a metric from now on and drop its waiting reports.
 
+        Of a metric with `other` it refuses both answers, by either name.
         The host program keeps the choice and passes it as `opted_out` when it opens again. Raises
         MetricError for an unknown metric. What cannot be dropped now is dropped before anything
         is sent.
         """
-        self._metric(name)
-        self._opted_out.add(name)
+        self._opted_out.update(metric.name for metric in self._metrics(name))
         self._safely(self._drop_opted_out, None)
 
     @silent
@@ -312,13 +318,17 @@ class Client:
         self._safely(self._stop_sending, otherwise=False)
         self._safely(self._store.close, None)
 
-    def _metric(self, name: str) -> Metric:
-        """Return the metric; the error does not quote the name, which may be a swapped value."""
+    def _metrics(self, name: str) -> tuple[Metric, ...]:
+        """Return a metric and what is answered together with it, what programs record first.
+
+        The error does not quote the name, which may be a swapped value.
+        """
         if not isinstance(name, str):
             raise MetricError(f"a metric's name must be a text, got {type(name).__name__}")
         if name not in self.registry:
             raise MetricError(f"unknown metric; the registry has {', '.join(self.registry)}")
-        return self.registry[name]
+        registry = self.registry
+        return tuple(registry[each] for each in registry.together(name))
 
     def _stop_sending(self) -> bool:
         """Sever the exchange under way; true if nothing can be sent any more."""
@@ -352,11 +362,11 @@ class Client:
                 self._offers.recall(db)
             self._has_recalled = True
 
-    def _outcome(self, metric: Metric, value: object) -> Outcome:
+    def _outcome(self, metrics: tuple[Metric, ...], value: object) -> Outcome:
         deadline = time.monotonic() + _PATIENCE
         try:
-            refusal = self._refusal(metric, deadline)
-            return self._record(metric, value, deadline) if refusal is None else refusal
+            refusal = self._refusal(metrics[0], deadline)
+            return self._record(metrics, value, deadline) if refusal is None else refusal
         except ErasedError:  # another process withdrew consent
             self._consent = False
             return Outcome.NO_CONSENT
@@ -402,25 +412,34 @@ class Client:
     def _limits(self) -> Limits:
         return Limits.of(self.registry, self._settings.caps)
 
-    def _record(self, metric: Metric, value: object, deadline: float) -> Outcome:
+    def _record(self, metrics: tuple[Metric, ...], value: object, deadline: float) -> Outcome:
         now = self._settings.clock()
-        epoch = metric.epoch_at(day_of(now))
-        value = encoder(metric.params).checked(value)  # before the secret is touched
+        asked = metrics[0]
+        epoch = asked.epoch_at(day_of(now))
+        ready = encoder(asked.params)
+        value = ready.checked(value)  # before the secret is touched
         while True:
             secret = self._identity.secret_soon(patience=_left(deadline))
-            if not (takes_part(secret, metric, epoch) or self._is_begun(metric, now, deadline)):
+            if not (takes_part(secret, asked, epoch) or self._is_begun(asked, now, deadline)):
                 return Outcome.SILENT
-            part = self._latched_part(metric, epoch, deadline)
-            coins = self._settings.coins
-            prepared = prepare(secret, metric, value, epoch=epoch, part=part, coins=coins)
-            fits = encoder(prepared.params).fits(value)
-            late = Late(secret=secret, metric=metric, prepared=prepared, now=now, fits=fits)
+            answers = tuple(
+                (metric, self._prepare(secret, metric, value, epoch, deadline))
+                for metric in metrics
+            )
+            late = Late(secret=secret, answers=answers, now=now, fits=ready.fits(value))
             try:
                 if (outcome := self._store_soon(late, deadline)) is not None:
                     return outcome
             except BusyError:
                 self._unstored.add(late)
                 return Outcome.QUEUED
+
+    def _prepare(
+        self, secret: Secret, metric: Metric, value: object, epoch: str, deadline: float
+    ) -> Prepared:
+        part = self._latched_part(metric, epoch, deadline)
+        coins = self._settings.coins
+        return prepare(secret, metric, value, epoch=epoch, part=part, coins=coins)
 
     def _store_soon(self, late: Late, deadline: float) -> Outcome | None:
         """Store a report after those that are late; None if the secret is another one by now."""
@@ -435,7 +454,7 @@ class Client:
         deadline = time.monotonic() + _PATIENCE if deadline is None else deadline
         late = self._unstored.take()
         try:
-            wanted = [each for each in late if self._refusal(each.metric, deadline) is None]
+            wanted = [each for each in late if self._refusal(each.asked, deadline) is None]
             with self._store.transaction(patience=_left(deadline)) as db:
                 for each in wanted:
                     self._keep_late(db, each)
@@ -458,7 +477,7 @@ class Client:
             return None
         if not late.fits:
             count(db, "unfit")
-        return self._keep(db, late.metric, late.prepared, late.now)
+        return self._keep(db, late)
 
     def _is_begun(self, metric: Metric, now: float, deadline: float) -> bool:
         """Tell whether the device is in an epoch that it began as part of the metric's sample."""
@@ -475,36 +494,50 @@ class Client:
         except BusyError:  # the scope in force repeats its own response for any other part
             return None
 
-    def _keep(
-        self, db: sqlite3.Connection, metric: Metric, prepared: Prepared, now: float
-    ) -> Outcome:
+    def _keep(self, db: sqlite3.Connection, late: Late) -> Outcome:
         """Choose, latch, charge and spool, all of it or nothing."""
-        day = day_of(now)
-        if not reservation.has_room(db, self.registry, self._limits(), metric, day.year):
+        day = day_of(late.now)
+        registry, limits = self.registry, self._limits()
+        metrics = [metric for metric, _ in late.answers]
+        if not all(reservation.has_room(db, registry, limits, each, day.year) for each in metrics):
             self._silent = None  # another process has reserved what there was
             return Outcome.SILENT
         self._stops.recall(db)  # another process may have been asked
-        if self._stops.is_stopped(metric.name, day):
+        if self._stops.is_stopped(metrics[0].name, day):
             return Outcome.SILENT
-        now = max(now, self._settings.clock())  # intervals go on while a report waits in memory
-        coins, terms = self._settings.coins, Terms.of(metric, day)
-        reservoir.release(db, now, coins)
-        memory = scope_memory.answer(db, terms, prepared, coins)
-        outcome = self._admit(db, terms, memory, now)
-        if outcome:
-            reservation.keep(db, metric, day.year)
+        # intervals go on while a report waits in memory
+        now = max(late.now, self._settings.clock())
+        reservoir.release(db, now, self._settings.coins)
+        choice = functools.cache(self._settings.coins)  # one event of an interval for all answers
+        outcomes = [
+            self._admit(db, metric, prepared, day=day, now=now, choice=choice)
+            for metric, prepared in late.answers
+        ]
         spool.trim(db, self._settings.limits)
-        if outcome and memory.last.pattern != prepared.pattern:
-            return Outcome.REPEATED
-        return outcome
+        return Outcome.REPEATED if Outcome.REPEATED in outcomes else outcomes[0]
 
-    def _admit(self, db: sqlite3.Connection, terms: Terms, memory: Memory, now: float) -> Outcome:
+    def _admit(
+        self,
+        db: sqlite3.Connection,
+        metric: Metric,
+        prepared: Prepared,
+        *,
+        day: datetime.date,
+        now: float,
+        choice: Coins,
+    ) -> Outcome:
         """Settle a report at once, or let it take part in the choice of its interval."""
+        terms = Terms.of(metric, day)
+        memory = scope_memory.answer(db, terms, prepared, self._settings.coins)
         if memory.interval == "none":
             reservoir.settle(db, terms, memory)
-            return Outcome.RECORDED
-        is_held = reservoir.offer(db, terms, memory, now=now, coins=self._settings.coins)
-        return Outcome.HELD if is_held else Outcome.CLOSED
+            outcome = Outcome.RECORDED
+        elif reservoir.offer(db, terms, memory, now=now, coins=choice):
+            outcome = Outcome.HELD
+        else:
+            return Outcome.CLOSED
+        reservation.keep(db, metric, day.year)
+        return outcome if memory.last.pattern == prepared.pattern else Outcome.REPEATED
 
     def _flush(self, deadline: float) -> Flushed:
         """Make steps until nothing waits or the next one is due after the deadline."""

@@ -1,6 +1,7 @@
 """What a device reserves of its budget for a calendar year, before anything happens.
 
-Metrics reserve in the registry's order, each the prices of all its scopes that touch the year.
+Metrics reserve in the registry's order, each the prices of all its scopes that touch the year;
+metrics that are answered together reserve together or not at all.
 What was reserved before counts first: by other registries, by metrics whose scopes are others
 now, and by earlier identities. A metric for which nothing is left is silent all that year,
 whatever its values are; later ones may still fit. Nothing that was reserved is ever given back.
@@ -58,16 +59,21 @@ def silent_metrics(
     """
     in_year = _reserved(db, "WHERE year = ?", (year,))
     in_all = _reserved(db, "", ())
-    had = {name: in_year.get((name, _scopes(metric)), 0.0) for name, metric in registry.items()}
-    ever = {name: in_all.get((name, _scopes(metric)), 0.0) for name, metric in registry.items()}
-    extra, extra_ever = {}, {}
+    had, ever, extra, extra_ever = (dict[str, float]() for _ in range(4))
     for name, metric in registry.items():
-        price = _price(metric, year)
-        extra[name] = _above(price, had[name])
-        extra_ever[name] = _above(price, ever[name]) if metric.epoch == _LIFE else extra[name]
+        asked, price = registry.together(name)[0], _price(metric, year)
+        own = in_year.get((name, _scopes(metric)), 0.0)
+        own_ever = in_all.get((name, _scopes(metric)), 0.0)
+        more = _above(price, own)
+        had[asked] = had.get(asked, 0.0) + own
+        ever[asked] = ever.get(asked, 0.0) + own_ever
+        extra[asked] = extra.get(asked, 0.0) + more
+        more_ever = _above(price, own_ever) if metric.epoch == _LIFE else more
+        extra_ever[asked] = extra_ever.get(asked, 0.0) + more_ever
     silent = _without_room(had, extra, limits.year, sum(in_year.values()))
     silent |= _without_room(ever, extra_ever, limits.life, sum(in_all.values()))
-    return frozenset(silent | _forgotten(registry.values(), year, db))
+    silent |= _forgotten(registry.values(), year, db)
+    return frozenset(each for name in silent for each in registry.together(name))
 
 
 def has_room(

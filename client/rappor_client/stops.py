@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from rappor.protocol.wire import METRIC_NAME
@@ -23,10 +23,14 @@ _STATE: Final = "stopped"
 
 
 class Stops:
-    """Which metrics are stopped, by the newest answer that this process or an earlier one got."""
+    """Which metrics are stopped, by the newest answer that this process or an earlier one got.
 
-    def __init__(self) -> None:
-        """Begin without any."""
+    What is answered together with a stopped metric is stopped, too.
+    """
+
+    def __init__(self, together: Callable[[str], tuple[str, ...]]) -> None:
+        """Begin without any; `together` says what is answered together with a metric."""
+        self._together = together
         self._until: Mapping[str, str] = {}
 
     def recall(self, db: sqlite3.Connection) -> None:
@@ -47,17 +51,24 @@ class Stops:
 
     def names(self, today: datetime.date) -> list[str]:
         """Return the metrics that are silent today."""
-        return [name for name in self._until if self.is_stopped(name, today)]
+        stopped = (name for name in self._until if self._end(name, today) is not None)
+        return sorted({each for name in stopped for each in self._together(name)})
 
     def next_end(self, today: datetime.date) -> float | None:
         """Return the moment when the first silence ends, None if no metric is silent."""
-        days = [self._until[name] for name in self.names(today)]
+        ends = [self._end(name, today) for name in self._until]
+        days = [day for day in ends if day is not None]
         return after_day(min(days)) if days else None
 
     def is_stopped(self, name: str, today: datetime.date) -> bool:
-        """Tell whether a metric is silent; a stop beyond 30 days is of a clock that was wrong."""
+        """Tell whether a metric is silent."""
+        return any(self._end(each, today) is not None for each in self._together(name))
+
+    def _end(self, name: str, today: datetime.date) -> str | None:
+        """Return the last day of a silence; a stop beyond 30 days is of a clock that was wrong."""
         until = self._until.get(name)
-        return until is not None and today.isoformat() <= until <= (today + _LONGEST).isoformat()
+        latest = (today + _LONGEST).isoformat()
+        return until if until is not None and today.isoformat() <= until <= latest else None
 
 
 def _read(asked: object) -> dict[str, str]:

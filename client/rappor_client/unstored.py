@@ -20,13 +20,20 @@ _MOST: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Late:
-    """A report that was prepared under a secret at a moment, and whether its value fitted."""
+    """What was prepared of a value under a secret at a moment, and whether the value fitted.
+
+    `answers` are a report for each metric that is answered together, what programs record first.
+    """
 
     secret: Secret
-    metric: Metric
-    prepared: Prepared = field(repr=False)
+    answers: tuple[tuple[Metric, Prepared], ...] = field(repr=False)
     now: float
     fits: bool
+
+    @property
+    def asked(self) -> Metric:
+        """The metric that was recorded."""
+        return self.answers[0][0]
 
 
 class Unstored:

@@ -112,12 +112,14 @@ def audit_client(
     `command` speaks for a client as this module says. It is given the path `registry`, which
     declares the metric.
 
-    Raises ParamsError for a metric with several patterns or parts and for devices outside their
-    range, and ReportError for answers that are none.
+    Raises ParamsError for a metric with several patterns, parts or `other` and for devices outside
+    their range, and ReportError for answers that are none.
     """
     devices = read_count("devices", devices, _LEAST_DEVICES, _MOST_DEVICES)
-    if metric.patterns > 1 or metric.parts:
-        raise ParamsError("the metric must have one pattern and no parts to audit a client")
+    if metric.patterns > 1 or metric.parts or metric.params.other:
+        raise ParamsError(
+            "the metric must have one pattern, no parts and no other to audit a client"
+        )
     truth = Truth(metric.params, chain.from_iterable(choose_pairs(metric.params)))
     values = Keystream(seed).generator().integers(0, len(truth.values), size=devices)
     days, lives = _days(metric), []

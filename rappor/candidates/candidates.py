@@ -125,6 +125,17 @@ class Candidates:
             distinct, normalize=normalize, n_blank=0, n_duplicates=len(texts) - len(distinct)
         )
 
+    def with_empty(self) -> Candidates:
+        """Return the same with the empty string among them, before all others if it is new."""
+        if "" in self.strings:
+            return self
+        return Candidates(
+            ("", *self.strings),
+            normalize=self.normalize,
+            n_blank=self.n_blank,
+            n_duplicates=self.n_duplicates,
+        )
+
     def subset(self, chosen: Sequence[int]) -> Candidates:
         """Return the chosen candidates, in the given order."""
         strings = tuple(self.strings[i] for i in chosen)

@@ -10,7 +10,7 @@ import click
 
 from rappor.cli.commands import Command
 from rappor.cli.options import json_option, registry_option
-from rappor.privacy.notice import describe
+from rappor.privacy.notice import describe, describe_together
 from rappor.registry.registry import Registry
 from rappor.registry.sealed_json import sealed_json
 
@@ -45,7 +45,12 @@ def collects(*, registry_path: str, as_json: bool, names: tuple[str, ...]) -> No
         notices = {name: describe(metric) for name, metric in registry.items()}
         click.echo(sealed_json(registry, notices))
         return
-    texts = [describe(registry.metric(name), today=today) for name in names or registry]
+    asked = [registry.together(registry.metric(name).name) for name in names or registry]
+    texts = []
+    for group in dict.fromkeys(asked):
+        metrics = [registry[name] for name in group]
+        texts += [describe(metric, today=today) for metric in metrics]
+        texts += [describe_together(metrics)] if len(metrics) > 1 else []
     if not names:
         texts.append(_together(registry))
     click.echo("\n\n".join(map(_wrap, texts)))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
+from click.core import ParameterSource
 
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow
-from rappor.cli.decode_files import Source
+from rappor.cli.decode_files import Source, is_pair
 from rappor.cli.options import (
     Detection,
     chart_option,
@@ -27,6 +29,7 @@ from rappor.cli.options import (
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
     from rappor.candidates.stream import CandidateStream
+    from rappor.counts.counts import Counts
     from rappor.decoding.estimates import Estimates
     from rappor.decoding.report import Origin
 
@@ -153,13 +156,21 @@ def decode(
     detected row: how many of the reports, if forged, would make such a row of a string that
     nobody has, and how many more would hide it. The fewer, the less the row proves.
 
+    COUNTS of a metric that says other = "discover" and those of what is in its other are answered
+    together: the categories, and then the strings in other. `rappor discover` has more options.
+
     The files know their parameters; --registry adds the metric's own candidates and its minimum
     of reports.
     """
     from rappor.cli.estimates_table import print_estimates
     from rappor.decoding.decoder import decode as decode_counts
 
-    counts, candidates = source.load()
+    counts = source.read()
+    if is_pair(counts):
+        _check_pair_options()
+        _decode_pair(counts, source.known_of(counts), detection, as_json=output.as_json)
+        return
+    candidates = source.candidates(counts)
     with Slow() as slow:
         estimates = decode_counts(
             counts,
@@ -178,6 +189,48 @@ def decode(
     else:
         print_estimates(estimates, detected_only=not show_all, forged=forged)
     warn(estimates, candidates)
+
+
+_OF_PAIRS: Final = ("candidates_path", "registry_path", "metric_name", "paths", "as_json")
+"""What may be said of counts of categories and of what is in their `other`, beside detection."""
+
+
+def _check_pair_options() -> None:
+    """Refuse what would otherwise be ignored."""
+    context = click.get_current_context()
+    given = {
+        option
+        for option in context.params
+        if context.get_parameter_source(option) is ParameterSource.COMMANDLINE
+    }
+    if rest := given - {*_OF_PAIRS, *(field.name for field in dataclasses.fields(Detection))}:
+        words = (name.removesuffix("_path").replace("_", "-") for name in sorted(rest))
+        names = ", ".join(f"--{word}" for word in words)
+        raise click.UsageError(
+            f"{names} must be left out for counts of categories and of what is in their other"
+        )
+
+
+def _decode_pair(
+    counts: list[Counts], known: list[str], detection: Detection, *, as_json: bool
+) -> None:
+    """Answer for categories, and name what is in their `other`."""
+    from rappor.cli.other_table import print_other
+    from rappor.discovery.other import name_other
+
+    with Slow() as slow:
+        found = name_other(
+            counts,
+            known=known,
+            level=detection.level,
+            correction=detection.correction,
+            confidence=detection.confidence,
+            progress=slow,
+        )
+    if as_json:
+        click.echo(found.to_json())
+    else:
+        print_other(found)
 
 
 def _write(estimates: Estimates, output: _Output, source: Source, *, detected_only: bool) -> None:

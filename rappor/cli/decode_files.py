@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rappor.errors import DecodeError, FileError, MetricError
-from rappor.files import sha256_of
+from rappor.files import read_text, sha256_of
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.protocol.segments import Segment
@@ -50,14 +50,33 @@ class Source:
 
     def load(self) -> tuple[list[Counts], Candidates | CandidateStream | None]:
         """Read the counts of every file, and the candidates where they are needed."""
+        counts = self.read()
+        return counts, self.candidates(counts)
+
+    def read(self) -> list[Counts]:
+        """Read the counts of every file."""
         if self.file_format == "google":
-            return self._load_google()
+            return self._read_google()
         if self.params_path or self.map_path or self.client:
             raise click.UsageError("--params, --map and --client go with --format google")
         counts = [each for path in self.paths for each in read_counts(path)]
         if not counts:
             raise DecodeError("counts must hold at least 1 report, got 0")
-        return counts, self.candidates_for(counts)
+        return counts
+
+    def candidates(self, counts: list[Counts]) -> Candidates | CandidateStream | None:
+        """Read the candidates where they are needed."""
+        if self.file_format == "google":
+            return self._google_candidates(counts[0].params)
+        return self.candidates_for(counts)
+
+    def known_of(self, pair: list[Counts]) -> list[str]:
+        """Check counts of categories and of what is in their `other`; read its candidates."""
+        texts = check_pair(self.registry_path, self.metric_name, pair)
+        path = self.candidates_path
+        if path is None and texts is not None and texts.candidates and self.registry_path:
+            path = str(Path(self.registry_path).parent / texts.candidates)
+        return [] if path is None else read_lines(path)
 
     def load_segments(self) -> tuple[list[Counts], Candidates | CandidateStream | None]:
         """Read the counts of every file; each segment must hold the metric's minimum."""
@@ -114,7 +133,8 @@ class Source:
             if self.stream:
                 raise click.UsageError("--stream needs a file: standard input is read only once")
             with click.open_file("-", "rb") as stream:
-                return Candidates.from_lines(stream, normalize=params.normalize)
+                listed = Candidates.from_lines(stream, normalize=params.normalize)
+                return listed.with_empty() if params.other else listed
         if path is None:
             if self.registry_path is None:
                 raise click.UsageError(
@@ -130,10 +150,11 @@ class Source:
             return read_candidates(path)
         if self.stream or _is_long(path):
             return CandidateStream.from_file(path, normalize=params.normalize)
-        return Candidates.from_file(path, normalize=params.normalize)
+        listed = Candidates.from_file(path, normalize=params.normalize)
+        return listed.with_empty() if params.other else listed
 
-    def _load_google(self) -> tuple[list[Counts], Candidates | None]:
-        """Read the files of google/rappor."""
+    def _read_google(self) -> list[Counts]:
+        """Read the counts of google/rappor."""
         from rappor.google import files
 
         if self.params_path is None or (self.candidates_path is None) == (self.map_path is None):
@@ -141,11 +162,16 @@ class Source:
                 "--format google needs --params and either --candidates or --map"
             )
         params = files.read_params(self.params_path, client=self.client)
-        counts = [files.read_counts(path, params) for path in self.paths]
+        return [files.read_counts(path, params) for path in self.paths]
+
+    def _google_candidates(self, params: Params) -> Candidates:
+        """Read the candidates of google/rappor, or its map."""
+        from rappor.google import files
+
         if self.map_path is not None:
-            return counts, files.read_map(self.map_path, params)
+            return files.read_map(self.map_path, params)
         assert self.candidates_path is not None
-        return counts, files.read_candidates(self.candidates_path)
+        return files.read_candidates(self.candidates_path)
 
 
 def find_metric(
@@ -162,6 +188,35 @@ def find_metric(
     if not name:
         raise click.UsageError("give --metric: the files do not name their metric")
     return registry.metric(name)
+
+
+def is_pair(counts: list[Counts]) -> bool:
+    """Tell whether some counts are of categories with `other`, and others of what is in it."""
+    return len({encoding_of(each.params).hashed for each in counts if each.params.other}) == 2
+
+
+def check_pair(
+    registry_path: str | None, metric_name: str | None, counts: list[Counts]
+) -> Metric | None:
+    """Check the counts of such a pair against the registry; return the metric of the texts."""
+    if registry_path is None:
+        return None
+    registry = Registry.load(registry_path)
+    named = sorted({each.metric for each in counts} - {""})
+    names = registry.together(metric_name or (named[0] if named else ""))
+    if len(names) < 2 or not set(named) <= set(names):
+        raise MetricError(f"counts must be of a metric with other, got {', '.join(named)}")
+    metrics = [registry.metric(name) for name in names]
+    for metric in metrics:
+        hashed = encoding_of(metric.params).hashed
+        check_counts([c for c in counts if encoding_of(c.params).hashed == hashed], metric)
+    return metrics[1]
+
+
+def read_lines(path: str) -> list[str]:
+    """Read one string a line; blank lines are skipped."""
+    lines = read_text(path).split("\n")
+    return [line.removesuffix("\r") for line in lines if line.strip()]
 
 
 def _is_long(path: str) -> bool:

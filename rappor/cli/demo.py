@@ -13,6 +13,7 @@ import click
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json, show
 from rappor.cli.decode import warn
+from rappor.cli.demo_other import SIZES, play, print_demo
 from rappor.cli.numbers import NUMBER, even_odds_become
 from rappor.cli.options import chart_option, json_option, save_chart, seed_option
 from rappor.errors import FileError
@@ -84,12 +85,19 @@ class Demo:
         "rappor demo --profile accurate --reports 1e5 --chart words.svg",
         "rappor demo --values words.txt",
         "rappor demo --small --profile accurate --seed 1",
+        "rappor demo --other --seed 1 --chart other.svg",
     ),
 )
 @click.option(
     "--small",
     is_flag=True,
     help="Ten thousand devices, each of which holds one of the 20 most frequent words.",
+)
+@click.option(
+    "--other",
+    is_flag=True,
+    help='A chart of editors with a large "other": what is found in it by 9,000, 90,000 and '
+    "900,000 devices.",
 )
 @click.option(
     "--values",
@@ -118,6 +126,7 @@ class Demo:
 def demo(
     *,
     small: bool,
+    other: bool,
     path: str | None,
     reports: int | None,
     profile: str,
@@ -129,11 +138,26 @@ def demo(
 
     Every device holds one English word and draws its own noisy report. The decoder sees only
     the sums of the reports and tests 10,000 candidates. The truth stands beside each estimate.
+
+    With --other devices hold an editor, and a third of them one that is no category: what can be
+    found in "other", without a list and by 20 guesses, and from how many devices on.
     """
     from rappor.candidates.candidates import Candidates
     from rappor.decoding.decoder import decode
     from rappor.simulation.collection import simulate_reports
 
+    if other:
+        if small or path is not None:
+            raise click.UsageError("give only one of --other, --small and --values")
+        sizes = SIZES if reports is None else (reports,)
+        with Slow() as slow:
+            played = play(profile, seed, slow, sizes)
+        save_chart(played, chart)
+        if as_json:
+            print_json(played.to_dict())
+        else:
+            print_demo(played)
+        return
     params = Params.profile(profile)
     if small and path is not None:
         raise click.UsageError("give either --small or --values")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.table import Table
@@ -12,7 +12,15 @@ from rich.table import Table
 from rappor.cli.alphabet import characters
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow, escape, section, table
-from rappor.cli.decode_files import check_counts, days_of, find_metric, read_counts
+from rappor.cli.decode_files import (
+    check_counts,
+    check_pair,
+    days_of,
+    find_metric,
+    is_pair,
+    read_counts,
+    read_lines,
+)
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import (
     Detection,
@@ -23,7 +31,6 @@ from rappor.cli.options import (
     registry_option,
 )
 from rappor.errors import DecodeError
-from rappor.files import read_text
 from rappor.registry.metric import Metric
 from rappor.reporting.numbers import percent
 
@@ -46,6 +53,11 @@ class _Source:
     def load(self) -> tuple[list[Counts], Metric | None]:
         """Read the counts of all files; check them against the registry if there is one."""
         counts = [each for path in self.paths for each in read_counts(path)]
+        if is_pair(counts):
+            metric = check_pair(self.registry_path, self.metric_name, counts)
+            if metric is not None:
+                _check_one_epoch(self.paths, metric)
+            return counts, metric
         metric = find_metric(self.registry_path, self.metric_name, counts)
         if metric is not None:
             check_counts(counts, metric)
@@ -67,7 +79,7 @@ class _Search:
         path = self.known_path
         if path is None and registry_path and metric is not None and metric.candidates is not None:
             path = str(Path(registry_path).parent / metric.candidates)
-        return [] if path is None else _lines(path)
+        return [] if path is None else read_lines(path)
 
 
 @click.command(
@@ -143,26 +155,36 @@ def discover(
     that answer for the whole string, announces anything, and its error rate is over all strings
     that were asked about. What cannot be found is told: the share of reports that no prefix
     explains, and prefixes that hold more than their strings.
+
+    With the counts of a metric that says other = "discover" beside those of what is in its other,
+    it answers for the categories, too, and says which share of other each string has.
     """
-    from rappor.discovery.part_by_part import discover as find
+    from rappor.cli.other_table import print_other
+    from rappor.discovery import part_by_part
+    from rappor.discovery.other import name_other
 
     counts, metric = source.load()
+    both = is_pair(counts)
     with Slow() as slow:
-        found = find(
-            counts,
-            None if search.alphabet is None else characters(search.alphabet),
-            known=search.known(source.registry_path, metric),
-            longest=search.longest,
-            keep=search.keep,
-            level=detection.level,
-            correction=detection.correction,
-            confidence=detection.confidence,
-            progress=slow,
-        )
+        options: dict[str, Any] = {
+            "known": search.known(source.registry_path, metric),
+            "longest": search.longest,
+            "keep": search.keep,
+            "level": detection.level,
+            "correction": detection.correction,
+            "confidence": detection.confidence,
+            "progress": slow,
+        }
+        letters = None if search.alphabet is None else characters(search.alphabet)
+        named = name_other(counts, letters, **options) if both else None
+        found = named.found if named else part_by_part.discover(counts, letters, **options)
     if csv_path is not None:
         found.estimates.to_csv(csv_path, detected_only=True)
     if as_json:
-        click.echo(found.to_json())
+        click.echo((named or found).to_json())
+    elif named:
+        print_other(named)
+        _print_search(found)
     else:
         _print(found)
 
@@ -177,16 +199,14 @@ def _check_one_epoch(paths: tuple[str, ...], metric: Metric) -> None:
         )
 
 
-def _lines(path: str) -> list[str]:
-    """Read one string a line; blank lines are skipped."""
-    lines = read_text(path).split("\n")
-    return [line.removesuffix("\r") for line in lines if line.strip()]
-
-
 def _print(found: Discoveries) -> None:
     from rappor.cli.estimates_table import print_estimates
 
     print_estimates(found.estimates, detected_only=True)
+    _print_search(found)
+
+
+def _print_search(found: Discoveries) -> None:
     section("Parts", _parts(found))
     learned = "learned from the first part" if found.learned else "as given"
     click.echo(

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import os
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -108,33 +109,44 @@ def encode(
     Prints cohort, true bits, permanent response and one report of the VALUE under a METRIC of
     the registry. Flags are names joined by commas. Run it again with the same secret: only the
     report changes. If VALUE is -, every line of standard input is a value, and each is answered
-    by a line of JSON.
+    by a line of JSON. Of a metric with other both reports are shown, each of a scope of its own.
     """
     if source.secret_hex is not None:
         click.echo(_SEEN, err=True)
-    metric = Registry.load(registry_path).metric(name)
+    registry = Registry.load(registry_path)
+    metric = registry.metric(name)
+    beside = [registry[each] for each in registry.together(name) if each != name]
     today = datetime.datetime.now(datetime.UTC).date()
     metric.check_active(today)
     if epoch is None:
         epoch = metric.epoch_at(today)
     if value == "-":
         for line in sys.stdin:
-            print_json(_encode(metric, line.removesuffix("\n"), source.read(), epoch))
+            _print_line(metric, beside, line.removesuffix("\n"), source.read(), epoch)
         return
-    shown = _encode(metric, value, source.read(), epoch)
+    secret = source.read()
     if as_json:
-        print_json(shown)
+        _print_line(metric, beside, value, secret, epoch)
     else:
-        _print(shown)
+        _print(_encode(each, value, secret, epoch) for each in (metric, *beside))
     if not encoder(metric.params).fits(parse_value(metric.params, value)):
         click.echo(f"warning: {name} has no place for this value, and reports that", err=True)
+
+
+def _print_line(
+    metric: Metric, beside: Sequence[Metric], value: str, secret: bytes, epoch: str
+) -> None:
+    """Print one line of JSON; what is answered together with a metric stands under `together`."""
+    others = [_encode(each, value, secret, epoch) for each in beside]
+    shown = _encode(metric, value, secret, epoch)
+    print_json(shown, **({"together": others} if others else {}))
 
 
 def _encode(metric: Metric, value: str, secret: bytes, epoch: str) -> ShownEncoding:
     encoded = encode_value(secret, metric, parse_value(metric.params, value), epoch=epoch)
     return ShownEncoding(
         metric=metric.name,
-        params=metric.fingerprint,
+        params=encoded.report.params,
         cohort=encoded.cohort,
         bits=_show(encoded.bits, metric.params.k),
         permanent=_show(encoded.permanent, metric.params.k),
@@ -147,9 +159,10 @@ def _show(bits: bytes, k: int) -> str:
     return "".join("1" if number >> i & 1 else "0" for i in range(k))
 
 
-def _print(shown: ShownEncoding) -> None:
-    for field in dataclasses.fields(shown):
-        click.echo(f"{field.name:<10} {getattr(shown, field.name)}")
+def _print(reports: Iterable[ShownEncoding]) -> None:
+    for shown in reports:
+        for field in dataclasses.fields(shown):
+            click.echo(f"{field.name:<10} {getattr(shown, field.name)}")
     click.echo(
         "\nOnly metric, params, cohort and report leave the device; bit 0 comes first. The\n"
         "permanent response stays the same for this value, the report is drawn anew each time."

@@ -18,6 +18,7 @@ from rappor.privacy.report import (
     PersonLoss,
     PrivacyReport,
     Shuffling,
+    Together,
     ValueChange,
 )
 from rappor.reporting.numbers import most_belief, nats, percent, short_percent
@@ -37,6 +38,8 @@ def print_report(report: PrivacyReport, error: JointError | None, *, devices: in
         section("Which promise", report.promise)
     if report.told is not None:
         section("What is told in the clear", escape(report.told), f"{_ALIKE}.")
+    if report.together is not None:
+        section("Answered together", _together(report.together))
     if report.value_changes:
         section(
             "How visible it is that the value changed, half way",
@@ -53,6 +56,16 @@ def print_report(report: PrivacyReport, error: JointError | None, *, devices: in
         section(_person(report.account), _account(report.account))
     if report.change is not None:
         section("If the entry changes", *_change(report.change, error, devices))
+
+
+def _together(together: Together) -> str:
+    one, every = together.epsilon_1, together.epsilon_inf
+    return (
+        f"A device answers {' and '.join(together.metrics)} together or not at all, in a report "
+        f"each. Both reports of one value lose epsilon_1 = {nats(one)}, all its reports "
+        f"epsilon_inf = {nats(every)}: even odds become at most {even_odds_become(one)}, and at "
+        f"most {even_odds_become(every)}."
+    )
 
 
 def _beliefs(losses: tuple[Loss, ...]) -> Table:

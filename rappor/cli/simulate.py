@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -173,15 +173,21 @@ def simulate(
     and permanent response. Counts take the same time for any number of devices, are drawn exactly,
     and know how their devices repeat; a .parquet file holds every single report, one a device, and
     a folder does so in files of four million. Files and folders appear whole or not at all.
-    Of a metric with parts every part has files of its own, with the part in the name.
+    Of a metric with parts every part has files of its own, with the part in the name. Of a metric
+    with other and one report a device, counts are of both of its metrics, from the same devices.
     """
     from rappor.simulation.population import Population
 
-    metric = Registry.load(registry_path).metric(metric_name)
+    registry = Registry.load(registry_path)
+    metric = registry.metric(metric_name)
     population = Population.from_csv(population_path)
     as_reports = _is_folder(out) or Path(out).suffix == ".parquet"
     if as_reports and size.repeated:
         raise click.UsageError("a .parquet file holds one report a device: write counts")
+    pair = [registry[name] for name in registry.together(metric_name)]
+    if len(pair) > 1 and pair[0] is metric and not as_reports and not size.repeated:
+        _simulate_pair(population, pair, size, seed, out, as_json=as_json)
+        return
     files: list[str] = []
     n_reports = 0
     for share in _shares(metric, out, size, seed):
@@ -208,6 +214,45 @@ def simulate(
     else:
         told = files[0] if len(files) == 1 else f"{files[0]} to {files[-1]}"
         click.echo(f"{n_reports:,} reports of {metric.name} in {told}")
+
+
+def _simulate_pair(
+    population: Population,
+    pair: Sequence[Metric],
+    size: _Size,
+    seed: int | None,
+    out: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Write the counts of the categories, and of each part of what is in their `other`."""
+    from rappor.simulation.other import simulate_other
+
+    metric, texts = pair
+    drawn = simulate_other(
+        population,
+        metric.params,
+        texts.params,
+        texts.parts,
+        n_reports=size.n_devices,
+        seed=seed,
+        metric=metric.name,
+    )
+    parts = (part.name.replace(":", "-") for part in texts.parts)
+    names = (out, *(_named(out, f"other-{part}") for part in parts))
+    for path, counts in zip(names, drawn, strict=True):
+        counts.save(path)
+    n_reports = sum(counts.n_reports for counts in drawn)
+    if as_json:
+        print_json(
+            Simulated(
+                metric=metric, reports=n_reports, devices=size.n_devices, out=out, files=names
+            )
+        )
+    else:
+        click.echo(
+            f"{n_reports:,} reports of {' and '.join(m.name for m in pair)} in {out} to {names[-1]}"
+        )
 
 
 def _shares(metric: Metric, out: str, size: _Size, seed: int | None) -> Iterator[_Share]:

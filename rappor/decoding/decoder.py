@@ -107,6 +107,9 @@ def decode(
         return _decode_closed(target, control, distribution=distribution)
     if isinstance(candidates, CandidateStream):
         _check_normalizer(candidates.normalize, collections)
+        if _is_told_elsewhere(collections):
+            nothing = CandidateStream.product([""], "", 0, 0, normalize=candidates.normalize)
+            candidates = CandidateStream.chain(nothing, candidates)
         keep = len(target) + 2 * SCREENED
         held = candidates.hold(keep)
         if held is None:
@@ -156,7 +159,12 @@ def _listed(
         raise DecodeError(
             "candidates must number at least 1, got 0; give candidates: a list of strings"
         )
-    return candidates
+    return candidates.with_empty() if _is_told_elsewhere(collections) else candidates
+
+
+def _is_told_elsewhere(collections: Sequence[Counts]) -> bool:
+    """Tell whether most devices may have told the empty text, because of a category of theirs."""
+    return any(collection.params.other for collection in collections)
 
 
 def _normalizer(collections: Sequence[Counts]) -> str:
@@ -240,6 +248,9 @@ def _conclude_strings(
     known = np.isfinite(selection.std_error)
     tail, tested = _test(target, selection, np.where(known, z, 0.0))
     p_value = np.where(known, tested, 1.0)
+    place = spread_ties(len(candidates), ties)
+    given = _given(target, candidates, place)
+    p_value[given] = 1.0
     p_values = PValues(rows=p_value, others=selection.others, least=selection.least)
     detected = np.flatnonzero(p_value <= control.threshold(p_values))
     std_error = _with_sampling(target, selection.estimate, selection.std_error)
@@ -266,8 +277,8 @@ def _conclude_strings(
         breakdown=break_down(
             rows, hidden, detected, n_candidates=len(p_value), n_reports=target.n_reports
         ),
+        given=given,
     )
-    place = spread_ties(len(candidates), ties)
     fit = diagnostics.describe_fit(
         target,
         selection.fit,
@@ -292,6 +303,13 @@ def _conclude_strings(
             "groups": [[candidates.strings[i] for i in group] for group in ties],
         },
     )
+
+
+def _given(target: Target, candidates: Candidates, place: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the entry of the empty text where a category stands for it: it is no discovery."""
+    if not _is_told_elsewhere(target.counts) or "" not in candidates.strings:
+        return np.zeros(0, dtype=np.int64)
+    return place[[candidates.strings.index("")]]
 
 
 def _ones_variance(target: Target) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -109,6 +109,8 @@ class Raw:
     shares : the distribution answer, (c,), or None.
     residual : (n,) float64, of each row in standard deviations; None where nothing was fitted.
     breakdown : how many forged reports make and hide what is detected.
+    given : (g,) int64, entries that are known to be there: nobody tests them, and what they hold is
+        explained.
     """
 
     estimate: NDArray[np.float64]
@@ -119,6 +121,7 @@ class Raw:
     shares: Shares | None
     residual: NDArray[np.float64] | None
     breakdown: Breakdown
+    given: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 def conclude(
@@ -155,7 +158,7 @@ def conclude(
     for number, members in enumerate(ties, start=1):
         group[members] = number
     entry = place[order]
-    rests = _rests(raw, entry[detected[entry]], detected)
+    whole, *rests = _rests(raw, entry[detected[entry]], detected)
     return Estimates(
         candidates=tuple(names[i] for i in order),
         proportion=raw.estimate[entry],
@@ -174,9 +177,9 @@ def conclude(
         n_candidates=len(names) + raw.p_values.n - len(p_value),
         p_value_counts=raw.p_values.counts,
         reports=target.n_reports,
-        unallocated=1 - rests[0].proportion if exclusive else math.nan,
-        unallocated_std_error=rests[0].std_error if exclusive else math.nan,
-        rests=rests[1:] if exclusive else (),
+        unallocated=1 - whole.proportion if exclusive else math.nan,
+        unallocated_std_error=whole.std_error if exclusive else math.nan,
+        rests=tuple(rests) if exclusive else (),
         assumed=assumption(target.counts, target.repetitions),
         diagnostics=diagnostics,
         collected=describe_collected(target, raw.residual),
@@ -187,12 +190,14 @@ def conclude(
 
 
 def _rests(raw: Raw, rows: NDArray[np.int64], detected: NDArray[np.bool_]) -> tuple[Rest, ...]:
-    """Return what is detected in all, and then after the first 10, 20, ... rows.
+    """Return what is explained in all, and what is detected after the first 10, 20, ... rows.
 
     Rows of one group share an entry of `raw`, which counts once, with the first of them.
     """
+    found = np.flatnonzero(detected)
     tops = [0, *(top for top in _TOPS if top < len(rows))]
-    left = [np.setdiff1d(np.flatnonzero(detected), rows[:top]) for top in tops]
+    left = [np.setdiff1d(found, rows[:top]) for top in tops]
+    left[0] = np.union1d(found, raw.given)
     errors = raw.sum_errors(left)
     return tuple(
         Rest(

@@ -44,7 +44,8 @@ def discover(
         one part are days, as in `decode`.
     alphabet : the characters of the strings, each once. Without it the first part is searched for
         printable ASCII, or for all of Unicode if it is `prefix:1`, and the alphabet is made of the
-        characters of the prefixes that are detected there, and of the known strings.
+        characters of the prefixes that are detected there, of the known strings, and of the
+        categories that another metric tells.
     known : candidates to ask about beside, such as those of an ordinary decode.
     longest : characters of the longest string to look for. By default the last prefix is continued
         by as many characters as it has more than the prefix before it.
@@ -100,7 +101,8 @@ def discover(
     ):
         found = ask(part, kept, before, length)
         if not told and alphabet is None:
-            letters = learn_alphabet(_detected(found), listed.strings)
+            told_elsewhere = parts[WHOLE][0].params.categories
+            letters = learn_alphabet(_detected(found), [*listed.strings, *told_elsewhere])
         kept = best_prefixes(found, keep or n_kept(len(letters), after - length))
         told.append(_tell(part, found, len(kept)))
     estimates = ask(WHOLE, kept, *lengths[-2:])

@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rappor.errors import FileError, MetricError
@@ -18,6 +18,7 @@ from rappor.protocol.parts import Part
 from rappor.protocol.wire import METRIC_NAME
 from rappor.registry.budget import reserve
 from rappor.registry.metric import Metric
+from rappor.registry.other import DEFAULT_PARTS, DISCOVER, OTHER_NAME, texts_of
 from rappor.registry.registry import Registry
 
 DESCRIPTION: Final = "say here, for the people concerned, what is collected"
@@ -51,10 +52,13 @@ def write_registry(
     Raises
     ------
     MetricError
-        A metric cannot have this name.
+        A metric cannot have this name, or it is of what is in another one's `other`, which has the
+        entry.
     """
     if not METRIC_NAME.fullmatch(name):
         raise MetricError(f"a metric's name must match {METRIC_NAME.pattern}, got {name!r}")
+    if params.other and encoding_of(params).hashed:
+        raise MetricError(f"metric {name!r} has no entry: plan the metric whose other it names")
     metric = Metric(
         name=name,
         params=params,
@@ -65,11 +69,12 @@ def write_registry(
         interval=interval,
         parts=tuple(parts),
     )
+    total = sum(reserve(each).total for each in (metric, *_beside(metric)))
     epochs = ", ".join(f'"{other}"' for other in ("quarter", "month", "year") if other != epoch)
     return "\n".join(
         [
             "[budget]",
-            f"total = {reserve(metric).total:g}  # nats in a calendar year, this metric alone",
+            f"total = {total:g}  # nats in a calendar year, this metric alone",
             "",
             header(name),
             f"description = {json.dumps(description, ensure_ascii=False)}",
@@ -82,6 +87,17 @@ def write_registry(
             "",
         ]
     )
+
+
+def _beside(metric: Metric) -> Iterator[Metric]:
+    """Yield the metric of what is in `other`, which the entry adds."""
+    if metric.params.other:
+        yield dataclasses.replace(
+            metric,
+            name=f"{metric.name}{OTHER_NAME}",
+            params=texts_of(metric.params),
+            parts=DEFAULT_PARTS,
+        )
 
 
 def _parts_lines(parts: Sequence[Part]) -> list[str]:
@@ -104,7 +120,10 @@ def params_lines(params: Params) -> list[str]:
     if key == "edges":
         lines.append(f"edges = [{', '.join(params.categories)}]")
     elif key is not None:
-        lines.append(f"{key} = {json.dumps(params.categories, ensure_ascii=False)}")
+        names = params.categories[:-1] if params.other else params.categories
+        lines.append(f"{key} = {json.dumps(names, ensure_ascii=False)}")
+    if params.other:
+        lines.append(f'other = "{DISCOVER}"')
     if params.normalize != "none":
         lines.append(f'normalize = "{params.normalize}"')
     return [*lines, *_numbers(params)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rappor.privacy.linkability import link
@@ -42,6 +42,18 @@ def describe_other(params: Params) -> str:
     return (
         f"Some of these reports were made under other parameters ({params.fingerprint}). "
         f"{_one_report(params)} {_all_reports(params, ' under them')}"
+    )
+
+
+def describe_together(metrics: Sequence[Metric]) -> str:
+    """Say what the answers to several metrics tell together, of one value."""
+    one = math.fsum(epsilon_1(metric.params) for metric in metrics)
+    every = math.fsum(epsilon_inf(metric.params) for metric in metrics)
+    names = " and ".join(metric.name for metric in metrics)
+    return (
+        f"{names}: a device answers both or neither, each in a report of its own, whatever the "
+        f"value is. Both reports of one value together: {observer_belief(one)}. All reports of one "
+        f"value: {observer_belief(every)}."
     )
 
 

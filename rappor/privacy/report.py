@@ -17,7 +17,7 @@ from rappor.privacy.changing_values import change_visibility
 from rappor.privacy.linkability import Linkability, link
 from rappor.privacy.notice import promise, told_beside
 from rappor.privacy.shuffling import likely_smallest_cohort, shuffle
-from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
+from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
 from rappor.ranges import check_integer, check_number
 from rappor.registry.metric import Metric
@@ -125,13 +125,22 @@ class PersonLoss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Together:
+    """What the reports of one value tell where a device answers several metrics together."""
+
+    metrics: tuple[str, ...]
+    epsilon_1: float
+    epsilon_inf: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyReport(Displayed):
     """What a metric, or a parameter set alone, promises a person.
 
     `metric` and `promise` are None for parameters alone, `account` without a registry, `change`
-    without a new entry. `told` says what devices tell in the clear, None if nothing: the devices of
-    `shuffling` and `linkability` are then those that tell the same. `value_changes` are empty for a
-    metric that answers for one value only.
+    without a new entry, `together` for a metric that is answered alone. `told` says what devices
+    tell in the clear, None if nothing: the devices of `shuffling` and `linkability` are then those
+    that tell the same. `value_changes` are empty for a metric that answers for one value only.
     """
 
     _drawn_as: ClassVar[str] = "privacy"
@@ -148,6 +157,7 @@ class PrivacyReport(Displayed):
     linkability: Linkability
     account: PersonLoss | None = None
     change: EntryChange | None = None
+    together: Together | None = None
 
     def _table(self) -> dict[str, list[Any]]:
         """Return beliefs after reports of one value, a row for each loss and prior."""
@@ -237,6 +247,7 @@ def assess(
         value_changes=() if metric.patterns == 1 else report.value_changes,
         account=None if registry is None else _account(registry, usage),
         change=None if changed is None else price_change(metric, changed, reports=usage.reports),
+        together=None if registry is None else _together(registry, metric.name),
     )
 
 
@@ -308,6 +319,19 @@ def _shuffled_loss(reports: int, local: float, devices: int, delta: float) -> Sh
         fmt23_needs=shuffled.most_2023,
         numerical=shuffled.numerical,
         epsilon=shuffled.epsilon,
+    )
+
+
+def _together(registry: Registry, name: str) -> Together | None:
+    """Add up one value's loss over the metrics that a device answers together."""
+    names = registry.together(name)
+    if len(names) == 1:
+        return None
+    params = [registry[each].params for each in names]
+    return Together(
+        metrics=names,
+        epsilon_1=sum(map(epsilon_1, params)),
+        epsilon_inf=sum(map(epsilon_inf, params)),
     )
 
 

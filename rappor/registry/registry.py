@@ -13,6 +13,7 @@ from rappor.protocol.params import Params
 from rappor.ranges import check_number
 from rappor.registry.budget import check_budget
 from rappor.registry.metric import Metric
+from rappor.registry.pairs import pair_up
 from rappor.registry.toml_file import check_known, read_budget, read_entries, read_toml
 
 
@@ -28,13 +29,15 @@ class Registry(Mapping[str, Metric]):
         """Take metrics with distinct names that the total covers.
 
         With `today`, what has expired before its year is not counted. Raises MetricError for a
-        name that is declared twice, and where the metrics do not fit.
+        name that is declared twice, for metrics that are named as a pair of `other` and are none,
+        and where the metrics do not fit.
         """
         self._metrics: dict[str, Metric] = {}
         for metric in metrics:
             if metric.name in self._metrics:
                 raise MetricError(f"metric {metric.name!r} must be declared once")
             self._metrics[metric.name] = metric
+        self._pairs = pair_up(self._metrics)
         check_number("total", total, "(0, infinity]", error=MetricError)
         self.total = total
         self.reserved = check_budget(
@@ -78,6 +81,13 @@ class Registry(Mapping[str, Metric]):
         """Return the metric, or raise MetricError with the names that come close."""
         check_known(name, self._metrics, "metric")
         return self._metrics[name]
+
+    def together(self, name: str) -> tuple[str, ...]:
+        """Return the metrics that a device answers together with one, itself among them, or alone.
+
+        The first of them is what programs record.
+        """
+        return self._pairs.get(name, (name,))
 
     def in_segment(self, own: Mapping[str, str]) -> Registry:
         """Return the registry of a device with these public properties, which cost no budget."""

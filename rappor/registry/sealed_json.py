@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from rappor.errors import MetricError
 from rappor.protocol.encodings.buckets import edge_text
 from rappor.protocol.params import threshold
 from rappor.registry.metric import Metric
@@ -25,7 +26,15 @@ def sealed_json(registry: Registry, notices: Mapping[str, str]) -> str:
     """Return one line of JSON; `notices` say by name what each metric collects, for people.
 
     The total is a text, as ECMAScript writes numbers, and `Infinity` where nothing bounds it.
+
+    Raises MetricError for a metric with `other`: devices in JavaScript cannot answer it.
     """
+    for name, metric in registry.items():
+        if metric.params.other:
+            raise MetricError(
+                f"metric {name!r}: other must be absent in a registry for devices in JavaScript, "
+                "which cannot answer it"
+            )
     document = {
         "v": 1,
         "total": "Infinity" if math.isinf(registry.total) else edge_text(registry.total),

@@ -14,6 +14,7 @@ epoch = "quarter"               # or year, month; life: one permanent response f
 interval = "day"                # or hour, week: one report in each; none: one for every event
 patterns = 1                    # values that one epoch answers for
 parts = [{name = "prefix:3", share = 0.2}, {name = "whole"}]
+other = "discover"              # of onehot: what is in no category is looked for, see other.py
 sample = 0.1                    # of the devices, chosen anew in each epoch
 segments = {version = ["1", "2"]}  # told in the clear; "other" for what is not listed
 candidates = "pages.txt"        # beside this file
@@ -39,6 +40,7 @@ from rappor.protocol.params import Params
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
 from rappor.ranges import shown
+from rappor.registry.other import DEFAULT_PARTS, DISCOVER, OTHER_NAME, split_entry
 
 _Entry = Mapping[str, Any]
 
@@ -64,6 +66,7 @@ KEYS: Final = (
     "edges",
     "normalize",
     "insecure",
+    "other",
     "parts",
     "segments",
     *_OPTIONAL,
@@ -87,7 +90,10 @@ def read_entries(document: _Entry, path: str) -> Iterator[dict[str, Any]]:
     if not isinstance(tables, dict) or not tables:
         raise MetricError(f"{path}: metrics must be at least one table [metrics.NAME]")
     for name, entry in tables.items():
-        yield _read_entry(name, entry)
+        if isinstance(entry, dict) and "other" in entry:
+            yield from _read_both(name, entry, tables)
+        else:
+            yield _read_entry(name, entry)
 
 
 def read_budget(document: _Entry, path: str) -> float | None:
@@ -161,6 +167,19 @@ def _read_entry(name: str, entry: object) -> dict[str, Any]:
     return fields | {
         key: entry[key] for key in ("description", "owner", "epoch", *_OPTIONAL) if key in entry
     }
+
+
+def _read_both(name: str, entry: _Entry, tables: _Entry) -> Iterator[dict[str, Any]]:
+    """Yield a metric of categories and the one that names what is in none of them."""
+    if (second := f"{name}{OTHER_NAME}") in tables:
+        raise MetricError(
+            f"metric {shown(second)} must be absent: other = {DISCOVER!r} of {shown(name)} adds it"
+        )
+    yield from split_entry(
+        _read_entry(name, {key: entry[key] for key in entry if key not in ("other", "parts")}),
+        entry["other"],
+        parts=_read_parts(name, entry["parts"]) if "parts" in entry else DEFAULT_PARTS,
+    )
 
 
 def _check_keys(name: str, entry: _Entry) -> None:

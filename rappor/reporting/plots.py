@@ -52,6 +52,12 @@ class _Audit(Protocol):
     def checks(self) -> Sequence[_Check]: ...
 
 
+class _OtherDemo(Protocol):
+    """What is drawn of the demo of `other`: the title and the dots of each panel."""
+
+    def panels(self) -> Iterator[tuple[str, list[dict[str, Any]]]]: ...
+
+
 def estimates_plot(estimates: Estimates, *, top: int = 20, rest: bool = False) -> alt.LayerChart:
     """Draw the shares of the top detected rows with their adjusted intervals.
 
@@ -91,6 +97,26 @@ def _entry(
     shown = shorten(name, _NAME_COLUMNS)
     label = f"{number}. {shown}" if number else shown
     return {"candidate": label, "share": share, "low": low, "high": high, "interval": kind}
+
+
+def other_demo_plot(demo: _OtherDemo) -> alt.ConcatChart:
+    """Draw what is found in `other` without a list beside the truth, a panel for each size."""
+    panels = list(demo.panels())
+    most = max(row["high"] or row["share"] for _, rows in panels for row in rows)
+    return side_by_side(
+        *(
+            dot_chart(
+                rows,
+                x=Axis(field="share", title="share of other", format="%", domain=(0, most)),
+                name="text",
+                series="what",
+                low="low",
+                high="high",
+                title=title,
+            )
+            for title, rows in panels
+        )
+    )
 
 
 def comparison_plot(comparison: Comparison, *, top: int = 20) -> alt.LayerChart:

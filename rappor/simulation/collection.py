@@ -81,11 +81,22 @@ def simulate(
     people = People(population, params)
     rng = Keystream(seed).generator()
     devices, reports, true_ones = people.draw(rng, n_reports)
+    counts = add_noise(rng, params, reports, true_ones, metric=metric)
+    return Simulation(counts=counts, devices=devices)
+
+
+def add_noise(
+    rng: np.random.Generator,
+    params: Params,
+    reports: NDArray[np.int64],
+    true_ones: NDArray[np.int64],
+    *,
+    metric: str,
+) -> Counts:
+    """Draw the counts of one report from each device of some cohorts, of `reports`, (m,)."""
     ones = rng.binomial(true_ones, params.q_star)
     ones += rng.binomial(reports[:, None] - true_ones, params.p_star)
-    return Simulation(
-        counts=Counts(params, ones, reports, metric, squares=n_reports), devices=devices
-    )
+    return Counts(params, ones, reports, metric, squares=int(reports.sum()))
 
 
 def simulate_counts(
@@ -124,8 +135,14 @@ class People:
         cohorts : (m,) int64, those in each cohort.
         true_ones : (m, k) int64, those whose value sets each bit.
         """
-        m = self._params.m
         devices = _multinomial(rng, n_devices, self._weights)
+        return devices, *self.spread(rng, devices)
+
+    def spread(
+        self, rng: np.random.Generator, devices: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Draw the cohorts of devices with these values; `cohorts` and `true_ones` of `draw`."""
+        m = self._params.m
         cohorts = np.zeros(m, dtype=np.int64)
         true_ones = np.zeros((m, self._params.k), dtype=np.int64)
         for start in range(0, len(devices), _VALUES_AT_ONCE):
@@ -133,7 +150,7 @@ class People:
             spread = rng.multinomial(devices[block], np.full(m, 1 / m))
             cohorts += spread.sum(axis=0)
             self._truth.add_ones(true_ones, block, spread)
-        return devices, cohorts, true_ones
+        return cohorts, true_ones
 
 
 def simulate_reports(

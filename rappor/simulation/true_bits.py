@@ -10,10 +10,8 @@ from numpy.typing import NDArray
 from rappor.candidates.hashing import bloom_cells, digest_strings
 from rappor.errors import ParamsError
 from rappor.protocol.encodings import encoder, encoding_of
-from rappor.protocol.encodings.bloom import LAYOUT
-from rappor.protocol.normalizers import normalize
+from rappor.protocol.encodings.bloom import LAYOUT, Bloom
 from rappor.protocol.params import Params
-from rappor.protocol.parts import cut
 from rappor.simulation.loops import add_devices, set_hashed
 from rappor.simulation.population import Population
 
@@ -46,8 +44,8 @@ class _BloomBits:
     def __init__(self, population: Population, params: Params) -> None:
         if params.layout != LAYOUT:
             raise ParamsError(f"layout must be {LAYOUT} to simulate, got {params.layout!r}")
-        texts = (normalize(params.normalize, value) for value in population.values)
-        self._digests = digest_strings(cut(params.part, text).encode() for text in texts)
+        told_of = Bloom(params).told_of
+        self._digests = digest_strings(told_of(value).encode() for value in population.values)
         self._params = params
 
     def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:

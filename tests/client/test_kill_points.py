@@ -71,7 +71,8 @@ class Syncing(Store):
 def step_of(client: Client, store: Store, transport: MemoryTransport) -> Step:
     """Make one step of a client that has another store."""
     settings, offers = client._settings, client._offers
-    uploader = Uploader(store, transport, settings, offers, client._obstacle, Stops())
+    stops = Stops(client.registry.together)
+    uploader = Uploader(store, transport, settings, offers, client._obstacle, stops)
     return uploader.step()
 
 

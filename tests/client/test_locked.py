@@ -176,9 +176,7 @@ def test_memory_is_bounded(open_client: Opener, clock: FixedClock) -> None:
     unstored = Unstored()
     assert not unstored
     for i in range(103):
-        unstored.add(
-            Late(secret=secret, metric=metric, prepared=prepared, now=clock() + i, fits=True)
-        )
+        unstored.add(Late(secret=secret, answers=((metric, prepared),), now=clock() + i, fits=True))
     assert unstored.n_dropped == 3
     taken = unstored.take()
     assert [late.now - clock() for late in taken] == list(range(3, 103))
@@ -254,7 +252,8 @@ def test_upload_waits_for_the_disk_while_no_lock_is_held(
     client.record("page", "a")
     store = SlowDisk(tmp_path / "device")
     transport, settings, offers = Noting(), client._settings, client._offers
-    uploader = Uploader(store, transport, settings, offers, lambda _: None, Stops())
+    stops = Stops(client.registry.together)
+    uploader = Uploader(store, transport, settings, offers, lambda _: None, stops)
     step = threading.Thread(target=uploader.step)  # as the sender does
     step.start()
     step.join()

@@ -73,7 +73,7 @@ def add_to(program: ProgramParser) -> None:
 
 def run(chosen: Namespace) -> bool:
     """Send every value; True if the collector accepted all of them."""
-    metric = _metric(chosen.registry, chosen.metric)
+    metrics = _metrics(chosen.registry, chosen.metric)
     key = read_text(chosen.key_file).strip() if chosen.key_file else None
     segment = dict(map(_property, chosen.segment))
     accepted = []
@@ -82,14 +82,14 @@ def run(chosen: Namespace) -> bool:
             tempfile.TemporaryDirectory() as folder,
             Client.open(
                 folder,
-                registry=Registry([metric], total=math.inf),
+                registry=Registry(metrics, total=math.inf),
                 consent=True,
                 collector=chosen.collector,
                 key=key,
                 segment=segment,
             ) as client,
         ):
-            accepted.append(_send_one(client, metric, text, chosen.timeout))
+            accepted.append(_send_one(client, metrics[0], text, chosen.timeout))
     return all(accepted)
 
 
@@ -111,14 +111,19 @@ def _send_one(client: Client, metric: Metric, text: str, timeout: float) -> bool
     if not flushed:
         print(f"Not sent: {flushed.detail or flushed.reason.value}.")  # noqa: T201
         return False
-    (upload,) = client.log()
-    print(UploadRecord.of(upload))  # noqa: T201
-    return upload.reports[0].status == ACCEPTED
+    uploads = client.log()
+    for upload in uploads:
+        print(UploadRecord.of(upload))  # noqa: T201
+    return all(upload.reports[0].status == ACCEPTED for upload in uploads)
 
 
-def _metric(path: Path, name: str) -> Metric:
-    """Return a metric of the registry, without its interval, which is not for tries by hand."""
+def _metrics(path: Path, name: str) -> list[Metric]:
+    """Return a metric of the registry, and what is answered together with it.
+
+    They have no interval, which is not for tries by hand.
+    """
     registry = Registry.load(path)
     if name not in registry:
         raise MetricError(f"{path} has no metric {name!r}; {suggestion(name, registry)}")
-    return dataclasses.replace(registry[name], interval="none")
+    names = registry.together(name)
+    return [dataclasses.replace(registry[each], interval="none") for each in names]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import mmh3
 
 from rappor.errors import ParamsError
-from rappor.protocol.encodings.encoding import Encoding, normalised_by
+from rappor.protocol.encodings.encoding import Encoding, check_names, normalised_by
 from rappor.protocol.encodings.shape import Shape
 from rappor.protocol.normalizers import normalize
 from rappor.protocol.parts import cut
@@ -28,7 +28,15 @@ class Bloom(Encoding):
     name = "bloom"
     hashed = True
     normalizes = True
+    tells_other = True
     least_bits = 2
+
+    @classmethod
+    def check(cls, params: Shape) -> None:
+        """Check the categories, which are there where another metric tells them."""
+        super().check(params)
+        if params.other:
+            check_names(cls, params, 1)
 
     @classmethod
     def implied_bits(cls, categories: Sequence[str]) -> None:
@@ -39,16 +47,27 @@ class Bloom(Encoding):
         if self.params.layout != LAYOUT:
             raise ParamsError(f"layout must be {LAYOUT} to encode, got {shown(self.params.layout)}")
         normalize(self.params.normalize, "")
+        _ = self._elsewhere
 
     def parse_value(self, text: str) -> str:
         """Return the text itself."""
         return text
 
     def bits(self, value: object, cohort: int) -> list[int]:
-        """Return the bits of a text, or its part, normalised and hashed in UTF-8."""
+        """Return the bits of what is told of a text, hashed in UTF-8."""
         self.check_values()
-        text = cut(self.params.part, normalize(self.params.normalize, value))
-        return _hashed(text.encode(), cohort, self.params)
+        return _hashed(self.told_of(value).encode(), cohort, self.params)
+
+    def told_of(self, value: object) -> str:
+        """Return the part of a normalised text; nothing of one that another metric tells."""
+        text = normalize(self.params.normalize, value)
+        return "" if text in self._elsewhere else cut(self.params.part, text)
+
+    def names_other_of(self, categories: Shape) -> bool:
+        """Tell whether the texts that are told here are those in no category there."""
+        here = self.params
+        listed = categories.categories[:-1] == here.categories
+        return here.other and categories.other and listed and here.normalize == categories.normalize
 
     def fits(self, value: object) -> bool:
         """Tell whether normalising leaves something of a text; without it any text fits."""
@@ -72,15 +91,33 @@ class Bloom(Encoding):
     def described(self) -> str:
         """A text, and what it is hashed onto."""
         params = self.params
+        names = ", ".join(params.categories)
+        what = f"a text that is not one of {names}, else an empty one" if params.other else "a text"
         return (
-            f"a text{normalised_by(params)}, hashed onto {params.h} of {params.k} bits in one "
+            f"{what}{normalised_by(params)}, hashed onto {params.h} of {params.k} bits in one "
             f"of {params.m} cohorts"
         )
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """Empty: reading the sums needs candidates."""
+        return ()
 
     @property
     def contrasts(self) -> list[tuple[str, str]]:
         """Empty: which strings differ most, a search must find."""
         return []
+
+    @property
+    def _elsewhere(self) -> Collection[str]:
+        """The normalised texts that another metric tells."""
+        if not self.params.categories:
+            return ()
+        if (names := self.__dict__.get("_normalised")) is None:
+            normalizer = self.params.normalize
+            names = frozenset(normalize(normalizer, name) for name in self.params.categories)
+            self.__dict__["_normalised"] = names
+        return names
 
 
 def _hashed(value: bytes, cohort: int, params: Shape) -> list[int]:

@@ -48,6 +48,9 @@ class Encoding(ABC):
     names_values: ClassVar[bool] = False
     """Whether devices hold the categories themselves, so that none may be taken away."""
 
+    tells_other: ClassVar[bool] = False
+    """Whether `Params.other` may be said: texts in a category, and what the other texts are."""
+
     least_bits: ClassVar[int] = 1
     """The smallest k."""
 
@@ -58,7 +61,9 @@ class Encoding(ABC):
             for letter, value in (("h", params.h), ("m", params.m)):
                 if value != 1:
                     raise ParamsError(f"{letter} must be 1 for encoding {cls.name}, got {value}")
-        if cls.categories_key is None and params.categories:
+        if params.other and not cls.tells_other:
+            raise ParamsError(f"other must be false for encoding {cls.name}")
+        if cls.categories_key is None and params.categories and not params.other:
             raise ParamsError(f"categories must be empty for encoding {cls.name}")
         if params.normalize != "none" and not cls.normalizes:
             raise ParamsError(f"normalize must be none for encoding {cls.name}")
@@ -116,7 +121,12 @@ class Encoding(ABC):
 
     def answers_like(self, other: Shape) -> bool:
         """Tell whether the bits of other parameters stand for the same values."""
-        return self.takes_values_of(other) and other.categories == self.params.categories
+        same = other.categories == self.params.categories and other.other == self.params.other
+        return same and self.takes_values_of(other)
+
+    def names_other_of(self, categories: Shape) -> bool:  # noqa: ARG002  (only strings do)
+        """Tell whether these are the texts that are in no category of other parameters."""
+        return False
 
     @property
     @abstractmethod
@@ -206,12 +216,12 @@ class NamedEncoding(Encoding):
 
 def check_names(kind: type[Encoding], params: Shape, least: int) -> None:
     """Raise ParamsError unless the categories are distinct clean texts, and as many as k says."""
-    names, noun = params.categories, str(kind.categories_key)
+    names, noun = params.categories, kind.categories_key or "categories"
     if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
         raise ParamsError("categories must be a tuple of texts")
     if len(names) < least:
         raise ParamsError(f"{noun} must number at least {least}, got {len(names)}")
-    if params.k != (needed := kind.implied_bits(names)):
+    if params.k != (needed := kind.implied_bits(names)) and needed is not None:
         raise ParamsError(
             f"k must be {needed}, the number of bits that the {noun} need, got {params.k}"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rappor.protocol.encodings.encoding import NamedEncoding, normalised_by
+from rappor.protocol.normalizers import normalize
 
 
 class OneHot(NamedEncoding):
@@ -10,18 +11,25 @@ class OneHot(NamedEncoding):
 
     name = "onehot"
     least_categories = 2
+    tells_other = True
 
     def parse_value(self, text: str) -> str:
         """Return the text itself."""
         return text
 
     def bits(self, value: object, cohort: int) -> list[int]:  # noqa: ARG002  (one cohort)
-        """Return the bit of a category's name; none for another text."""
-        return self.bits_of([value])
+        """Return the bit of a category's name; for another text the last one if it is for those.
+
+        An empty text is in no category, nor among the other ones.
+        """
+        found = self.bits_of([value])
+        if found or not self.params.other or not normalize(self.params.normalize, value):
+            return found
+        return [self.params.k - 1]
 
     def fits(self, value: object) -> bool:
-        """Tell whether a text is one of the categories."""
-        return len(self.bits_of([value])) == 1
+        """Tell whether a text sets a bit."""
+        return len(self.bits(value, 0)) == 1
 
     @property
     def true_bits(self) -> range:
@@ -36,4 +44,5 @@ class OneHot(NamedEncoding):
     def described(self) -> str:
         """The categories."""
         names = ", ".join(self.params.categories)
-        return f"one of {self.params.k} categories{normalised_by(self.params)}: {names}"
+        rest = f"; {self.params.categories[-1]} is every other text" if self.params.other else ""
+        return f"one of {self.params.k} categories{normalised_by(self.params)}: {names}{rest}"

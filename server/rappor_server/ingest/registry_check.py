@@ -86,7 +86,15 @@ def check_edit(old: Registry, new: Registry) -> list[Finding]:
     """Return what an edit changes: what is refused, and the consequences of what is allowed."""
     findings = []
     for name, metric in old.items():
-        if name not in new:
+        if name not in new and old.together(name)[0] != name and old.together(name)[0] in new:
+            findings.append(
+                Finding(
+                    "warning",
+                    f"{name}: what is in other is not looked for any more. Clients that are not "
+                    "updated are refused unless --older names the old registry.",
+                )
+            )
+        elif name not in new:
             findings.append(
                 Finding(
                     "refused",

@@ -19,7 +19,7 @@ DOCUMENT = (ROOT / "rappor" / "registry" / "README.md").read_text(encoding="utf-
 
 def example() -> Registry:
     """Load the document's registry."""
-    (text,) = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
+    text, _ = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
     return Registry.loads(text)
 
 
@@ -29,6 +29,14 @@ def test_the_example_is_a_registry_that_uses_its_whole_budget() -> None:
     assert list(registry) == ["search_engine", "theme", "start_seconds"]
     needed = sum(each.total for each in registry.reserved)
     assert needed <= registry.total < needed + 1
+
+
+def test_the_example_with_other_costs_what_is_written() -> None:
+    """Two metrics, whose year of quarters is 32 nats."""
+    _, text = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
+    registry = Registry.loads(f"[budget]\ntotal = 32\n{text}")
+    assert registry.together("editor") == ("editor", "editor.other")
+    assert sum(each.total for each in registry.reserved) == 32
 
 
 def test_every_key_is_explained() -> None:

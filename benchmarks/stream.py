@@ -1,0 +1,63 @@
+"""What a streamed candidate costs: the time of a decode, beside candidates times (a + b m)."""
+
+from __future__ import annotations
+
+import dataclasses
+import string
+import time
+from typing import Final
+
+import numpy as np
+
+from benchmarks.record import processor
+from benchmarks.tables import Table
+from rappor.candidates.stream import CandidateStream
+from rappor.decoding.decoder import decode
+from rappor.protocol.params import Params
+from rappor.simulation.collection import simulate_counts
+from rappor.simulation.population import Population
+
+COHORTS: Final = (32, 64, 128, 256, 512)
+_LETTERS: Final = string.ascii_lowercase
+_ADDED: Final = 4
+_EACH: Final = len(_LETTERS) ** _ADDED
+"""Candidates that begin with the same letter."""
+
+
+def stream(*, quick: bool) -> list[Table]:
+    """Decode one stream under several numbers of cohorts, and fit what a candidate costs."""
+    heads = 1 if quick else 5
+    n = heads * _EACH
+    seconds = [_best(m, heads, repeats=1 if quick else 3) for m in COHORTS]
+    per_candidate = np.array(seconds) / n
+    # Least squares of the relative error: every row counts alike.
+    terms = np.stack([np.ones(len(COHORTS)), np.array(COHORTS)], axis=1) / per_candidate[:, None]
+    (a, b), *_ = np.linalg.lstsq(terms, np.ones(len(COHORTS)), rcond=None)
+    table = Table(
+        title=f"stream: {n:,} candidates, k = 128, 1e7 reports, one core of {processor()}",
+        columns=("cohorts", "seconds", "a + b m", "off by"),
+        note=f"Seconds of this process's CPU. a = {1e9 * a:.0f} ns and b = {1e9 * b:.1f} ns a "
+        "candidate, and a cohort, all passes together.",
+    )
+    for m, taken in zip(COHORTS, seconds, strict=True):
+        expected = n * (a + b * m)
+        table.rows.append([m, taken, expected, f"{100 * (expected / taken - 1):+.0f} %"])
+    return [table]
+
+
+def _best(m: int, heads: int, *, repeats: int) -> float:
+    """Return the CPU seconds of the fastest of several decodes."""
+    params = dataclasses.replace(Params.profile("balanced"), m=m)
+    held = Population([f"{i} is no candidate" for i in range(1000)], 1 / np.arange(1.0, 1001.0))
+    counts = simulate_counts(held, params, n_reports=1e7, seed=1)
+    decode(counts, _candidates("a", 3))  # compiles what is compiled once
+    taken = []
+    for _ in range(repeats):
+        start = time.process_time()
+        decode(counts, _candidates(_LETTERS[:heads], _ADDED))
+        taken.append(time.process_time() - start)
+    return min(taken)
+
+
+def _candidates(heads: str, added: int) -> CandidateStream:
+    return CandidateStream.product(list(heads), _LETTERS, added, added)

@@ -1,0 +1,270 @@
+"""A metric with `other`: a device answers for its category and for its text, or for neither."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devices import Opener, database, locked, metric_of, secret_of, write_device
+from enumeration import coin_classes, instantaneous_of
+from rappor_client import Answer, Caps, Outcome
+from rappor_client.prepared import prepare
+from rappor_client.testing import Device, FixedCoins, MemoryTransport, constant_coins, peek
+from registries import registry_of
+
+from rappor import Metric, MetricError, Params, encoder
+from rappor.encode import encode_value, takes_part
+from rappor.protocol.parts import Part
+from rappor.registry.budget import scope_price
+from rappor.registry.other import with_other
+
+NAMED = Params(k=3, encoding="onehot", categories=("emacs", "vim", "vscode"), f=0.25, p=0.1, q=0.6)
+PARTS = (Part("prefix:3", 0.5), Part("whole"))
+NAMES = ("editor", "editor.other")
+
+
+def pair_of(params: Params = NAMED, **fields: Any) -> tuple[Metric, Metric]:
+    """Return both metrics of an entry with `other`."""
+    first, second = with_other(params)
+    parts = fields.pop("parts", PARTS)
+    return metric_of("editor", first, **fields), metric_of(
+        "editor.other", second, parts=parts, **fields
+    )
+
+
+def test_each_value_is_answered_twice(open_client: Opener, tmp_path: Path) -> None:
+    """A category tells no text; another text is told; bit for bit what the encoder makes of it."""
+    for number, value in enumerate(("vim", "helix", "")):
+        client = open_client(*pair_of(), folder=str(number), coins=lambda n: [2**31] * n)
+        assert client.record("editor", value) is Outcome.RECORDED
+        waiting = peek(tmp_path / str(number)).waiting
+        secret = secret_of(tmp_path / str(number))
+        expected = [
+            encode_value(secret, metric, value, coins=lambda n: [2**31] * n).report
+            for metric in pair_of()
+        ]
+        assert list(waiting) == expected
+
+
+def exact_pair() -> tuple[Metric, Metric]:
+    """Return a pair of two bits each without permanent noise: fresh coins decide what leaves."""
+    named = Params(
+        k=2, encoding="onehot", categories=("vim", "other"), other=True, f=0.0, p=0.25, q=0.75
+    )
+    texts = Params(k=2, m=1, categories=("vim",), other=True, f=0.0, p=0.25, q=0.75)
+    return metric_of("editor", named), metric_of("editor.other", texts)
+
+
+def expected_of(metric: Metric, value: str) -> dict[bytes, Fraction]:
+    """Return the distribution of one report of a value, as the protocol says."""
+    truth = encoder(metric.params).encode(value, 0)
+    return instantaneous_of(truth, metric.params)
+
+
+def test_both_reports_are_as_probable_as_the_ledger_says(open_client: Opener) -> None:
+    """For each value and every way in which the coins of the real client can fall.
+
+    Two reports leave whatever the value is, alike in all but their bits. The probabilities of the
+    bits are those of two independent responses, and two values differ by what was spent, no more.
+    """
+    pair = exact_pair()
+    values = ("vim", "helix", "zed", "")
+    falls = list(itertools.product(coin_classes((2**30, 3 * 2**30)), repeat=4))
+    found: dict[str, dict[tuple[bytes, ...], Fraction]] = {}
+    beside, spent = set(), set()
+    coins: list[int] = []
+
+    def fall_as_told(n: int) -> list[int]:
+        return [coins.pop(0) for _ in range(n)]
+
+    for value in values:
+        client = open_client(*pair, folder=value or "empty", coins=fall_as_told)
+        found[value] = {}
+        for fall in falls:
+            coins[:] = [coin for coin, _ in fall]
+            assert client.record("editor", value) is Outcome.RECORDED
+            assert coins == []
+            if fall is falls[0]:
+                spent.add(client.spent().nats)
+        waiting = peek(client._settings.folder).waiting
+        reports = zip(waiting[::2], waiting[1::2], strict=True)
+        for fall, both in zip(falls, reports, strict=True):
+            beside.add(tuple((each.metric, each.params, each.cohort) for each in both))
+            bits = tuple(each.bits for each in both)
+            weight = math.prod((weight for _, weight in fall), start=Fraction(1))
+            found[value][bits] = found[value].get(bits, Fraction(0)) + weight
+    assert beside == {tuple((metric.name, metric.fingerprint, 0) for metric in pair)}
+    for value in values:
+        first, second = (expected_of(metric, value) for metric in pair)
+        assert found[value] == {
+            (a, b): first[a] * second[b] for a, b in itertools.product(first, second)
+        }
+    worst = max(
+        found[one][bits] / found[other][bits]
+        for one, other in itertools.permutations(values, 2)
+        for bits in found[one]
+    )
+    (nats,) = spent
+    assert math.isclose(math.log(worst), nats)
+
+
+@pytest.mark.parametrize("interval", ["none", "day"])
+def test_later_values_change_nothing_of_what_leaves(interval: str, tmp_path: Path) -> None:
+    """Both answers keep to the first value: number, order and bytes of the reports are the same."""
+    lives = (("helix",) * 4, ("helix", "vim", "", "helix"), ("helix", "zed", "vscode", "emacs"))
+    bodies = []
+    for number, life in enumerate(lives):
+        folder = tmp_path / str(number)
+        write_device(folder, bytes(range(32)))
+        with Device(folder) as device:
+            registry = registry_of(*pair_of(interval=interval))
+            client = device.open(registry, coins=constant_coins(2**30))
+            for value in life:
+                client.record("editor", value)
+                device.clock.advance(days=1)
+            client.record("editor", "helix")
+            device.clock.advance(days=1)
+            client.flush()
+            bodies.append([(each.metric, each.bits) for each in device.transport.reports])
+    assert len(bodies[0]) == 10
+    assert bodies[0] == bodies[1] == bodies[2]
+
+
+def test_both_answers_of_an_interval_are_of_one_event(tmp_path: Path) -> None:
+    """Of many events each answer keeps the same one, whichever it is."""
+    low_noise = dataclasses.replace(NAMED, f=0.01, p=0.001, q=0.999)
+    values = ["vim", "helix", "emacs", "zed"]
+    chosen = set()
+    for number in range(12):
+        with Device(tmp_path / str(number)) as device:
+            device.coins = FixedCoins(seed=number)
+            pair = pair_of(low_noise, interval="day", epoch="quarter", parts=())
+            client = device.open(registry_of(*pair))
+            for value in values:
+                assert client.record("editor", value)
+            held = device.contents.held
+            secret = secret_of(device.folder)
+            events = [
+                {
+                    value
+                    for value in values
+                    if prepare(secret, metric, value, epoch="2026-Q4", coins=device.coins).pattern
+                    == each.pattern
+                }
+                for metric, each in zip(pair, held, strict=True)
+            ]
+            (event,) = events[0] & events[1]
+            chosen.add(event)
+    assert len(chosen) > 1
+
+
+def test_other_metric_cannot_be_recorded_alone(open_client: Opener) -> None:
+    """The error names what is to be recorded."""
+    client = open_client(*pair_of())
+    with pytest.raises(MetricError, match="answered together with editor"):
+        client.record("editor.other", "helix")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_refusal_is_of_both(name: str, open_client: Opener, tmp_path: Path) -> None:
+    """Refused by either name, at once or when the client opens, nothing of either waits."""
+    client = open_client(*pair_of())
+    client.record("editor", "helix")
+    client.opt_out(name)
+    assert peek(tmp_path / "device").waiting == ()
+    assert client.record("editor", "helix") is Outcome.OPTED_OUT
+    client.close()
+    again = open_client(*pair_of(), opted_out=[name])
+    assert again.record("editor", "helix") is Outcome.OPTED_OUT
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stop_is_of_both(name: str, open_client: Opener) -> None:
+    """Whichever the collector names: nothing new is recorded, and what waits stays."""
+    document = {"reports": [{"status": "accepted"}], "stop": {name: "2026-11-20"}}
+    transport = MemoryTransport([Answer(status=200, body=json.dumps(document).encode())])
+    client = open_client(*pair_of(), transport=transport)
+    client.record("editor", "helix")
+    client.flush()
+    assert len(transport.bodies) == 1
+    assert client.waiting() == 1
+    assert client.record("editor", "vim") is Outcome.SILENT
+
+
+def test_budget_is_reserved_for_both_or_neither(open_client: Opener) -> None:
+    """With room for one of them both are silent, and a later metric takes the room."""
+    pair = pair_of(epoch="year")
+    price = scope_price(pair[0])
+    page = metric_of("page", pair[1].params, epoch="year")
+    client = open_client(*pair, page, caps=Caps(total=2 * price - 0.001))
+    assert client.record("editor", "vim") is Outcome.SILENT
+    assert client.record("page", "vim") is Outcome.RECORDED
+    assert set(client.spent().metrics) == {"page"}
+    wider = open_client(*pair, folder="wider", caps=Caps(total=2 * price))
+    assert wider.record("editor", "vim") is Outcome.RECORDED
+    assert wider.spent().reserved == {2026: pytest.approx(2 * price)}
+    assert set(wider.spent().metrics) == set(NAMES)
+
+
+def test_sample_is_one_for_both(open_client: Opener, tmp_path: Path) -> None:
+    """A device is in the sample of the categories, and then answers both."""
+    seen = set()
+    for number in range(12):
+        client = open_client(*pair_of(sample=0.5), folder=str(number))
+        outcome = client.record("editor", "helix")
+        secret = secret_of(tmp_path / str(number))
+        is_in = takes_part(secret, pair_of(sample=0.5)[0], "")
+        assert outcome is (Outcome.RECORDED if is_in else Outcome.SILENT)
+        assert len(peek(tmp_path / str(number)).waiting) == (2 if is_in else 0)
+        seen.add(is_in)
+    assert seen == {True, False}
+
+
+def test_answers_that_wait_in_memory_are_stored_together(
+    open_client: Opener, tmp_path: Path
+) -> None:
+    """While another process holds the lock, and both once it is free."""
+    client = open_client(*pair_of())
+    client.record("editor", "helix")
+    with locked(tmp_path / "device"):
+        assert client.record("editor", "helix") is Outcome.QUEUED
+    client.record("editor", "helix")
+    assert [each.metric for each in peek(tmp_path / "device").waiting] == list(NAMES) * 3
+
+
+def test_neither_answer_is_kept_where_one_cannot_be(open_client: Opener, tmp_path: Path) -> None:
+    """A disk that refuses the second report has none of the first, nor of what it costs."""
+    client = open_client(*pair_of())
+    client.record("editor", "helix")
+    before = peek(tmp_path / "device")
+    refuse = "BEFORE INSERT ON report WHEN NEW.metric = 'editor.other'"
+    with database(tmp_path / "device") as db:
+        db.execute(f"CREATE TRIGGER refusing {refuse} BEGIN SELECT RAISE(ABORT, 'refused'); END")
+    assert client.record("editor", "helix") is Outcome.FAILED
+    assert peek(tmp_path / "device") == before
+
+
+def test_withdrawal_leaves_nothing_of_either(open_client: Opener, tmp_path: Path) -> None:
+    """But the year's reserved nats, of both."""
+    pair = pair_of(epoch="year")
+    client = open_client(*pair)
+    client.record("editor", "helix")
+    assert client.withdraw()
+    assert client.record("editor", "helix") is Outcome.NO_CONSENT
+    contents = peek(tmp_path / "device")
+    assert contents.waiting == ()
+    assert contents.spent.reserved == {2026: pytest.approx(2 * scope_price(pair[0]))}
+
+
+@pytest.mark.parametrize("value", ["vim", "helix", "zed", "emacs", ""])
+def test_a_value_is_unfit_only_if_it_is_empty(value: str, open_client: Opener) -> None:
+    """It is counted once, not for each answer."""
+    client = open_client(*pair_of())
+    client.record("editor", value)
+    assert client.counters().get("unfit", 0) == (value == "")

@@ -1,0 +1,148 @@
+"""A metric with `other` on the command line: from the registry to what is in it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from shell import SECRET, Shell
+
+from rappor.cli.console import Slow
+from rappor.cli.demo_other import play
+
+ENTRY = """
+[budget]
+total = inf
+
+[metrics.editor]
+description = "Which editor people use"
+owner = "tools@example.org"
+expires = 2999-12-31
+encoding = "onehot"
+categories = ["vscode", "vim"]
+profile = "accurate"
+epoch = "quarter"
+other = "discover"
+parts = [{name = "prefix:2", share = 0.4}, {name = "whole"}]
+candidates = "editors.txt"
+"""
+HELD = "value,weight\nvscode,50\nvim,20\nkate,20\nnano,10\n"
+COUNTS = ("week.counts", "week-other-prefix-2.counts", "week-other-whole.counts")
+
+
+@pytest.fixture
+def shop(shell: Shell) -> Shell:
+    """A folder with such a registry, who holds what, and a week of counts."""
+    (shell.place / "registry.toml").write_text(ENTRY)
+    (shell.place / "population.csv").write_text(HELD)
+    (shell.place / "editors.txt").write_text("kate\nnano\nemacs\n")
+    words = ("--population", "population.csv", "--reports", "50000", "--seed", "1")
+    where = ("--registry", "registry.toml", "--metric", "editor", "--out", "week.counts")
+    code, out, _ = shell("simulate", *where, *words, "--json")
+    assert code == 0
+    assert [name.rsplit("/", 1)[-1] for name in json.loads(out)["files"]] == list(COUNTS)
+    return shell
+
+
+def test_counts_of_both_are_decoded_together(shop: Shell) -> None:
+    """The categories, and then the texts in other with both of their shares."""
+    search = ("--alphabet", "a-z", "--longest", "4", "--keep", "20")
+    code, out, _ = shop("discover", *COUNTS, "--registry", "registry.toml", *search, "--json")
+    assert code == 0
+    document = json.loads(out)
+    assert [row["candidate"] for row in document["categories"]["estimates"]] == [
+        "vscode",
+        "vim",
+        "other",
+    ]
+    assert [row["candidate"] for row in document["other"]][:2] == ["kate", "nano"]
+    kate = document["other"][0]
+    assert kate["of_all"]["proportion"] == pytest.approx(0.2, abs=0.05)
+    assert kate["of_other"]["proportion"] == pytest.approx(2 / 3, abs=0.15)
+    code, out, _ = shop("discover", *COUNTS, *search)
+    assert "What is in other" in out
+    assert "vscode" in out
+
+
+@pytest.mark.slow
+def test_decode_does_the_same_by_the_metrics_candidates(shop: Shell) -> None:
+    """With an alphabet that it learns; what is for one metric only is refused."""
+    code, out, _ = shop("decode", *COUNTS, "--registry", "registry.toml", "--json")
+    assert code == 0
+    assert {"kate", "nano"} <= {row["candidate"] for row in json.loads(out)["other"]}
+    code, _, err = shop("decode", *COUNTS, "--forged")
+    assert code == 2
+    assert "--forged must be left out for counts of categories" in err
+
+
+def test_counts_of_strangers_are_refused(shop: Shell) -> None:
+    """Counts whose metrics the registry does not know as a pair."""
+    (shop.place / "strange.toml").write_text(ENTRY.replace("metrics.editor", "metrics.tool"))
+    code, _, err = shop("discover", *COUNTS, "--registry", "strange.toml")
+    assert code == 2
+    assert "counts must be of a metric with other, got editor, editor.other" in err
+
+
+def test_what_a_device_sends_is_two_reports(shop: Shell) -> None:
+    """`encode` shows both, and in JSON the second one under `together`."""
+    words = ("--registry", "registry.toml", "--secret-hex", SECRET, "--epoch", "2026-Q4")
+    code, out, _ = shop("encode", "editor", "vim", *words, "--json")
+    assert code == 0
+    document = json.loads(out)
+    assert (document["metric"], document["bits"]) == ("editor", "010")
+    (second,) = document["together"]
+    assert second["metric"] == "editor.other"
+    code, out, _ = shop("encode", "editor", "vim", *words)
+    assert out.count("\npermanent  ") == 2
+
+
+def test_both_prices_are_told(shop: Shell) -> None:
+    """By `collects`, with what both reports tell together, and by `privacy`."""
+    code, out, _ = shop("collects", "editor", "--registry", "registry.toml")
+    assert code == 0
+    assert "editor.other: What is in no category of editor" in out
+    assert "a device answers both or neither" in out
+    code, out, _ = shop("privacy", "editor", "--registry", "registry.toml", "--json")
+    assert json.loads(out)["together"] == {
+        "metrics": ["editor", "editor.other"],
+        "epsilon_1": pytest.approx(8.0, abs=1e-3),
+        "epsilon_inf": pytest.approx(16.0, abs=1e-3),
+    }
+    code, out, _ = shop("privacy", "editor", "--registry", "registry.toml")
+    assert "Answered together" in out
+
+
+def test_a_plan_writes_an_entry_with_other(shop: Shell) -> None:
+    """It reads back to the same two metrics; what is in other has no entry of its own."""
+    words = ("--registry", "registry.toml", "--reports", "1e5")
+    code, out, _ = shop("plan", *words, "--metric", "editor", "--json")
+    assert code == 0
+    entry = json.loads(out)["toml"]
+    assert 'other = "discover"' in entry
+    (shop.place / "planned.toml").write_text(entry)
+    code, out, _ = shop("collects", "--registry", "planned.toml")
+    assert code == 0
+    assert "editor.other" in out
+    code, _, err = shop("plan", *words, "--metric", "editor.other")
+    assert code == 2
+    assert "plan the metric whose other it names" in err
+
+
+def test_a_registry_for_javascript_is_refused(shop: Shell) -> None:
+    """In one sentence, where its file is written."""
+    code, out, err = shop("collects", "--registry", "registry.toml", "--json")
+    assert (code, out) == (2, "")
+    assert "other must be absent in a registry for devices in JavaScript" in err
+
+
+@pytest.mark.slow
+def test_the_demo_tells_what_is_found_and_what_is_not() -> None:
+    """At the published size only the most frequent of the common ones can be."""
+    with Slow() as slow:
+        demo = play("accurate", 1, slow, (9_000,))
+    (size,) = demo.sizes
+    found = {text.string for text in size.named.strings}
+    # A third of other is 12 standard errors: missed with a probability below 1e-9.
+    assert "cursor" in found
+    assert len(demo.rare) == 103
+    assert demo.to_dict()["truth"]["of_other"]["cursor"] == pytest.approx(1000 / 2935)

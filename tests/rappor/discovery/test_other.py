@@ -1,0 +1,132 @@
+"""What is in `other`: found without a list, and as shares of `other` whose intervals hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import string
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rappor import Counts, Params, Population, decode
+from rappor.discovery import NamedOther, name_other
+from rappor.errors import DecodeError
+from rappor.protocol.parts import Part
+from rappor.registry.other import with_other
+from rappor.simulation import simulate_other
+
+LETTERS = string.ascii_lowercase
+PARTS = (Part("prefix:2", 0.4), Part("whole"))
+NOISE = Params.profile("accurate")
+NAMED = Params(
+    k=2, encoding="onehot", categories=("vscode", "vim"), f=NOISE.f, p=NOISE.p, q=NOISE.q
+)
+EDITORS = {"vscode": 50.0, "vim": 20.0, "kate": 15.0, "nano": 10.0, "zed": 5.0}
+
+
+def collect(
+    held: dict[str, float] = EDITORS, *, n_reports: float = 100_000, seed: int = 1, m: int = 32
+) -> tuple[Counts, ...]:
+    categories, texts = with_other(NAMED)
+    texts = dataclasses.replace(texts, k=64, m=m)
+    population = Population(list(held), list(held.values()))
+    return simulate_other(
+        population, categories, texts, PARTS, n_reports=n_reports, seed=seed, metric="editor"
+    )
+
+
+def find(counts: tuple[Counts, ...]) -> NamedOther:
+    return name_other(counts, LETTERS, longest=4, keep=20)
+
+
+def test_texts_in_other_are_named_with_their_shares() -> None:
+    """Of all devices and of other; the devices with a category are neither tested nor announced."""
+    found = find(collect())
+    named = {text.string: text for text in found.strings}
+    assert {"kate", "nano", "zed"} <= set(named)
+    assert "" not in named
+    # Six standard errors: missed with a probability of 2e-9 each.
+    for name, share in (("kate", 0.5), ("nano", 1 / 3), ("zed", 1 / 6)):
+        of_other = named[name].of_other
+        assert abs(of_other.proportion - share) < 6 * of_other.std_error
+        assert of_other.low < of_other.proportion < of_other.high
+        assert named[name].of_all.proportion == pytest.approx(share * 0.3, rel=0.2)
+    other = found.categories.proportion[-1]
+    assert abs(other - 0.3) < 6 * found.categories.std_error[-1]
+    assert abs(found.unnamed.proportion) < 6 * found.unnamed.std_error
+
+
+def test_both_collections_are_of_the_same_devices() -> None:
+    """Each answers for its category, and for one part of its text."""
+    counts = collect(n_reports=1_000)
+    assert [each.metric for each in counts] == ["editor", "editor.other", "editor.other"]
+    assert counts[0].n_reports == sum(each.n_reports for each in counts[1:]) == 1_000
+
+
+def test_nothing_is_named_where_other_is_empty() -> None:
+    """Shares of what cannot be told from nothing are unknown, and JSON writes null for them."""
+    found = find(collect({"vscode": 1.0, "vim": 1.0}, n_reports=2_000))
+    assert math.isnan(found.unnamed.proportion)
+    document = json.loads(found.to_json())
+    assert document["unnamed"]["low"] is None
+    assert document["categories"]["estimates"][-1]["candidate"] == "other"
+
+
+def test_the_empty_text_is_explained_whoever_lists_the_candidates() -> None:
+    """A list of candidates need not name it, and its share is not called unallocated."""
+    *_, whole = collect()
+    found = decode(whole, ["kate", "nano", "zed", "emacs"])
+    assert "" in found.candidates
+    row = found.row(found.candidates.index(""))
+    assert row["proportion"] == pytest.approx(0.7, abs=0.05)
+    assert (row["p_value"], row["detected"]) == (1.0, False)
+    assert abs(found.unallocated) < 6 * found.unallocated_std_error + 0.01
+    assert found.n_candidates == 5
+
+
+@pytest.mark.acceptance
+def test_the_empty_text_makes_no_room_for_false_ones() -> None:
+    """Among 19 absent candidates one is announced in one collection in twenty, not in ten.
+
+    In 1,000 collections in which nobody has a text, at most 97 announce one with probability
+    1 - 1e-9; were the empty text a discovery of its own, 100 would be the mean and not 50.
+    """
+    guesses = [f"text{i}" for i in range(19)]
+    false = 0
+    for seed in range(1_000):
+        *_, whole = collect({"vscode": 1.0, "vim": 1.0}, n_reports=4_000, seed=seed)
+        false += bool(decode(whole, guesses).detected.any())
+    assert false <= stats.binom.isf(1e-9, 1_000, 0.05)
+
+
+@pytest.mark.parametrize("wrong", ["categories", "parts", "others"])
+def test_counts_that_are_no_pair_are_refused(wrong: str) -> None:
+    """Either kind alone, and texts beside other categories."""
+    counts = collect(n_reports=1_000)
+    chosen = {"categories": counts[:1], "parts": counts[1:]}
+    if wrong == "others":
+        strange = dataclasses.replace(counts[0].params, categories=("vscode", "emacs", "other"))
+        chosen["others"] = (Counts.zero(strange), *counts[1:])
+    with pytest.raises(DecodeError, match="counts"):
+        find(chosen[wrong])
+
+
+@pytest.mark.acceptance
+def test_intervals_of_shares_of_other_hold() -> None:
+    """Of 300 collections the announced texts' intervals miss at most 5 % of the shares, and noise.
+
+    The texts have 15 standard errors, so that choosing them changes nothing.
+    """
+    truth = {"kate": 0.5, "nano": 1 / 3, "zed": 1 / 6}
+    held = []
+    for seed in range(300):
+        found = find(collect(seed=seed, n_reports=20_000))
+        shares = {text.string: text.of_other for text in found.strings}
+        held += [
+            each.low <= truth[name] <= each.high for name, each in shares.items() if name in truth
+        ]
+    misses = len(held) - int(np.sum(held))
+    assert misses <= stats.binom.isf(1e-9, len(held), 0.05)

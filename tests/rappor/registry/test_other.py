@@ -1,0 +1,186 @@
+"""An entry with `other = "discover"`: two metrics that a device answers together."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from typing import Any
+
+import pytest
+from registries import registry_of
+
+from rappor import Metric, MetricError, Params, ParamsError, Registry, encoder
+from rappor.protocol.parts import Part
+from rappor.registry.other import DEFAULT_PARTS, with_other
+from rappor.registry.sealed_json import sealed_json
+
+ENTRY = """
+[budget]
+total = 100
+
+[metrics.editor]
+description = "Which editor people use"
+owner = "tools@example.org"
+expires = 2030-12-31
+encoding = "onehot"
+categories = ["vscode", "vim"]
+profile = "balanced"
+epoch = "quarter"
+other = "discover"
+"""
+
+PLAIN = Params(k=2, encoding="onehot", categories=("vscode", "vim"), f=0.25, p=0.1, q=0.6)
+
+
+def with_lines(*lines: str) -> str:
+    """Return the entry with lines more, in place of those of the same key."""
+    keys = {line.split(" =")[0] for line in lines}
+    kept = [line for line in ENTRY.splitlines() if line.split(" =")[0] not in keys]
+    return "\n".join([*kept, *lines])
+
+
+def pair() -> list[Metric]:
+    """Return both metrics of an entry."""
+    return [
+        Metric(
+            name=name,
+            params=params,
+            description="d",
+            owner="o",
+            expires=datetime.date(2030, 1, 1),
+            epoch="year",
+        )
+        for name, params in zip(("editor", "editor.other"), with_other(PLAIN), strict=True)
+    ]
+
+
+def test_an_entry_is_two_metrics() -> None:
+    """The categories with other, and what is in none of them, each with its price."""
+    registry = Registry.loads(ENTRY)
+    assert list(registry) == ["editor", "editor.other"]
+    editor, texts = registry.values()
+    assert editor.params.categories == ("vscode", "vim", "other")
+    assert texts.params == dataclasses.replace(
+        Params.profile("balanced"), categories=("vscode", "vim"), other=True
+    )
+    assert texts.parts == DEFAULT_PARTS
+    assert not editor.parts
+    assert [each.total for each in registry.reserved] == [16.0, 16.0]
+    assert (editor.epoch, editor.expires) == (texts.epoch, texts.expires)
+
+
+def test_both_names_are_answered_together() -> None:
+    """What programs record comes first, by either name; other metrics are alone."""
+    registry = Registry.loads(ENTRY)
+    assert registry.together("editor") == ("editor", "editor.other")
+    assert registry.together("editor.other") == ("editor", "editor.other")
+    assert registry.together("page") == ("page",)
+    assert registry.in_segment({}).together("editor") == ("editor", "editor.other")
+
+
+def test_parts_and_candidates_are_of_the_texts() -> None:
+    """Noise, limits and segments are of both."""
+    text = with_lines(
+        'parts = [{name = "prefix:2", share = 0.5}, {name = "whole"}]',
+        'candidates = "editors.txt"',
+        "min_reports = 7",
+        'segments = {version = ["1"]}',
+    )
+    editor, texts = Registry.loads(text).values()
+    assert texts.parts == (Part("prefix:2", 0.5), Part("whole"))
+    assert (editor.candidates, texts.candidates) == (None, "editors.txt")
+    assert (editor.min_reports, texts.min_reports) == (7, 7)
+    assert editor.segments == texts.segments
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (['other = "name"'], "other must be 'discover', got 'name'"),
+        (["other = true"], "other must be 'discover', got True"),
+        (['categories = ["vim", "other"]'], "categories must not name 'other'"),
+        (['categories = ["Other", "vim"]', 'normalize = "casefold"'], "must be distinct after"),
+        (["patterns = 2"], "patterns must be 1 beside other, got 2"),
+        (['encoding = "flags"'], "other must be absent for encoding flags"),
+        (["parts = 3"], "parts must be a list"),
+        (
+            ['[metrics."editor.other"]', 'description = "x"'],
+            "metric 'editor.other' must be absent",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(lines: list[str], message: str) -> None:
+    """With one sentence that names the entry."""
+    with pytest.raises(MetricError, match=message):
+        Registry.loads(with_lines(*lines))
+
+
+def test_the_budget_is_for_both() -> None:
+    """A total that covers one is refused, and one that is missing is told for both."""
+    with pytest.raises(MetricError, match="total must be at least 32 nats"):
+        Registry.loads(ENTRY.replace("total = 100", "total = 31"))
+    with pytest.raises(MetricError, match="total = 32 or more"):
+        Registry.loads(ENTRY.replace("[budget]\ntotal = 100\n", ""))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"epoch": "month"},
+        {"interval": "week"},
+        {"sample": 0.5},
+        {"expires": datetime.date(2031, 1, 1)},
+        {"params": dataclasses.replace(with_other(PLAIN)[1], categories=("vscode",))},
+        {"params": dataclasses.replace(with_other(PLAIN)[1], normalize="casefold")},
+    ],
+)
+def test_two_metrics_that_are_no_pair_cannot_have_its_names(changed: dict[str, Any]) -> None:
+    """Devices could not answer both at the same times, or not of the same values."""
+    first, second = pair()
+    with pytest.raises(MetricError, match="whose other it names"):
+        registry_of(first, dataclasses.replace(second, **changed))
+
+
+def test_each_value_has_one_answer_in_both() -> None:
+    """The text is told if and only if the category is other; nothing is told of an empty value."""
+    first, second = map(encoder, with_other(PLAIN))
+    answers = {value: first.bits(value, 0) for value in ("vscode", "vim", "helix", "other", "")}
+    assert answers == {"vscode": [0], "vim": [1], "helix": [2], "other": [2], "": []}
+    for value, bits in answers.items():
+        told = value if bits == [2] else ""
+        for cohort in range(8):
+            plain = encoder(Params.profile("balanced")).bits(told, cohort)
+            assert second.bits(value, cohort) == plain
+
+
+def test_normalizing_comes_before_the_categories() -> None:
+    """In both metrics alike: another spelling of a category is that category."""
+    first, second = map(encoder, with_other(dataclasses.replace(PLAIN, normalize="casefold")))
+    assert first.bits("VIM", 0) == [1]
+    assert second.bits("VIM", 0) == second.bits("", 0)
+    assert second.bits("HELIX", 0) == second.bits("helix", 0)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"encoding": "boolean", "k": 1},
+        {"encoding": "flags", "k": 2, "categories": ("a", "b")},
+        {"k": 8},
+        {"k": 8, "categories": ("a", "a")},
+        {"k": 8, "categories": ("",)},
+    ],
+)
+def test_other_goes_with_categories_and_strings(fields: dict[str, Any]) -> None:
+    """Strings name the categories that another metric tells, each once."""
+    with pytest.raises(ParamsError):
+        Params(f=0.25, p=0.1, q=0.6, other=True, **fields)
+    with pytest.raises(ParamsError, match="other must be True or False"):
+        Params(k=8, f=0.25, p=0.1, q=0.6, other=1)  # type: ignore[arg-type]
+
+
+def test_devices_in_javascript_get_no_such_registry() -> None:
+    """They could not answer it, so it is refused where their file is written."""
+    registry = Registry.loads(ENTRY)
+    with pytest.raises(MetricError, match="devices in JavaScript"):
+        sealed_json(registry, dict.fromkeys(registry, ""))
