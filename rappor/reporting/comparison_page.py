@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -61,18 +62,12 @@ def comparison_content(comparison: Comparison) -> Content:
 def sorted_rows(comparison: Comparison, each: Against) -> list[dict[str, Any]]:
     """Return the rows of a sample: changed ones by their size, then the others by p-value."""
     rows = [row for row in comparison.rows() if row["sample"] == each.sample.name]
-    return sorted(
-        rows,
-        key=lambda row: (
-            (not row["changed"], -abs(row["difference"] or 0.0), row["candidate"])
-            if row["changed"]
-            else (
-                True,
-                float("inf") if row["p_value"] is None else row["p_value"],
-                row["candidate"],
-            )
-        ),
-    )
+    return sorted(rows, key=_order)
+
+
+def _order(row: Mapping[str, Any]) -> tuple[bool, float, str]:
+    number = -abs(row["difference"]) if row["changed"] else row["p_value"]
+    return (not row["changed"], math.inf if number is None else number, row["candidate"])
 
 
 def _drawing(comparison: Comparison, each: Against, name: str) -> Markup:

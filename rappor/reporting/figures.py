@@ -101,12 +101,16 @@ def differences(
     ends = [end for _, value, low, high, _ in rows for end in (value, low, high) if end is not None]
     scale = _share_scale(ends)
     marks = [
-        _dot(label, value, low, high, scale, _ROW * place, full=full, write=points)
+        _dot(label, value, low, high, scale, _ROW * place, full=full, write=_points)
         for place, (label, value, low, high, full) in enumerate(rows)
     ]
     top = _ROW * len(rows)
-    axis = _share_axis(scale, top, write=points)
+    axis = _share_axis(scale, top, write=_points)
     return svg(join(axis, *marks), top + _AXIS, name=name, title=caption)
+
+
+def _points(difference: float, digits: int) -> str:
+    return points(difference, digits) if difference else "0"
 
 
 def interval(row: Row) -> tuple[float | None, float | None]:

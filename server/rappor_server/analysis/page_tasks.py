@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
 import msgspec
 
 from rappor.counts.counts import Counts
+from rappor.counts.released import Period, Released
 from rappor.errors import ParamsError
 from rappor.progress import Progress
 from rappor.protocol.encodings import encoding_of
@@ -22,13 +23,14 @@ from rappor.registry.metric import Metric
 from rappor_server.analysis.answers import Answers, key_of
 from rappor_server.analysis.candidate_sources import CandidateSource
 from rappor_server.analysis.release_json import write_release
-from rappor_server.analysis.releases import Release, check_decodable
+from rappor_server.analysis.releases import Release, check_decodable, releases_by
 from rappor_server.analysis.tasks import Range, bytes_of, no_results
 from rappor_server.analysis.worker import Tell
 from rappor_server.storage.store import Store
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
+    from rappor.reporting.document import Content
 
 PARTS: Final = "application/vnd.rappor.parts"
 """Media type of an `Answered`; no request asks for it by this name."""
@@ -150,7 +152,6 @@ class RankingTask(PageTask[Release]):
         """Decode, and draw the report."""
         from rappor.decoding.decoder import decode  # noqa: PLC0415 - only where it is decoded
         from rappor.decoding.report import InputFile, Origin, report  # noqa: PLC0415
-        from rappor.reporting.document import document  # noqa: PLC0415
         from rappor.reporting.page import estimates_content  # noqa: PLC0415
 
         if self.everything and len(candidates or ()) > MOST_LISTED:
@@ -169,19 +170,179 @@ class RankingTask(PageTask[Release]):
         counts = InputFile(
             name=f"/v1/metrics/{self.metric.name}/counts",
             sha256=hashlib.sha256(write_release(found)).hexdigest(),
-            days=f"from {self.range.first or 'the first'} to {self.range.last or 'the last'}",
+            days=_named(self.range, found),
         )
-        content = estimates_content(report(estimates, Origin(files=(counts,))))
         only = not self.everything
-        return Answered(
-            title=content.title,
-            html="".join(content.parts),
-            files={
-                "report.html": document(content.title, *content.parts).encode(),
-                "estimates.csv": estimates.to_csv(detected_only=only).encode(),
-                "estimates.json": estimates.to_json(detected_only=only).encode(),
-            },
+        return _drawn(
+            estimates_content(report(estimates, Origin(files=(counts,)))),
+            "estimates",
+            as_csv=estimates.to_csv(detected_only=only),
+            as_json=estimates.to_json(detected_only=only),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrendTask(PageTask[Released]):
+    """How shares run over days, weeks or months."""
+
+    asked: Asked
+    range: Range
+    by: str
+    smooth: int
+
+    def find(self, store: Store) -> Released:
+        """Read what is released of each stretch of days."""
+        first, last = self.range.days()
+        found = releases_by(store, self.metric, first, last, self.by)
+        for each in found:
+            check_decodable(each)
+        return Released(
+            metric=self.metric.name,
+            first=found[0].first if found and self.range.first is None else first,
+            last=found[-1].last if found and self.range.last is None else last,
+            periods=tuple(
+                Period(first=each.first, last=each.last, collections=each.collections)
+                for each in found
+                if each.collections
+            ),
+            withheld=tuple(day for each in found for day in each.withheld),
+        )
+
+    def collections(self, found: Released) -> Sequence[Counts]:
+        """Return the counts of all stretches."""
+        return found.collections
+
+    def answer(
+        self, found: Released, candidates: Candidates | None, progress: Progress
+    ) -> Answered:
+        """Decode each stretch and each step, and draw them."""
+        from rappor.decoding.trends.over_time import trend  # noqa: PLC0415
+        from rappor.reporting.trend_page import trend_content  # noqa: PLC0415
+
+        run = trend(
+            found,
+            candidates,
+            by=self.by,
+            smooth=self.smooth,
+            level=self.asked.level,
+            correction=self.asked.correction,
+            confidence=self.asked.confidence,
+            progress=progress,
+        )
+        return _drawn(trend_content(run), "trend", as_csv=run.to_csv(), as_json=run.to_json())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareTask(PageTask[tuple[Release, Release]]):
+    """What changed from a range of days to another one."""
+
+    asked: Asked
+    before: Range
+    after: Range
+    everything: bool
+
+    def find(self, store: Store) -> tuple[Release, Release]:
+        """Read what is released of both ranges; ParamsError if one has nothing, or they overlap."""
+        (first, last), (first_after, last_after) = self.before.days(), self.after.days()
+        if first <= last_after and first_after <= last:
+            raise ParamsError("the days before and after must not overlap")
+        found = tuple(each.release(store, self.metric) for each in (self.before, self.after))
+        for each in found:
+            check_decodable(each)
+            if not each.collections:
+                raise ParamsError(no_results(self.metric))
+        return found[0], found[1]
+
+    def collections(self, found: tuple[Release, Release]) -> Sequence[Counts]:
+        """Return the counts of both ranges."""
+        return [counts for each in found for counts in each.collections]
+
+    def answer(
+        self,
+        found: tuple[Release, Release],
+        candidates: Candidates | None,
+        progress: Progress,
+    ) -> Answered:
+        """Compare the ranges, and draw the differences."""
+        from rappor.decoding.comparison.compare import compare  # noqa: PLC0415
+        from rappor.reporting.comparison_page import comparison_content  # noqa: PLC0415
+
+        changes = compare(
+            {
+                _named(days, each): list(each.collections)
+                for days, each in zip((self.before, self.after), found, strict=True)
+            },
+            candidates,
+            level=self.asked.level,
+            correction=self.asked.correction,
+            confidence=self.asked.confidence,
+            progress=progress,
+        )
+        only = not self.everything
+        return _drawn(
+            comparison_content(changes),
+            "comparison",
+            as_csv=changes.to_csv(changed_only=only),
+            as_json=changes.to_json(changed_only=only),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentsTask(PageTask[Release]):
+    """How shares differ between segments, of one dimension or of all."""
+
+    asked: Asked
+    range: Range
+    dimension: str | None
+
+    def find(self, store: Store) -> Release:
+        """Read what is released of each segment."""
+        found = self.range.release(store, self.metric, segments=True)
+        check_decodable(found)
+        return found
+
+    def collections(self, found: Release) -> Sequence[Counts]:
+        """Return the counts of each segment."""
+        return found.collections
+
+    def answer(self, found: Release, candidates: Candidates | None, progress: Progress) -> Answered:
+        """Decode each segment, and draw them."""
+        from rappor.decoding.segments.by_segment import by_segment  # noqa: PLC0415
+        from rappor.reporting.segments_page import segments_content  # noqa: PLC0415
+
+        apart = by_segment(
+            found.collections,
+            candidates,
+            dimension=self.dimension,
+            level=self.asked.level,
+            correction=self.asked.correction,
+            confidence=self.asked.confidence,
+            progress=progress,
+        )
+        return _drawn(
+            segments_content(apart), "segments", as_csv=apart.to_csv(), as_json=apart.to_json()
+        )
+
+
+def _drawn(content: Content, name: str, *, as_csv: str, as_json: str) -> Answered:
+    """Return a page's parts, with the page as a file and its numbers."""
+    from rappor.reporting.document import document  # noqa: PLC0415 - only where it is drawn
+
+    return Answered(
+        title=content.title,
+        html="".join(content.parts),
+        files={
+            "report.html": document(content.title, *content.parts).encode(),
+            f"{name}.csv": as_csv.encode(),
+            f"{name}.json": as_json.encode(),
+        },
+    )
+
+
+def _named(days: Range, found: Release) -> str:
+    """Write days as both ends (ISO 8601): those that were asked for, else those of the reports."""
+    first, last = days.first or found.days[0].day, days.last or found.days[-1].day
+    return f"{first}/{last}"
 
 
 class _Steps:

@@ -10,11 +10,21 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rappor.counts.calendar import STRETCHES
 from rappor.registry.metric import Metric
 from rappor_server.analysis.candidate_lists import KeptList
 from rappor_server.analysis.candidate_sources import CandidateSource
 from rappor_server.analysis.jobs import Job
-from rappor_server.analysis.page_tasks import PARTS, Answered, Asked, PageTask, RankingTask
+from rappor_server.analysis.page_tasks import (
+    PARTS,
+    Answered,
+    Asked,
+    CompareTask,
+    PageTask,
+    RankingTask,
+    SegmentsTask,
+    TrendTask,
+)
 from rappor_server.analysis.tasks import Range
 from rappor_server.http.queries import candidates_file, start_job
 from rappor_server.pages.forms import Form
@@ -26,6 +36,7 @@ _WAIT_SECONDS: Final = 0.5
 """How long a form waits for a quick answer, before the page that tells how far it is."""
 _LEVEL: Final = 0.05
 _CONFIDENCE: Final = 0.95
+_MOST_SMOOTHED: Final = 400
 _MEDIA_TYPES: Final = {"html": "text/html", "csv": "text/csv", "json": "application/json"}
 
 
@@ -43,6 +54,42 @@ async def rank(request: Request, reader: Reader, form: Form) -> Response:
         asked=_asked(reader, metric, form),
         range=_range(form, "from", "to"),
         everything=form.text("all") == "yes",
+    )
+    return await _start(reader, task)
+
+
+async def run_over_time(request: Request, reader: Reader, form: Form) -> Response:
+    """POST /pages/metrics/NAME/trend: decode each day, week or month."""
+    metric = reader.metric(request)
+    task = TrendTask(
+        asked=_asked(reader, metric, form),
+        range=_range(form, "from", "to"),
+        by=form.choice("by", STRETCHES),
+        smooth=form.whole("smooth", 1, most=_MOST_SMOOTHED),
+    )
+    return await _start(reader, task)
+
+
+async def compare(request: Request, reader: Reader, form: Form) -> Response:
+    """POST /pages/metrics/NAME/comparison: compare two ranges of days."""
+    metric = reader.metric(request)
+    task = CompareTask(
+        asked=_asked(reader, metric, form),
+        before=_range(form, "from", "to"),
+        after=_range(form, "from_after", "to_after"),
+        everything=form.text("all") == "yes",
+    )
+    return await _start(reader, task)
+
+
+async def segment(request: Request, reader: Reader, form: Form) -> Response:
+    """POST /pages/metrics/NAME/segments: decode each segment."""
+    metric = reader.metric(request)
+    names = tuple(dimension.name for dimension in metric.segments)
+    task = SegmentsTask(
+        asked=_asked(reader, metric, form),
+        range=_range(form, "from", "to"),
+        dimension=form.choice("dimension", names) if form.text("dimension") else None,
     )
     return await _start(reader, task)
 

@@ -52,6 +52,14 @@ class Form:
             raise ParamsError(f"{name} must be a number in (0, 100) per cent")
         return share
 
+    def whole(self, name: str, default: int, *, most: int) -> int:
+        """Return a whole number from 1 on."""
+        text = self.text(name) or f"{default}"
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+        if not 1 <= number <= most:
+            raise ParamsError(f"{name} must be a whole number in [1, {most:,}]")
+        return number
+
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
         """Return one of some choices, the first where the field is empty."""
         text = self.text(name) or choices[0]

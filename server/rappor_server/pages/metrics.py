@@ -28,6 +28,7 @@ async def metric(request: Request, reader: Reader) -> Response:
     params, collector = found.params, reader.collector
     return reader.render(
         "metric.html",
+        metric=found,
         health=health.metrics[0],
         is_hashed=encoding_of(params).hashed,
         epsilon_1=epsilon_1(params),
