@@ -132,6 +132,7 @@ class Visitor:
             verify=plain_http.NO_CERTIFICATES,
             headers={"Origin": dashboard.url, "X-Forwarded-For": self.address},
             timeout=60,
+            limits=httpx.Limits(max_keepalive_connections=0),  # one that waits long may be closed
         )
 
     def get(self, path: str, **headers: str) -> httpx.Response:

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 PARTS: Final = "application/vnd.rappor.parts"
 """Media type of an `Answered`; no request asks for it by this name."""
 
-MOST_LISTED: Final = 100_000
-"""Candidates of an answer that lists undetected ones too."""
+MOST_BYTES: Final = 10_000_000
+"""Of a file of an answer: the process that hands it over has devices to answer too."""
 
 _ANSWERS: Final = Answers(64_000_000)
 """What this process has drawn."""
@@ -49,12 +49,14 @@ _Found = TypeVar("_Found")
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """An answer as the dashboard shows it: a title, sections as HTML, and files by their names.
 
-    Every text in `html` has been escaped by `rappor.reporting.markup`.
+    Every text in `html` has been escaped by `rappor.reporting.markup`. Files that are too large
+    are only named.
     """
 
     title: str
     html: str
     files: dict[str, bytes]
+    too_large: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +92,7 @@ class PageTask(ABC, Generic[_Found]):
         return self.asked.metric
 
     def run(self, store: Store, tell: Tell) -> bytes:
-        """Return an `Answered` as JSON; at once if it was drawn before."""
+        """Return an `Answered` as MessagePack; at once if it was drawn before."""
         tell("reading")
         found = self.find(store)
         collections = self.collections(found)
@@ -102,7 +104,7 @@ class PageTask(ABC, Generic[_Found]):
         tell("hashing candidates")
         candidates = self.asked.candidates(store)
         tell("decoding")
-        answer = msgspec.json.encode(self.answer(found, candidates, _Steps(tell)))
+        answer = msgspec.msgpack.encode(self.answer(found, candidates, _Steps(tell)))
         if key == self._key(store, collections):  # the candidates are still the same
             _ANSWERS.keep(key, answer)
         return answer
@@ -154,10 +156,6 @@ class RankingTask(PageTask[Release]):
         from rappor.decoding.report import InputFile, Origin, report  # noqa: PLC0415
         from rappor.reporting.page import estimates_content  # noqa: PLC0415
 
-        if self.everything and len(candidates or ()) > MOST_LISTED:
-            raise ParamsError(
-                f"candidates must be at most {MOST_LISTED:,} where undetected ones are listed too"
-            )
         estimates = decode(
             list(found.collections),
             candidates,
@@ -328,14 +326,17 @@ def _drawn(content: Content, name: str, *, as_csv: str, as_json: str) -> Answere
     """Return a page's parts, with the page as a file and its numbers."""
     from rappor.reporting.document import document  # noqa: PLC0415 - only where it is drawn
 
+    files = {
+        "report.html": document(content.title, *content.parts).encode(),
+        f"{name}.csv": as_csv.encode(),
+        f"{name}.json": as_json.encode(),
+    }
+    kept = {name: data for name, data in files.items() if len(data) <= MOST_BYTES}
     return Answered(
         title=content.title,
         html="".join(content.parts),
-        files={
-            "report.html": document(content.title, *content.parts).encode(),
-            f"{name}.csv": as_csv.encode(),
-            f"{name}.json": as_json.encode(),
-        },
+        files=kept,
+        too_large=[name for name in files if name not in kept],
     )
 
 

@@ -187,7 +187,7 @@ def _gone() -> Problem:
 
 def _answered(job: Job) -> Answered:
     assert job.result is not None
-    return msgspec.json.decode(job.result, type=Answered)
+    return msgspec.msgpack.decode(job.result, type=Answered)
 
 
 def _told(reader: Reader, job: Job) -> str:
