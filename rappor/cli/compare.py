@@ -18,6 +18,7 @@ from rappor.cli.options import (
     csv_option,
     detection_options,
     grouped,
+    html_option,
     json_option,
     save_chart,
     source_options,
@@ -76,6 +77,7 @@ def _periods(path: str) -> dict[str, list[Counts]]:
         "rappor compare may.counts june.counts --registry metrics.toml",
         "rappor compare weeks.json --registry metrics.toml --all --csv changes.csv",
         "rappor compare may.counts june.counts --candidates engines.txt --overlap 1",
+        "rappor compare may.counts june.counts --registry metrics.toml --html june.html",
         "rappor compare may.counts june.counts --registry metrics.toml --chart june.svg",
     ),
 )
@@ -101,6 +103,7 @@ def _periods(path: str) -> dict[str, list[Counts]]:
 )
 @click.option("--all", "show_all", is_flag=True, help="List candidates that did not change too.")
 @csv_option
+@html_option
 @chart_option
 @json_option
 def compare(
@@ -111,6 +114,7 @@ def compare(
     baseline: str,
     show_all: bool,
     csv_path: str | None,
+    html_path: str | None,
     chart: str | None,
     as_json: bool,
 ) -> None:
@@ -141,6 +145,8 @@ def compare(
         )
     if csv_path is not None:
         found.to_csv(csv_path, changed_only=not show_all)
+    if html_path is not None:
+        found.to_html(html_path)
     save_chart(found, chart)
     if as_json:
         click.echo(found.to_json(changed_only=not show_all))

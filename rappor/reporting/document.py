@@ -11,12 +11,19 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from rappor.reporting.markup import Markup, constant, join, tag
 
 _STYLE: Final = constant("page.css")
 _SCRIPT: Final = constant("page.js")
+
+
+class Content(NamedTuple):
+    """What a page shows, whole or inside another one: its title, its heading, its sections."""
+
+    title: str
+    parts: tuple[Markup, ...]
 
 
 def document(title: str, *parts: Markup) -> str:

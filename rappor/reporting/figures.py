@@ -8,13 +8,13 @@ hollow. Every mark has a title with its numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from rappor.decoding.estimates import adjusted_interval
 from rappor.decoding.report import CohortRange, Mass, ResidualGrid
 from rappor.reporting.markup import Markup, join, shorten, tag
-from rappor.reporting.numbers import percent
+from rappor.reporting.numbers import percent, points
 from rappor.reporting.scale import Scale
 
 WIDTH: Final = 440
@@ -38,6 +38,9 @@ _MOST_SHARE: Final = (-0.5, 1.5)
 """Shares outside are no answer: intervals end here, with an arrow."""
 
 Row = Mapping[str, Any]
+
+_Write = Callable[[float, int], str]
+"""Writes a share, or a difference of shares, with a number of digits."""
 
 
 def shares(rows: Sequence[Row], *, name: str, caption: str) -> Markup:
@@ -89,6 +92,25 @@ def named_dots(
     ]
     top = _ROW * len(rows)
     return svg(join(_share_axis(scale, top), *marks), top + _AXIS, name=name, title=caption)
+
+
+def differences(
+    rows: Sequence[tuple[str, float, float | None, float | None, bool]], *, name: str, caption: str
+) -> Markup:
+    """Draw a difference of shares in points for each name; full dots where it is a change."""
+    ends = [end for _, value, low, high, _ in rows for end in (value, low, high) if end is not None]
+    scale = _share_scale(ends)
+    marks = [
+        _dot(label, value, low, high, scale, _ROW * place, full=full, write=_points)
+        for place, (label, value, low, high, full) in enumerate(rows)
+    ]
+    top = _ROW * len(rows)
+    axis = _share_axis(scale, top, write=_points)
+    return svg(join(axis, *marks), top + _AXIS, name=name, title=caption)
+
+
+def _points(difference: float, digits: int) -> str:
+    return points(difference, digits) if difference else "0"
 
 
 def interval(row: Row) -> tuple[float | None, float | None]:
@@ -269,7 +291,7 @@ def _share_scale(values: Sequence[float]) -> Scale:
     )
 
 
-def _share_axis(scale: Scale, height: float) -> Markup:
+def _share_axis(scale: Scale, height: float, *, write: _Write = percent) -> Markup:
     parts = []
     ticks = scale.ticks(5)
     digits = max(0, -math.floor(math.log10(100 * (ticks[1] - ticks[0])) + 1e-9))
@@ -277,7 +299,7 @@ def _share_axis(scale: Scale, height: float) -> Markup:
         x = scale(tick)
         parts.append(_grid_line(x1=x, x2=x, y1=0, y2=height))
         parts.append(
-            tag("text", percent(tick, digits), x=x, y=height + 18, text_anchor="middle")
+            tag("text", write(tick, digits), x=x, y=height + 18, text_anchor="middle")
         )  # fmt: skip
     zero = scale(0.0)
     parts.append(tag("line", x1=zero, x2=zero, y1=0, y2=height, stroke="currentColor"))
@@ -301,15 +323,16 @@ def _dot(
     top: float,
     *,
     full: bool = True,
+    write: _Write = percent,
 ) -> Markup:
     """Draw a name, its interval, its dot and its number."""
     y = top + _ROW / 2
     least, most = _MOST_SHARE
     parts = [
-        tag("title", f"{shorten(name, 60)}: {percent(value, 3)}, {_between(low, high)}"),
+        tag("title", f"{shorten(name, 60)}: {write(value, 3)}, {_between(low, high, write)}"),
         tag("text", shorten(name, _NAME_COLUMNS), x=_NAMES, y=y + 4, text_anchor="end",
             direction="ltr", unicode_bidi="isolate"),
-        tag("text", percent(value, 3), x=WIDTH - 2, y=y + 4, text_anchor="end"),
+        tag("text", write(value, 3), x=WIDTH - 2, y=y + 4, text_anchor="end"),
         tag("line", x1=scale(max(least if low is None else low, least)),
             x2=scale(min(most if high is None else high, most)), y1=y, y2=y,
             stroke="currentColor", stroke_width=2, stroke_dasharray=None if full else "3 3"),
@@ -319,10 +342,10 @@ def _dot(
     return tag("g", *parts)
 
 
-def _between(low: float | None, high: float | None) -> str:
+def _between(low: float | None, high: float | None, write: _Write) -> str:
     if low is None or high is None:
         return "interval unknown"
-    return f"{percent(low, 3)} .. {percent(high, 3)}"
+    return f"{write(low, 3)} .. {write(high, 3)}"
 
 
 def svg(

@@ -9,7 +9,7 @@ from rappor.decoding.estimates import Estimates
 from rappor.decoding.report import LARGE, CollectedReport, EstimatesReport, Origin, report
 from rappor.protocol.encodings import encoding_of
 from rappor.reporting import figures
-from rappor.reporting.document import document, sections
+from rappor.reporting.document import Content, document, sections
 from rappor.reporting.markup import Markup, join, shorten, tag
 from rappor.reporting.numbers import most_belief, nats, percent, short_percent
 from rappor.reporting.remarks import answer, findings, unallocated
@@ -37,9 +37,14 @@ def estimates_page(estimates: Estimates, origin: Origin | None = None) -> str:
 
 def page(found: EstimatesReport) -> str:
     """Return the page about one decode."""
+    content = estimates_content(found)
+    return document(content.title, *content.parts)
+
+
+def estimates_content(found: EstimatesReport) -> Content:
+    """Return what the page about one decode shows."""
     title = f"{_about(found)}: what {found.estimates.reports:,} reports say"
-    return document(
-        title,
+    parts = (
         _headline(found, title),
         _estimates(found),
         _question(found),
@@ -47,6 +52,7 @@ def page(found: EstimatesReport) -> str:
         _checklist(found),
         _origin(found),
     )
+    return Content(title, parts)
 
 
 def _about(found: EstimatesReport) -> str:

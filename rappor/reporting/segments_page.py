@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from rappor.decoding.segments.segments import Segments
-from rappor.reporting.document import document, sections
+from rappor.reporting.document import Content, document, sections
 from rappor.reporting.figures import named_dots
 from rappor.reporting.markup import Markup, join, shorten, tag
 from rappor.reporting.numbers import p_value, percent, points, short_percent
@@ -27,6 +27,12 @@ _SECTIONS: Final = {"shares": "Shares", "segments": "Segments", "numbers": "Numb
 
 def segments_page(found: Segments) -> str:
     """Return the page about segments."""
+    content = segments_content(found)
+    return document(content.title, *content.parts)
+
+
+def segments_content(found: Segments) -> Content:
+    """Return what the page about segments shows."""
     title = f"{shorten(found.metric, 60) or 'Estimates'} by segment"
     header = tag(
         "header",
@@ -34,13 +40,13 @@ def segments_page(found: Segments) -> str:
         *(tag("p", sentence) for sentence in in_segments(found)),
         sections(_SECTIONS),
     )
-    return document(
-        title,
+    parts = (
         header,
         tag("section", tag("h2", "Shares", id="shares"), *_panels(found)),
         tag("section", tag("h2", "Segments", id="segments"), _segments(found)),
         tag("section", tag("h2", "Numbers", id="numbers"), *_rows(found)),
     )
+    return Content(title, parts)
 
 
 def segment_panel(found: Segments, column: int, *, name: str) -> Markup:

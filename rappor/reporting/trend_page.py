@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from rappor.decoding.trends.trend import Trend
-from rappor.reporting.document import document, sections
+from rappor.reporting.document import Content, document, sections
 from rappor.reporting.markup import Markup, join, shorten, tag
 from rappor.reporting.numbers import p_value, percent, points, short_percent
 from rappor.reporting.remarks import over_time
@@ -27,6 +27,12 @@ _SECTIONS: Final = {"shares": "Shares", "periods": "Periods", "numbers": "Number
 
 def trend_page(trend: Trend) -> str:
     """Return the page about a trend."""
+    content = trend_content(trend)
+    return document(content.title, *content.parts)
+
+
+def trend_content(trend: Trend) -> Content:
+    """Return what the page about a trend shows."""
     title = f"{shorten(trend.metric, 60) or 'Estimates'} by {trend.by}"
     header = tag(
         "header",
@@ -34,7 +40,7 @@ def trend_page(trend: Trend) -> str:
         *(tag("p", sentence) for sentence in over_time(trend)),
         sections(_SECTIONS),
     )
-    return document(title, header, *trend_sections(trend))
+    return Content(title, (header, *trend_sections(trend)))
 
 
 def trend_sections(trend: Trend) -> Iterator[Markup]:

@@ -164,9 +164,11 @@ class RateLimit:
         clock: Callable[[], float] = time.monotonic,
         new_key: Callable[[], bytes] = lambda: os.urandom(32),
         max_sources: int = 100_000,
+        what: str = "uploads",
     ) -> None:
-        """Allow `rate` uploads a minute; 0 is no limit."""
+        """Allow `rate` uploads, or whatever is counted, in a minute; 0 is no limit."""
         self._rate = rate
+        self._what = what
         self._max_sources = max_sources
         self._clock = clock
         self._new_key = new_key
@@ -188,7 +190,7 @@ class RateLimit:
         if self._counts[source] > self._rate:
             raise Problem(
                 HTTPStatus.TOO_MANY_REQUESTS,
-                f"a source must send at most {self._rate} uploads a minute",
+                f"a source must send at most {self._rate} {self._what} a minute",
                 retry_after=self._until - now,
             )
 

@@ -28,6 +28,7 @@ from rappor_server.storage.database import parse_url, sqlite_url
 _PREFIX: Final = "RAPPOR_SERVER_"
 _NO_SETTINGS: Final = ("settings", "config")
 """What the environment hands from process to process, and the file of settings."""
+_WORDS: Final = {"true": True, "false": False}
 _ADDRESS: Final = re.compile(r"(?:[^\s:]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 
 
@@ -42,6 +43,7 @@ class Settings:
     host, port, workers : where the collector listens, and in how many processes.
     admin : HOST:PORT of an address for operators and analysts; then host and port only receive.
         Several workers need it, because the one behind it knows all estimates under way.
+    pages : whether that address has pages for people, who sign in with a token.
     upload_key_file : a file with the keys of which uploads must carry one; without it everyone may
         send.
     stop_file : a TOML file of metrics that devices stop reporting, and their last days.
@@ -71,6 +73,7 @@ class Settings:
     port: int = 8080
     workers: int = 1
     admin: str = ""
+    pages: bool = False
     upload_key_file: str = ""
     stop_file: str = ""
     max_body: int = 1_000_000
@@ -158,6 +161,11 @@ def _check_combinations(settings: Settings) -> None:
         raise ConfigError(f"admin must be HOST:PORT, got {settings.admin!r}")
     if settings.admin and settings.port and settings.admin_address[1] == settings.port:
         raise ConfigError(f"admin must be on another port than devices use, got {settings.port}")
+    if settings.pages and not settings.admin:
+        raise ConfigError(
+            "admin must be HOST:PORT where there are pages, got nothing: people open them at that "
+            "address"
+        )
     if bool(settings.tls_certificate) != bool(settings.tls_key):
         raise ConfigError("tls_certificate and tls_key must be given together")
     if settings.workers > 1 and settings.database.startswith("sqlite"):
@@ -226,6 +234,10 @@ def _no_setting(place: str, name: str, kinds: Mapping[str, Any]) -> ConfigError:
 
 def _read(name: str, text: str, kind: Any) -> Any:
     """Read a setting from its text; the entries of a list are separated by commas."""
+    if kind is bool:
+        if text not in _WORDS:
+            raise ConfigError(f"{name} must be true or false, got {text!r}")
+        return _WORDS[text]
     if kind not in (int, float, str):
         return tuple(filter(None, text.split(",")))
     try:

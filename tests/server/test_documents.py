@@ -82,7 +82,9 @@ def test_every_setting_has_a_row_with_its_default() -> None:
     fields = {field.name: field.default for field in dataclasses.fields(Settings)}
     assert list(rows) == list(fields)
     for name, default in fields.items():
-        if isinstance(default, int | float):
+        if isinstance(default, bool):
+            assert rows[name].strip() == f"{default}".lower(), name
+        elif isinstance(default, int | float):
             assert float(rows[name].replace(",", "")) == default, name
         elif isinstance(default, str) and default:
             assert rows[name].strip() == default, name

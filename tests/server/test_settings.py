@@ -31,6 +31,10 @@ def test_flags_come_before_environment_before_file_before_defaults(tmp_path: Pat
     assert settings.older == ("old.toml",)
     assert settings.body_seconds == 3
     assert settings.database == "sqlite:///m.sqlite3"
+    pages = {"RAPPOR_SERVER_PAGES": "true", "RAPPOR_SERVER_ADMIN": "127.0.0.1:1"}
+    assert chosen({}, pages, None).pages
+    assert chosen({"pages": None}, pages, None).pages
+    assert not chosen({}, {}, None).pages
     listed = chosen({}, {"RAPPOR_SERVER_ORIGINS": "https://a,https://b"}, None)
     assert listed.origins == ("https://a", "https://b")
 
@@ -45,6 +49,8 @@ def test_flags_come_before_environment_before_file_before_defaults(tmp_path: Pat
             "RAPPOR_SERVER_PROT must name a setting; did you mean port",
         ),
         ({}, {"RAPPOR_SERVER_PORT": "x"}, "", "RAPPOR_SERVER_PORT must be a number"),
+        ({}, {"RAPPOR_SERVER_PAGES": "yes"}, "", "RAPPOR_SERVER_PAGES must be true or false"),
+        ({"pages": True}, {}, "", "admin must be HOST:PORT where there are pages"),
         ({}, {}, "prot = 1", "prot must name a setting; did you mean port"),
         ({}, {}, 'port = "1"', "port must be of type"),
         ({}, {}, "port = ", "must be TOML"),

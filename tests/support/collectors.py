@@ -21,11 +21,13 @@ import plain_http
 from rappor_server.analysis import releases
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
-from rappor_server.storage import day_tables, tokens
+from rappor_server.storage import day_tables, schema, tokens
+from rappor_server.storage.database import writing
 from rappor_server.storage.store import Store
+from rappor_server.storage.tallies import Tally
 from sqlalchemy import select
 
-from rappor import Metric, Params, Registry
+from rappor import Counts, Metric, Params, Registry
 from rappor.protocol.wire import Report, Upload
 
 TODAY = datetime.date(2026, 11, 21)
@@ -315,3 +317,29 @@ def total_reports(counts: dict[str, Any]) -> int:
     """Return the reports in the answer of the counts endpoint, added up cohort by cohort."""
     collections: Sequence[dict[str, Any]] = counts["collections"]
     return sum(sum(entry["reports"]) for entry in collections)
+
+
+def put(store: Store, counts: Counts, day: datetime.date) -> None:
+    """Keep counts as those of a day, as if their reports had come on it."""
+    params = counts.params
+    with writing(store.engine) as db:
+        fresh = schema.shard.insert().values(day=day).returning(schema.shard.c.id)
+        shard = db.execute(fresh).scalar_one()
+        known = select(schema.params.c.fingerprint)
+        if params.fingerprint not in db.execute(known).scalars().all():
+            document = {"fingerprint": params.fingerprint, "document": params.to_json()}
+            db.execute(schema.params.insert(), document)
+        rows = [
+            {
+                "metric": counts.metric,
+                "params": params.fingerprint,
+                "day": day,
+                "quarantine": False,
+                "cohort": cohort,
+                "shard": shard,
+                "reports": int(counts.reports[cohort]),
+                "ones": Tally(int(counts.reports[cohort]), counts.ones[cohort]).to_bytes(),
+            }
+            for cohort in range(params.m)
+        ]
+        db.execute(schema.tally.insert(), rows)

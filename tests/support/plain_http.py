@@ -11,10 +11,10 @@ import ssl
 
 import httpx
 
-_NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
-request = functools.partial(httpx.request, verify=_NO_CERTIFICATES)
-get = functools.partial(httpx.get, verify=_NO_CERTIFICATES)
-post = functools.partial(httpx.post, verify=_NO_CERTIFICATES)
-delete = functools.partial(httpx.delete, verify=_NO_CERTIFICATES)
-options = functools.partial(httpx.options, verify=_NO_CERTIFICATES)
+request = functools.partial(httpx.request, verify=NO_CERTIFICATES)
+get = functools.partial(httpx.get, verify=NO_CERTIFICATES)
+post = functools.partial(httpx.post, verify=NO_CERTIFICATES)
+delete = functools.partial(httpx.delete, verify=NO_CERTIFICATES)
+options = functools.partial(httpx.options, verify=NO_CERTIFICATES)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rappor.decoding.estimates import number_or_none
 from rappor.decoding.spreadsheet import csv_text
-from rappor.display import Displayed
+from rappor.display import Displayed, draw
 from rappor.files import saved
 
 COLUMNS: Final = (
@@ -211,6 +211,13 @@ class Comparison(Displayed):
         Texts that a spreadsheet would compute as a formula have an apostrophe before them.
         """
         return saved(csv_text(COLUMNS, self.rows(changed_only=changed_only)), path)
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return the comparison as one HTML page, and write it to `path` if there is one.
+
+        It needs no other file, no network and no script.
+        """
+        return saved(str(draw("comparison_page", "comparison_page", self)), path)
 
     def _table(self) -> dict[str, Any]:
         rows = list(self.rows())

@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from rappor.errors import DecodeError, FileError, ParamsError, ReportError
+from rappor.counts.counts import Counts
+from rappor.errors import DecodeError, ParamsError, ReportError
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
 from rappor_server.analysis import freezes, releases, warning_signs
 from rappor_server.analysis.answers import Answers, key_of
+from rappor_server.analysis.candidate_sources import CandidateSource
 from rappor_server.analysis.release_json import write_release, write_releases
 from rappor_server.analysis.releases import DayReports, Release
 from rappor_server.analysis.warning_signs import OverfullCohort, Refusals
@@ -54,35 +56,6 @@ class EstimateBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, fro
     confidence: _Share = 0.95
     distribution: bool = False
     everything: bool = msgspec.field(default=False, name="all")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CandidatesFile:
-    """The file of candidates that a metric of the registry names; `name` is the registry's own."""
-
-    metric: str
-    name: str
-    path: Path
-
-    def contents(self) -> bytes:
-        """Return the bytes of the file, none if it cannot be read."""
-        try:
-            return self.path.read_bytes()
-        except OSError:
-            return b""
-
-    def read(self, normalize: str) -> Candidates:
-        """Read the file; the error does not show its place on the disk."""
-        from rappor.candidates.candidates import Candidates  # noqa: PLC0415
-
-        try:
-            return Candidates.from_file(self.path, normalize=normalize)
-        except FileError as error:
-            place = "" if error.line is None else f"line {error.line}: "
-            raise DecodeError(
-                f"{self.metric}: its candidates file {self.name} cannot be read: "
-                f"{place}{error.reason}"
-            ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +190,7 @@ class EstimatesTask:
     body: bytes
     beside: EstimateBody | None
     media_type: str
-    file: CandidatesFile | None
+    file: CandidateSource | None
     max_candidates: int
 
     def run(self, store: Store, tell: Tell) -> bytes:
@@ -228,32 +201,29 @@ class EstimatesTask:
         release = days.release(store, self.metric)
         self._check(asked)
         if not release.collections:
-            raise ParamsError(_no_results(self.metric))
+            raise ParamsError(no_results(self.metric))
         releases.check_decodable(release)
-        key = self._key(asked, release)
+        key = self._key(asked, release, store)
         if (known := _ANSWERS.find(key)) is not None:
             return known
-        answer = self._answer(asked, release, tell)
-        if key == self._key(asked, release):  # the file of candidates is still the same
+        answer = self._answer(asked, release, store, tell)
+        if key == self._key(asked, release, store):  # the file of candidates is still the same
             _ANSWERS.keep(key, answer)
         return answer
 
-    def _key(self, asked: EstimateBody, release: Release) -> bytes:
+    def _key(self, asked: EstimateBody, release: Release, store: Store) -> bytes:
         """Return the key of an answer: a digest of all that it follows from."""
         parts = [repr(self.metric).encode(), self.media_type.encode(), msgspec.json.encode(asked)]
         if asked.candidates is None and self.file is not None:
-            parts.append(self.file.contents())
-        for counts in release.collections:
-            parts += [counts.params.to_json().encode(), repr(counts.squares).encode()]
-            parts += [counts.reports.tobytes(), counts.ones.tobytes()]
-        return key_of(parts)
+            parts.append(self.file.contents(store))
+        return key_of([*parts, *bytes_of(release.collections)])
 
-    def _answer(self, asked: EstimateBody, release: Release, tell: Tell) -> bytes:
+    def _answer(self, asked: EstimateBody, release: Release, store: Store, tell: Tell) -> bytes:
         """Decode, and write the estimates in the media type."""
         from rappor.decoding.decoder import decode  # noqa: PLC0415
 
         tell("hashing candidates")
-        candidates = self._candidates(asked)
+        candidates = self._candidates(asked, store)
         tell("decoding")
         estimates = decode(
             list(release.collections),
@@ -290,7 +260,7 @@ class EstimatesTask:
             name = self.metric.name
             raise ParamsError(f"candidates must be given: {name} names no file of them")
 
-    def _candidates(self, asked: EstimateBody) -> Candidates | None:
+    def _candidates(self, asked: EstimateBody, store: Store) -> Candidates | None:
         from rappor.candidates.candidates import Candidates  # noqa: PLC0415
 
         params = self.metric.params
@@ -299,7 +269,7 @@ class EstimatesTask:
         if asked.candidates is not None:
             return Candidates.from_list(asked.candidates, normalize=params.normalize)
         assert self.file is not None
-        return self.file.read(params.normalize)
+        return self.file.read(store, params.normalize)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,7 +340,16 @@ def _lines(body: bytes) -> list[str]:
     return [line for line in lines if line.strip()]
 
 
-def _no_results(metric: Metric) -> str:
+def bytes_of(collections: Iterable[Counts]) -> Iterator[bytes]:
+    """Yield all that estimates follow from in counts."""
+    for counts in collections:
+        yield counts.params.to_json().encode()
+        yield repr(counts.squares).encode()
+        yield counts.reports.tobytes()
+        yield counts.ones.tobytes()
+
+
+def no_results(metric: Metric) -> str:
     """Say why a range has no results, without telling how many reports there are."""
     if metric.min_reports:
         reason = (

@@ -54,6 +54,11 @@ _FLAGS: Final[Mapping[str, _Flag]] = {
         "HOST:PORT",
         "An address for operators and analysts; the other one then only receives.",
     ),
+    "pages": _Flag(
+        None,
+        "Serve pages for people at the address of --admin; they sign in with a token.",
+        bool,
+    ),
     "upload_key_file": _Flag(
         "FILE",
         "A file of keys, NAME KEY LAST-DAY a line, of which uploads must carry one; without it "
@@ -127,8 +132,11 @@ def setting_option(name: str) -> Callable[[Callable[..., Any]], Callable[..., An
     """Return the option of one setting; absent, the setting comes from elsewhere."""
     (default,) = (field.default for field in dataclasses.fields(Settings) if field.name == name)
     flag = _FLAGS[name]
+    option = f"--{name.replace('_', '-')}"
+    if flag.type is bool:
+        return click.option(option, is_flag=True, default=None, help=flag.help)
     return click.option(
-        f"--{name.replace('_', '-')}",
+        option,
         type=flag.type,
         multiple=default == (),
         metavar=flag.metavar,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from rappor.errors import RapporError
@@ -20,6 +20,7 @@ from rappor_server.http import operations, queries, uploads
 from rappor_server.http.direct_uploads import DirectUploads
 from rappor_server.http.envelope import DevicesCors, Doors, Envelope
 from rappor_server.http.slow_clients import DIRECT, METRICS
+from rappor_server.pages import app as pages
 from rappor_server.settings import Settings
 
 _METRIC: Final = "/v1/metrics/{name}"
@@ -52,6 +53,7 @@ class _Application(Starlette):
     def build_middleware_stack(self) -> ASGIApp:
         """Put the envelope around everything."""
         routes = {route.endpoint: route.path for route in ROUTES}
+        routes |= {route.endpoint: f"{pages.PREFIX}{route.path}" for route in pages.ROUTES}
         return Envelope(super().build_middleware_stack(), state=self.state, routes=routes)
 
 
@@ -69,11 +71,13 @@ def create(
 
     With `admin_port`, only who comes through that port reaches more than devices need.
     """
+    rooms = [pages.create()] if settings.pages else []
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Any]]:
         collector = open_collector(settings)
-        app.state.collector = collector
+        for each in (app, *rooms):
+            each.state.collector = collector
         await collector.ready()
         _spare_collections()
         logs.event("collector started", metrics=len(collector.accepted_params.registry))
@@ -84,7 +88,7 @@ def create(
             logs.event("collector stopped")
 
     app = _Application(
-        routes=ROUTES,
+        routes=[*ROUTES, *_mounted(rooms)],
         lifespan=lifespan,
         middleware=_middleware(settings, admin_port),
         exception_handlers={
@@ -96,6 +100,13 @@ def create(
     )
     app.router.redirect_slashes = False  # a path that does not exist is a problem, not a redirect
     return app
+
+
+def _mounted(rooms: Sequence[Starlette]) -> Iterator[BaseRoute]:
+    """Yield the addresses of the pages, where there are any."""
+    for room in rooms:
+        yield Route(pages.PREFIX, pages.entrance, methods=["GET"])
+        yield Mount(pages.PREFIX, room)
 
 
 def _middleware(settings: Settings, admin_port: int | None) -> list[Middleware]:

@@ -99,9 +99,7 @@ class DevicesCors:
 def added_headers(
     headers: Sequence[tuple[bytes, bytes]], *, is_secure: bool
 ) -> Sequence[tuple[bytes, bytes]]:
-    """Return the headers that an answer gets beside its own."""
-    secure = (_SECURE,) if is_secure else ()
-    for name, _ in headers:
-        if name == b"cache-control":
-            return (*_HEADERS, *secure)
-    return (*_HEADERS, _NOT_STORED, *secure)
+    """Return the headers that an answer gets beside its own, which come first."""
+    own = {name for name, _ in headers}
+    added = (*_HEADERS, _NOT_STORED, _SECURE) if is_secure else (*_HEADERS, _NOT_STORED)
+    return [each for each in added if each[0] not in own]

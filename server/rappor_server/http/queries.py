@@ -11,7 +11,7 @@ import re
 from collections.abc import Awaitable
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -19,10 +19,10 @@ from starlette.responses import Response
 
 from rappor.registry.metric import Metric
 from rappor_server.analysis import freezes as frozen_ranges
+from rappor_server.analysis.candidate_sources import CandidatesFile
 from rappor_server.analysis.jobs import Job
 from rappor_server.analysis.tasks import (
     JSON,
-    CandidatesFile,
     CountsTask,
     EstimatesTask,
     FreezeTask,
@@ -30,6 +30,7 @@ from rappor_server.analysis.tasks import (
     OverviewTask,
     Range,
 )
+from rappor_server.analysis.worker import Task
 from rappor_server.collector import Collector
 from rappor_server.http.answers import (
     AnalysisAnswer,
@@ -57,6 +58,20 @@ _WAIT_SECONDS: Final = 1.0
 _ASK_AGAIN: Final = {"Retry-After": "1"}
 
 
+class AnalysisTask(Task, Protocol):
+    """What becomes a job: of which metric, and answered in which media type."""
+
+    @property
+    def metric(self) -> Metric:
+        """The metric."""
+        ...
+
+    @property
+    def media_type(self) -> str:
+        """What the answer is."""
+        ...
+
+
 async def metrics(request: Request) -> Response:
     """GET /v1/metrics: what may be read, how many reports there are, and what was refused."""
     collector: Collector = request.app.state.collector
@@ -64,7 +79,7 @@ async def metrics(request: Request) -> Response:
     registry = collector.accepted_params.registry
     readable = tuple(metric for metric in registry.values() if token.allows(metric.name))
     task = OverviewTask(metrics=readable)
-    overviews, refusals = await _while_connected(request, collector.readers.run(task))
+    overviews, refusals = await while_connected(request, collector.readers.run(task))
     answer = MetricsAnswer(
         metrics=[_describe(metric, overviews[metric.name]) for metric in readable],
         refusals=[each for each in refusals if not each.metric or token.allows(each.metric)],
@@ -85,7 +100,7 @@ async def counts(request: Request) -> Response:
         by=query.by,
         segments=query.segments == "true",
     )
-    answer = await _while_connected(request, collector.readers.run(task))
+    answer = await while_connected(request, collector.readers.run(task))
     return Response(answer, media_type=media_type)
 
 
@@ -104,12 +119,12 @@ async def estimates(request: Request) -> Response:
             body=body,
             beside=beside,
             media_type=media_type,
-            file=_candidates_file(collector, metric),
+            file=candidates_file(collector, metric),
             max_candidates=collector.settings.max_candidates,
         )
-        job = _start(collector, task, token, held)
+        job = start_job(collector, task, token, held)
     wait = read_wait(request, _WAIT_SECONDS)
-    await _while_connected(request, collector.jobs.wait(job, wait))
+    await while_connected(request, collector.jobs.wait(job, wait))
     if job.ended is None:
         status = HTTPStatus.ACCEPTED.value
         headers = _ASK_AGAIN | {"Location": _address(job), "Preference-Applied": f"wait={wait:g}"}
@@ -146,7 +161,7 @@ async def freezes(request: Request) -> Response:
         asked = await read_freeze_body(request, share)
     days = Range(first=asked.first, last=asked.last, freeze=None)
     task = FreezeTask(metric=metric, range=days, today=collector.today())
-    name, n_reports = await _while_connected(request, collector.readers.run(task))
+    name, n_reports = await while_connected(request, collector.readers.run(task))
     answer = FreezeAnswer(id=name, reports=n_reports)
     return Response(msgspec.json.encode(answer), HTTPStatus.CREATED.value, media_type=JSON)
 
@@ -167,14 +182,19 @@ async def delete_freeze(request: Request) -> Response:
     return Response(status_code=HTTPStatus.NO_CONTENT.value)
 
 
+async def find_token(collector: Collector, given: str) -> Token | None:
+    """Return what a token may do, None if it is unknown, expired or revoked."""
+    if not _TOKEN.fullmatch(given):
+        return None
+    return await collector.look_up(tokens.verify, collector.store, given, today=collector.today())
+
+
 async def _token(request: Request, collector: Collector) -> Token:
     """Return the token of a request, or raise the problem 401."""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     token = None
-    if scheme.lower() == "bearer" and _TOKEN.fullmatch(given.strip()):
-        token = await collector.look_up(
-            tokens.verify, collector.store, given.strip(), today=collector.today()
-        )
+    if scheme.lower() == "bearer":
+        token = await find_token(collector, given.strip())
     if token is None:
         raise Problem(
             HTTPStatus.UNAUTHORIZED,
@@ -204,8 +224,8 @@ async def _job(request: Request) -> tuple[Collector, Job]:
     return collector, job
 
 
-def _start(
-    collector: Collector, task: EstimatesTask, token: Token, held: contextlib.ExitStack
+def start_job(
+    collector: Collector, task: AnalysisTask, token: Token, held: contextlib.ExitStack
 ) -> Job:
     """Start a job, which gives back what is held when it ends.
 
@@ -227,7 +247,7 @@ def _start(
     )
 
 
-async def _while_connected(request: Request, answer: Awaitable[_T]) -> _T:
+async def while_connected(request: Request, answer: Awaitable[_T]) -> _T:
     """Await an answer; cancel it when the asker hangs up."""
     task = asyncio.ensure_future(answer)
     gone = asyncio.create_task(_hang_up(request))
@@ -266,7 +286,7 @@ def _describe(metric: Metric, seen: MetricOverview) -> MetricAnswer:
     )
 
 
-def _candidates_file(collector: Collector, metric: Metric) -> CandidatesFile | None:
+def candidates_file(collector: Collector, metric: Metric) -> CandidatesFile | None:
     """Return the file of candidates that a metric names, None if it names none."""
     if metric.candidates is None:
         return None

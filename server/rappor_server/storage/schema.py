@@ -125,6 +125,17 @@ freeze: Final = Table(
     comment="Released counts of a range, kept so that a published figure can be reproduced",
 )
 
+candidate_list: Final = Table(
+    "candidate_list",
+    metadata,
+    Column("metric", String(64), primary_key=True, comment="Name of the metric"),
+    Column("name", String(64), primary_key=True, comment="Name of the list"),
+    Column("created", Date, nullable=False, comment="Day (UTC) on which it was kept"),
+    Column("candidates", Integer, nullable=False, comment="Number of its candidates"),
+    Column("contents", LargeBinary, nullable=False, comment="The candidates, one a line, UTF-8"),
+    comment="Lists of candidates that people keep for a metric",
+)
+
 
 def upload_table(name: str) -> Table:
     """Return the table of one day's uploads.

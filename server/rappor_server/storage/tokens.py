@@ -87,6 +87,14 @@ def list_all(store: Store) -> list[Token]:
         return [_token(row) for row in rows]
 
 
+def find(store: Store, token_id: str, *, today: datetime.date) -> Token | None:
+    """Return what the token of a public name may do, None if it is not valid any more."""
+    with failing_as_store_error(), store.engine.connect() as db:
+        row = db.execute(select(schema.token).where(schema.token.c.id == token_id)).first()
+    found = None if row is None else _token(row)
+    return found if found is not None and found.is_valid(today) else None
+
+
 def revoke(store: Store, token_id: str, *, today: datetime.date) -> bool:
     """Revoke the token of a public name; False if there is none."""
     columns = schema.token.c

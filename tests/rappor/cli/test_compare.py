@@ -55,6 +55,15 @@ def test_changes_are_listed(samples: Shell) -> None:
     assert "No device is taken to be in two samples" in " ".join(out.split())
 
 
+def test_a_page_is_written(samples: Shell) -> None:
+    """With the changes as a drawing and a table."""
+    path = samples.path("changes.html")
+    words = ("compare", "may.counts", "june.counts", "--candidates", "engines.txt")
+    code, _, _ = samples(*words, "--html", path)
+    assert code == 0
+    assert "What changed from may to june" in Path(path).read_text(encoding="utf-8")
+
+
 def test_periods_of_one_file_are_samples(samples: Shell) -> None:
     """Each is named by its days; JSON and CSV have the same rows."""
     path = samples.path("changes.csv")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from collectors import ACCEPTED, commit, report_of, upload_of
 from rappor_server.analysis.answers import Answers, key_of
-from rappor_server.analysis.tasks import CSV, JSON, CandidatesFile, EstimatesTask
+from rappor_server.analysis.candidate_sources import CandidatesFile
+from rappor_server.analysis.tasks import CSV, JSON, EstimatesTask
 from rappor_server.storage.store import Store
 
 

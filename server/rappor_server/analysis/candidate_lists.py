@@ -1,0 +1,138 @@
+"""Lists of candidates that people keep for a metric under a name."""
+
+from __future__ import annotations
+
+import datetime
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import delete as delete_rows
+from sqlalchemy import select
+
+from rappor.errors import DecodeError, FileError, ParamsError
+from rappor_server.errors import LimitError, NotFoundError
+from rappor_server.storage import schema
+from rappor_server.storage.database import failing_as_store_error, writing
+from rappor_server.storage.store import Store
+
+if TYPE_CHECKING:
+    from rappor.candidates.candidates import Candidates
+
+MOST_LISTS: Final = 20
+"""Lists of one metric."""
+
+MOST_BYTES: Final = 5_000_000
+"""Of one list."""
+
+_MOST_NAME: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateList:
+    """A list without its candidates."""
+
+    name: str
+    candidates: int
+    created: datetime.date
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptList:
+    """A list of a metric as where candidates come from."""
+
+    metric: str
+    name: str
+
+    def contents(self, store: Store) -> bytes:
+        """Return the list as it was kept, nothing if there is none of this name."""
+        return find(store, self.metric, self.name) or b""
+
+    def read(self, store: Store, normalize: str) -> Candidates:
+        """Read the candidates of the list."""
+        from rappor.candidates.candidates import Candidates  # noqa: PLC0415 - loads the hashes
+
+        contents = find(store, self.metric, self.name)
+        if contents is None:
+            raise NotFoundError(f"{self.metric} has no list of this name any more")
+        try:
+            return Candidates.from_lines(io.BytesIO(contents), name="the list", normalize=normalize)
+        except FileError as error:
+            raise DecodeError(
+                f"the list cannot be read: line {error.line}: {error.reason}"
+            ) from None
+
+
+def keep(
+    store: Store, metric: str, name: str, text: bytes, *, most: int, today: datetime.date
+) -> None:
+    """Keep a list of at most `most` candidates, one a line, under a name that is free.
+
+    Raises ParamsError for what is no list or no name, LimitError if the metric has many lists.
+    """
+    if not _is_name(name):
+        raise ParamsError(f"the name must have 1 to {_MOST_NAME} letters that can be seen")
+    lines = _lines(text)
+    if not 0 < len(lines) <= most:
+        raise ParamsError(f"a list must have 1 to {most:,} candidates, got {len(lines):,}")
+    row = {
+        "metric": metric,
+        "name": name,
+        "created": today,
+        "candidates": len(lines),
+        "contents": "".join(f"{line}\n" for line in lines).encode(),
+    }
+    columns = schema.candidate_list.c
+    with writing(store.engine) as db:
+        names = db.execute(select(columns.name).where(columns.metric == metric)).scalars().all()
+        if name in names:
+            raise ParamsError("the name must be free, got one that a list has: delete that first")
+        if len(names) >= MOST_LISTS:
+            raise LimitError(f"a metric must have at most {MOST_LISTS} lists: delete one")
+        db.execute(schema.candidate_list.insert(), row)
+
+
+def list_all(store: Store, metric: str) -> list[CandidateList]:
+    """Return the lists of a metric by their names."""
+    columns = schema.candidate_list.c
+    query = (
+        select(columns.name, columns.candidates, columns.created)
+        .where(columns.metric == metric)
+        .order_by(columns.name)
+    )
+    with failing_as_store_error(), store.engine.connect() as db:
+        return [CandidateList(*row) for row in db.execute(query)]
+
+
+def find(store: Store, metric: str, name: str) -> bytes | None:
+    """Return a list as UTF-8, one candidate a line; None if the metric has none of this name."""
+    if not _is_name(name):
+        return None
+    columns = schema.candidate_list.c
+    query = select(columns.contents).where(columns.metric == metric, columns.name == name)
+    with failing_as_store_error(), store.engine.connect() as db:
+        contents = db.execute(query).scalar_one_or_none()
+    return None if contents is None else bytes(contents)
+
+
+def delete(store: Store, metric: str, name: str) -> bool:
+    """Delete a list; False if the metric has none of this name."""
+    if not _is_name(name):
+        return False
+    columns = schema.candidate_list.c
+    gone = delete_rows(schema.candidate_list).where(columns.metric == metric, columns.name == name)
+    with writing(store.engine) as db:
+        return bool(db.execute(gone).rowcount)
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= _MOST_NAME and text.isprintable()
+
+
+def _lines(text: bytes) -> list[str]:
+    """Return the lines that are not blank."""
+    try:
+        lines = text.decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError:
+        raise ParamsError("a list must be UTF-8") from None
+    return [line.rstrip("\r") for line in lines if line.strip()]

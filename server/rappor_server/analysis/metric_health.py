@@ -1,0 +1,148 @@
+"""How metrics are: what arrives, what is refused, what looks wrong, and when they expire."""
+
+from __future__ import annotations
+
+import datetime
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import func, select
+
+from rappor.registry.metric import Metric
+from rappor_server.analysis import releases, warning_signs
+from rappor_server.analysis.releases import DayReports
+from rappor_server.analysis.warning_signs import OverfullCohort
+from rappor_server.analysis.worker import Tell
+from rappor_server.storage import schema
+from rappor_server.storage.database import failing_as_store_error
+from rappor_server.storage.store import Store
+
+WEEK: Final = datetime.timedelta(days=7)
+_DAYS_LISTED: Final = 31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """How many reports were refused for a reason, today and in the last seven days."""
+
+    reason: str
+    today: int
+    week: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricHealth:
+    """One metric as people look after it; days are UTC.
+
+    `today` is the number of today's reports, rounded to two digits that count; None where there
+    are fewer than the metric's minimum. `days` are the last ones on which blocks ended; `n_days`
+    counts all of them. `days_left` is below 0 once the metric has expired.
+    """
+
+    metric: Metric
+    today: int | None
+    released: int
+    days: tuple[DayReports, ...]
+    n_days: int
+    withheld: tuple[datetime.date, ...]
+    days_left: int
+    refused: tuple[Refused, ...]
+    quarantine: int
+    overfull_cohorts: tuple[OverfullCohort, ...]
+
+    @property
+    def refused_today(self) -> int:
+        """Reports refused today for any reason."""
+        return sum(each.today for each in self.refused)
+
+    @property
+    def refused_week(self) -> int:
+        """Reports refused in the last seven days for any reason."""
+        return sum(each.week for each in self.refused)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """Some metrics, and what was refused that names none: whole uploads, unknown metrics."""
+
+    today: datetime.date
+    metrics: tuple[MetricHealth, ...]
+    nameless: tuple[Refused, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthTask:
+    """How some metrics are today."""
+
+    metrics: Sequence[Metric]
+    today: datetime.date
+
+    def run(self, store: Store, tell: Tell) -> Health:
+        """Look at each metric."""
+        tell("reading")
+        refused = _refused(store, self.today)
+        return Health(
+            today=self.today,
+            metrics=tuple(
+                _health(store, metric, self.today, refused[metric.name]) for metric in self.metrics
+            ),
+            nameless=refused[""],
+        )
+
+
+def _health(
+    store: Store, metric: Metric, today: datetime.date, refused: tuple[Refused, ...]
+) -> MetricHealth:
+    seen = releases.overview(store, metric)
+    overfull = map(warning_signs.overfull_cohorts, seen.cohorts)
+    arrived = _n_reports(store, metric.name, today)
+    return MetricHealth(
+        metric=metric,
+        today=None if arrived < metric.min_reports else _rounded(arrived),
+        released=sum(day.reports for day in seen.days),
+        days=seen.days[-_DAYS_LISTED:],
+        n_days=len(seen.days),
+        withheld=seen.withheld[-_DAYS_LISTED:],
+        days_left=(metric.expires - today).days,
+        refused=refused,
+        quarantine=warning_signs.n_quarantined(store, metric.name),
+        overfull_cohorts=tuple(cohort for found in overfull for cohort in found),
+    )
+
+
+def _n_reports(store: Store, metric: str, day: datetime.date) -> int:
+    columns = schema.tally.c
+    query = select(func.coalesce(func.sum(columns.reports), 0)).where(
+        columns.metric == metric, columns.day == day, ~columns.quarantine
+    )
+    with failing_as_store_error(), store.engine.connect() as db:
+        return int(db.execute(query).scalar_one())
+
+
+def _rounded(number: int) -> int:
+    """Round down to two digits that count, so that no single report shows."""
+    digits = f"{number}"
+    return int(digits[:2].ljust(len(digits), "0"))
+
+
+def _refused(store: Store, today: datetime.date) -> defaultdict[str, tuple[Refused, ...]]:
+    """Return what was refused of each metric, the most frequent reasons first."""
+    columns = schema.refusal.c
+    query = (
+        select(columns.metric, columns.reason, columns.day, func.sum(columns.number))
+        .where(columns.day > today - WEEK)
+        .group_by(columns.metric, columns.reason, columns.day)
+    )
+    found: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    with failing_as_store_error(), store.engine.connect() as db:
+        for metric, reason, day, number in db.execute(query):
+            found[metric, reason][0] += int(number) if day == today else 0
+            found[metric, reason][1] += int(number)
+    refused: defaultdict[str, tuple[Refused, ...]] = defaultdict(tuple)
+    for (metric, reason), (n_today, n_week) in sorted(
+        found.items(), key=lambda each: (-each[1][1], each[0])
+    ):
+        refused[metric] += (Refused(reason=reason, today=n_today, week=n_week),)
+    return refused

@@ -1,0 +1,148 @@
+"""The application of the dashboard: its addresses, its headers, and what errors look like."""
+
+from __future__ import annotations
+
+import functools
+from http import HTTPStatus
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rappor.errors import RapporError
+from rappor_server.pages import answers, lists, metrics, rendering, signing
+from rappor_server.pages.signing import Desk, sent, shown, to_page
+from rappor_server.problems import Problem, problem_of
+
+PREFIX: Final = "/pages"
+
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'"
+)
+_HEADERS: Final = {
+    "Content-Security-Policy": _POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",  # without it a form would not name its origin
+    "X-Frame-Options": "DENY",
+}
+_KEPT: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
+
+
+async def entrance(_: Request) -> Response:
+    """GET /pages: lead to the pages."""
+    return signing.to_see(signing.HOME)
+
+
+async def static(request: Request) -> Response:
+    """GET /pages/static/NAME: a style sheet or a script."""
+    found = rendering.FILES.get(request.path_params["name"])
+    if found is None:
+        raise HTTPException(HTTPStatus.NOT_FOUND.value)
+    return Response(found.content, media_type=found.media_type, headers=_KEPT)
+
+
+ROUTES: Final = (
+    Route("/", shown(metrics.metrics), methods=["GET"]),
+    Route("/sign-in", signing.show_sign_in, methods=["GET"]),
+    Route("/sign-in", signing.sign_in, methods=["POST"]),
+    Route("/sign-out", sent(signing.sign_out), methods=["POST"]),
+    Route("/static/{name}", static, methods=["GET"]),
+    Route("/metrics/{name}", shown(metrics.metric), methods=["GET"]),
+    Route("/metrics/{name}/ranking", sent(answers.rank), methods=["POST"]),
+    Route("/metrics/{name}/trend", sent(answers.run_over_time), methods=["POST"]),
+    Route("/metrics/{name}/comparison", sent(answers.compare), methods=["POST"]),
+    Route("/metrics/{name}/segments", sent(answers.segment), methods=["POST"]),
+    Route("/metrics/{name}/lists", sent(lists.keep, most=lists.MOST_BYTES), methods=["POST"]),
+    Route("/metrics/{name}/lists", shown(lists.text), methods=["GET"]),
+    Route("/metrics/{name}/lists/delete", sent(lists.delete), methods=["POST"]),
+    Route("/answers/{id}", shown(answers.answer), methods=["GET"]),
+    Route("/answers/{id}/progress", shown(answers.progress), methods=["GET"]),
+    Route("/answers/{id}/files/{file}", shown(answers.file), methods=["GET"]),
+    Route("/answers/{id}/cancel", sent(answers.cancel), methods=["POST"]),
+)
+
+
+class _Application(Starlette):
+    """An application whose answers all carry the headers of pages, those to bugs too."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Put the headers around everything."""
+        return _Headers(super().build_middleware_stack())
+
+
+def create() -> Starlette:
+    """Return the application of the pages; `state.collector` must be set before it is asked."""
+    app = _Application(
+        routes=ROUTES,
+        exception_handlers={
+            Problem: _on_problem,
+            RapporError: _on_rappor_error,
+            HTTPException: _on_http_exception,
+            Exception: _on_bug,
+        },
+    )
+    app.router.redirect_slashes = False
+    app.state.desk = Desk()
+    return app
+
+
+class _Headers:
+    """Adds the headers of pages to every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and its answer back."""
+        await self._app(scope, receive, functools.partial(self._send, send))
+
+    @staticmethod
+    async def _send(send: Send, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message).update(_HEADERS)
+        await send(message)
+
+
+async def _on_problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return _render(error)
+
+
+async def _on_rappor_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RapporError)
+    return _render(problem_of(error))
+
+
+async def _on_http_exception(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    return _render(Problem(status, status.description, headers=dict(error.headers or {})))
+
+
+async def _on_bug(_: Request, __: Exception) -> Response:
+    """Answer without telling what has failed inside."""
+    return _render(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the collector has failed"))
+
+
+def _render(problem: Problem) -> Response:
+    """Show a problem; who is signed in is not known here, so it has no form."""
+    response = to_page(
+        "problem.html",
+        status=problem.status,
+        title=problem.status.phrase,
+        detail=problem.detail,
+        metric="",
+        is_signed_in=False,
+        form_token="",
+    )
+    response.headers.update(problem.headers or {})
+    if problem.retry_after is not None:
+        response.headers["Retry-After"] = f"{problem.retry_after:.0f}"
+    return response

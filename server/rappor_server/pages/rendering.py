@@ -1,0 +1,68 @@
+"""Templates and their files: the style sheets and scripts that pages name, and no others.
+
+Every text is escaped where it is written, and characters that would not be seen are named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pkgutil
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import jinja2
+from markupsafe import Markup
+
+from rappor.reporting.markup import visible
+from rappor.reporting.numbers import nats
+
+
+class StaticFile(NamedTuple):
+    """A file as it is sent; `version` is in its address, so that it may be kept for long."""
+
+    content: bytes
+    media_type: str
+    version: str
+
+
+def _read(package: str, path: str) -> StaticFile:
+    content = pkgutil.get_data(package, path)
+    assert content is not None
+    kind = "text/css" if path.endswith(".css") else "text/javascript"
+    return StaticFile(content, kind, hashlib.sha256(content).hexdigest()[:12])
+
+
+FILES: Final[Mapping[str, StaticFile]] = {
+    "report.css": _read("rappor.reporting", "page.css"),
+    "report.js": _read("rappor.reporting", "page.js"),
+    "pages.css": _read("rappor_server.pages", "static/pages.css"),
+    "pages.js": _read("rappor_server.pages", "static/pages.js"),
+}
+"""Of the library, for what it draws, and of this room."""
+
+
+def _write(value: object) -> object:
+    """Name the characters of a text that would not be seen."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _address(name: str) -> str:
+    return f"/pages/static/{name}?v={FILES[name].version}"
+
+
+_TEMPLATES: Final = jinja2.Environment(
+    loader=jinja2.PackageLoader(__package__),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    finalize=_write,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_TEMPLATES.globals["static"] = _address
+_TEMPLATES.filters["number"] = lambda number: f"{number:,}"
+_TEMPLATES.filters["nats"] = nats
+
+
+def render(template: str, **values: Any) -> str:
+    """Return a page."""
+    return _TEMPLATES.get_template(template).render(values)

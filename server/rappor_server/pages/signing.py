@@ -1,0 +1,224 @@
+"""Signing in and out, and the check before every page: a visit, its token, and its forms."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from rappor.registry.metric import Metric
+from rappor_server.collector import Collector
+from rappor_server.http.queries import find_token
+from rappor_server.pages import rendering
+from rappor_server.pages.forms import MOST_BYTES, Form, check_origin, read_form
+from rappor_server.pages.visits import Visits, is_cookie, new_cookie
+from rappor_server.problems import Problem
+from rappor_server.request_limits import RateLimit
+from rappor_server.storage import tokens
+from rappor_server.storage.tokens import Token
+
+HOME: Final = "/pages/"
+SIGN_IN: Final = "/pages/sign-in"
+FORM_TOKEN: Final = "form"  # noqa: S105 - the name of a field
+"""The field of every form that says which visit it was made for."""
+
+_ATTEMPTS: Final = 10
+"""To sign in, of one address in a minute."""
+_ALL_ATTEMPTS: Final = 100
+"""Of all addresses together in a minute."""
+_REFUSED: Final = "Signing in needs a token that is neither expired nor revoked."
+_OUT_OF_DATE: Final = "This form was made for another visit. Load the page again."
+
+
+class Desk:
+    """What a process knows of its visitors; for one thread."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Know nobody yet."""
+        self.visits = Visits(clock=clock)
+        self._attempts = RateLimit(_ATTEMPTS, clock=clock, what="attempts to sign in")
+        self._all_attempts = RateLimit(
+            _ALL_ATTEMPTS, clock=clock, what="attempts to sign in, all together,"
+        )
+
+    def check_attempt(self, request: Request) -> None:
+        """Count an attempt to sign in; the problem 429 if there were too many."""
+        self._attempts.check(request.client.host if request.client else "")
+        self._all_attempts.check("")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Somebody who is signed in."""
+
+    collector: Collector
+    token: Token
+    cookie: str
+    form_token: str
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """The metrics that may be read."""
+        registry = self.collector.accepted_params.registry
+        return [metric for metric in registry.values() if self.token.allows(metric.name)]
+
+    def metric(self, request: Request) -> Metric:
+        """Return the metric of a request's path; the problem 404 unless it may be read."""
+        name = request.path_params["name"]
+        for metric in self.metrics:
+            if metric.name == name:
+                return metric
+        raise Problem(HTTPStatus.NOT_FOUND, "there is no metric of this name that you may read")
+
+    def render(self, template: str, **values: Any) -> Response:
+        """Answer with a page of this visit."""
+        return to_page(template, form_token=self.form_token, is_signed_in=True, **values)
+
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def shown(page: Callable[[Request, Reader], Awaitable[Response]]) -> Endpoint:
+    """Return the endpoint of a page: who is not signed in is led to where they sign in."""
+
+    async def answer(request: Request) -> Response:
+        reader = await _reader(request)
+        return to_see(SIGN_IN) if reader is None else await page(request, reader)
+
+    return answer
+
+
+def sent(
+    act: Callable[[Request, Reader, Form], Awaitable[Response]], *, most: int = MOST_BYTES
+) -> Endpoint:
+    """Return the endpoint of a form, which must be from a page of the same visit."""
+
+    async def answer(request: Request) -> Response:
+        check_origin(request)
+        reader = await _reader(request)
+        if reader is None:
+            return to_see(SIGN_IN)
+        with reader.collector.bodies.share() as share:
+            form = await read_form(request, share, most=most)
+            if not _desk(request).visits.is_form_token(reader.cookie, form.text(FORM_TOKEN)):
+                raise Problem(HTTPStatus.FORBIDDEN, _OUT_OF_DATE)
+            return await act(request, reader, form)
+
+    return answer
+
+
+async def show_sign_in(request: Request) -> Response:
+    """GET /pages/sign-in: the form, for this browser alone."""
+    if await _reader(request) is not None:
+        return to_see(HOME)
+    cookie = _cookie(request) or new_cookie()
+    return _sign_in_page(request, cookie)
+
+
+async def sign_in(request: Request) -> Response:
+    """POST /pages/sign-in: begin a visit with a token."""
+    desk, collector = _desk(request), _collector(request)
+    desk.check_attempt(request)
+    check_origin(request)
+    with collector.bodies.share() as share:
+        form = await read_form(request, share)
+    cookie = _cookie(request)
+    if not cookie or not desk.visits.is_form_token(cookie, form.text(FORM_TOKEN)):
+        fresh = new_cookie()
+        return _sign_in_page(request, fresh, _OUT_OF_DATE, HTTPStatus.FORBIDDEN)
+    token = await find_token(collector, form.text("token"))
+    if token is None:
+        return _sign_in_page(request, cookie, _REFUSED, HTTPStatus.UNAUTHORIZED)
+    desk.visits.end(cookie)
+    response = to_see(HOME)
+    _set_cookie(request, response, desk.visits.begin(token.id))
+    return response
+
+
+async def sign_out(request: Request, reader: Reader, form: Form) -> Response:  # noqa: ARG001
+    """POST /pages/sign-out: end the visit."""
+    _desk(request).visits.end(reader.cookie)
+    response = to_see(SIGN_IN)
+    response.delete_cookie(
+        _cookie_name(request), httponly=True, samesite="strict", secure=_is_secure(request)
+    )
+    return response
+
+
+def to_see(address: str) -> RedirectResponse:
+    """Lead to a page, which is asked for by GET whatever was sent here."""
+    return RedirectResponse(address, HTTPStatus.SEE_OTHER.value)
+
+
+def to_page(template: str, *, status: HTTPStatus = HTTPStatus.OK, **values: Any) -> Response:
+    """Answer with a page."""
+    page = rendering.render(template, **values)
+    return Response(page, status.value, media_type="text/html")
+
+
+def _sign_in_page(
+    request: Request, cookie: str, problem: str = "", status: HTTPStatus = HTTPStatus.OK
+) -> Response:
+    form_token = _desk(request).visits.form_token(cookie)
+    response = to_page(
+        "sign_in.html", status=status, form_token=form_token, is_signed_in=False, problem=problem
+    )
+    _set_cookie(request, response, cookie)
+    return response
+
+
+async def _reader(request: Request) -> Reader | None:
+    """Return who is signed in, None if nobody is; a token that was revoked ends the visit."""
+    cookie = _cookie(request)
+    visits = _desk(request).visits
+    token_id = visits.find(cookie) if cookie else None
+    if token_id is None:
+        return None
+    collector = _collector(request)
+    token = await collector.look_up(tokens.find, collector.store, token_id, today=collector.today())
+    if token is None:
+        visits.end(cookie)
+        return None
+    return Reader(
+        collector=collector, token=token, cookie=cookie, form_token=visits.form_token(cookie)
+    )
+
+
+def _cookie(request: Request) -> str:
+    """Return the cookie of a request, nothing if it has none of ours."""
+    found = request.cookies.get(_cookie_name(request), "")
+    return found if is_cookie(found) else ""
+
+
+def _set_cookie(request: Request, response: Response, cookie: str) -> None:
+    response.set_cookie(
+        _cookie_name(request),
+        cookie,
+        httponly=True,
+        samesite="strict",
+        secure=_is_secure(request),
+    )
+
+
+def _cookie_name(request: Request) -> str:
+    """Return a name under which browsers take only what this site has set, where TLS says so."""
+    return "__Host-rappor" if _is_secure(request) else "rappor"
+
+
+def _is_secure(request: Request) -> bool:
+    return request.url.scheme == "https"
+
+
+def _desk(request: Request) -> Desk:
+    desk: Desk = request.app.state.desk
+    return desk
+
+
+def _collector(request: Request) -> Collector:
+    collector: Collector = request.app.state.collector
+    return collector

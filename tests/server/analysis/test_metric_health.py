@@ -1,0 +1,52 @@
+"""How metrics are: today's reports, refusals of a week, expiry."""
+
+from __future__ import annotations
+
+import datetime
+
+from collectors import ACCEPTED, TODAY, commit, report_of, upload_of
+from rappor_server.analysis.metric_health import Health, HealthTask, Refused
+from rappor_server.storage.store import Store
+
+DAY = datetime.timedelta(days=1)
+
+
+def health(store: Store, *names: str) -> Health:
+    """Look at metrics of the registry."""
+    metrics = [ACCEPTED.registry[name] for name in names]
+    return HealthTask(metrics=metrics, today=TODAY).run(store, lambda _: None)
+
+
+def test_todays_reports_are_rounded_and_small_numbers_are_not_told(store: Store) -> None:
+    """Two digits, rounded down; below the minimum nothing; other days do not count."""
+    commit(store, upload_of(*[report_of() for _ in range(129)]))
+    commit(store, upload_of(*[report_of("small") for _ in range(4)]))
+    commit(store, upload_of(*[report_of() for _ in range(7)]), today=TODAY - DAY)
+    page, small, sound = health(store, "page", "small", "sound").metrics
+    assert (page.today, page.released, page.n_days) == (120, 136, 2)
+    assert (small.today, small.released) == (None, 0)
+    assert sound.today == 0
+    commit(store, upload_of(report_of("small")))
+    assert health(store, "small").metrics[0].today == 5
+
+
+def test_refusals_of_a_week_are_told_by_their_reason(store: Store) -> None:
+    """Today's apart, the most frequent first, and those that name no metric on their own."""
+    for days, number in ((0, 1), (6, 10), (7, 100)):
+        refused = {("page", "padding"): number, ("page", "cohort"): 2 * number, ("", "no-key"): 1}
+        store.commit([], refused, today=TODAY - days * DAY)
+    found = health(store, "page", "sound")
+    assert found.metrics[0].refused == (
+        Refused(reason="cohort", today=2, week=22),
+        Refused(reason="padding", today=1, week=11),
+    )
+    assert (found.metrics[0].refused_today, found.metrics[0].refused_week) == (3, 33)
+    assert found.metrics[1].refused == ()
+    assert found.nameless == (Refused(reason="no-key", today=1, week=2),)
+
+
+def test_expiry_is_told_in_days(store: Store) -> None:
+    """Below nothing once it is over."""
+    page, old = health(store, "page", "old").metrics
+    assert page.days_left > 10_000
+    assert old.days_left < 0

@@ -1,0 +1,150 @@
+"""The dashboard in a real browser: signed in, asked, sorted, exported, read aloud, on a phone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsers import PATIENCE, browsing, keep_picture, violations
+from dashboards import DAYS, HOSTILE, NAMES, Dashboard
+
+HOME = "/pages/metrics/home_page"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with browsing() as found:
+        yield found
+
+
+@contextlib.contextmanager
+def visiting(browser: Any, dashboard: Dashboard, token: str, **window: Any) -> Iterator[Any]:
+    """Sign in; at the end nothing may have been said, refused or asked for elsewhere."""
+    context = browser.new_context(**window)
+    context.set_default_timeout(1000 * PATIENCE)
+    page = context.new_page()
+    said: list[str] = []
+    asked: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: said.append(dialog.message))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{dashboard.url}/pages")
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(f"{dashboard.url}/pages/")
+    try:
+        yield page
+        assert said == []
+        own = (f"{dashboard.url}/pages", "data:")
+        assert [url for url in asked if not url.startswith(own)] == []
+    finally:
+        context.close()
+
+
+def test_an_analyst_finds_the_way(
+    browser: Any, dashboard: Dashboard, token: str, tmp_path: Path
+) -> None:
+    """Sign in, upload candidates, decode, sort, filter, export, compare, sign out."""
+    listed = tmp_path / "own.txt"
+    listed.write_text("".join(f"{name}\n" for name in [*NAMES, HOSTILE[0], HOSTILE[-1]]))
+    with visiting(browser, dashboard, token) as page:
+        page.get_by_role("link", name="home_page").click()
+        page.get_by_label("Name").fill("my sites")
+        page.get_by_label("File, UTF-8").set_input_files(listed)
+        page.get_by_role("button", name="Keep this list").click()
+        page.get_by_role("link", name="my sites").wait_for()
+
+        ranking = page.locator("form[action$=ranking]")
+        ranking.locator("select[name=list]").select_option("my sites")
+        ranking.get_by_role("button", name="Decode").click()
+        rows = page.locator("table#candidates tbody tr:not([hidden]) th")
+        rows.first.wait_for()
+        assert rows.count() == len(NAMES) + 2
+        page.get_by_role("button", name="candidate").click()
+        page.get_by_role("button", name="candidate").click()
+        assert rows.all_inner_texts()[0] == min(HOSTILE[-1], HOSTILE[0])
+        page.get_by_label("Show rows that contain").fill("site 3.")
+        assert rows.all_inner_texts() == [NAMES[3]]
+        for name, check in (("estimates.csv", "candidate,"), ("report.html", "<!DOCTYPE html>")):
+            with page.expect_download() as download:
+                page.get_by_role("link", name=name).click()
+            assert download.value.path().read_text(encoding="utf-8").startswith(check)
+        keep_picture(page, "dashboard-ranking")
+
+        page.get_by_role("navigation").get_by_role("link", name="home_page").click()
+        comparison = page.locator("form[action$=comparison]")
+        comparison.locator("input[name=to]").fill(str(DAYS[2]))
+        comparison.locator("input[name=from_after]").fill(str(DAYS[3]))
+        comparison.get_by_role("button", name="Compare").click()
+        change = page.locator("table#differences-0 tbody tr").first
+        assert change.inner_text().split("\t")[:2] == [NAMES[3], "rise"]
+        with page.expect_download() as download:
+            page.get_by_role("link", name="comparison.json").click()
+        assert json.loads(download.value.path().read_bytes())["changes"]
+        page.get_by_role("button", name="Sign out").click()
+        page.get_by_label("Token").wait_for()
+        page.goto(f"{dashboard.url}{HOME}")
+        assert page.get_by_label("Token").is_visible()
+
+
+LOOKS = [("light", 390), ("dark", 1280), ("dark", 390), ("light", 1280)]
+ANSWERS = {
+    "Decode": "table#candidates",
+    "Show over time": "table#shares-by-period",
+    "Show segments": "table#shares-by-segment",
+}
+
+
+@pytest.mark.parametrize("full", [False, pytest.param(True, marks=pytest.mark.acceptance)])
+def test_pages_are_accessible_and_fit(
+    browser: Any, dashboard: Dashboard, token: str, full: bool
+) -> None:
+    """axe-core finds nothing, and each page is as wide as the window.
+
+    The page with the forms is looked at in light and dark on a phone and on a wide screen; so are
+    all others in the full run.
+    """
+
+    def check(name: str, n_looks: int) -> None:
+        for scheme, width in LOOKS[: len(LOOKS) if full else n_looks]:
+            page.emulate_media(color_scheme=scheme)
+            page.set_viewport_size({"width": width, "height": 900})
+            assert violations(page) == [], (name, scheme, width)
+            assert page.evaluate("document.documentElement.scrollWidth") == width, name
+            keep_picture(page, f"dashboard-{name}-{scheme}-{width}")
+
+    with visiting(browser, dashboard, token) as page:
+        check("metrics", 2)
+        page.goto(f"{dashboard.url}/pages/metrics/theme")
+        page.get_by_text("Error rates and intervals").first.click()
+        check("metric", 4)
+        for button in list(ANSWERS)[: len(ANSWERS) if full else 1]:
+            page.goto(f"{dashboard.url}/pages/metrics/theme")
+            page.get_by_role("button", name=button).click()
+            page.locator(ANSWERS[button]).wait_for()
+            check(button.rpartition(" ")[2].lower(), 2)
+        page.get_by_role("button", name="Sign out").click()
+        page.get_by_label("Token").wait_for()
+        check("sign-in", 1)
+
+
+def test_everything_works_without_scripts(browser: Any, dashboard: Dashboard, token: str) -> None:
+    """The page that waits loads itself again until the answer is there; no control is dead."""
+    with visiting(browser, dashboard, token, java_script_enabled=False) as page:
+        page.goto(f"{dashboard.url}{HOME}")
+        trend = page.locator("form[action$=trend]")
+        trend.get_by_label("By").select_option("week")
+        trend.get_by_role("button", name="Show over time").click()
+        page.locator("table#shares-by-period").wait_for()
+        assert page.locator("main button").count() == 0
+        page.get_by_role("link", name="home_page").click()
+        page.get_by_label("or the candidates themselves").fill("site 0.example\nsite 1.example")
+        page.get_by_label("Name").fill("pasted")
+        page.get_by_role("button", name="Keep this list").click()
+        page.get_by_role("button", name="Delete pasted").click()
+        assert page.get_by_text("pasted").count() == 0

@@ -1,0 +1,136 @@
+"""Forms as browsers write them, and as nobody should."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import pytest
+from rappor_server.pages.forms import Form, check_origin, read_form
+from rappor_server.problems import Problem
+from rappor_server.request_limits import Budget
+from starlette.requests import Request
+
+from rappor.errors import ParamsError
+
+BROWSERS = (
+    b'--B\r\nContent-Disposition: form-data; name="name"\r\n\r\nmy \xc3\xa9\r\n'
+    b'--B\r\nContent-Disposition: form-data; name="file"; filename="\xe6\x97\xa5%22.txt"\r\n'
+    b"Content-Type: text/plain\r\n\r\na\r\n--b\r\n\xff\r\n"
+    b'--B\r\nContent-Disposition: form-data; name="none"; filename=""\r\n'
+    b"Content-Type: application/octet-stream\r\n\r\n\r\n"
+    b"--B--\r\n"
+)
+
+
+def request_of(headers: dict[str, str], body: bytes = b"") -> Request:
+    """Return a request for http://ops.example with this body."""
+    named = {"host": "ops.example", "content-length": f"{len(body)}"} | headers
+    scope: dict[str, Any] = {
+        "type": "http",
+        "method": "POST",
+        "scheme": "http",
+        "path": "/",
+        "query_string": b"",
+        "server": ("ops.example", 80),
+        "headers": [(name.encode(), value.encode("latin-1")) for name, value in named.items()],
+    }
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return Request(scope, receive)
+
+
+def read(body: bytes, kind: str, *, most: int = 20_000) -> Form:
+    """Read a body as a form."""
+
+    async def run() -> Form:
+        with Budget(1_000_000).share() as share:
+            return await read_form(request_of({"content-type": kind}, body), share, most=most)
+
+    reading: Callable[[], Awaitable[Form]] = run
+    return anyio.run(reading)
+
+
+def test_fields_and_files_are_read() -> None:
+    """With bytes that are no text, names that are not ASCII, and lines like a boundary."""
+    form = read(BROWSERS, "multipart/form-data; boundary=B")
+    assert form.fields == {"name": "my é"}
+    assert form.files == {"file": b"a\r\n--b\r\n\xff"}
+    assert read(b"a=1+2&b=%C3%A9&b=3", "application/x-www-form-urlencoded").fields == {
+        "a": "1 2",
+        "b": "3",
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b"a=1", "text/plain", 415),
+        (b"a=1", "", 415),
+        (b"a=%FF", "application/x-www-form-urlencoded", 422),
+        (b"\xff", "application/x-www-form-urlencoded", 422),
+        (b"&".join(b"a=1" for _ in range(51)), "application/x-www-form-urlencoded", 422),
+        (BROWSERS[:-4], "multipart/form-data; boundary=B", 422),
+        (BROWSERS, "multipart/form-data; boundary=C", 422),
+        (BROWSERS, "multipart/form-data", 415),
+        (BROWSERS, "multipart/mixed; boundary=B", 415),
+        (b"--B\r\nno end", "multipart/form-data; boundary=B", 422),
+        (
+            b"--B\r\n" + b"X: y\r\n" * 1000 + b"\r\na\r\n--B--",
+            "multipart/form-data; boundary=B",
+            422,
+        ),
+        (b"--B\r\nX: y\r\n\r\n\r\n" * 60 + b"--B--", "multipart/form-data; boundary=B", 422),
+        (b"a=" + b"1" * 20_000, "application/x-www-form-urlencoded", 413),
+    ],
+)
+def test_what_is_no_form_is_refused(body: bytes, kind: str, status: int) -> None:
+    """Another type, too much of something, a part without its end."""
+    with pytest.raises(Problem) as caught:
+        read(body, kind)
+    assert caught.value.status == status
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_taken"),
+    [
+        ({"origin": "http://ops.example"}, True),
+        ({"sec-fetch-site": "same-origin"}, True),
+        ({"sec-fetch-site": "same-origin", "origin": "null"}, True),
+        ({}, False),
+        ({"origin": "null"}, False),
+        ({"origin": "https://ops.example"}, False),
+        ({"origin": "http://ops.example.evil"}, False),
+        ({"sec-fetch-site": "same-site", "origin": "http://ops.example"}, False),
+        ({"sec-fetch-site": "cross-site", "origin": "http://ops.example"}, False),
+        ({"sec-fetch-site": "none"}, False),
+    ],
+)
+def test_a_form_comes_from_a_page_of_the_site(headers: dict[str, str], is_taken: bool) -> None:
+    """As the browser says, or as the origin that it names."""
+    request = request_of(headers)
+    if is_taken:
+        check_origin(request)
+        return
+    with pytest.raises(Problem, match="must be sent from a page of this site"):
+        check_origin(request)
+
+
+def test_numbers_and_choices_are_checked() -> None:
+    """Within their limits, with the default where a field is empty."""
+    form = Form({"level": " 5 ", "far": "100", "word": "x", "not": "nan", "kind": "b"}, {})
+    assert (form.whole("level", 1, most=5), form.whole("absent", 3, most=5)) == (5, 3)
+    for name in ("far", "word", "kind"):
+        with pytest.raises(ParamsError, match=r"must be a whole number in \[1, 99\]"):
+            form.whole(name, 1, most=99)
+    assert form.share("level", 0.1) == 0.05
+    assert form.share("absent", 0.1) == 0.1
+    assert (form.choice("kind", ("a", "b")), form.choice("absent", ("a", "b"))) == ("b", "a")
+    for name in ("far", "word", "not"):
+        with pytest.raises(ParamsError, match="must be a number"):
+            form.share(name, 0.1)
+    with pytest.raises(ParamsError, match="must be one of a, b"):
+        form.choice("word", ("a", "b"))

@@ -1,0 +1,78 @@
+"""Trends, comparisons and segments: the numbers of the library, shown and kept as files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import pytest
+from dashboards import DAYS, NAMES, Visitor
+from pages import drawings, tables
+
+
+def record(reader: Visitor, page: httpx.Response, name: str) -> Mapping[str, Any]:
+    """Return the file of numbers of an answer; the others must be there too."""
+    assert page.status_code == 200, page.text
+    for other in ("report.html", f"{name}.csv"):
+        assert reader.get(f"{page.url.path}/files/{other}").status_code == 200
+    found: Mapping[str, Any] = json.loads(reader.get(f"{page.url.path}/files/{name}.json").text)
+    return found
+
+
+def test_shares_run_over_days(reader: Visitor) -> None:
+    """Each day has its reports, days without any are named, and a panel is drawn."""
+    page = reader.answer("/pages/metrics/theme/trend", by="day", smooth="2")
+    found = record(reader, page, "trend")
+    assert [each["first"] for each in found["periods"] if each["reports"]] == [
+        str(day) for day in DAYS
+    ]
+    assert len(found["periods"]) == (DAYS[-1] - DAYS[0]).days + 1
+    assert "There are no reports of 2026-11-04, " in page.text
+    assert "trend-0" in drawings(page.text)
+
+
+def test_two_ranges_are_compared(reader: Visitor) -> None:
+    """The string that rose is a rise, and samples are named by their days."""
+    page = reader.answer(
+        "/pages/metrics/home_page/comparison", to=str(DAYS[2]), from_after=str(DAYS[3])
+    )
+    found = record(reader, page, "comparison")
+    kinds = {row["candidate"]: row["kind"] for row in found["changes"]}
+    assert kinds[NAMES[3]] == "rise"
+    assert "What changed from 2026-11-02/2026-11-05 to 2026-11-09/2026-11-10" in page.text
+    (shown,) = [rows for caption, rows in tables(page.text).items() if caption.startswith("From")]
+    assert len(shown) - 1 == found["candidates"]
+
+
+def test_segments_are_shown_apart(reader: Visitor) -> None:
+    """Of the one dimension that there is."""
+    page = reader.answer("/pages/metrics/theme/segments", dimension="version")
+    found = record(reader, page, "segments")
+    assert [each["name"] for each in found["segments"]] == ["version=1", "version=2"]
+    assert "theme by segment" in page.text
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "sentence"),
+    [
+        ("home_page/trend", {"by": "year"}, "by must be one of day, week, month"),
+        ("home_page/trend", {"smooth": "0"}, "smooth must be a whole number"),
+        ("home_page/comparison", {}, "the days before and after must not overlap"),
+        ("home_page/comparison", {"to": "2020-01-01", "from_after": "2026-01-01"}, "No results"),
+        ("theme/segments", {"dimension": "x"}, "dimension must be one of version"),
+        ("other/ranking", {}, "No results for these dates"),
+    ],
+)
+def test_a_question_that_cannot_be_answered_says_why(
+    reader: Visitor, path: str, fields: dict[str, str], sentence: str
+) -> None:
+    """With a status and a sentence."""
+    answer = reader.post(
+        f"/pages/metrics/{path}", at=f"/pages/metrics/{path.partition('/')[0]}", **fields
+    )
+    if answer.status_code == 303:
+        answer = reader.answer(f"/pages/metrics/{path}", **fields)
+    assert answer.status_code == 422
+    assert sentence in answer.text

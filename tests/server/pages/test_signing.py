@@ -1,0 +1,240 @@
+"""Who may see pages: signing in and out, visits that end, forms of other sites."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import re
+from collections.abc import Callable
+
+import anyio
+import httpx
+import plain_http
+import pytest
+from collectors import make_token
+from dashboards import Dashboard, Visitor, form_token
+from plain_http import NO_CERTIFICATES
+from rappor_server.pages.app import ROUTES, create
+from rappor_server.pages.signing import Desk
+from rappor_server.problems import Problem
+from rappor_server.request_limits import Budget
+from rappor_server.storage import tokens
+from rappor_server.storage.store import Store
+from starlette.requests import Request
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'"
+)
+
+
+def test_pages_are_at_the_operators_address_only(dashboard: Dashboard) -> None:
+    """At the other one there is nothing, whatever is asked for."""
+    for path in ("/pages", "/pages/", "/pages/sign-in", "/pages/static/pages.css"):
+        assert dashboard.running.get(path).status_code == 404
+    assert plain_http.get(f"{dashboard.url}/pages").headers["location"] == "/pages/"
+
+
+def test_nobody_sees_a_page_without_signing_in(new_visitor: Callable[[], Visitor]) -> None:
+    """Every page but that to sign in, and the files of pages, leads there."""
+    visitor = new_visitor()
+    for route in ROUTES:
+        if route.path in ("/sign-in", "/static/{name}"):
+            continue
+        path = "/pages" + re.sub(r"\{\w+\}", "home_page", route.path)
+        (method,) = set(route.methods or ()) - {"HEAD"}
+        answer = visitor.http.request(method, path)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/pages/sign-in"), path
+
+
+def test_a_token_signs_in_and_the_cookie_is_closed_to_others(
+    new_visitor: Callable[[], Visitor], token: str
+) -> None:
+    """The cookie is for HTTP alone and this site alone, and is not the one from before."""
+    visitor = new_visitor()
+    before = visitor.get("/pages/sign-in").cookies["rappor"]
+    answer = visitor.sign_in(token)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/pages/")
+    cookie = answer.headers["set-cookie"]
+    assert re.fullmatch(r"rappor=[\w-]{43}; HttpOnly; Path=/; SameSite=strict", cookie)
+    assert before not in cookie
+    assert token not in cookie
+    page = visitor.get("/pages/")
+    assert page.status_code == 200
+    assert "home_page" in page.text
+    assert token not in page.text
+
+
+def test_behind_tls_the_cookie_is_secure(new_visitor: Callable[[], Visitor]) -> None:
+    """A proxy that is believed says that it ends TLS."""
+    answer = new_visitor().get("/pages/sign-in", **{"X-Forwarded-Proto": "https"})
+    cookie = answer.headers["set-cookie"]
+    assert re.fullmatch(
+        r"__Host-rappor=[\w-]{43}; HttpOnly; Path=/; SameSite=strict; Secure", cookie
+    )
+
+
+def test_every_answer_has_the_headers_of_pages(reader: Visitor) -> None:
+    """Pages, files, refusals and what is not there."""
+    for path in ("/pages/", "/pages/static/pages.js", "/pages/none", "/pages/metrics/none"):
+        headers = reader.get(path).headers
+        assert headers.get_list("content-security-policy") == [POLICY]
+        assert headers.get_list("referrer-policy") == ["same-origin"]
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["x-content-type-options"] == "nosniff"
+    assert reader.get("/pages/").headers["cache-control"] == "no-store"
+    assert "immutable" in reader.get("/pages/static/pages.js").headers["cache-control"]
+
+
+@pytest.mark.parametrize("given", ["", "wrong", "rappor.0.x", "\x00", "é" * 300])
+def test_another_word_does_not_sign_in(new_visitor: Callable[[], Visitor], given: str) -> None:
+    """One sentence, the same for all, and no visit."""
+    visitor = new_visitor()
+    answer = visitor.sign_in(given)
+    assert answer.status_code == 401
+    assert "neither expired nor revoked" in answer.text
+    assert visitor.get("/pages/").status_code == 303
+
+
+class NoTokens:
+    """As much of a collector as signing in asks, whose database has no token."""
+
+    store = None
+
+    def __init__(self) -> None:
+        """Have room for forms."""
+        self.bodies = Budget(100_000)
+
+    async def look_up(self, *_: object, **__: object) -> None:
+        """Find nothing."""
+
+    def today(self) -> datetime.date:
+        """Tell the day."""
+        return datetime.date(2026, 11, 22)
+
+
+def test_attempts_of_an_address_are_limited() -> None:
+    """The eleventh in a minute is refused; another address goes on, and a minute later all do."""
+    now = 0.0
+    app = create()
+    app.state.collector = NoTokens()
+    app.state.desk = Desk(clock=lambda: now)
+
+    async def attempt(address: str) -> httpx.Response:
+        own = httpx.ASGITransport(app, client=(address, 1))
+        headers = {"Origin": "http://ops.example"}
+        async with httpx.AsyncClient(
+            transport=own, base_url=headers["Origin"], headers=headers, verify=NO_CERTIFICATES
+        ) as http:
+            page = await http.get("/sign-in")
+            fields = {"form": form_token(page.text), "token": "wrong"}
+            return await http.post("/sign-in", data=fields)
+
+    for _ in range(10):
+        assert anyio.run(attempt, "10.0.0.1").status_code == 401
+    refused = anyio.run(attempt, "10.0.0.1")
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "60")
+    assert "at most 10 attempts to sign in a minute" in refused.text
+    assert anyio.run(attempt, "10.0.0.2").status_code == 401
+    now = 61.0
+    assert anyio.run(attempt, "10.0.0.1").status_code == 401
+
+
+def test_attempts_of_all_addresses_are_limited() -> None:
+    """A hundred in a minute, of any addresses; a minute later others may."""
+    now = 0.0
+    desk = Desk(clock=lambda: now)
+    for number in range(100):
+        desk.check_attempt(_request_from(f"10.0.1.{number}"))
+    with pytest.raises(Problem, match="all together"):
+        desk.check_attempt(_request_from("10.0.2.1"))
+    now = 61.0
+    desk.check_attempt(_request_from("10.0.2.1"))
+
+
+def _request_from(address: str) -> Request:
+    return Request({"type": "http", "client": (address, 1), "headers": []})
+
+
+def test_signing_out_ends_the_visit(reader: Visitor) -> None:
+    """Its cookie is worth nothing any more, also where it was kept."""
+    cookie = reader.http.cookies["rappor"]
+    assert reader.post("/pages/sign-out", at="/pages/").headers["location"] == "/pages/sign-in"
+    reader.http.cookies.set("rappor", cookie)
+    assert reader.get("/pages/").status_code == 303
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({}, 303),
+    ],
+)
+def test_a_form_of_another_site_is_refused(
+    reader: Visitor, headers: dict[str, str], status: int
+) -> None:
+    """Even with the right token of the form."""
+    fields = {"form": form_token(reader.get("/pages/").text)}
+    answer = reader.http.post("/pages/sign-out", data=fields, headers=headers)
+    assert answer.status_code == status
+
+
+@pytest.mark.parametrize("path", ["sign-out", "metrics/home_page/ranking", "answers/x/cancel"])
+def test_a_form_needs_the_token_of_its_own_visit(
+    reader: Visitor, new_visitor: Callable[[], Visitor], token: str, path: str
+) -> None:
+    """None, and that of somebody else who is signed in, are refused."""
+    other = new_visitor()
+    other.sign_in(token)
+    for given in ("", form_token(other.get("/pages/").text)):
+        answer = reader.http.post(f"/pages/{path}", data={"form": given})
+        assert answer.status_code == 403
+        assert "Load the page again" in answer.text
+    assert reader.get("/pages/").status_code == 200
+
+
+def test_the_form_to_sign_in_is_bound_to_its_browser(
+    new_visitor: Callable[[], Visitor], token: str
+) -> None:
+    """Nobody is signed in by a form that another browser got."""
+    stranger, visitor = new_visitor(), new_visitor()
+    strange = form_token(stranger.get("/pages/sign-in").text)
+    visitor.get("/pages/sign-in")
+    answer = visitor.http.post("/pages/sign-in", data={"form": strange, "token": token})
+    assert answer.status_code == 403
+    assert visitor.get("/pages/").status_code == 303
+
+
+def test_a_revoked_token_ends_its_visits_at_once(
+    dashboard: Dashboard, new_visitor: Callable[[], Visitor]
+) -> None:
+    """The next request leads to where one signs in."""
+    visitor = new_visitor()
+    own = make_token(dashboard.database)
+    visitor.sign_in(own)
+    assert visitor.get("/pages/").status_code == 200
+    with contextlib.closing(Store.open(dashboard.database)) as store:
+        tokens.revoke(store, own.split(".")[1], today=datetime.date(2026, 11, 22))
+    assert visitor.get("/pages/").status_code == 303
+
+
+def test_a_token_shows_its_own_metrics_only(
+    dashboard: Dashboard, new_visitor: Callable[[], Visitor]
+) -> None:
+    """Others are neither listed, nor shown, nor asked about, nor named."""
+    visitor = new_visitor()
+    visitor.sign_in(make_token(dashboard.database, "theme"))
+    page = visitor.get("/pages/").text
+    assert "theme" in page
+    assert "home_page" not in page
+    fields = {"form": form_token(page)}
+    for path in ("ranking", "lists", "lists/delete"):
+        answer = visitor.http.post(f"/pages/metrics/home_page/{path}", data=fields)
+        assert answer.status_code == 404
+    for path in ("metrics/home_page", "metrics/home_page/lists?list=x", "metrics/nobody"):
+        answer = visitor.get(f"/pages/{path}")
+        assert (answer.status_code, "no metric of this name" in answer.text) == (404, True)

@@ -1,0 +1,167 @@
+"""A collector with pages, and people who sign in to it without a browser."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import itertools
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import httpx
+import plain_http
+from collectors import Running, free_port, put, serving
+from rappor_server.storage.database import migrate
+from rappor_server.storage.store import Store
+
+from rappor import Population, Registry, simulate_counts
+
+NAMES: Final = [f"site {number}.example" for number in range(12)]
+HOSTILE: Final = (
+    "<script>alert(1)</script>",
+    "\u202egpj.exe",
+    "=HYPERLINK(1)",
+    "a" * 10_000,
+    "\x00\x1b[31m",
+    '"><img src=x onerror=alert(1)>',
+)
+DAYS: Final = tuple(datetime.date(2026, 11, day) for day in (2, 3, 5, 9, 10))
+TOML: Final = """
+[budget]
+total = inf
+[metrics.home_page]
+description = "The <b>page</b> that a browser opens first; the noise of this test protects nobody"
+owner = "tests"
+expires = 2100-01-01
+epoch = "quarter"
+encoding = "bloom"
+k = 32
+m = 8
+f = 0.0
+p = 0.05
+q = 0.95
+insecure = true
+candidates = "pages.txt"
+min_reports = 0
+
+[metrics.theme]
+description = "Light or dark"
+owner = "tests"
+expires = 2100-01-01
+epoch = "quarter"
+encoding = "onehot"
+categories = ["light", "dark"]
+f = 0.0
+p = 0.05
+q = 0.95
+insecure = true
+min_reports = 0
+segments = {version = ["1", "2"]}
+
+[metrics.other]
+description = "Over, and without a list"
+owner = "tests"
+expires = 2026-01-01
+epoch = "quarter"
+encoding = "bloom"
+profile = "strict"
+"""
+
+_ADDRESSES = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Dashboard:
+    """A collector with pages."""
+
+    running: Running
+    database: str
+
+    @property
+    def url(self) -> str:
+        """The address of operators."""
+        return self.running.admin_url
+
+
+@contextlib.contextmanager
+def dashboard_in(folder: Path) -> Iterator[Dashboard]:
+    """Run a collector that holds reports of five days; the last two have another mixture."""
+    database = f"sqlite:///{folder / 'counts.sqlite3'}"
+    migrate(database)
+    (folder / "metrics.toml").write_text(TOML, encoding="utf-8")
+    lines = [*NAMES, "absent.example", *HOSTILE]
+    (folder / "pages.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    _fill(database, folder / "metrics.toml")
+    with serving(folder, database, "--pages", admin=free_port()) as running:
+        yield Dashboard(running, database)
+
+
+def _fill(database: str, registry: Path) -> None:
+    metrics = Registry.load(registry, today=datetime.date(2025, 1, 1))
+    pages, theme = metrics["home_page"].params, metrics["theme"].params
+    names = [*NAMES, HOSTILE[0]]
+    with contextlib.closing(Store.open(database)) as store:
+        for number, day in enumerate(DAYS):
+            weights = [1 / (rank + 1) for rank in range(len(names))]
+            weights[3] *= 3 if number > 2 else 1
+            counts = simulate_counts(
+                Population(names, weights), pages, n_reports=20_000, seed=number, metric="home_page"
+            )
+            put(store, counts, day)
+            for version, shares in (("1", [3, 1]), ("2", [1, 2])):
+                params = theme.in_segment((("version", version),))
+                population = Population(["light", "dark"], shares)
+                counts = simulate_counts(
+                    population, params, n_reports=2000, seed=number, metric="theme"
+                )
+                put(store, counts, day)
+
+
+class Visitor:
+    """Somebody with a browser without scripts, at an address of their own."""
+
+    def __init__(self, dashboard: Dashboard) -> None:
+        """Come to the site."""
+        self.address = f"10.0.0.{next(_ADDRESSES)}"
+        self.http = httpx.Client(
+            base_url=dashboard.url,
+            verify=plain_http.NO_CERTIFICATES,
+            headers={"Origin": dashboard.url, "X-Forwarded-For": self.address},
+            timeout=60,
+            limits=httpx.Limits(max_keepalive_connections=0),  # one that waits long may be closed
+        )
+
+    def get(self, path: str, **headers: str) -> httpx.Response:
+        """Ask for a page."""
+        return self.http.get(path, headers=headers)
+
+    def post(self, path: str, *, at: str, **fields: str) -> httpx.Response:
+        """Send the form of a page."""
+        return self.http.post(path, data={"form": form_token(self.get(at).text)} | fields)
+
+    def sign_in(self, token: str) -> httpx.Response:
+        """Sign in with a token."""
+        return self.post("/pages/sign-in", at="/pages/sign-in", token=token)
+
+    def answer(self, path: str, **fields: str) -> httpx.Response:
+        """Ask a question on a metric's page, and wait for its answer."""
+        asked = self.post(path, at=path.rpartition("/")[0], **fields)
+        assert asked.status_code == 303, asked.text
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            answer = self.get(asked.headers["location"])
+            if "data-progress" not in answer.text:
+                return answer
+            time.sleep(0.1)
+        raise AssertionError(answer.text)
+
+
+def form_token(page: str) -> str:
+    """Return what the forms of a page carry."""
+    found = re.search(r'name="form" value="([0-9a-f]{64})"', page)
+    assert found, page
+    return found[1]
