@@ -290,7 +290,9 @@ def test_upload_takes_two_transactions_that_let_a_record_go_first(
     client.record("page", "a")
     store = Noting(tmp_path / "device")
     settings, offers = client._settings, client._offers
-    step = Uploader(store, transport, settings, offers, lambda _: None, Stops()).step()
+    step = Uploader(
+        store, transport, settings, offers, lambda _: None, Stops(client.registry.together)
+    ).step()
     store.close()
     assert step.is_attempt
     assert steps == ["give way", "transaction", "disk", "give way", "transaction"]
