@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
 from rappor.encode import takes_part
 from rappor.errors import MetricError, ParamsError, ReportError
@@ -20,11 +20,11 @@ from rappor.protocol.randomizer import Coins, Secret, system_coins
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_client import budget_copy, ledger, reservation, reservoir, scope_memory, spool
-from rappor_client.background import Sender
 from rappor_client.budget_copy import BudgetCopy
 from rappor_client.errors import IdentityError
 from rappor_client.failures import DamagedError, Failures, warn
 from rappor_client.flushed import Flushed, FlushReason, Step, sum_up
+from rappor_client.forking import unforked
 from rappor_client.identity import ErasedError, Identity
 from rappor_client.ledger import Spent
 from rappor_client.outcome import Outcome
@@ -51,8 +51,11 @@ from rappor_client.store import BUSY_SECONDS, BusyError, Store
 from rappor_client.tracebacks import silent
 from rappor_client.transport import Transport
 from rappor_client.unstored import Late, Unstored
-from rappor_client.uploader import Uploader
-from rappor_client.withdrawal import UNDER_WAY, Withdrawal, erase, file_names, sweep, was_killed
+
+if TYPE_CHECKING:
+    from rappor_client.background import Sender
+    from rappor_client.uploader import Uploader
+    from rappor_client.withdrawal import Withdrawal
 
 _Result = TypeVar("_Result")
 _PATIENCE: Final = 0.05
@@ -136,20 +139,26 @@ class Client:
         ParamsError for any other argument, FileError for a folder that is not the user's alone.
         Anything else that fails is counted, not raised.
         """
+        with unforked(wait=True):  # methods find these loaded: a child must load nothing
+            import rappor_client.background  # noqa: PLC0415 - importing the client is quicker
+            import rappor_client.uploader  # noqa: F401, PLC0415 - likewise
+            from rappor_client import withdrawal  # noqa: PLC0415 - likewise
         clock = bounded(clock)
         place = place_of(folder)
         check_consent(consent)
         refused = read_names("opted_out", opted_out)
         own = read_segment({} if segment is None else segment)
         if consent:
-            check_private(place, file_names())
-            sweep(place)
-        if not consent or was_killed(place):  # before anything that may be wrong with the program
+            check_private(place, withdrawal.file_names())
+            withdrawal.sweep(place)
+        # before anything that may be wrong with the program
+        if not consent or withdrawal.was_killed(place):
             _erase(place, clock, Failures(place))
         if collector is not None and transport is not None:
             raise ParamsError("collector must be absent beside a transport")
         if collector is not None:
-            from rappor_client.http_transport import HttpTransport  # noqa: PLC0415 - 60 ms
+            with unforked(wait=True):
+                from rappor_client.http_transport import HttpTransport  # noqa: PLC0415 - 60 ms
 
             transport = HttpTransport(collector, key=key)
         settings = Settings(
@@ -304,6 +313,8 @@ class Client:
         so that consenting again does not renew the device's budget. Returns what was verified,
         also of a disk that does not allow all of it.
         """
+        from rappor_client.withdrawal import UNDER_WAY  # noqa: PLC0415 - loaded at opening
+
         self._consent = False
         self._unstored.clear()
         is_silent = self._safely(self._stop_sending, otherwise=False)
@@ -564,6 +575,9 @@ class Client:
 
     def _sending(self) -> _Sending | None:
         """Return what carries reports away, new in a process that was forked."""
+        from rappor_client.background import Sender  # noqa: PLC0415 - loaded at opening
+        from rappor_client.uploader import Uploader  # noqa: PLC0415 - loaded at opening
+
         transport = self._settings.transport
         if transport is None:
             return None
@@ -677,6 +691,8 @@ def _left(deadline: float) -> float:
 
 def _erase(folder: Path, clock: Clock, failures: Failures) -> Withdrawal:
     """Erase a folder, and say what was verified; nothing is raised."""
+    from rappor_client.withdrawal import Withdrawal, erase  # noqa: PLC0415 - loaded at opening
+
     try:
         withdrawal = erase(folder, Store(folder), now=clock())
     except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host

@@ -15,15 +15,15 @@ from typing import Final, Protocol
 
 
 @contextlib.contextmanager
-def unforked() -> Iterator[bool]:
-    """Let no thread fork while the block runs; false if one does already.
+def unforked(*, wait: bool = False) -> Iterator[bool]:
+    """Let no thread fork while the block runs; false if one does already, unless it may wait.
 
     It is for late imports. A child waits without end for a module that another thread was importing
     at the moment of the fork.
     """
     forking = _FORKING  # a signal's handler may fork in the block: the child has another lock
     try:
-        yield forking.acquire(blocking=False)
+        yield forking.acquire(blocking=wait)
     finally:
         try:  # noqa: SIM105 - a call before it would be another moment for a signal
             forking.release()

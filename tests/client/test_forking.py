@@ -74,6 +74,33 @@ def test_child_of_a_thread_beside_a_failing_one_notes_failures(tmp_path: Path) -
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 
 
+def test_methods_of_an_open_client_load_nothing(tmp_path: Path) -> None:
+    """A child of a fork could wait for the module that another thread was importing."""
+    program = (
+        "import sys\n"
+        "from rappor_client import Client\n"
+        "from rappor import Registry\n"
+        "choices = {'registry': Registry.load('metrics.toml'), 'consent': True}\n"
+        "address = 'http://127.0.0.1:9'\n"
+        "with Client.open('device', collector=address, background=False, **choices) as client:\n"
+        "    loaded = set(sys.modules)\n"
+        "    client.record('page', 'x')\n"
+        "    client.spent(), client.log(), client.counters(), client.waiting()\n"
+        "    client.opt_out('page')\n"
+        "    client.withdraw()\n"
+        "assert not set(sys.modules) - loaded, set(sys.modules) - loaded\n"
+    )
+    (tmp_path / "metrics.toml").write_text(
+        "[budget]\ntotal = 100\n[metrics.page]\ndescription = 'a'\nowner = 'b'\n"
+        "expires = 2099-12-31\nepoch = 'life'\nencoding = 'bloom'\nprofile = 'balanced'\n",
+        encoding="utf-8",
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
 def test_fork_waits_for_a_late_import() -> None:
     """Else the child would wait for the module that another thread was importing."""
     steps: list[str] = []
