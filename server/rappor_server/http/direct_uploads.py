@@ -62,8 +62,7 @@ class DirectUploads:
         """Judge an upload and have it stored; the exchange is answered now or later."""
         share = self._collector.bodies.share()
         try:
-            share.grow(len(body))
-            submission = judge_upload(self._collector, dict(headers), address, body)
+            submission = judge_upload(self._collector, dict(headers), address, body, share)
             stored = self._collector.enqueue(submission)
         except Exception as error:  # noqa: BLE001 - in the parser it would be a bad request
             share.release()

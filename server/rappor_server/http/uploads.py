@@ -108,12 +108,13 @@ async def read_upload(
 
 
 def judge_upload(
-    collector: Collector, headers: Mapping[bytes, bytes], address: str, body: bytes
+    collector: Collector, headers: Mapping[bytes, bytes], address: str, body: bytes, share: Share
 ) -> Submission:
     """Do the same with an upload whose body is here and as long as it may be."""
     _check_key(collector, headers)
     try:
         collector.rate.check(address)
+        share.grow(len(body))
         return collector.read(body)
     except (ReportError, Problem) as error:
         _count(collector, error)

@@ -66,6 +66,15 @@ def test_differences_are_those_of_other_devices_from_the_largest(found: Segments
     assert {("country=de, version=2", "cat"), ("country=de, version=2", "emu")} <= differing
 
 
+def test_devices_of_two_segments_are_others_and_report_as_often_as_their_counts_say() -> None:
+    """That is said of the differences, whatever the scatter of the bits would tell."""
+    found = by_segment([SMALL.of_devices(1e4), LARGE], NAMES)
+    assert [each.devices for each in found.segments] == pytest.approx([60_000, 10_000])
+    assert found.differences is not None
+    assert [each.overlap for each in found.differences.against] == [0.0]
+    assert "0.00 of country=de, version=2, as was said" in found.differences.assumed
+
+
 def test_a_dimension_adds_up_what_is_told_beside_it() -> None:
     """Two versions, the first one of both countries."""
     found = by_segment([SMALL, LARGE, OTHER], NAMES, dimension="version")

@@ -14,6 +14,7 @@ import pytest
 
 from rappor import CandidateStream, Counts, Params, Population, compare, decode, trend
 from rappor.counts.released import Period, Released
+from rappor.decoding.trends.stretches import stretches
 from rappor.decoding.trends.trend import Trend
 from rappor.errors import DecodeError
 from rappor.simulation import simulate_days
@@ -53,6 +54,9 @@ def released(
         withheld=tuple(map(day, withheld)),
     )
 
+
+ONE = Counts(PARAMS, np.zeros((16, 32)), np.ones(16))
+"""A report of each cohort."""
 
 DAYS = [(number, counts) for number, counts in enumerate(drawn(9)) if number != 4]
 """Nine days, Monday to Tuesday of the next week, without the first Friday."""
@@ -233,6 +237,53 @@ def test_periods_of_other_lengths_stay_as_they_are() -> None:
     assert (found.by, len(found.periods), found.missing) == ("period", 2, ())
     with pytest.raises(DecodeError, match="by must not be finer than the counts, got day"):
         trend(counts, NAMES, by="day")
+
+
+def test_a_range_without_a_beginning_begins_with_what_waits() -> None:
+    """Every day of it is a stretch, and each says whether its reports are missing or wait."""
+    counts = Released(
+        metric="page",
+        first=datetime.date.min,
+        last=day(4),
+        periods=(Period(first=day(2), last=day(2), collections=(ONE,)),),
+        withheld=(day(0), day(4)),
+    )
+    kind, found = stretches(counts, None)
+    assert kind == "day"
+    assert [(each.first, each.missing_days, each.withheld) for each in found] == [
+        (day(0), 1, 1),
+        (day(1), 1, 0),
+        (day(2), 0, 0),
+        (day(3), 1, 0),
+        (day(4), 1, 1),
+    ]
+
+
+def test_weeks_and_months_are_cut_at_the_ends_of_the_range() -> None:
+    """Of counts of weeks only a whole week can be missing; days of a month are counted."""
+    weeks = Released(
+        metric="page",
+        first=day(3),
+        last=day(18),
+        periods=tuple(
+            Period(first=first, last=last, collections=(ONE,))
+            for first, last in ((day(3), day(6)), (day(14), day(18)))
+        ),
+        withheld=(day(7), day(13)),
+    )
+    kind, found = stretches(weeks, None)
+    assert kind == "week"
+    assert [(each.first, each.last, each.missing_days, each.withheld) for each in found] == [
+        (day(3), day(6), 0, 0),
+        (day(7), day(13), 7, 2),
+        (day(14), day(18), 0, 0),
+    ]
+    days = released([(0, ONE), (40, ONE)], n_days=45)
+    kind, found = stretches(days, "month")
+    assert [(each.first, each.last, each.missing_days) for each in found] == [
+        (MONDAY, datetime.date(2026, 11, 30), 28),
+        (datetime.date(2026, 12, 1), day(44), 15),
+    ]
 
 
 def test_questions_without_an_answer_are_refused() -> None:

@@ -23,6 +23,7 @@ from rappor_server.cli.serve import prepare
 from rappor_server.collector import Collector
 from rappor_server.http.direct_uploads import DirectUploads
 from rappor_server.http.slow_clients import DIRECT, ENVIRONMENT, METRICS, PunctualProtocol
+from rappor_server.request_limits import RateLimit
 from rappor_server.settings import Settings
 from uvicorn import Config
 from uvicorn.server import ServerState
@@ -86,6 +87,16 @@ async def main():
         [request(line=b"POST /v1/report HTTP/1.1")],
     ):
         await ask(*parts)
+    refused = collector.metrics.refusals.labels
+    print(refused("malformed")._value.get())
+    every = collector.bodies.share()
+    every.grow(settings.max_bodies)  # all other bodies have given back what they held
+    await ask(request())
+    every.release()
+    collector.rate = RateLimit(1)
+    await ask(request())
+    await ask(request())
+    print(refused("service-unavailable")._value.get(), refused("too-many-requests")._value.get())
     collector.settings = dataclasses.replace(settings, origins=("https://example.org",))
     state[DIRECT] = DirectUploads(collector)
     await ask(request())
@@ -97,7 +108,10 @@ asyncio.run(main())
 
 
 def test_only_plain_and_whole_uploads_go_past_the_application(tmp_path: Path) -> None:
-    """The application answers 418 to whatever reaches it, and that is all that is not plain."""
+    """The application answers 418 to whatever reaches it, and that is all that is not plain.
+
+    Memory and rate are bounded here too, and what is refused whole is counted.
+    """
     registry = tmp_path / "metrics.toml"
     registry.write_text(REGISTRY)
     answer = subprocess.run(
@@ -110,8 +124,9 @@ def test_only_plain_and_whole_uploads_go_past_the_application(tmp_path: Path) ->
     assert answer.returncode == 0, answer.stderr
     plain = ["200", "200", "200", "400", "200 418", "400 418"]
     others = ["418"] * 4 + ["100 418"] + ["418"] * 8
-    others.append("418")  # where pages may send, every answer says that it depends on the origin
-    assert answer.stdout.splitlines() == plain + others
+    limits = ["2.0", "503", "200", "429", "1.0 1.0"]
+    origins = ["418"]  # where pages may send, every answer says that it depends on the origin
+    assert answer.stdout.splitlines() == plain + others + limits + origins
 
 
 @pytest.fixture(scope="module")
