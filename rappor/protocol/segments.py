@@ -10,6 +10,7 @@ same in every segment, so another segment costs no privacy of the value.
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -107,8 +108,13 @@ def is_listed(segment: Segment, dimensions: Sequence[Dimension]) -> bool:
 
 
 def segment_name(segment: Segment) -> str:
-    """Write a segment for people: `country=de, version=2`."""
-    return ", ".join(f"{name}={value}" for name, value in segment)
+    """Write a segment for people: `country=de, version=2`; two segments have two names."""
+    return ", ".join(f"{name}={_quoted(value)}" for name, value in segment)
+
+
+def _quoted(value: str) -> str:
+    """Return a value, in quotes if it could be taken for the beginning of another one."""
+    return json.dumps(value, ensure_ascii=False) if set(value) & set(',="') else value
 
 
 def _check_name(name: object) -> None:
@@ -117,7 +123,9 @@ def _check_name(name: object) -> None:
 
 
 def _check_value(value: object) -> None:
-    if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST or not value.isprintable():
+    is_text = isinstance(value, str) and value.isprintable() and value == value.strip()
+    if not is_text or not 1 <= len(str(value)) <= _LONGEST:
         raise ParamsError(
-            f"a dimension's value must be 1 to {_LONGEST} visible characters, got {shown(value)}"
+            f"a dimension's value must be 1 to {_LONGEST} visible characters, without spaces at "
+            f"its ends, got {shown(value)}"
         )

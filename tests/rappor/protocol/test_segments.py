@@ -12,7 +12,7 @@ import pytest
 from rappor import encode_value
 from rappor.errors import MetricError, ParamsError
 from rappor.protocol.params import Params
-from rappor.protocol.segments import Dimension, choose_segment, segments_of
+from rappor.protocol.segments import Dimension, choose_segment, segment_name, segments_of
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -115,6 +115,7 @@ def test_segments_cost_no_budget() -> None:
         ('{version = ["other"]}', "other must not be listed"),
         ('{Version = ["1"]}', "a dimension's name must match"),
         ("{version = [1]}", "must be 1 to 64 visible characters"),
+        ('{version = [" "]}', "without spaces at its ends"),
         (f"{{version = {[str(i) for i in range(256)]}}}", "at most 256, other included, got 257"),
     ],
 )
@@ -137,3 +138,9 @@ def test_a_segment_of_its_own_must_be_listed() -> None:
         PARAMS.in_segment((("b",),))  # type: ignore[arg-type]
     with pytest.raises(ParamsError, match="must list its values"):
         Dimension("a", ())
+
+
+def test_two_segments_have_two_names() -> None:
+    """Also where a value looks like the beginning of another one."""
+    one, two = (("a", "1, b=2"),), (("a", "1"), ("b", "2"))
+    assert (segment_name(one), segment_name(two)) == ('a="1, b=2"', "a=1, b=2")
