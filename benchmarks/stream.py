@@ -35,7 +35,7 @@ def stream(*, quick: bool) -> list[Table]:
     (a, b), *_ = np.linalg.lstsq(terms, np.ones(len(COHORTS)), rcond=None)
     table = Table(
         title=f"stream: {n:,} candidates, k = 128, 1e7 reports, one core of {processor()}",
-        columns=("cohorts", "seconds", "a + b m", "off by"),
+        columns=("cohorts", "seconds", "candidates (a + b m)", "off by"),
         note=f"Seconds of this process's CPU. a = {1e9 * a:.0f} ns and b = {1e9 * b:.1f} ns a "
         "candidate, and a cohort, all passes together.",
     )

@@ -7,9 +7,6 @@ import json
 import pytest
 from shell import SECRET, Shell
 
-from rappor.cli.console import Slow
-from rappor.cli.demo_other import play
-
 ENTRY = """
 [budget]
 total = inf
@@ -64,7 +61,7 @@ def test_counts_of_both_are_decoded_together(shop: Shell) -> None:
     assert "vscode" in out
 
 
-@pytest.mark.slow
+@pytest.mark.acceptance
 def test_decode_does_the_same_by_the_metrics_candidates(shop: Shell) -> None:
     """With an alphabet that it learns; what is for one metric only is refused."""
     code, out, _ = shop("decode", *COUNTS, "--registry", "registry.toml", "--json")
@@ -135,14 +132,21 @@ def test_a_registry_for_javascript_is_refused(shop: Shell) -> None:
     assert "other must be absent in a registry for devices in JavaScript" in err
 
 
-@pytest.mark.slow
-def test_the_demo_tells_what_is_found_and_what_is_not() -> None:
-    """At the published size only the most frequent of the common ones can be."""
-    with Slow() as slow:
-        demo = play("accurate", 1, slow, (9_000,))
-    (size,) = demo.sizes
-    found = {text.string for text in size.named.strings}
+@pytest.mark.acceptance
+def test_the_demo_tells_what_is_found_and_what_is_not(shell: Shell) -> None:
+    """At the published size the most frequent text is found; the truth stands beside all."""
+    words = ("--other", "--reports", "9000", "--profile", "accurate", "--seed", "1")
+    code, out, _ = shell("demo", *words, "--json")
+    assert code == 0
+    document = json.loads(out)
+    (size,) = document["sizes"]
     # A third of other is 12 standard errors: missed with a probability below 1e-9.
-    assert "cursor" in found
-    assert len(demo.rare) == 103
-    assert demo.to_dict()["truth"]["of_other"]["cursor"] == pytest.approx(1000 / 2935)
+    assert "cursor" in [row["candidate"] for row in size["without_a_list"]["other"]]
+    assert document["truth"]["of_other"]["cursor"] == pytest.approx(1000 / 2935)
+    assert document["epsilon_1"] == pytest.approx(8, abs=1e-3)
+    chart = str(shell.place / "other.svg")
+    code, out, _ = shell("demo", *words, "--chart", chart)
+    assert code == 0
+    assert "9,000 devices: other is" in out
+    assert "Not found without a list:" in out
+    assert "share of other" in (shell.place / "other.svg").read_text()
