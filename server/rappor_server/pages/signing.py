@@ -123,8 +123,8 @@ async def show_sign_in(request: Request) -> Response:
 async def sign_in(request: Request) -> Response:
     """POST /pages/sign-in: begin a visit with a token."""
     desk, collector = _desk(request), _collector(request)
-    desk.check_attempt(request)
     check_origin(request)
+    desk.check_attempt(request)
     with collector.bodies.share() as share:
         form = await read_form(request, share)
     cookie = _cookie(request)
