@@ -147,15 +147,24 @@ def test_older_database_brings_back_no_latch(open_client: Opener, tmp_path: Path
     assert {report.bits for report in transport.reports} == {first}
 
 
-def test_closed_scope_stays_closed(open_client: Opener, tmp_path: Path) -> None:
-    """With the response of its last report, and what was admitted before it."""
-    transport = MemoryTransport()
+@pytest.mark.parametrize("has_older", [True, False])
+def test_closed_scope_stays_closed(*, has_older: bool, open_client: Opener, tmp_path: Path) -> None:
+    """With the response of its last report, and what was admitted before it.
+
+    Also beside a database of the moment before.
+    """
+    folder, transport = tmp_path / "device", MemoryTransport()
     metric = metric_of(params=CLEAR, epoch="year", patterns=2)
     client = open_client(metric, transport=transport)
-    sent = [send(client, transport, "page", value) for value in "abac"]
-    assert sent[3] == sent[2] == sent[0]
+    sent = [send(client, transport, "page", value) for value in "aba"]
     client.close()
-    lose(tmp_path / "device")
+    older = shutil.copy(folder / DATABASE, tmp_path / "older")
+    client = open_client(metric, transport=transport)
+    assert send(client, transport, "page", "c") == sent[2] == sent[0]
+    client.close()
+    lose(folder)
+    if has_older:
+        shutil.copy(older, folder / DATABASE)
     client = open_client(metric, transport=transport)
     assert [send(client, transport, "page", value) for value in "bcd"] == [sent[0]] * 3
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 import pytest
 from devices import DATABASE, Opener, database, lose, metric_of
 from rappor_client import Answer, Client, Outcome
-from rappor_client.flushed import Step
+from rappor_client.flushed import FlushReason, Step
 from rappor_client.stops import Stops
 from rappor_client.store import Store
 from rappor_client.testing import FixedClock, MemoryTransport
@@ -326,4 +326,23 @@ def test_two_processes_that_send_never_set_the_copy_back(
     assert seen == [{"one", "two"}]
     assert step_of(client, store, transport).is_attempt
     assert seen == [{"one", "two"}] * 2
+    store.close()
+
+
+def test_withdrawal_while_the_disk_is_waited_for_lets_nothing_leave(
+    open_client: Opener, tmp_path: Path
+) -> None:
+    """Its first act is to remove the secret, which whoever claims an upload looks for."""
+    folder, transport = tmp_path / "device", MemoryTransport()
+
+    class Interrupted(Store):
+        def sync(self) -> None:
+            (folder / "identity").unlink(missing_ok=True)
+            super().sync()
+
+    client = open_client()
+    client.record("page", "a")
+    store = Interrupted(folder)
+    assert step_of(client, store, transport).reason is FlushReason.NO_CONSENT
+    assert transport.bodies == []
     store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 from devices import BALANCED, BOOLEAN, Opener, database, metric_of
 from hypothesis import given
 from hypothesis import strategies as st
-from rappor_client import Caps, Outcome
+from rappor_client import Caps, Outcome, ledger
 from rappor_client.ledger import SEVERAL_PATTERNS
+from rappor_client.store import in_memory
 from rappor_client.testing import FixedClock, MemoryTransport, peek
 
 from rappor import Params, belief_bound, epsilon_inf, epsilon_n
@@ -198,3 +200,11 @@ def test_number_of_reports_that_cannot_be_is_damage(open_client: Opener, tmp_pat
         client = open_client(transport=transport)
         assert client.record("page", "a")
         client.withdraw()
+
+
+def test_what_earlier_identities_have_spent_never_becomes_less() -> None:
+    """Whatever an older copy says."""
+    with contextlib.closing(in_memory()) as db:
+        for nats in (3.0, 5.0, 4.0):
+            ledger.carry(db, nats)
+        assert ledger.carried(db) == 5.0

@@ -33,3 +33,6 @@ def test_a_database_that_says_nothing_is_not_ready() -> None:
     assert health.trouble() == "the database does not answer"
     health.answered()
     assert health.trouble() is None
+    now[0] = 62.0
+    health.worked()  # a commit is an answer, too
+    assert health.trouble() is None
