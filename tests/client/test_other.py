@@ -142,6 +142,7 @@ def test_both_answers_of_an_interval_are_of_one_event(tmp_path: Path) -> None:
     values = ["vim", "helix", "emacs", "zed"]
     chosen = set()
     for number in range(12):
+        write_device(tmp_path / str(number), bytes([number]) * 32)
         with Device(tmp_path / str(number)) as device:
             device.coins = FixedCoins(seed=number)
             pair = pair_of(low_noise, interval="day", epoch="quarter", parts=())
@@ -216,9 +217,10 @@ def test_sample_is_one_for_both(open_client: Opener, tmp_path: Path) -> None:
     """A device is in the sample of the categories, and then answers both."""
     seen = set()
     for number in range(12):
+        secret = bytes([number]) * 32
+        write_device(tmp_path / str(number), secret)
         client = open_client(*pair_of(sample=0.5), folder=str(number))
         outcome = client.record("editor", "helix")
-        secret = secret_of(tmp_path / str(number))
         is_in = takes_part(secret, pair_of(sample=0.5)[0], "")
         assert outcome is (Outcome.RECORDED if is_in else Outcome.SILENT)
         assert len(peek(tmp_path / str(number)).waiting) == (2 if is_in else 0)
