@@ -34,10 +34,11 @@ def shop(shell: Shell) -> Shell:
     (shell.place / "population.csv").write_text(HELD)
     (shell.place / "editors.txt").write_text("kate\nnano\nemacs\n")
     words = ("--population", "population.csv", "--reports", "50000", "--seed", "1")
-    where = ("--registry", "registry.toml", "--metric", "editor", "--out", "week.counts")
-    code, out, _ = shell("simulate", *where, *words, "--json")
+    out = shell.path("week.counts")
+    where = ("--registry", "registry.toml", "--metric", "editor", "--out", out)
+    code, printed, _ = shell("simulate", *where, *words, "--json")
     assert code == 0
-    assert [name.rsplit("/", 1)[-1] for name in json.loads(out)["files"]] == list(COUNTS)
+    assert [name.rsplit("/", 1)[-1] for name in json.loads(printed)["files"]] == list(COUNTS)
     return shell
 
 
