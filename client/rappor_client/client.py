@@ -6,6 +6,7 @@ import datetime
 import math
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -224,12 +225,15 @@ class Client:
         if not self._has_recalled and self._consent:  # the disk failed when the client opened
             self._safely(self._recall, None)
         metric = self._metric(name)
+        me, hurried = threading.get_ident(), self._store.hurried
+        hurried.add(me)
         try:
-            with self._store.in_a_hurry():
-                outcome = self._safely(lambda: self._outcome(metric, value), Outcome.FAILED)
+            outcome = self._safely(lambda: self._outcome(metric, value), Outcome.FAILED)
         except IdentityError:
             self._is_disabled = True
             return Outcome.DISABLED
+        finally:
+            hurried.discard(me)
         is_new = outcome or self._unstored
         if is_new and self._settings.background and (sending := self._sending()) is not None:
             sending.sender.nudge()
@@ -536,14 +540,14 @@ class Client:
 
     def _sending(self) -> _Sending | None:
         """Return what carries reports away, new in a process that was forked."""
-        from rappor_client.background import Sender  # noqa: PLC0415 - loaded at opening
-        from rappor_client.uploader import Uploader  # noqa: PLC0415 - loaded at opening
-
         transport = self._settings.transport
         if transport is None:
             return None
         process = os.getpid()
         if (sending := self._sendings.get(process)) is None:
+            from rappor_client.background import Sender  # noqa: PLC0415 - loaded at opening
+            from rappor_client.uploader import Uploader  # noqa: PLC0415 - loaded at opening
+
             uploader = Uploader(
                 self._store,
                 transport,
