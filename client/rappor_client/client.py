@@ -7,6 +7,7 @@ import functools
 import math
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -230,12 +231,15 @@ class Client:
         metrics = self._metrics(name)
         if metrics[0].name != name:
             raise MetricError(f"{name} is answered together with {metrics[0].name}: record that")
+        me, hurried = threading.get_ident(), self._store.hurried
+        hurried.add(me)
         try:
-            with self._store.in_a_hurry():
-                outcome = self._safely(lambda: self._outcome(metrics, value), Outcome.FAILED)
+            outcome = self._safely(lambda: self._outcome(metrics, value), Outcome.FAILED)
         except IdentityError:
             self._is_disabled = True
             return Outcome.DISABLED
+        finally:
+            hurried.discard(me)
         is_new = outcome or self._unstored
         if is_new and self._settings.background and (sending := self._sending()) is not None:
             sending.sender.nudge()
@@ -575,14 +579,14 @@ class Client:
 
     def _sending(self) -> _Sending | None:
         """Return what carries reports away, new in a process that was forked."""
-        from rappor_client.background import Sender  # noqa: PLC0415 - loaded at opening
-        from rappor_client.uploader import Uploader  # noqa: PLC0415 - loaded at opening
-
         transport = self._settings.transport
         if transport is None:
             return None
         process = os.getpid()
         if (sending := self._sendings.get(process)) is None:
+            from rappor_client.background import Sender  # noqa: PLC0415 - loaded at opening
+            from rappor_client.uploader import Uploader  # noqa: PLC0415 - loaded at opening
+
             uploader = Uploader(
                 self._store,
                 transport,

@@ -121,7 +121,8 @@ class Store:
         self._is_locked_out = False
         self._inside: int | None = None
         self._outer: int | None = None
-        self._hurried: set[int] = set()
+        self.hurried: set[int] = set()  # the threads for which senders wait a moment
+        self._synchronous = ""
         self.n_opened = 0
         hold_over_forks(self)
 
@@ -134,19 +135,9 @@ class Store:
         with contextlib.suppress(FileExistsError):
             os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _PRIVATE))
 
-    @contextlib.contextmanager
-    def in_a_hurry(self) -> Iterator[None]:
-        """Let other threads that give way wait while the block runs."""
-        me = threading.get_ident()
-        self._hurried.add(me)
-        try:
-            yield
-        finally:
-            self._hurried.discard(me)
-
     def give_way(self) -> None:
         """Wait for a moment if a thread is in a hurry: it needs the lock and the interpreter."""
-        if self._hurried:
+        if self.hurried:
             time.sleep(_WAY_SECONDS)  # once: each further look would interrupt that thread
 
     @contextlib.contextmanager
@@ -237,7 +228,7 @@ class Store:
         self._lock = threading.RLock()
         self._is_locked_out = False
         self._inside = None
-        self._hurried = set()
+        self.hurried = set()
         if self._open is not None:  # a signal kept it from being closed; it is the parent's
             _OF_A_PARENT.append(self._open)
             self._open = None
@@ -258,6 +249,7 @@ class Store:
             if now_there is None:
                 raise FileNotFoundError(errno.ENOENT, "there is no database")
             self._file = now_there
+            self._synchronous = ""
             with _LOOKING:
                 _IN_USE[id(self)] = now_there
             self._open = _connect(self._path, patience)
@@ -293,7 +285,10 @@ class Store:
     def _begun(self, patience: float, *, durable: bool) -> sqlite3.Connection:
         """Begin a write transaction; BusyError if another process keeps its lock for too long."""
         connection = self._connection(patience)
-        connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        synchronous = "FULL" if durable else "NORMAL"
+        if self._synchronous != synchronous:
+            connection.execute(f"PRAGMA synchronous = {synchronous}")
+            self._synchronous = synchronous
         if not _write(connection, 0.0):
             self._is_locked_out = True
             try:

@@ -298,6 +298,22 @@ def test_upload_takes_two_transactions_that_let_a_record_go_first(
     assert steps == ["give way", "transaction", "disk", "give way", "transaction"]
 
 
+def test_each_transaction_is_as_durable_as_it_asks_for(tmp_path: Path) -> None:
+    """SQLite waits for the disk where it is told to, on a new connection too."""
+    full, normal = 2, 1
+    found: list[tuple[bool, int]] = []
+    store = Store(tmp_path)
+    store.begin()
+    for durable in (False, True, True, False, True, False, False):
+        for _ in range(2):
+            with store.transaction(durable=durable) as db:
+                found.append((durable, db.execute("PRAGMA synchronous").fetchone()[0]))
+            if durable:
+                store.close()
+    assert set(found) == {(False, normal), (True, full)}
+    store.close()
+
+
 def test_sender_gives_way_to_a_record_under_way(open_client: Opener) -> None:
     """It waits for five milliseconds before it takes the lock."""
     waits: list[float] = []
