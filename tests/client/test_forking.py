@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import FrameType
 
 import forking_child
 import pytest
 from devices import Opener
 from places import ROOT
-from rappor_client import Client
+from rappor_client import Client, forking
 from rappor_client.failures import DamagedError, Failures
 from rappor_client.forking import hold_over_forks
 from rappor_client.testing import MemoryTransport
@@ -188,6 +188,12 @@ class Waiting:
         """Do nothing."""
 
 
+def interrupt_the_hook(_signal: int, frame: FrameType | None) -> None:
+    """Raise as Ctrl-C does, once a fork waits for another one."""
+    if frame is not None and frame.f_code is forking._before.__code__:
+        raise KeyboardInterrupt
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_signal_beside_the_fork_of_another_thread_leaves_nothing_locked(tmp_path: Path) -> None:
     """What the other thread holds is let go of, although the signal's thread forks meanwhile."""
@@ -200,16 +206,17 @@ def test_signal_beside_the_fork_of_another_thread_leaves_nothing_locked(tmp_path
         hold_over_forks(each)
     other = threading.Thread(target=fork, daemon=True)
     other.start()
-    waiting[0].is_last.wait(60)
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    assert waiting[0].is_last.wait(60)
+    before = signal.signal(signal.SIGALRM, interrupt_the_hook)
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
     try:
-        with contextlib.suppress(KeyboardInterrupt):
-            signal.setitimer(signal.ITIMER_REAL, 0.2)
-            fork()
+        fork()
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         waiting[0].may_go_on.set()
     other.join(60)
+    assert not other.is_alive()
 
     def go_on() -> None:
         for each in failures:

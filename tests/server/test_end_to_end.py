@@ -1,4 +1,4 @@
-"""The whole way: 2,000 devices, a real collector, estimates of real words."""
+"""The whole way: 1,000 devices, a real collector, estimates of real words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scipy import stats
 
 from rappor import Params, english_words
 
-N_DEVICES = 2000
+N_DEVICES = 1000
 N_WORDS = 20
 FALSE_ALARM = 1e-9
 TOML = """
@@ -113,7 +113,7 @@ def check_power(rows: dict[str, dict[str, float]], words: list[str]) -> None:
 
 @pytest.mark.parametrize("n", [N_DEVICES])
 def test_devices_of_this_test_hold_real_words(n: int) -> None:
-    """Two thousand devices, twenty words, the commonest first."""
+    """A thousand devices, twenty words, the commonest first."""
     words = words_of_devices()
     assert len(words) == n
     assert len(set(words)) == N_WORDS

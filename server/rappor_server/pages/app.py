@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from http import HTTPStatus
 from typing import Final
 
@@ -144,5 +145,5 @@ def _render(problem: Problem) -> Response:
     )
     response.headers.update(problem.headers or {})
     if problem.retry_after is not None:
-        response.headers["Retry-After"] = f"{problem.retry_after:.0f}"
+        response.headers["Retry-After"] = f"{math.ceil(problem.retry_after)}"
     return response

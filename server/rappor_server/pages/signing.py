@@ -124,8 +124,8 @@ async def show_sign_in(request: Request) -> Response:
 
 async def sign_in(request: Request) -> Response:
     """POST /pages/sign-in: begin a visit with a token."""
-    check_origin(request)
     desk, collector = _desk(request), _collector(request)
+    check_origin(request)
     desk.check_attempt(request)
     with collector.bodies.share() as share:
         form = await read_form(request, share)

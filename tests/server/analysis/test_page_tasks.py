@@ -25,7 +25,7 @@ COUNTS = Counts(PARAMS, [[500, 400, 300, 250, 250, 250, 250, 250]], [1000], "pag
 
 def asked_of(**fields: Any) -> Asked:
     """Return a question about a list that is kept."""
-    asked = {
+    asked: dict[str, Any] = {
         "metric": METRIC,
         "source": KeptList(metric="page", name="own"),
         "level": 0.05,
