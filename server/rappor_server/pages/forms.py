@@ -18,6 +18,7 @@ from rappor_server.request_limits import Share, read_body
 MOST_BYTES: Final = 20_000
 """Of a form without a file."""
 
+_LEAST_SHARE, _MOST_SHARE = 0.0001 / 100, 99.9999 / 100
 _URL_ENCODED: Final = "application/x-www-form-urlencoded"
 _MULTIPART: Final = re.compile(
     r"""multipart/form-data *; *boundary=("?)([A-Za-z0-9'()+_,./:=?-]{1,70})\1""", re.IGNORECASE
@@ -49,14 +50,14 @@ class Form:
         return self.text(name) or None
 
     def share(self, name: str, default: float) -> float:
-        """Return a share above 0 and below 1, which is written in per cent."""
+        """Return a share, which is written in per cent."""
         text = self.text(name)
         try:
             share = float(text) / 100 if text else default
         except ValueError:
             share = 0.0
-        if not 0 < share < 1:
-            raise ParamsError(f"{name} must be a number in (0, 100) per cent")
+        if not _LEAST_SHARE <= share <= _MOST_SHARE:
+            raise ParamsError(f"{name} must be a number in [0.0001, 99.9999] per cent")
         return share
 
     def whole(self, name: str, default: int, *, most: int) -> int:

@@ -121,7 +121,8 @@ def test_a_form_comes_from_a_page_of_the_site(headers: dict[str, str], is_taken:
 
 def test_numbers_and_choices_are_checked() -> None:
     """Within their limits, with the default where a field is empty."""
-    form = Form({"level": " 5 ", "far": "100", "word": "x", "not": "nan", "kind": "b"}, {})
+    fields = {"level": " 5 ", "far": "100", "word": "x", "not": "nan", "kind": "b"}
+    form = Form(fields | {"close": "99.99999999999999"}, {})
     assert (form.whole("level", 1, most=5), form.whole("absent", 3, most=5)) == (5, 3)
     for name in ("far", "word", "kind"):
         with pytest.raises(ParamsError, match=r"must be a whole number in \[1, 99\]"):
@@ -129,7 +130,7 @@ def test_numbers_and_choices_are_checked() -> None:
     assert form.share("level", 0.1) == 0.05
     assert form.share("absent", 0.1) == 0.1
     assert (form.choice("kind", ("a", "b")), form.choice("absent", ("a", "b"))) == ("b", "a")
-    for name in ("far", "word", "not"):
+    for name in ("far", "word", "not", "close"):
         with pytest.raises(ParamsError, match="must be a number"):
             form.share(name, 0.1)
     with pytest.raises(ParamsError, match="must be one of a, b"):
