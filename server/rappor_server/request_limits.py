@@ -183,7 +183,7 @@ class RateLimit:
         now = self._clock()
         if now >= self._until:
             self._until, self._key, self._counts = now + _MINUTE, self._new_key(), {}
-        source = hmac.digest(self._key, address.encode(), hashlib.sha256)[:16]
+        source = self._source(address)
         if source not in self._counts and len(self._counts) >= self._max_sources:
             source = b""
         self._counts[source] = self._counts.get(source, 0) + 1
@@ -193,6 +193,14 @@ class RateLimit:
                 f"a source must send at most {self._rate} {self._what} a minute",
                 retry_after=self._until - now,
             )
+
+    def take_back(self, address: str) -> None:
+        """Do not count what `check` has let pass of a source in this minute."""
+        if (source := self._source(address)) in self._counts:
+            self._counts[source] -= 1
+
+    def _source(self, address: str) -> bytes:
+        return hmac.digest(self._key, address.encode(), hashlib.sha256)[:16]
 
 
 def _too_large(bound: int) -> Problem:

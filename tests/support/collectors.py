@@ -195,10 +195,17 @@ class Running:
 
     def children(self) -> dict[str, int]:
         """Return the processes that it has started and that have not ended: number by name."""
+        return {name: number for number, name in self._children()}
+
+    def children_named(self, name: str) -> list[int]:
+        """Return the numbers of those that have this name."""
+        return [number for number, found in self._children() if found == name]
+
+    def _children(self) -> list[tuple[int, str]]:
         command = ["ps", "-o", "stat=,pid=,comm=", "--ppid", str(self.process.pid)]
         lines = subprocess.run(command, capture_output=True, check=True, text=True).stdout
         found = [line.split() for line in lines.splitlines()]
-        return {name: int(number) for state, number, name in found if "Z" not in state}
+        return [(int(number), name) for state, number, name in found if "Z" not in state]
 
     def kill(self) -> None:
         """Kill it and its workers at once."""

@@ -63,7 +63,11 @@ class Jobs:
 
     def may_start(self, owner: str) -> bool:
         """Tell whether an owner may start another job."""
-        return sum(self._jobs[each].owner == owner for each in self._tasks) < self._per_owner
+        return len(self.under_way(owner)) < self._per_owner
+
+    def under_way(self, owner: str) -> list[Job]:
+        """Return the jobs of an owner that have not ended."""
+        return [self._jobs[each] for each in self._tasks if self._jobs[each].owner == owner]
 
     def start(
         self,

@@ -155,6 +155,12 @@ def _asked(reader: Reader, metric: Metric, form: Form) -> Asked:
     )
 
 
+def under_way(reader: Reader) -> list[Job]:
+    """Return the answers that are being made for the token, whichever page has asked."""
+    jobs = reader.collector.jobs.under_way(reader.token.id)
+    return [job for job in jobs if job.media_type == PARTS]
+
+
 def _source(reader: Reader, metric: Metric, name: str) -> CandidateSource | None:
     """Return the list of a name, or the registry's file where none is named."""
     if name:

@@ -12,6 +12,7 @@ from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor_server.analysis import candidate_lists
 from rappor_server.analysis.metric_health import Health, HealthTask
 from rappor_server.http.queries import while_connected
+from rappor_server.pages.answers import under_way
 from rappor_server.pages.signing import Reader
 
 
@@ -35,6 +36,7 @@ async def metric(request: Request, reader: Reader) -> Response:
         epsilon_inf=epsilon_inf(params),
         lists=await collector.look_up(candidate_lists.list_all, collector.store, found.name),
         most_lists=candidate_lists.MOST_LISTS,
+        under_way=under_way(reader),
     )
 
 

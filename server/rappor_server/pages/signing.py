@@ -28,9 +28,7 @@ FORM_TOKEN: Final = "form"  # noqa: S105 - the name of a field
 """The field of every form that says which visit it was made for."""
 
 _ATTEMPTS: Final = 10
-"""To sign in, of one address in a minute."""
-_ALL_ATTEMPTS: Final = 100
-"""Of all addresses together in a minute."""
+"""To sign in that fail, of one address in a minute."""
 _REFUSED: Final = "Signing in needs a token that is neither expired nor revoked."
 _OUT_OF_DATE: Final = "This form was made for another visit. Load the page again."
 
@@ -42,14 +40,18 @@ class Desk:
         """Know nobody yet."""
         self.visits = Visits(clock=clock)
         self._attempts = RateLimit(_ATTEMPTS, clock=clock, what="attempts to sign in")
-        self._all_attempts = RateLimit(
-            _ALL_ATTEMPTS, clock=clock, what="attempts to sign in, all together,"
-        )
 
     def check_attempt(self, request: Request) -> None:
-        """Count an attempt to sign in; the problem 429 if there were too many."""
-        self._attempts.check(request.client.host if request.client else "")
-        self._all_attempts.check("")
+        """Count an attempt to sign in; the problem 429 if there were too many.
+
+        There is no bound on all addresses together: nobody can guess a token, and whoever reached
+        the bound would keep everybody out.
+        """
+        self._attempts.check(_address(request))
+
+    def succeeded(self, request: Request) -> None:
+        """Take back the count of an attempt that was none to guess a token."""
+        self._attempts.take_back(_address(request))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,11 +131,14 @@ async def sign_in(request: Request) -> Response:
         form = await read_form(request, share)
     cookie = _cookie(request)
     if not cookie or not desk.visits.is_form_token(cookie, form.text(FORM_TOKEN)):
+        if await _reader(request) is not None:  # another page of this browser has signed in
+            return to_see(HOME)
         fresh = new_cookie()
         return _sign_in_page(request, fresh, _OUT_OF_DATE, HTTPStatus.FORBIDDEN)
     token = await find_token(collector, form.text("token"))
     if token is None:
         return _sign_in_page(request, cookie, _REFUSED, HTTPStatus.UNAUTHORIZED)
+    desk.succeeded(request)
     desk.visits.end(cookie)
     response = to_see(HOME)
     _set_cookie(request, response, desk.visits.begin(token.id))
@@ -145,7 +150,7 @@ async def sign_out(request: Request, reader: Reader, form: Form) -> Response:  #
     _desk(request).visits.end(reader.cookie)
     response = to_see(SIGN_IN)
     response.delete_cookie(
-        _cookie_name(request), httponly=True, samesite="strict", secure=_is_secure(request)
+        _cookie_name(request), httponly=True, samesite="lax", secure=_is_secure(request)
     )
     return response
 
@@ -196,11 +201,15 @@ def _cookie(request: Request) -> str:
 
 
 def _set_cookie(request: Request, response: Response, cookie: str) -> None:
+    """Set the cookie; it comes along with links of other sites (`lax`), not with their forms.
+
+    Without it such a link would lead to the page to sign in, which sets another one over it.
+    """
     response.set_cookie(
         _cookie_name(request),
         cookie,
         httponly=True,
-        samesite="strict",
+        samesite="lax",
         secure=_is_secure(request),
     )
 
@@ -208,6 +217,10 @@ def _set_cookie(request: Request, response: Response, cookie: str) -> None:
 def _cookie_name(request: Request) -> str:
     """Return a name under which browsers take only what this site has set, where TLS says so."""
     return "__Host-rappor" if _is_secure(request) else "rappor"
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
 
 
 def _is_secure(request: Request) -> bool:

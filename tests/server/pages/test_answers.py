@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
+import os
+import re
+import signal
 from collections.abc import Callable
 
 import pytest
-from dashboards import DAYS, HOSTILE, NAMES, Visitor
+from dashboards import DAYS, HOSTILE, NAMES, Dashboard, Visitor
 from pages import tables
 
 CANDIDATES = (
@@ -128,3 +132,28 @@ def test_an_answer_may_be_cancelled(reader: Visitor) -> None:
     gone = reader.post(f"{page.url.path}/cancel", at="/pages/")
     assert gone.headers["location"] == "/pages/metrics/theme"
     assert reader.get(page.url.path).status_code == 404
+
+
+def test_an_answer_that_is_being_made_is_found_again(reader: Visitor, dashboard: Dashboard) -> None:
+    """Whoever has left its page sees it on those of metrics, and may end it there."""
+    reader.answer("/pages/metrics/theme/ranking")
+    decoders = dashboard.running.children_named("rappor-decoder")
+    for each in decoders:
+        os.kill(each, signal.SIGSTOP)
+    try:
+        asked = reader.post("/pages/metrics/theme/ranking", at="/pages/", level="4")
+        place = asked.headers["location"]
+        for metric in ("theme", "home_page"):
+            (shown,) = re.findall(
+                '<a href="([^"]+)">An answer about theme</a>',
+                reader.get(f"/pages/metrics/{metric}").text,
+            )
+            assert shown == place
+        again = reader.post("/pages/metrics/theme/ranking", at="/pages/")
+        assert again.status_code == 429
+        assert reader.post(f"{place}/cancel", at=place).status_code == 303
+        assert "An answer about" not in reader.get("/pages/metrics/theme").text
+    finally:
+        for each in decoders:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGCONT)

@@ -148,3 +148,15 @@ def test_everything_works_without_scripts(browser: Any, dashboard: Dashboard, to
         page.get_by_role("button", name="Keep this list").click()
         page.get_by_role("button", name="Delete pasted").click()
         assert page.get_by_text("pasted").count() == 0
+
+
+def test_a_link_of_another_site_leads_to_the_page(
+    browser: Any, dashboard: Dashboard, token: str
+) -> None:
+    """From a chat or a wiki, to who is signed in; the visit goes on."""
+    with visiting(browser, dashboard, token) as page:
+        page.goto(f"data:text/html,<a href={dashboard.url}{HOME}>home_page</a>")
+        page.get_by_role("link", name="home_page").click()
+        page.get_by_role("heading", name="home_page").wait_for()
+        page.goto(f"{dashboard.url}/pages/")
+        page.get_by_role("link", name="home_page").wait_for()

@@ -121,7 +121,8 @@ def test_a_form_comes_from_a_page_of_the_site(headers: dict[str, str], is_taken:
 
 def test_numbers_and_choices_are_checked() -> None:
     """Within their limits, with the default where a field is empty."""
-    form = Form({"level": " 5 ", "far": "100", "word": "x", "not": "nan", "kind": "b"}, {})
+    fields = {"level": " 5 ", "far": "100", "word": "x", "not": "nan", "kind": "b"}
+    form = Form(fields | {"close": "99.99999999999999"}, {})
     assert (form.whole("level", 1, most=5), form.whole("absent", 3, most=5)) == (5, 3)
     for name in ("far", "word", "kind"):
         with pytest.raises(ParamsError, match=r"must be a whole number in \[1, 99\]"):
@@ -129,8 +130,52 @@ def test_numbers_and_choices_are_checked() -> None:
     assert form.share("level", 0.1) == 0.05
     assert form.share("absent", 0.1) == 0.1
     assert (form.choice("kind", ("a", "b")), form.choice("absent", ("a", "b"))) == ("b", "a")
-    for name in ("far", "word", "not"):
+    for name in ("far", "word", "not", "close"):
         with pytest.raises(ParamsError, match="must be a number"):
             form.share(name, 0.1)
     with pytest.raises(ParamsError, match="must be one of a, b"):
         form.choice("word", ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        'multipart/form-data; a="' + '\\";' * 20_000 + "boundary=B",
+        "multipart/form-data; boundary=B" + ";" * 60_000,
+        "multipart/form-data; boundary*=utf-8''%E2%82%AC",
+        "multipart/form-data; boundary=" + "B" * 71,
+    ],
+)
+def test_a_type_that_no_browser_names_is_refused(kind: str) -> None:
+    """Its parameters are not read one by one, which can take seconds that uploads wait."""
+    with pytest.raises(Problem) as caught:
+        read(b"--B--", kind)
+    assert caught.value.status == 415
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b'Content-Disposition: form-data; name*=x; name*0*=a"',
+        b"Content-Disposition: form-data; name*=utf-8''%E2%82%AC",
+        b'Content-Disposition: form-data; name="\xff"',
+        b'Content-Disposition: attachment; name="a"',
+        b"Content-Type: text/plain",
+    ],
+)
+def test_a_part_has_a_name(head: bytes) -> None:
+    """As browsers write it, in UTF-8."""
+    with pytest.raises(Problem) as caught:
+        read(b"--B\r\n" + head + b"\r\n\r\nx\r\n--B--\r\n", "multipart/form-data; boundary=B")
+    assert caught.value.status == 422
+
+
+def test_only_a_form_with_a_file_may_be_long() -> None:
+    """One that is decoded character by character would hold up uploads."""
+    long = b"a" * 20_001
+    with pytest.raises(Problem) as caught:
+        read(b"text=" + long, "application/x-www-form-urlencoded", most=10_000_000)
+    assert caught.value.status == 413
+    part = b'--B\r\nContent-Disposition: form-data; name="text"\r\n\r\n' + long + b"\r\n--B--"
+    form = read(part, "multipart/form-data; boundary=B", most=10_000_000)
+    assert form.fields == {"text": long.decode()}
