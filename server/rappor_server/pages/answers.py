@@ -176,9 +176,10 @@ def _range(form: Form, first: str, last: str) -> Range:
 
 
 def _job(request: Request, reader: Reader) -> Job:
-    """Return the job of a request's path, if its token has started it here."""
+    """Return the job of a request's path, if its token has started it here and may read it yet."""
     job = reader.collector.jobs.find(request.path_params["id"], reader.token.id)
-    if job is None or job.media_type != PARTS:
+    readable = [metric.name for metric in reader.metrics]
+    if job is None or job.media_type != PARTS or job.metric not in readable:
         raise _gone()
     return job
 

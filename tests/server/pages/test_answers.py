@@ -14,6 +14,10 @@ from collections.abc import Callable
 import pytest
 from dashboards import DAYS, HOSTILE, NAMES, Dashboard, Visitor
 from pages import tables
+from rappor_server.storage import schema
+from rappor_server.storage.database import writing
+from rappor_server.storage.store import Store
+from sqlalchemy import update
 
 CANDIDATES = (
     "Candidates: detected ones by their share, with adjusted 95 % intervals; then the others by "
@@ -124,6 +128,22 @@ def test_an_answer_belongs_to_its_token(
     assert reader.get("/pages/answers/0").status_code == 404
     progress = json.loads(reader.get(f"{page.url.path}/progress").text)
     assert progress["is_over"] is True
+
+
+def test_an_answer_is_for_who_may_read_its_metric(
+    dashboard: Dashboard, new_visitor: Callable[[], Visitor], dashboard_token: Callable[[], str]
+) -> None:
+    """Not any more once the token does not allow it."""
+    visitor, token = new_visitor(), dashboard_token()
+    visitor.sign_in(token)
+    page = visitor.answer("/pages/metrics/theme/ranking")
+    columns = schema.token.c
+    with contextlib.closing(Store.open(dashboard.database)) as store, writing(store.engine) as db:
+        own = columns.id == token.split(".")[1]
+        db.execute(update(schema.token).where(own).values(metrics='["home_page"]'))
+    assert visitor.get("/pages/").status_code == 200
+    for path in ("", "/progress", "/files/report.html"):
+        assert visitor.get(f"{page.url.path}{path}").status_code == 404
 
 
 def test_an_answer_may_be_cancelled(reader: Visitor) -> None:
