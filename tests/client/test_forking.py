@@ -271,8 +271,11 @@ class Waiting:
 
 
 def interrupt_the_hook(_signal: int, frame: FrameType | None) -> None:
-    """Raise as Ctrl-C does, once a fork waits for another one."""
-    if frame is not None and frame.f_code is forking._before.__code__:
+    """Raise as Ctrl-C does, once a fork waits for another one.
+
+    Codes are compared by value: a module that was imported anew has left its hooks behind.
+    """
+    if frame is not None and frame.f_code == forking._before.__code__:
         raise KeyboardInterrupt
 
 
