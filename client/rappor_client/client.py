@@ -523,7 +523,9 @@ class Client:
         # intervals go on while a report waits in memory
         now = max(late.now, self._settings.clock())
         reservoir.release(db, now, self._settings.coins)
-        choice = functools.cache(self._settings.coins)  # one event of an interval for all answers
+        choice = self._settings.coins
+        if len(metrics) > 1:  # one event of an interval for all answers
+            choice = functools.cache(choice)
         outcomes = [
             self._admit(db, metric, prepared, day=day, now=now, choice=choice)
             for metric, prepared in late.answers

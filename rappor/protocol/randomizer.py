@@ -8,6 +8,7 @@ instantaneous response come fresh from the system.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import os
 import struct
@@ -22,6 +23,9 @@ Coins = Callable[[int], Sequence[int]]
 
 SECRET_BYTES: Final = 32
 _HASH_BYTES: Final = 32
+_BLOCK_BYTES: Final = 64
+_INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
+_OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
 
 
 def system_coins(n: int) -> Sequence[int]:
@@ -32,17 +36,18 @@ def system_coins(n: int) -> Sequence[int]:
 class Secret:
     """A device's secret that shows nothing of itself: not printed, and not in a traceback.
 
-    Every function here takes it in place of the bytes. What it holds is a hash that has taken
+    Every function here takes it in place of the bytes. What it holds are hashes that have taken
     them in, so no local variable shows them.
     """
 
-    __slots__ = ("_keyed",)
+    __slots__ = ("_inner", "_outer")
 
     def __init__(self, secret: bytes) -> None:
         """Take in the bytes of a secret."""
         if not isinstance(secret, bytes) or len(secret) != SECRET_BYTES:
             raise ParamsError(f"secret must be exactly {SECRET_BYTES} bytes")
-        self._keyed = hmac.new(secret, digestmod="sha256")
+        self._inner = hashlib.sha256(secret.ljust(_BLOCK_BYTES, b"\0").translate(_INNER))
+        self._outer = hashlib.sha256(secret.ljust(_BLOCK_BYTES, b"\0").translate(_OUTER))
 
     def __repr__(self) -> str:
         return "Secret(...)"
@@ -61,10 +66,14 @@ class Secret:
         return self.digest(b"rappor/1/same secret")
 
     def digest(self, message: bytes) -> bytes:
-        """Return the HMAC-SHA256 of a message under the secret."""
-        keyed = self._keyed.copy()
-        keyed.update(message)
-        return keyed.digest()
+        """Return the HMAC-SHA256 of a message under the secret (RFC 2104 section 2).
+
+        A device asks twenty times a report, and `hmac` takes nearly twice as long.
+        """
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(message)
+        outer.update(inner.digest())
+        return outer.digest()
 
 
 def expand(secret: bytes | Secret, info: bytes, n: int) -> bytes:

@@ -102,6 +102,10 @@ class Metric:
         if not isinstance(self.keep_reports, bool):
             raise fault(self.name, "keep_reports", "true or false", self.keep_reports)
 
+    def __hash__(self) -> int:
+        """Hash the name, in which the metrics of a registry differ."""
+        return hash(self.name)
+
     @property
     def fingerprint(self) -> str:
         """The fingerprint of the parameters, which every report of a metric without parts has."""

@@ -241,7 +241,7 @@ def test_names_that_can_be_read_once_are_read_once(open_client: Opener) -> None:
 def test_secret_shows_nothing_of_itself() -> None:
     """Not printed, not in an attribute's representation, not copied into a pickle."""
     secret = Secret(bytes(range(32)))
-    told = repr(secret) + str(secret) + f"{secret}" + repr(secret._keyed)
+    told = repr(secret) + str(secret) + f"{secret}" + repr(secret._inner) + repr(secret._outer)
     assert not [thing for thing in spelled(bytes(range(32))) if thing in told]
     with pytest.raises(TypeError, match="a secret is not copied"):
         pickle.dumps(secret)
