@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from rappor.reporting.markup import Markup, join, tag
+
+_SHORT: Final = 12
+"""Characters of words that stay on one line, such as those of a date."""
 
 
 def table(
@@ -28,7 +32,12 @@ def table(
             "tr",
             tag("th", row[0], scope="row", align="left"),
             *(
-                tag("td", cell) if place < left else tag("td", cell, align="right", nowrap="")
+                tag(
+                    "td",
+                    cell,
+                    align=None if place < left else "right",
+                    nowrap=None if place < left and len(cell) > _SHORT else "",
+                )
                 for place, cell in enumerate(row[1:], start=1)
             ),
         )
