@@ -79,15 +79,12 @@ def texts_of(categories: Params) -> Params:
     The noise is the same; strings have the shape of the named profiles.
     """
     shape = Params.profile(next(iter(PROFILES)))
-    return Params(
+    return dataclasses.replace(
+        categories,
         k=shape.k,
         h=shape.h,
         m=shape.m,
-        f=categories.f,
-        p=categories.p,
-        q=categories.q,
+        encoding=shape.encoding,
         categories=categories.categories[:-1],
-        other=True,
-        normalize=categories.normalize,
         insecure=True,
     )
