@@ -12,7 +12,7 @@ import datetime
 import functools
 import itertools
 import operator
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Column, Connection, CursorResult, Table
@@ -39,8 +39,7 @@ class _Bulk:
         if not rows:
             return
         if db.dialect.name == "postgresql":
-            columns = tuple(list(column) for column in zip(*rows, strict=True))
-            yield db.exec_driver_sql(self._from_arrays(), columns)
+            yield db.exec_driver_sql(self._from_arrays(), _columns(rows))
             return
         plain = _for_sqlite(rows)
         for start in range(0, len(plain), _MOST_ROWS):
@@ -92,6 +91,10 @@ class BulkInsert(_Bulk):
         execute = db.connection.cursor().execute
         written = [row for row in _for_sqlite(rows) if execute(self._of_one, row).rowcount]
         return [] if place is None else [row[place] for row in written]
+
+    def start(self, execute: Callable[..., Any], rows: Sequence[Sequence[Any]]) -> Any:
+        """Give rows to PostgreSQL in `one_journey`; return the cursor, which has the new ones."""
+        return execute(self._from_arrays(), _columns(rows))
 
 
 class BulkUpdate(_Bulk):
@@ -179,6 +182,10 @@ class BulkSelect(_Bulk):
 def _places(n: int) -> list[str]:
     """Return the names that both databases give to n columns of VALUES."""
     return [f"column{i}" for i in range(1, n + 1)]
+
+
+def _columns(rows: Sequence[Sequence[Any]]) -> tuple[list[Any], ...]:
+    return tuple(list(column) for column in zip(*rows, strict=True))
 
 
 def _for_sqlite(rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -116,6 +117,23 @@ def writing(engine: Engine) -> Iterator[Connection]:
 def open_to_write(engine: Engine) -> Connection:
     """Return a connection whose transactions write; see `writing`."""
     return engine.connect().execution_options(**{_WRITES: True})
+
+
+@contextlib.contextmanager
+def one_journey(connection: Connection) -> Iterator[Callable[..., Any]]:
+    """Send the statements of a block to PostgreSQL together: every journey costs its own time.
+
+    Yields execute(statement, parameters), which returns a cursor; it has its rows when the block
+    has ended. Nothing is executed after a statement that fails. Errors become StoreError.
+    """
+    driver: Any = connection.connection.driver_connection
+    try:
+        with driver.pipeline():
+            yield functools.partial(driver.execute, prepare=True)
+    except connection.dialect.loaded_dbapi.Error as error:
+        if driver.closed:
+            connection.invalidate()
+        raise StoreError(f"the database cannot answer: {type(error).__name__}") from None
 
 
 def wait_alone(connection: Connection) -> None:

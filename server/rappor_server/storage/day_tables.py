@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
     Connection,
@@ -27,7 +27,12 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rappor_server.storage import schema
-from rappor_server.storage.database import failing_as_store_error, overwrite_table, writing
+from rappor_server.storage.database import (
+    failing_as_store_error,
+    one_journey,
+    overwrite_table,
+    writing,
+)
 
 UPLOAD: Final = "upload"
 KEPT: Final = "kept"
@@ -56,9 +61,16 @@ def days_of(db: Connection, kind: str) -> list[datetime.date]:
 def days_to_write(db: Connection) -> list[datetime.date]:
     """Return the days of the tables of ids, which stay as they are until the transaction ends."""
     if db.dialect.name == "postgresql":
-        db.exec_driver_sql(f"SELECT pg_advisory_xact_lock_shared({_LOCK})")
-    rows = db.exec_driver_sql(_DAYS_TO_WRITE).all()
-    return [as_day(day) for (day,) in rows]
+        with one_journey(db) as execute:
+            found = start_to_write(execute)
+        return [day for (day,) in found.fetchall()]
+    return [as_day(day) for (day,) in db.exec_driver_sql(_DAYS_TO_WRITE).all()]
+
+
+def start_to_write(execute: Callable[..., Any]) -> Any:
+    """Ask PostgreSQL for the same in `one_journey`; return the cursor, with a row for each day."""
+    execute(f"SELECT pg_advisory_xact_lock_shared({_LOCK})")
+    return execute(_DAYS_TO_WRITE)
 
 
 def as_day(day: datetime.date | str) -> datetime.date:

@@ -61,6 +61,10 @@ class OldIds:
         """Tell whether there is nothing more to read."""
         return self._days is not None and (self._is_full or not self.unread())
 
+    def are_new(self, days: Sequence[datetime.date], ids: Set[bytes]) -> bool:
+        """Tell whether it is certain, without a look, that no table of these days holds the ids."""
+        return days == self._days and not self.unread() and not self.suspects(ids)
+
     def suspects(self, ids: Set[bytes]) -> list[bytes]:
         """Return those of the ids that a table which is read may hold."""
         if not len(self._sorted):

@@ -28,6 +28,7 @@ from rappor_server.storage.bulk import BulkDelete, BulkInsert, BulkSelect, BulkU
 from rappor_server.storage.database import (
     check_schema,
     failing_as_store_error,
+    one_journey,
     open_engine,
     open_to_write,
 )
@@ -80,6 +81,7 @@ class Store:
         self._own: Connection | None = None
         self._named_params: set[str] = set()
         self._kept_day: datetime.date | None = None
+        self._days: list[datetime.date] = []
         self._old_ids = OldIds()
 
     @classmethod
@@ -144,10 +146,10 @@ class Store:
         if shard is None or shard.day != today:
             day_tables.open_day(self.engine, today)
         with self._writing() as db:
-            days = day_tables.days_to_write(db)
             if shard is None or shard.day != today:
+                self._days = []
                 shard = _new_shard(db, today)
-            fresh, results = self._admit(db, submissions, days)
+            fresh, results = self._admit(db, submissions)
             tallies = self._count(db, shard, fresh)
             refused = self._refuse(db, shard, fresh, refusals)
         shard.tallies |= tallies
@@ -186,10 +188,11 @@ class Store:
                 self._own.close()
         self._own = None
         self._kept_day = None
+        self._days = []
         self._old_ids = OldIds()
 
     def _admit(
-        self, db: Connection, submissions: Sequence[Submission], days: Sequence[datetime.date]
+        self, db: Connection, submissions: Sequence[Submission]
     ) -> tuple[list[Submission], list[bytes | ConflictError]]:
         """Insert the ids into the newest table; return the new ones, and all answers.
 
@@ -199,10 +202,9 @@ class Store:
         first: dict[bytes, Submission] = {}
         for submission in submissions:
             first.setdefault(submission.id, submission)
-        stored = self._stored_before(db, days[1:], first.keys())
-        inserted = self._insert_ids(db, days[0], first, stored)
+        stored, inserted = self._insert_ids(db, first)
         fresh = [first[key] for key in inserted - stored.keys()]
-        stored |= _stored(db, days[:1], first.keys() - inserted - stored.keys())
+        stored |= _stored(db, self._days[:1], first.keys() - inserted - stored.keys())
         stored |= {each.id: (each.mac, each.answer) for each in fresh}
         results: list[bytes | ConflictError] = []
         for submission in submissions:
@@ -210,6 +212,33 @@ class Store:
             is_same = mac in (submission.mac, _ANY_BODY)
             results.append(answer if is_same else ConflictError())
         return fresh, results
+
+    def _insert_ids(
+        self, db: Connection, first: Mapping[bytes, Submission]
+    ) -> tuple[dict[bytes, tuple[bytes, bytes]], set[bytes]]:
+        """Insert ids, and wait for those that another collector is writing.
+
+        Returns MAC and answer of the ids that earlier days have, and the ids that were inserted.
+        """
+        is_far = db.dialect.name == "postgresql"
+        if is_far and first and self._days and self._old_ids.are_new(self._days[1:], first.keys()):
+            return {}, self._insert_new_ids(db, first)
+        self._days = day_tables.days_to_write(db)
+        stored = self._stored_before(db, self._days[1:], first.keys())
+        rows = _upload_rows(first, stored)
+        return stored, {bytes(key) for key in _uploads(self._days[0]).run(db, rows)}
+
+    def _insert_new_ids(self, db: Connection, first: Mapping[bytes, Submission]) -> set[bytes]:
+        """Insert ids that no earlier day has into the table that was the newest one a moment ago.
+
+        Whether it still is comes back with the answer of PostgreSQL.
+        """
+        with one_journey(db) as execute:
+            days = day_tables.start_to_write(execute)
+            inserted = _uploads(self._days[0]).start(execute, _upload_rows(first, {}))
+        if [day for (day,) in days.fetchall()] != self._days:
+            raise _TryAgainError("the tables of ids have changed")
+        return {bytes(key) for (key,) in inserted.fetchall()}
 
     def _stored_before(
         self, db: Connection, days: Sequence[datetime.date], ids: Set[bytes]
@@ -219,20 +248,6 @@ class Store:
         unread = self._old_ids.unread()
         read = [day for day in days if day not in unread]
         return _stored(db, unread, ids) | _stored(db, read, self._old_ids.suspects(ids))
-
-    def _insert_ids(
-        self,
-        db: Connection,
-        day: datetime.date,
-        first: Mapping[bytes, Submission],
-        stored: Mapping[bytes, tuple[bytes, bytes]],
-    ) -> set[bytes]:
-        """Insert ids and return the new ones; wait for ids that another collector is writing."""
-        rows = [
-            (key, *(stored.get(key) or (first[key].mac, first[key].answer)))
-            for key in sorted(first)  # in one order everywhere: no deadlock
-        ]
-        return {bytes(key) for key in _uploads(day).run(db, rows)}
 
     def _count(
         self, db: Connection, shard: _Shard, fresh: Sequence[Submission]
@@ -350,6 +365,15 @@ def _take_over(db: Connection, shard: _Shard, cells: Set[Cell]) -> Iterator[tupl
 @functools.cache
 def _uploads(day: datetime.date) -> BulkInsert:
     return BulkInsert(day_tables.table_of(day_tables.UPLOAD, day), returning="id")
+
+
+def _upload_rows(
+    first: Mapping[bytes, Submission], stored: Mapping[bytes, tuple[bytes, bytes]]
+) -> list[tuple[bytes, bytes, bytes]]:
+    """Return the rows of ids, in one order everywhere, so that collectors never deadlock."""
+    return [
+        (key, *(stored.get(key) or (first[key].mac, first[key].answer))) for key in sorted(first)
+    ]
 
 
 def _stored(

@@ -12,6 +12,7 @@ import stat
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command
@@ -39,9 +40,17 @@ from rappor_server.analysis.warning_signs import n_quarantined
 from rappor_server.errors import ConfigError, SchemaError, StoreError
 from rappor_server.storage import day_tables, schema, tokens
 from rappor_server.storage.backup import backup, restore
-from rappor_server.storage.database import check_schema, is_empty, migrate, open_engine, parse_url
+from rappor_server.storage.database import (
+    check_schema,
+    is_empty,
+    migrate,
+    one_journey,
+    open_engine,
+    parse_url,
+    writing,
+)
 from rappor_server.storage.store import Store
-from sqlalchemy import MetaData, inspect, select, text
+from sqlalchemy import Engine, MetaData, inspect, select, text
 
 from rappor import Counts, Params
 
@@ -301,6 +310,51 @@ def test_database_that_is_not_there_is_a_store_error() -> None:
     with pytest.raises(StoreError, match="the database cannot answer: OperationalError"):
         is_empty(engine)
     engine.dispose()
+
+
+def postgresql_of(store: Store) -> Engine:
+    """Return the engine of a store on PostgreSQL; other databases are here, at no distance."""
+    if store.engine.dialect.name != "postgresql":
+        pytest.skip("statements travel to PostgreSQL only")
+    return store.engine
+
+
+def travel(engine: Engine, *statements: str) -> list[list[tuple[Any, ...]]]:
+    """Execute statements in one journey; return the rows of those that have some."""
+    with writing(engine) as db:
+        with one_journey(db) as execute:
+            cursors = [execute(statement) for statement in statements]
+        return [each.fetchall() for each in cursors if each.description]
+
+
+def test_one_journey_brings_the_rows_of_every_statement(store: Store) -> None:
+    """Each statement has rows of its own, and takes effect with its transaction."""
+    engine = postgresql_of(store)
+    add = "INSERT INTO thing VALUES (1), (2) RETURNING n"
+    rows = travel(engine, "CREATE TABLE thing (n integer)", add, "SELECT sum(n) FROM thing")
+    assert rows == [[(1,), (2,)], [(3,)]]
+    with engine.connect() as db:
+        assert db.execute(text("SELECT count(*) FROM thing")).scalar() == 2
+
+
+def test_nothing_is_executed_after_a_statement_that_fails(store: Store) -> None:
+    """The error has the kind only, and all is undone that came before."""
+    engine = postgresql_of(store)
+    make = "CREATE TABLE {} (n integer)"
+    with pytest.raises(StoreError) as caught:
+        travel(engine, make.format("thing"), "SELECT 1 FROM nothing", make.format("another"))
+    assert str(caught.value) == "the database cannot answer: UndefinedTable"
+    assert not {"thing", "another"} & set(inspect(engine).get_table_names())
+
+
+def test_a_journey_that_is_cut_short_breaks_the_connection(store: Store) -> None:
+    """A connection that the server has ended is not used again."""
+    with writing(postgresql_of(store)) as db:
+        with pytest.raises(StoreError), one_journey(db) as execute:
+            execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        assert db.invalidated
+        db.rollback()
+    store.ping()
 
 
 def test_nothing_finer_than_a_day_is_stored(store: Store) -> None:

@@ -202,6 +202,21 @@ def test_clock_that_goes_back_over_midnight_loses_nothing(store: Store) -> None:
     assert days_of(store) == [(TODAY, 11), (TOMORROW, 1)]
 
 
+def test_ids_go_to_the_newest_table_that_another_collector_has_added(store: Store) -> None:
+    """A collector that knew the table before it finds out, and a retry counts once anywhere."""
+    commit(store, upload_of())
+    commit(store, upload_of())
+    other = Store(store.engine)
+    commit(other, upload_of(), today=TOMORROW)
+    body = upload_of()
+    answer = commit(store, body)
+    newest = day_tables.table_of(day_tables.UPLOAD, TOMORROW)
+    with store.engine.connect() as db:
+        assert submission_of(body).id in set(db.execute(select(newest.c.id)).scalars())
+    assert commit(other, body, today=TOMORROW) == commit(store, body) == answer
+    assert days_of(store) == [(TODAY, 3), (TOMORROW, 1)]
+
+
 def test_a_day_that_was_folded_goes_on_in_a_new_shard(store: Store) -> None:
     """A collector whose clock lags does not write again what was folded."""
     commit(store, upload_of())
@@ -290,7 +305,7 @@ def test_raw_reports_are_kept_only_where_a_metric_says_so(store: Store) -> None:
 
 def break_statements(store: Store, beginning: str) -> Callable[[], None]:
     """Make the database refuse all statements that begin so; return an undo."""
-    if beginning and store.engine.dialect.name == "sqlite":
+    if beginning == "INSERT INTO upload" or (beginning and store.engine.dialect.name == "sqlite"):
         return break_rows(store, *beginning.split(maxsplit=1))
 
     def spoil(*given: Any) -> tuple[str, Any]:
@@ -304,16 +319,20 @@ def break_statements(store: Store, beginning: str) -> Callable[[], None]:
 
 
 def break_rows(store: Store, verb: str, table: str) -> Callable[[], None]:
-    """Make SQLite refuse to write rows of a table, or of today's uploads; return an undo."""
+    """Make the database refuse to write rows of a table, or of today's uploads; return an undo."""
     if table == "INTO upload":
         table = day_tables.table_of(day_tables.UPLOAD, TODAY).name
+    refusal, undone = "BEGIN SELECT RAISE(ABORT, 'a_table refuses'); END", "DROP TRIGGER refuse"
     with writing(store.engine) as db:
-        refusal = "SELECT RAISE(ABORT, 'a_table refuses')"
-        db.execute(text(f"CREATE TRIGGER refuse BEFORE {verb} ON {table} BEGIN {refusal}; END"))
+        if store.engine.dialect.name == "postgresql":
+            body = "BEGIN RAISE 'a_table refuses'; END"
+            db.execute(text(f"CREATE FUNCTION no() RETURNS trigger AS $${body}$$ LANGUAGE plpgsql"))
+            refusal, undone = "EXECUTE FUNCTION no()", f"{undone} ON {table}"
+        db.execute(text(f"CREATE TRIGGER refuse BEFORE {verb} ON {table} {refusal}"))
 
     def undo() -> None:
         with writing(store.engine) as db:
-            db.execute(text("DROP TRIGGER refuse"))
+            db.execute(text(undone))
 
     return undo
 
