@@ -47,6 +47,10 @@ class _Bulk:
             flat = tuple(itertools.chain.from_iterable(chunk))
             yield db.exec_driver_sql(self._from_values(len(chunk)), flat)
 
+    def start(self, execute: Callable[..., Any], rows: Sequence[Sequence[Any]]) -> Any:
+        """Give rows to PostgreSQL in `one_journey`; return the cursor, which counts them."""
+        return execute(self._from_arrays(), _columns(rows))
+
     @functools.cache  # noqa: B019 - statements live as long as the program
     def _from_values(self, size: int) -> str:
         row = f"({', '.join('?' * self._n_columns)})"
@@ -91,10 +95,6 @@ class BulkInsert(_Bulk):
         execute = db.connection.cursor().execute
         written = [row for row in _for_sqlite(rows) if execute(self._of_one, row).rowcount]
         return [] if place is None else [row[place] for row in written]
-
-    def start(self, execute: Callable[..., Any], rows: Sequence[Sequence[Any]]) -> Any:
-        """Give rows to PostgreSQL in `one_journey`; return the cursor, which has the new ones."""
-        return execute(self._from_arrays(), _columns(rows))
 
 
 class BulkUpdate(_Bulk):

@@ -15,7 +15,7 @@ import datetime
 import functools
 import secrets
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -33,7 +33,7 @@ from rappor_server.storage.database import (
     open_to_write,
 )
 from rappor_server.storage.old_ids import OldIds
-from rappor_server.storage.tallies import Cell, Tally, sum_reports
+from rappor_server.storage.tallies import Cell, Tally, cell_of, sum_reports
 
 _PARAMS: Final = BulkInsert(schema.params)
 _TALLIES: Final = BulkInsert(schema.tally, returning="cohort")
@@ -145,18 +145,26 @@ class Store:
         self._shard = None  # until all is well
         if shard is None or shard.day != today:
             day_tables.open_day(self.engine, today)
+        first: dict[bytes, Submission] = {}
+        for submission in submissions:
+            first.setdefault(submission.id, submission)
         with self._writing() as db:
             if shard is None or shard.day != today:
                 self._days = []
                 shard = _new_shard(db, today)
-            fresh, results = self._admit(db, submissions)
-            tallies = self._count(db, shard, fresh)
+            fresh = list(first.values())
+            stored: dict[bytes, tuple[bytes, bytes]] = {}
+            if (tallies := self._add_new(db, shard, first)) is None:
+                fresh, stored = self._admit(db, first)
+                tallies = self._count(db, shard, fresh)
+            self._keep(db, shard.day, _accepted(fresh))
             refused = self._refuse(db, shard, fresh, refusals)
         shard.tallies |= tallies
         shard.refusals = refused
         self._named_params |= {cell.fingerprint for cell in tallies}
         self._shard = shard
-        return results
+        stored |= {each.id: (each.mac, each.answer) for each in fresh}
+        return [_result(each, *stored[each.id]) for each in submissions]
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Connection]:
@@ -191,54 +199,54 @@ class Store:
         self._days = []
         self._old_ids = OldIds()
 
-    def _admit(
-        self, db: Connection, submissions: Sequence[Submission]
-    ) -> tuple[list[Submission], list[bytes | ConflictError]]:
-        """Insert the ids into the newest table; return the new ones, and all answers.
+    def _add_new(
+        self, db: Connection, shard: _Shard, first: Mapping[bytes, Submission]
+    ) -> dict[Cell, Tally] | None:
+        """Store a group of new ids and known counters, as nearly all are, in `one_journey`.
 
-        An id of an earlier day is copied to the newest table, so that it lives on with its
-        retries.
+        Whether the ids are new, and the table that was the newest a moment ago still is, comes back
+        with the answer. Returns the new totals of the counters; None if nothing was stored.
         """
-        first: dict[bytes, Submission] = {}
-        for submission in submissions:
-            first.setdefault(submission.id, submission)
-        stored, inserted = self._insert_ids(db, first)
-        fresh = [first[key] for key in inserted - stored.keys()]
-        stored |= _stored(db, self._days[:1], first.keys() - inserted - stored.keys())
-        stored |= {each.id: (each.mac, each.answer) for each in fresh}
-        results: list[bytes | ConflictError] = []
-        for submission in submissions:
-            mac, answer = stored[submission.id]
-            is_same = mac in (submission.mac, _ANY_BODY)
-            results.append(answer if is_same else ConflictError())
-        return fresh, results
-
-    def _insert_ids(
-        self, db: Connection, first: Mapping[bytes, Submission]
-    ) -> tuple[dict[bytes, tuple[bytes, bytes]], set[bytes]]:
-        """Insert ids, and wait for those that another collector is writing.
-
-        Returns MAC and answer of the ids that earlier days have, and the ids that were inserted.
-        """
-        is_far = db.dialect.name == "postgresql"
-        if is_far and first and self._days and self._old_ids.are_new(self._days[1:], first.keys()):
-            return {}, self._insert_new_ids(db, first)
-        self._days = day_tables.days_to_write(db)
-        stored = self._stored_before(db, self._days[1:], first.keys())
-        rows = _upload_rows(first, stored)
-        return stored, {bytes(key) for key in _uploads(self._days[0]).run(db, rows)}
-
-    def _insert_new_ids(self, db: Connection, first: Mapping[bytes, Submission]) -> set[bytes]:
-        """Insert ids that no earlier day has into the table that was the newest one a moment ago.
-
-        Whether it still is comes back with the answer of PostgreSQL.
-        """
+        if db.dialect.name != "postgresql" or not self._seem_new(shard, first):
+            return None
         with one_journey(db) as execute:
             days = day_tables.start_to_write(execute)
             inserted = _uploads(self._days[0]).start(execute, _upload_rows(first, {}))
-        if [day for (day,) in days.fetchall()] != self._days:
-            raise _TryAgainError("the tables of ids have changed")
-        return {bytes(key) for (key,) in inserted.fetchall()}
+            totals = _totals(shard, sum_reports(_accepted(first.values())))
+            rows = [_tally_row(shard, *total) for total in totals.items()]
+            counted = _OLD_TALLIES.start(execute, rows)
+        has_new_table = [day for (day,) in days.fetchall()] != self._days
+        if has_new_table or inserted.rowcount < len(first):
+            db.exec_driver_sql("ROLLBACK AND CHAIN")
+            return None
+        if counted.rowcount < len(rows):
+            raise _TryAgainError("the counters of this day were moved")
+        return totals
+
+    def _seem_new(self, shard: _Shard, first: Mapping[bytes, Submission]) -> bool:
+        """Tell whether no earlier day has the ids, and the shard has all that they add to."""
+        cells = [cell_of(report) for report in _accepted(first.values())]
+        return (
+            bool(cells and self._days)
+            and all(cell in shard.tallies for cell in cells)
+            and self._old_ids.are_new(self._days[1:], first.keys())
+        )
+
+    def _admit(
+        self, db: Connection, first: Mapping[bytes, Submission]
+    ) -> tuple[list[Submission], dict[bytes, tuple[bytes, bytes]]]:
+        """Insert ids into the newest table, and wait for those that another collector is writing.
+
+        An id of an earlier day is copied to the newest table, so that it lives on with its
+        retries. Returns the uploads that are new, and MAC and answer of all others.
+        """
+        self._days = day_tables.days_to_write(db)
+        stored = self._stored_before(db, self._days[1:], first.keys())
+        rows = _upload_rows(first, stored)
+        inserted = {bytes(key) for key in _uploads(self._days[0]).run(db, rows)}
+        fresh = [first[key] for key in inserted - stored.keys()]
+        stored |= _stored(db, self._days[:1], first.keys() - inserted - stored.keys())
+        return fresh, stored
 
     def _stored_before(
         self, db: Connection, days: Sequence[datetime.date], ids: Set[bytes]
@@ -253,25 +261,20 @@ class Store:
         self, db: Connection, shard: _Shard, fresh: Sequence[Submission]
     ) -> dict[Cell, Tally]:
         """Write the new totals of all counters that the submissions add to, and return them."""
-        accepted = [report for submission in fresh for report in submission.accepted]
+        accepted = _accepted(fresh)
         added = sum_reports(accepted)
         for cell, tally in _take_over(db, shard, added.keys() - shard.tallies.keys()):
             added[cell] += tally
-        totals = {
-            cell: shard.tallies[cell] + tally if cell in shard.tallies else tally
-            for cell, tally in added.items()
-        }
+        totals = _totals(shard, added)
         self._name_params(db, accepted)
         old: list[tuple[Any, ...]] = []
         new: list[tuple[Any, ...]] = []
         for cell, tally in totals.items():
-            key = (cell.metric, cell.fingerprint, shard.day, cell.quarantine, cell.cohort, shard.id)
             rows = old if cell in shard.tallies else new
-            rows.append((*key, tally.reports, tally.to_bytes()))
+            rows.append(_tally_row(shard, cell, tally))
         written = _OLD_TALLIES.run(db, old) + len(_TALLIES.run(db, new))
         if written != len(totals):
             raise _TryAgainError("the counters of this day were moved")
-        self._keep(db, shard.day, accepted)
         return totals
 
     def _name_params(self, db: Connection, accepted: Sequence[AcceptedReport]) -> None:
@@ -365,6 +368,28 @@ def _take_over(db: Connection, shard: _Shard, cells: Set[Cell]) -> Iterator[tupl
 @functools.cache
 def _uploads(day: datetime.date) -> BulkInsert:
     return BulkInsert(day_tables.table_of(day_tables.UPLOAD, day), returning="id")
+
+
+def _accepted(submissions: Iterable[Submission]) -> list[AcceptedReport]:
+    return [report for each in submissions for report in each.accepted]
+
+
+def _result(submission: Submission, mac: bytes, answer: bytes) -> bytes | ConflictError:
+    """Return the answer to an upload, given what is stored under its id."""
+    return answer if mac in (submission.mac, _ANY_BODY) else ConflictError()
+
+
+def _totals(shard: _Shard, added: Mapping[Cell, Tally]) -> dict[Cell, Tally]:
+    """Add to what a shard has written of the same counters."""
+    before = shard.tallies
+    return {
+        cell: before[cell] + tally if cell in before else tally for cell, tally in added.items()
+    }
+
+
+def _tally_row(shard: _Shard, cell: Cell, tally: Tally) -> tuple[Any, ...]:
+    key = (cell.metric, cell.fingerprint, shard.day, cell.quarantine, cell.cohort, shard.id)
+    return (*key, tally.reports, tally.to_bytes())
 
 
 def _upload_rows(

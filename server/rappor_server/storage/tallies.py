@@ -49,6 +49,11 @@ class Tally:
         return cls(reports, np.frombuffer(data, dtype=SUM).astype(np.int64))
 
 
+def cell_of(report: AcceptedReport) -> Cell:
+    """Return the counter that a report belongs to."""
+    return Cell(report.metric, report.fingerprint, report.quarantine, report.cohort)
+
+
 def sum_reports(accepted: Iterable[AcceptedReport]) -> dict[Cell, Tally]:
     """Sum reports by the counter that they belong to."""
     groups: dict[tuple[str, str, bool], list[AcceptedReport]] = {}

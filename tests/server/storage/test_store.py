@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -37,6 +36,7 @@ from rappor.simulation import SCENARIOS, simulate_scenario
 
 TOMORROW = TODAY + datetime.timedelta(days=1)
 PAGE = Registry.loads(REGISTRY)["page"]
+NEWEST = day_tables.table_of(day_tables.UPLOAD, TODAY).name
 
 
 def test_counts_are_the_sums_of_bits(store: Store) -> None:
@@ -94,6 +94,27 @@ def test_replay_has_the_answer_of_its_first_time(store: Store) -> None:
     later = submission_of(body, today=datetime.date(2200, 1, 1))
     assert later.answer != first.answer
     assert store.commit([later], {}, today=TODAY) == [first.answer]
+
+
+def test_a_retry_among_new_uploads_counts_once(store: Store) -> None:
+    """Whatever else a group holds, a retry in it has its first answer and others are counted."""
+    before = [upload_of(), upload_of()]
+    commit(store, *before)
+    group = [upload_of(), before[1], upload_of(), upload_of(report_of(cohort=2)), before[0]]
+    for _ in range(2):
+        assert commit(store, *group) == [submission_of(body).answer for body in group]
+        assert total(store) == 5
+    assert len(rows_of(store, day_tables.UPLOAD)) == 5
+
+
+def test_a_group_that_is_all_new_is_one_journey(store: Store) -> None:
+    """PostgreSQL gets all its statements at once, so none by the common road."""
+    commit(store, upload_of())
+    seen: list[str] = []
+    event.listen(store.engine, "before_cursor_execute", lambda *given: seen.append(given[2]))
+    commit(store, upload_of(), upload_of())
+    assert bool(seen) == (store.engine.dialect.name == "sqlite")
+    assert total(store) == 3
 
 
 def test_another_body_under_a_known_id_is_a_conflict(store: Store) -> None:
@@ -303,51 +324,33 @@ def test_raw_reports_are_kept_only_where_a_metric_says_so(store: Store) -> None:
     assert total(store, "sound") == 1
 
 
-def break_statements(store: Store, beginning: str) -> Callable[[], None]:
-    """Make the database refuse all statements that begin so; return an undo."""
-    if beginning == "INSERT INTO upload" or (beginning and store.engine.dialect.name == "sqlite"):
-        return break_rows(store, *beginning.split(maxsplit=1))
-
-    def spoil(*given: Any) -> tuple[str, Any]:
-        _, _, statement, parameters, _, _ = given
-        if statement.startswith(beginning):
-            return "SELECT 1 FROM a_table_that_is_not_there", ()
-        return statement, parameters
-
-    event.listen(store.engine, "before_cursor_execute", spoil, retval=True)
-    return lambda: event.remove(store.engine, "before_cursor_execute", spoil)
-
-
-def break_rows(store: Store, verb: str, table: str) -> Callable[[], None]:
-    """Make the database refuse to write rows of a table, or of today's uploads; return an undo."""
-    if table == "INTO upload":
-        table = day_tables.table_of(day_tables.UPLOAD, TODAY).name
-    refusal, undone = "BEGIN SELECT RAISE(ABORT, 'a_table refuses'); END", "DROP TRIGGER refuse"
+def refuse_rows(store: Store, verb: str, table: str) -> str:
+    """Make the database refuse to write rows of a table; return the statement that ends this."""
+    refusal, undo = "BEGIN SELECT RAISE(ABORT, 'it refuses'); END", "DROP TRIGGER refuse"
     with writing(store.engine) as db:
         if store.engine.dialect.name == "postgresql":
-            body = "BEGIN RAISE 'a_table refuses'; END"
+            body = "BEGIN RAISE 'it refuses'; END"
             db.execute(text(f"CREATE FUNCTION no() RETURNS trigger AS $${body}$$ LANGUAGE plpgsql"))
-            refusal, undone = "EXECUTE FUNCTION no()", f"{undone} ON {table}"
-        db.execute(text(f"CREATE TRIGGER refuse BEFORE {verb} ON {table} {refusal}"))
-
-    def undo() -> None:
-        with writing(store.engine) as db:
-            db.execute(text(undone))
-
+            refusal, undo = "EXECUTE FUNCTION no()", f"{undo} ON {table}"
+        trigger = f"CREATE TRIGGER refuse BEFORE {verb} ON {table} FOR EACH ROW {refusal}"
+        db.execute(text(trigger))
     return undo
 
 
-@pytest.mark.parametrize("beginning", ["", "INSERT INTO upload", "UPDATE tally"])
-def test_failed_commit_counts_nothing_and_the_next_one_all(store: Store, beginning: str) -> None:
+@pytest.mark.parametrize(("verb", "table"), [("INSERT", NEWEST), ("UPDATE", "tally")])
+def test_failed_commit_counts_nothing_and_the_next_one_all(
+    store: Store, verb: str, table: str
+) -> None:
     """A failed group is not counted; sent again to the same store, it is counted once."""
     commit(store, upload_of())
     bodies = [upload_of(), upload_of()]
-    undo = break_statements(store, beginning)
+    undo = refuse_rows(store, verb, table)
     with pytest.raises(StoreError) as caught:
         commit(store, *bodies)
     assert caught.value.retryable
-    assert "a_table" not in str(caught.value)
-    undo()
+    assert "refuses" not in str(caught.value)
+    with writing(store.engine) as db:
+        db.execute(text(undo))
     assert total(store) == 1
     assert commit(store, *bodies) == [submission_of(body).answer for body in bodies]
     assert total(store) == 3
