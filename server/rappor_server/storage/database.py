@@ -17,7 +17,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, func, inspect, select
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from rappor.errors import MissingExtraError
@@ -57,6 +57,7 @@ _ERASE_SECONDS: Final = 0.005
 """Between two steps, which take as long."""
 _WRITES: Final = "rappor_writes"
 _BUSY_SECONDS: Final = "rappor_busy_seconds"
+_FILE: Final = "rappor_file"
 
 
 def sqlite_url(path: Path) -> str:
@@ -88,6 +89,7 @@ def open_engine(text: str) -> Engine:
         )
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
+        _follow_name(engine)
         return engine
     try:
         engine = create_engine(
@@ -100,6 +102,15 @@ def open_engine(text: str) -> Engine:
         raise MissingExtraError("postgres") from None
     event.listen(engine, "connect", _prepare_postgresql)
     return engine
+
+
+def is_replaced(connection: Connection) -> bool:
+    """Tell whether another SQLite file, or none, has taken the name of the one that is open.
+
+    What is written to a file without a name is lost.
+    """
+    engine = connection.engine
+    return engine.dialect.name == "sqlite" and connection.info[_FILE] != _file_of(engine)
 
 
 @contextlib.contextmanager
@@ -240,6 +251,31 @@ def _prepare_sqlite(connection: Any, _: object) -> None:
     for pragma in _PRAGMAS:
         connection.execute(f"PRAGMA {pragma}").close()
     _switch_to_wal(connection)
+
+
+def _follow_name(engine: Engine) -> None:
+    """Let a connection be opened again when another SQLite file has taken the name."""
+
+    def note(_: object, record: Any) -> None:
+        record.info[_FILE] = _file_of(engine)
+
+    def check(_: object, record: Any, __: object) -> None:
+        if (file := _file_of(engine)) is None:
+            raise StoreError("the database is gone")
+        if record.info[_FILE] != file:
+            raise DisconnectionError
+
+    event.listen(engine, "connect", note)
+    event.listen(engine, "checkout", check)
+
+
+def _file_of(engine: Engine) -> tuple[int, int] | None:
+    """Return what tells the file of an SQLite database from any other, None if there is none."""
+    try:
+        status = Path(str(engine.url.database)).stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:

@@ -28,6 +28,7 @@ from rappor_server.storage.bulk import BulkDelete, BulkInsert, BulkSelect, BulkU
 from rappor_server.storage.database import (
     check_schema,
     failing_as_store_error,
+    is_replaced,
     open_engine,
     open_to_write,
 )
@@ -168,6 +169,8 @@ class Store:
                 self._own = db = self._own or open_to_write(self.engine)
                 with db.begin():
                     yield db
+                if is_replaced(db):
+                    raise _TryAgainError("another file has taken the name of the database")
         except BaseException as error:
             is_broken = self._own is not None and self._own.invalidated
             self._drop()
