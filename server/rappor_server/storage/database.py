@@ -60,6 +60,17 @@ _BUSY_SECONDS: Final = "rappor_busy_seconds"
 _FILE: Final = "rappor_file"
 
 
+class DeadlockError(StoreError):
+    """Two transactions waited for each other, and this one was undone: it can be tried at once."""
+
+
+class LockedError(StoreError):
+    """Another transaction holds a lock for too long."""
+
+
+_KINDS: Final = {"DeadlockDetected": DeadlockError, "LockNotAvailable": LockedError}
+
+
 def sqlite_url(path: Path) -> str:
     """Return the address of an SQLite file."""
     return URL.create("sqlite", database=str(path)).render_as_string()
@@ -96,7 +107,12 @@ def open_engine(text: str) -> Engine:
             url,
             max_overflow=_MORE_CONNECTIONS,
             pool_pre_ping=True,
-            connect_args={"connect_timeout": 5, "tcp_user_timeout": int(_GONE_SECONDS * 1000)},
+            isolation_level="READ COMMITTED",  # whoever waited for a lock must see what was done
+            connect_args={
+                "connect_timeout": 5,
+                "tcp_user_timeout": int(_GONE_SECONDS * 1000),
+                "client_encoding": "UTF8",
+            },
         )
     except ModuleNotFoundError:
         raise MissingExtraError("postgres") from None
@@ -145,7 +161,8 @@ def failing_as_store_error() -> Iterator[None]:
         yield
     except DBAPIError as error:
         kind = type(error.orig).__name__
-        raise StoreError(f"the database cannot answer: {kind}") from None
+        of_kind = _KINDS.get(kind, StoreError)
+        raise of_kind(f"the database cannot answer: {kind}") from None
     except sqlite3.Error as error:
         raise StoreError(f"the database cannot answer: {type(error).__name__}") from None
     except PoolTimeoutError:

@@ -26,6 +26,7 @@ from rappor_server.ingest.validate import AcceptedReport, Submission
 from rappor_server.storage import day_tables, schema
 from rappor_server.storage.bulk import BulkDelete, BulkInsert, BulkSelect, BulkUpdate
 from rappor_server.storage.database import (
+    DeadlockError,
     check_schema,
     failing_as_store_error,
     is_replaced,
@@ -80,7 +81,6 @@ class Store:
         self._shard: _Shard | None = None
         self._own: Connection | None = None
         self._named_params: set[str] = set()
-        self._kept_day: datetime.date | None = None
         self._old_ids = OldIds()
 
     @classmethod
@@ -145,7 +145,8 @@ class Store:
         if shard is None or shard.day != today:
             day_tables.open_day(self.engine, today)
         with self._writing() as db:
-            days = day_tables.days_to_write(db)
+            if not (days := day_tables.days_to_write(db)):
+                raise _TryAgainError("the tables of ids have been deleted")
             if shard is None or shard.day != today:
                 shard = _new_shard(db, today)
             fresh, results = self._admit(db, submissions, days)
@@ -161,7 +162,8 @@ class Store:
     def _writing(self) -> Iterator[Connection]:
         """Open a transaction on the writer's own connection, which any failure closes.
 
-        A group whose connection broke while it was idle is worth another try at once.
+        A group whose connection broke while it was idle is worth another try at once, and so is
+        one that was undone for the sake of another transaction.
         """
         was_idle = self._own is not None
         try:
@@ -172,9 +174,9 @@ class Store:
                 if is_replaced(db):
                     raise _TryAgainError("another file has taken the name of the database")
         except BaseException as error:
-            is_broken = self._own is not None and self._own.invalidated
+            is_broken = was_idle and self._own is not None and self._own.invalidated
             self._drop()
-            if is_broken and was_idle and isinstance(error, StoreError):
+            if isinstance(error, DeadlockError) or (is_broken and isinstance(error, StoreError)):
                 raise _TryAgainError(str(error)) from None
             raise
 
@@ -188,7 +190,6 @@ class Store:
                 self._own.invalidate()
                 self._own.close()
         self._own = None
-        self._kept_day = None
         self._old_ids = OldIds()
 
     def _admit(
@@ -278,14 +279,13 @@ class Store:
             return
         reports = [report for report in accepted if report.keep]
         secrets.SystemRandom().shuffle(reports)
-        if day != self._kept_day:
-            day_tables.add(db, day_tables.KEPT, day)
-            self._kept_day = day
+        day_tables.add(db, day_tables.KEPT, day)
         rows = [
             (key, report.metric, report.fingerprint, report.cohort, report.bits)
             for key, report in zip(keys, reports, strict=True)
         ]
         BulkInsert(day_tables.table_of(day_tables.KEPT, day)).run(db, rows)
+        day_tables.note_unshuffled(db, day)  # `prune` may have shuffled it since it was added
 
     def _refuse(
         self,

@@ -244,6 +244,51 @@ def test_commits_are_durable_whatever_the_default(store: Store) -> None:
         assert db.execute(text("SHOW synchronous_commit")).scalar_one() == "on"
 
 
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_transactions_see_what_others_have_done_whatever_the_default(
+    store: Store, level: str
+) -> None:
+    """Whoever has waited for a new day's table must see it, or ids go to the one before."""
+    if store.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+    name = store.engine.url.database
+    with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
+        db.execute(text(f"ALTER DATABASE {name} SET default_transaction_isolation = '{level}'"))
+    store.engine.dispose()
+    with writing(store.engine) as db:
+        assert db.execute(text("SHOW transaction_isolation")).scalar_one() == "read committed"
+
+
+def test_a_group_that_gave_way_to_another_transaction_is_stored(store: Store) -> None:
+    """PostgreSQL undoes one of two transactions that wait for each other; it is tried again."""
+    if store.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+    failures = ["BEGIN RAISE EXCEPTION USING ERRCODE = 'deadlock_detected'; END"]
+
+    def spoil(*given: Any) -> tuple[str, Any]:
+        _, _, statement, parameters, _, _ = given
+        if statement.startswith("INSERT INTO tally") and failures:
+            return f"DO $$ {failures.pop()} $$", ()
+        return statement, parameters
+
+    event.listen(store.engine, "before_cursor_execute", spoil, retval=True)
+    body = upload_of()
+    assert commit(store, body) == [submission_of(body).answer]
+    assert not failures
+    assert total(store) == 1
+
+
+def test_tables_that_a_wrong_clock_has_deleted_are_added_again(store: Store) -> None:
+    """A running collector goes on, also with the raw reports of a day whose table is gone."""
+    commit(store, upload_of(), upload_of(report_of("sound")))
+    prune(store, today=TODAY + datetime.timedelta(days=100), report_days=90)
+    commit(store, upload_of(), upload_of(report_of("sound")))
+    prune(store, today=TODAY + datetime.timedelta(days=1), report_days=0)
+    commit(store, upload_of(report_of("sound")))
+    assert (total(store), total(store, "sound")) == (2, 3)
+    assert len(rows_of(store, day_tables.KEPT)) == 1
+
+
 def test_locked_table_is_told_in_time(store: Store) -> None:
     """A group fails after some seconds of a lock, and is stored when it is sent again."""
     other = open_engine(store.engine.url.render_as_string(hide_password=False))
