@@ -181,6 +181,25 @@ def test_one_upload_sent_to_two_collectors_at_once_counts_once(store: Store) -> 
     assert total(store) == 100
 
 
+def test_a_new_day_waits_for_those_who_write_ids(store: Store) -> None:
+    """No table becomes the newest while a transaction writes into the one before."""
+    if store.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+    commit(store, upload_of())
+    waiting = text("SELECT COUNT(*) FROM pg_locks WHERE NOT granted")
+    opening = threading.Thread(target=day_tables.open_day, args=(store.engine, TOMORROW))
+    with writing(store.engine) as db:
+        assert day_tables.days_to_write(db) == [TODAY]
+        opening.start()
+        while opening.is_alive() and not db.scalar(waiting):
+            opening.join(0.01)
+        is_waiting = opening.is_alive()
+    opening.join()
+    assert is_waiting
+    with writing(store.engine) as db:
+        assert day_tables.days_to_write(db) == [TOMORROW, TODAY]
+
+
 def days_of(store: Store) -> list[tuple[datetime.date, int]]:
     """Return the days of the metric `page`, with their numbers of reports."""
     return [(each.day, each.reports) for each in released(store).days]
