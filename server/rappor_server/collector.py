@@ -18,7 +18,7 @@ from rappor_server.activity import TICK_SECONDS, Activity
 from rappor_server.analysis.closing import keep_closing, metrics_due
 from rappor_server.analysis.jobs import Jobs
 from rappor_server.analysis.worker import Limits, Pool
-from rappor_server.errors import SchemaError, StoreError
+from rappor_server.errors import ConflictError, SchemaError, StoreError
 from rappor_server.health import Health
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
@@ -228,7 +228,11 @@ class Collector:
 
     def _deliver(self, results: Sequence[tuple[Answer, Result]]) -> None:
         """Wake the requests of a group."""
-        failures = [result for _, result in results if type(result) is StoreError]
+        failures = [
+            result
+            for _, result in results
+            if isinstance(result, StoreError) and not isinstance(result, ConflictError)
+        ]
         if failures:
             self.health.failed(str(failures[0]))
         self._resolve(results)

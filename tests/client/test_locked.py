@@ -336,6 +336,7 @@ def test_sender_gives_way_to_a_record_under_way(open_client: Opener) -> None:
     client.record("page", "a")
     assert waits
     assert min(waits) >= 0.005
+    assert not client._store.hurried  # afterwards nobody waits
 
 
 def test_record_does_not_wait_for_an_upload(open_client: Opener) -> None:

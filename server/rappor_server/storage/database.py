@@ -18,7 +18,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, func, inspect, select
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from rappor.errors import MissingExtraError
@@ -58,6 +58,22 @@ _ERASE_SECONDS: Final = 0.005
 """Between two steps, which take as long."""
 _WRITES: Final = "rappor_writes"
 _BUSY_SECONDS: Final = "rappor_busy_seconds"
+_FILE: Final = "rappor_file"
+
+
+class UndoneError(StoreError):
+    """A transaction was undone for what may be over: another one in its way, a table that is gone."""
+
+
+class LockedError(StoreError):
+    """Another transaction holds a lock for too long."""
+
+
+_KINDS: Final = {
+    "DeadlockDetected": UndoneError,
+    "UndefinedTable": UndoneError,
+    "LockNotAvailable": LockedError,
+}
 
 
 def sqlite_url(path: Path) -> str:
@@ -89,18 +105,33 @@ def open_engine(text: str) -> Engine:
         )
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
+        _follow_name(engine)
         return engine
     try:
         engine = create_engine(
             url,
             max_overflow=_MORE_CONNECTIONS,
             pool_pre_ping=True,
-            connect_args={"connect_timeout": 5, "tcp_user_timeout": int(_GONE_SECONDS * 1000)},
+            isolation_level="READ COMMITTED",  # whoever waited for a lock must see what was done
+            connect_args={
+                "connect_timeout": 5,
+                "tcp_user_timeout": int(_GONE_SECONDS * 1000),
+                "client_encoding": "UTF8",
+            },
         )
     except ModuleNotFoundError:
         raise MissingExtraError("postgres") from None
     event.listen(engine, "connect", _prepare_postgresql)
     return engine
+
+
+def is_replaced(connection: Connection) -> bool:
+    """Tell whether another SQLite file, or none, has taken the name of the one that is open.
+
+    What is written to a file without a name is lost.
+    """
+    engine = connection.engine
+    return engine.dialect.name == "sqlite" and connection.info[_FILE] != _file_of(engine)
 
 
 @contextlib.contextmanager
@@ -133,7 +164,7 @@ def one_journey(connection: Connection) -> Iterator[Callable[..., Any]]:
     except connection.dialect.loaded_dbapi.Error as error:
         if driver.closed:
             connection.invalidate()
-        raise StoreError(f"the database cannot answer: {type(error).__name__}") from None
+        raise _store_error(error) from None
 
 
 def wait_alone(connection: Connection) -> None:
@@ -151,12 +182,17 @@ def failing_as_store_error() -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        kind = type(error.orig).__name__
-        raise StoreError(f"the database cannot answer: {kind}") from None
+        raise _store_error(error.orig) from None
     except sqlite3.Error as error:
-        raise StoreError(f"the database cannot answer: {type(error).__name__}") from None
+        raise _store_error(error) from None
     except PoolTimeoutError:
         raise StoreError("the database cannot answer: all connections are in use") from None
+
+
+def _store_error(error: BaseException | None) -> StoreError:
+    """Return the error for one of a driver, whose text may hold what was sent."""
+    kind = type(error).__name__
+    return _KINDS.get(kind, StoreError)(f"the database cannot answer: {kind}")
 
 
 def check_schema(engine: Engine) -> None:
@@ -258,6 +294,31 @@ def _prepare_sqlite(connection: Any, _: object) -> None:
     for pragma in _PRAGMAS:
         connection.execute(f"PRAGMA {pragma}").close()
     _switch_to_wal(connection)
+
+
+def _follow_name(engine: Engine) -> None:
+    """Let a connection be opened again when another SQLite file has taken the name."""
+
+    def note(_: object, record: Any) -> None:
+        record.info[_FILE] = _file_of(engine)
+
+    def check(_: object, record: Any, __: object) -> None:
+        if (file := _file_of(engine)) is None:
+            raise StoreError("the database is gone")
+        if record.info[_FILE] != file:
+            raise DisconnectionError
+
+    event.listen(engine, "connect", note)
+    event.listen(engine, "checkout", check)
+
+
+def _file_of(engine: Engine) -> tuple[int, int] | None:
+    """Return what tells the file of an SQLite database from any other, None if there is none."""
+    try:
+        status = Path(str(engine.url.database)).stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:

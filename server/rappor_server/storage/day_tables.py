@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from rappor_server.storage import schema
 from rappor_server.storage.database import (
+    LockedError,
     failing_as_store_error,
     one_journey,
     overwrite_table,
@@ -44,6 +46,10 @@ _LOCK: Final = 0x524150504F53
 """The advisory lock on PostgreSQL: shared by writers of ids, alone for who changes the tables."""
 _DAYS_TO_WRITE: Final = f"SELECT day FROM day_table WHERE kind = '{UPLOAD}' ORDER BY day DESC"  # noqa: S608
 _FORGOTTEN: Final = "forgotten_"
+_TRY_SECONDS: Final = 0.1
+"""How long a table is waited for that others read, while uploads wait as well."""
+_TRIES: Final = 10
+_PAUSE_SECONDS: Final = 0.5
 
 
 def table_of(kind: str, day: datetime.date) -> Table:
@@ -93,8 +99,6 @@ def add(db: Connection, kind: str, day: datetime.date) -> None:
     added = row.on_conflict_do_nothing().returning(schema.day_table.c.day)
     if db.execute(added).first() is not None:
         table_of(kind, day).create(db)
-    else:
-        _note_shuffled(db, kind, day, shuffled=False)
 
 
 def forget(engine: Engine, kind: str, *, before: datetime.date) -> int:
@@ -103,14 +107,33 @@ def forget(engine: Engine, kind: str, *, before: datetime.date) -> int:
     A table is renamed first, which takes it out of use at once, whatever its size. Then PostgreSQL
     deletes its files. SQLite would overwrite it in one long transaction, so it does that in steps.
     """
-    with writing(engine) as db:
-        _lock_alone(db)
-        for day in days_of(db, kind):
-            if day < before:
-                _take_out(db, kind, day)
+    _take_out_all(engine, kind, before)
     with failing_as_store_error():
         names = [name for name in inspect(engine).get_table_names() if _is_forgotten(name, kind)]
     return sum(_erase(engine, kind, name) for name in names)
+
+
+def _take_out_all(engine: Engine, kind: str, before: datetime.date) -> None:
+    """Take tables out of use, as soon as nobody reads them.
+
+    A backup reads them for minutes, and uploads wait while this does: so it waits for a moment at a
+    time. Raises LockedError if they are still read after some seconds.
+    """
+    for is_last in (*[False] * (_TRIES - 1), True):
+        try:
+            with writing(engine) as db:
+                _lock_alone(db)
+                if db.dialect.name == "postgresql":
+                    db.execute(text(f"SET LOCAL lock_timeout = '{_TRY_SECONDS:g}s'"))
+                for day in days_of(db, kind):
+                    if day < before:
+                        _take_out(db, kind, day)
+        except LockedError:
+            if is_last:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            return
 
 
 def _take_out(db: Connection, kind: str, day: datetime.date) -> None:
@@ -151,7 +174,7 @@ def shuffle_days(engine: Engine, *, before: datetime.date) -> None:
     for day in days:
         with writing(engine) as db:
             _shuffle(db, table_of(KEPT, day))
-            _note_shuffled(db, KEPT, day, shuffled=True)
+            _note_shuffled(db, day, is_shuffled=True)
 
 
 def _shuffle(db: Connection, old: Table) -> None:
@@ -166,10 +189,16 @@ def _shuffle(db: Connection, old: Table) -> None:
     before.drop(db)
 
 
-def _note_shuffled(db: Connection, kind: str, day: datetime.date, *, shuffled: bool) -> None:
+def note_unshuffled(db: Connection, day: datetime.date) -> None:
+    """Note that kept reports of a day have come since they were shuffled, if they were."""
+    if db.dialect.name == "postgresql":
+        _note_shuffled(db, day, is_shuffled=False)
+
+
+def _note_shuffled(db: Connection, day: datetime.date, *, is_shuffled: bool) -> None:
     columns = schema.day_table.c
-    here = [columns.kind == kind, columns.day == day, columns.shuffled != shuffled]
-    db.execute(update(schema.day_table).where(*here).values(shuffled=shuffled))
+    here = [columns.kind == KEPT, columns.day == day, columns.shuffled != is_shuffled]
+    db.execute(update(schema.day_table).where(*here).values(shuffled=is_shuffled))
 
 
 def _lock_alone(db: Connection) -> None:

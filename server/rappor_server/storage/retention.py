@@ -62,13 +62,14 @@ def _fold(db: Connection, day: datetime.date, shard: int) -> int:
     """Add a shard's counters of a day to those that are folded already; return the rows saved.
 
     One statement deletes the counters and returns them to be added. A collector whose clock lags
-    may still write them: it writes before that and is included, or finds its counters gone.
+    may still write them: it writes before that and is included, or finds its counters gone. It may
+    also take over what is folded already: before that is locked, or not at all.
     """
     columns = schema.tally.c
     gone = delete(schema.tally).where(columns.day == day, columns.shard == shard)
     added = _tallies(db.execute(gone.returning(*columns)))
     kept = select(schema.tally).where(columns.day == day, columns.shard == _FOLDED)
-    folded = _tallies(db.execute(kept))
+    folded = _tallies(db.execute(kept.with_for_update()))
     rows = []
     for key, tally in added.items():
         total = folded[key] + tally if key in folded else tally

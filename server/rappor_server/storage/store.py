@@ -26,8 +26,10 @@ from rappor_server.ingest.validate import AcceptedReport, Submission
 from rappor_server.storage import day_tables, schema
 from rappor_server.storage.bulk import BulkDelete, BulkInsert, BulkSelect, BulkUpdate
 from rappor_server.storage.database import (
+    UndoneError,
     check_schema,
     failing_as_store_error,
+    is_replaced,
     one_journey,
     open_engine,
     open_to_write,
@@ -62,11 +64,16 @@ class _TryAgainError(StoreError):
 
 @dataclass
 class _Shard:
-    """What this run has written of a day; `ended` are shards of it whose runs have ended."""
+    """What this run has written of a day.
+
+    `ended` are shards of the day whose runs have ended, `days` those of the tables of ids when they
+    were last asked for.
+    """
 
     id: int
     day: datetime.date
     ended: tuple[int, ...]
+    days: list[datetime.date] = field(default_factory=list)
     tallies: dict[Cell, Tally] = field(default_factory=dict)
     refusals: Counter[tuple[str, str]] = field(default_factory=Counter)
 
@@ -80,8 +87,6 @@ class Store:
         self._shard: _Shard | None = None
         self._own: Connection | None = None
         self._named_params: set[str] = set()
-        self._kept_day: datetime.date | None = None
-        self._days: list[datetime.date] = []
         self._old_ids = OldIds()
 
     @classmethod
@@ -150,12 +155,11 @@ class Store:
             first.setdefault(submission.id, submission)
         with self._writing() as db:
             if shard is None or shard.day != today:
-                self._days = []
                 shard = _new_shard(db, today)
             fresh = list(first.values())
             stored: dict[bytes, tuple[bytes, bytes]] = {}
             if (tallies := self._add_new(db, shard, first)) is None:
-                fresh, stored = self._admit(db, first)
+                fresh, stored = self._admit(db, shard, first)
                 tallies = self._count(db, shard, fresh)
             self._keep(db, shard.day, _accepted(fresh))
             refused = self._refuse(db, shard, fresh, refusals)
@@ -170,7 +174,8 @@ class Store:
     def _writing(self) -> Iterator[Connection]:
         """Open a transaction on the writer's own connection, which any failure closes.
 
-        A group whose connection broke while it was idle is worth another try at once.
+        A group whose connection broke while it was idle is worth another try at once, and so is
+        one that was undone for a reason that may be over.
         """
         was_idle = self._own is not None
         try:
@@ -178,10 +183,12 @@ class Store:
                 self._own = db = self._own or open_to_write(self.engine)
                 with db.begin():
                     yield db
+                if is_replaced(db):
+                    raise _TryAgainError("another file has taken the name of the database")
         except BaseException as error:
-            is_broken = self._own is not None and self._own.invalidated
+            is_broken = was_idle and self._own is not None and self._own.invalidated
             self._drop()
-            if is_broken and was_idle and isinstance(error, StoreError):
+            if isinstance(error, UndoneError) or (is_broken and isinstance(error, StoreError)):
                 raise _TryAgainError(str(error)) from None
             raise
 
@@ -195,8 +202,6 @@ class Store:
                 self._own.invalidate()
                 self._own.close()
         self._own = None
-        self._kept_day = None
-        self._days = []
         self._old_ids = OldIds()
 
     def _add_new(
@@ -211,11 +216,11 @@ class Store:
             return None
         with one_journey(db) as execute:
             days = day_tables.start_to_write(execute)
-            inserted = _uploads(self._days[0]).start(execute, _upload_rows(first, {}))
+            inserted = _uploads(shard.days[0]).start(execute, _upload_rows(first, {}))
             totals = _totals(shard, sum_reports(_accepted(first.values())))
             rows = [_tally_row(shard, *total) for total in totals.items()]
             counted = _OLD_TALLIES.start(execute, rows)
-        has_new_table = [day for (day,) in days.fetchall()] != self._days
+        has_new_table = [day for (day,) in days.fetchall()] != shard.days
         if has_new_table or inserted.rowcount < len(first):
             db.exec_driver_sql("ROLLBACK AND CHAIN")
             return None
@@ -227,25 +232,27 @@ class Store:
         """Tell whether no earlier day has the ids, and the shard has all that they add to."""
         cells = [cell_of(report) for report in _accepted(first.values())]
         return (
-            bool(cells and self._days)
+            bool(cells)
             and all(cell in shard.tallies for cell in cells)
-            and self._old_ids.are_new(self._days[1:], first.keys())
+            and self._old_ids.are_new(shard.days[1:], first.keys())
         )
 
     def _admit(
-        self, db: Connection, first: Mapping[bytes, Submission]
+        self, db: Connection, shard: _Shard, first: Mapping[bytes, Submission]
     ) -> tuple[list[Submission], dict[bytes, tuple[bytes, bytes]]]:
         """Insert ids into the newest table, and wait for those that another collector is writing.
 
         An id of an earlier day is copied to the newest table, so that it lives on with its
         retries. Returns the uploads that are new, and MAC and answer of all others.
         """
-        self._days = day_tables.days_to_write(db)
-        stored = self._stored_before(db, self._days[1:], first.keys())
+        if not (days := day_tables.days_to_write(db)):
+            raise _TryAgainError("the tables of ids have been deleted")
+        shard.days = days
+        stored = self._stored_before(db, days[1:], first.keys())
         rows = _upload_rows(first, stored)
-        inserted = {bytes(key) for key in _uploads(self._days[0]).run(db, rows)}
+        inserted = {bytes(key) for key in _uploads(days[0]).run(db, rows)}
         fresh = [first[key] for key in inserted - stored.keys()]
-        stored |= _stored(db, self._days[:1], first.keys() - inserted - stored.keys())
+        stored |= _stored(db, days[:1], first.keys() - inserted - stored.keys())
         return fresh, stored
 
     def _stored_before(
@@ -293,14 +300,13 @@ class Store:
             return
         reports = [report for report in accepted if report.keep]
         secrets.SystemRandom().shuffle(reports)
-        if day != self._kept_day:
-            day_tables.add(db, day_tables.KEPT, day)
-            self._kept_day = day
+        day_tables.add(db, day_tables.KEPT, day)
         rows = [
             (key, report.metric, report.fingerprint, report.cohort, report.bits)
             for key, report in zip(keys, reports, strict=True)
         ]
         BulkInsert(day_tables.table_of(day_tables.KEPT, day)).run(db, rows)
+        day_tables.note_unshuffled(db, day)  # `prune` may have shuffled it since it was added
 
     def _refuse(
         self,

@@ -68,6 +68,22 @@ def test_new_ids_are_not_suspected() -> None:
     assert known.suspects(set()) == []
 
 
+def test_ids_are_new_only_where_every_table_was_read(store: Store) -> None:
+    """It is never certain of an id that is stored, nor of tables that nobody spoke of."""
+    bodies = fill(store)
+    known = OldIds(step=N_IDS + 1)
+    days, strangers = [day(1), day(0)], {secrets.token_bytes(32)}
+    assert not known.are_new([], strangers)
+    read(store, known)
+    assert not known.are_new(days, strangers)
+    while not known.is_done():
+        read(store, known)
+    suspects = set(known.suspects(strangers))  # hardly ever there
+    assert known.are_new(days, strangers - suspects)
+    assert not known.are_new(days[:1], strangers)
+    assert not known.are_new(days, strangers | {min(ids_of(bodies[0]))})
+
+
 def test_a_day_that_is_gone_is_forgotten_and_read_again(store: Store) -> None:
     """A table that is dropped and made anew has other ids than the one before."""
     bodies = fill(store)

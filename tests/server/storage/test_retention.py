@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from collectors import TODAY, commit, released, report_of, rows_of, submission_of, total, upload_of
+from rappor_server.errors import StoreError
 from rappor_server.storage import day_tables, schema
 from rappor_server.storage.database import writing
 from rappor_server.storage.retention import prune
@@ -79,12 +82,13 @@ def test_kept_reports_of_a_finished_day_are_written_by_one_transaction(store: St
         assert writers == 1
         assert keys == sorted(keys)
         assert len(keys) == 20
-    commit(Store(store.engine), upload_of(report_of("sound")))  # a clock that lags
-    assert len(rows_of(store, day_tables.KEPT)) == 21
+    for which in (store, Store(store.engine)):  # clocks that lag, of collectors old and new
+        commit(which, upload_of(report_of("sound")))
+    assert len(rows_of(store, day_tables.KEPT)) == 22
     prune(store, today=day(3), report_days=90)
     with store.engine.connect() as db:
         writers, keys = db.execute(text(query.text.format("kept_20261121"))).one()
-    assert (writers, len(keys)) == (1, 21)
+    assert (writers, len(keys)) == (1, 22)
 
 
 def test_forgotten_ids_leave_no_trace_in_the_files(store: Store, tmp_path: Path) -> None:
@@ -136,3 +140,69 @@ def test_shards_of_past_days_are_folded(store: Store) -> None:
     assert np.array_equal(after.ones.sum(axis=0) - before.ones.sum(axis=0), [1] + [0] * 15)
     with store.engine.connect() as db:
         assert db.execute(select(func.count()).select_from(schema.tally)).scalar_one() == 4
+
+
+def test_counters_that_are_folded_are_not_taken_over_as_well(store: Store) -> None:
+    """A collector whose clock lags counts once what is folded while it begins a new shard."""
+    if store.engine.dialect.name != "postgresql":
+        pytest.skip("SQLite has one writer at a time")
+    lagging = [Store.open(store.engine.url.render_as_string(hide_password=False)) for _ in range(2)]
+    for number, each in enumerate(lagging, start=1):
+        commit(each, *(upload_of() for _ in range(number)))
+    folded: list[int] = []
+    threads: list[threading.Thread] = []
+
+    def go_on(statement: str, rows: Any) -> None:
+        """Before the second shard is folded, let the collector of the first one go on."""
+        if statement.startswith("INSERT INTO tally"):
+            folded.append(rows[6][0])
+        if len(folded) == 2 and not threads:
+            whose = lagging[folded[0] - 1]
+            threads.append(threading.Thread(target=commit, args=(whose, upload_of())))
+            threads[0].start()
+            wait_for_one_that_waits(threads[0], store)
+
+    event.listen(store.engine, "before_cursor_execute", lambda *given: go_on(given[2], given[3]))
+    prune(store, today=day(2), report_days=90)
+    threads[0].join()
+    assert total(store) == 4
+    for each in lagging:
+        each.close()
+
+
+def wait_for_one_that_waits(thread: threading.Thread, store: Store) -> None:
+    """Return when a thread has ended, or a connection waits for another one's lock."""
+    waiting = text("SELECT COUNT(*) FROM pg_locks WHERE NOT granted")
+    with store.engine.connect() as db:
+        while thread.is_alive() and not db.scalar(waiting):
+            db.rollback()
+            thread.join(0.01)
+
+
+def test_uploads_do_not_wait_for_a_backup_that_keeps_a_table_from_being_dropped(
+    store: Store,
+) -> None:
+    """While somebody reads a table that is due, `prune` tries again and again, and uploads pass."""
+    if store.engine.dialect.name != "postgresql":
+        pytest.skip("readers of SQLite hold nobody up")
+    commit(store, upload_of())
+    commit(store, upload_of(), today=day(20))
+    failures: list[str] = []
+
+    def run() -> None:
+        with pytest.raises(StoreError, match="LockNotAvailable"):
+            day_tables.forget(store.engine, day_tables.UPLOAD, before=day(1))
+        failures.append("told")
+
+    with store.engine.connect() as db:
+        db.execute(text("SELECT * FROM upload_20261121"))
+        pruning = threading.Thread(target=run)
+        pruning.start()
+        n_stored = 0
+        while pruning.is_alive():
+            commit(store, upload_of(), today=day(20))
+            n_stored += 1
+            pruning.join(0.2)
+    assert n_stored > 5
+    assert failures == ["told"]
+    assert day_tables.forget(store.engine, day_tables.UPLOAD, before=day(1)) == 1

@@ -117,6 +117,16 @@ def test_a_group_that_is_all_new_is_one_journey(store: Store) -> None:
     assert total(store) == 3
 
 
+def test_a_cohort_that_is_new_to_the_day_needs_no_new_shard(store: Store) -> None:
+    """A counter is added to the shard that there is, among others that it has."""
+    commit(store, upload_of())
+    for cohort in range(5):
+        commit(store, upload_of(), upload_of(report_of(cohort=cohort)))
+    assert total(store) == 11
+    with store.engine.connect() as db:
+        assert len(db.execute(select(schema.shard)).all()) == 1
+
+
 def test_another_body_under_a_known_id_is_a_conflict(store: Store) -> None:
     """Another body under a stored id is a conflict, and nothing of it is counted."""
     upload_id = Upload.new_id()
@@ -202,6 +212,25 @@ def test_one_upload_sent_to_two_collectors_at_once_counts_once(store: Store) -> 
     assert total(store) == 100
 
 
+def test_a_new_day_waits_for_those_who_write_ids(store: Store) -> None:
+    """No table becomes the newest while a transaction writes into the one before."""
+    if store.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+    commit(store, upload_of())
+    waiting = text("SELECT COUNT(*) FROM pg_locks WHERE NOT granted")
+    opening = threading.Thread(target=day_tables.open_day, args=(store.engine, TOMORROW))
+    with writing(store.engine) as db:
+        assert day_tables.days_to_write(db) == [TODAY]
+        opening.start()
+        while opening.is_alive() and not db.scalar(waiting):
+            opening.join(0.01)
+        is_waiting = opening.is_alive()
+    opening.join()
+    assert is_waiting
+    with writing(store.engine) as db:
+        assert day_tables.days_to_write(db) == [TOMORROW, TODAY]
+
+
 def days_of(store: Store) -> list[tuple[datetime.date, int]]:
     """Return the days of the metric `page`, with their numbers of reports."""
     return [(each.day, each.reports) for each in released(store).days]
@@ -278,6 +307,51 @@ def test_commits_are_durable_whatever_the_default(store: Store) -> None:
     store.engine.dispose()
     with store.engine.connect() as db:
         assert db.execute(text("SHOW synchronous_commit")).scalar_one() == "on"
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_transactions_see_what_others_have_done_whatever_the_default(
+    store: Store, level: str
+) -> None:
+    """Whoever has waited for a new day's table must see it, or ids go to the one before."""
+    if store.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+    name = store.engine.url.database
+    with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
+        db.execute(text(f"ALTER DATABASE {name} SET default_transaction_isolation = '{level}'"))
+    store.engine.dispose()
+    with writing(store.engine) as db:
+        assert db.execute(text("SHOW transaction_isolation")).scalar_one() == "read committed"
+
+
+def test_a_group_that_gave_way_to_another_transaction_is_stored(store: Store) -> None:
+    """PostgreSQL undoes one of two transactions that wait for each other; it is tried again."""
+    if store.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+    failures = ["BEGIN RAISE EXCEPTION USING ERRCODE = 'deadlock_detected'; END"]
+
+    def spoil(*given: Any) -> tuple[str, Any]:
+        _, _, statement, parameters, _, _ = given
+        if statement.startswith("INSERT INTO tally") and failures:
+            return f"DO $$ {failures.pop()} $$", ()
+        return statement, parameters
+
+    event.listen(store.engine, "before_cursor_execute", spoil, retval=True)
+    body = upload_of()
+    assert commit(store, body) == [submission_of(body).answer]
+    assert not failures
+    assert total(store) == 1
+
+
+def test_tables_that_a_wrong_clock_has_deleted_are_added_again(store: Store) -> None:
+    """A running collector goes on, also with the raw reports of a day whose table is gone."""
+    commit(store, upload_of(), upload_of(report_of("sound")))
+    prune(store, today=TODAY + datetime.timedelta(days=100), report_days=90)
+    commit(store, upload_of(), upload_of(report_of("sound")))
+    prune(store, today=TODAY + datetime.timedelta(days=1), report_days=0)
+    commit(store, upload_of(report_of("sound")))
+    assert (total(store), total(store, "sound")) == (2, 3)
+    assert len(rows_of(store, day_tables.KEPT)) == 1
 
 
 def test_locked_table_is_told_in_time(store: Store) -> None:
