@@ -81,6 +81,19 @@ def test_counts_of_strangers_are_refused(shop: Shell) -> None:
     assert "counts must be of a metric with other, got editor, editor.other" in err
 
 
+@pytest.mark.parametrize("command", ["decode", "discover"])
+def test_days_of_several_epochs_are_refused(command: str, shop: Shell) -> None:
+    """In each epoch a device answers for another part, and may hold another value."""
+    answers = []
+    for metric, month in (("editor", "2026-09"), ("editor.other", "2026-10")):
+        answer = {"metric": metric, "from": f"{month}-01", "to": f"{month}-20", "collections": []}
+        (shop.place / f"{month}.json").write_text(json.dumps(answer))
+        answers.append(f"{month}.json")
+    code, _, err = shop(command, *answers, *COUNTS, "--registry", "registry.toml")
+    assert code == 1
+    assert "one epoch of editor.other, got days of 2026-Q3 and 2026-Q4" in err
+
+
 def test_what_a_device_sends_is_two_reports(shop: Shell) -> None:
     """`encode` shows both, and in JSON the second one under `together`."""
     words = ("--registry", "registry.toml", "--secret-hex", SECRET, "--epoch", "2026-Q4")
