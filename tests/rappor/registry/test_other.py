@@ -78,6 +78,20 @@ def test_both_names_are_answered_together() -> None:
     assert registry.in_segment({}).together("editor") == ("editor", "editor.other")
 
 
+def test_a_refusal_is_of_all_that_was_ever_answered_together() -> None:
+    """Also where this version has one of both or none; metrics that are no pair stay apart."""
+    both = {"editor", "editor.other"}
+    paired = Registry.loads(ENTRY)
+    plain = Registry.loads(ENTRY.replace('other = "discover"', ""))
+    for registry in (paired, plain):
+        assert both <= registry.refused_with("editor")
+        assert both <= registry.refused_with("editor.other")
+        assert registry.refused_with("page") == {"page", "page.other"}
+    strangers = registry_of(*(dataclasses.replace(each, params=PLAIN) for each in pair()))
+    assert "editor.other" not in strangers.refused_with("editor")
+    assert "editor" not in strangers.refused_with("editor.other")
+
+
 def test_parts_and_candidates_are_of_the_texts() -> None:
     """Noise, limits and segments are of both."""
     text = with_lines(
