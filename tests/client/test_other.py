@@ -268,6 +268,42 @@ def test_budget_is_reserved_for_both_or_neither(open_client: Opener) -> None:
     assert set(wider.spent().metrics) == set(NAMES)
 
 
+def test_neither_is_answered_where_another_process_took_the_room_of_one(
+    open_client: Opener,
+) -> None:
+    """Where the categories had their reservation already, from a registry that had them alone."""
+    pair = pair_of(epoch="year")
+    price = scope_price(pair[0])
+    page = metric_of("page", pair[1].params, epoch="year")
+    caps = Caps(total=2 * price)
+    open_client(pair[0], caps=caps).record("editor", "vim")
+    client = open_client(*pair, caps=caps)
+    assert open_client(page, caps=caps).record("page", "vim") is Outcome.RECORDED
+    assert client.record("editor", "vim") is Outcome.SILENT
+    assert set(client.spent().metrics) == {"editor", "page"}
+    assert client.spent().reserved == {2026: pytest.approx(2 * price)}
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "outcome"),
+    [
+        ("helix", "helix", Outcome.RECORDED),
+        ("helix", "zed", Outcome.REPEATED),  # the same category, another text
+        ("vim", "emacs", Outcome.REPEATED),  # another category, no text of either
+        ("vim", "helix", Outcome.REPEATED),
+        ("", "vim", Outcome.REPEATED),
+    ],
+)
+def test_outcome_tells_that_either_answer_repeats(
+    first: str, later: str, outcome: Outcome, open_client: Opener
+) -> None:
+    """One of the two is enough."""
+    client = open_client(*pair_of(parts=()))
+    assert client.record("editor", first) is Outcome.RECORDED
+    assert client.record("editor", later) is outcome
+    assert client.waiting() == 4
+
+
 def test_sample_is_one_for_both(open_client: Opener, tmp_path: Path) -> None:
     """A device is in the sample of the categories, and then answers both."""
     seen = set()
