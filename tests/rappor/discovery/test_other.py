@@ -208,15 +208,16 @@ def test_the_empty_text_makes_no_room_for_false_ones() -> None:
 def test_counts_that_are_no_pair_are_refused(wrong: str) -> None:
     """Either kind alone, and texts beside other categories, or beside a category named other."""
     counts = collect(n_reports=1_000)
-    chosen = {"categories": counts[:1], "parts": counts[1:]}
-    if wrong == "others":
-        strange = dataclasses.replace(counts[0].params, categories=("vscode", "emacs", "other"))
-        chosen["others"] = (Counts.zero(strange), *counts[1:])
-    if wrong == "plain":
-        plain = dataclasses.replace(counts[0].params, other=False)
-        chosen["plain"] = (Counts.zero(plain), *counts[1:])
-    with pytest.raises(DecodeError, match="counts"):
-        find(chosen[wrong])
+    first, *parts = counts
+    chosen = {"categories": [first], "parts": parts}
+    for name, change in (
+        ("others", {"categories": ("vscode", "emacs", "other")}),
+        ("plain", {"other": False}),
+    ):
+        params = dataclasses.replace(first.params, **change)
+        chosen[name] = [Counts(params, first.ones, first.reports, "editor"), *parts]
+    with pytest.raises(DecodeError, match=r"counts (must be of a metric of|of what is in)"):
+        find(tuple(chosen[wrong]))
 
 
 @pytest.mark.acceptance
