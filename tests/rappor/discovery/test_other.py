@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
 import math
 import string
@@ -10,7 +11,18 @@ import string
 import pytest
 from scipy import stats
 
-from rappor import CandidateStream, Counts, Params, Population, decode, encoder
+from rappor import (
+    CandidateStream,
+    Counts,
+    Params,
+    Population,
+    by_segment,
+    compare,
+    decode,
+    encoder,
+    trend,
+)
+from rappor.counts.released import Period, Released
 from rappor.decoding.estimates import Estimates
 from rappor.discovery import NamedOther, name_other
 from rappor.discovery.discoveries import Share
@@ -142,6 +154,39 @@ def test_a_share_of_less_than_nothing_is_unknown() -> None:
     for text in shares_of_other(answers, decode(whole, ["kate", "nano"])):
         assert math.isnan(text.of_other.proportion)
         assert math.isinf(text.of_other.std_error)
+
+
+def test_the_empty_text_is_compared_and_never_announced() -> None:
+    """It explains its bits in both samples; that more devices have a category is no new text."""
+    before, after = ({"vscode": 80.0, "kate": 20.0}, {"vscode": 55.0, "kate": 30.0, "nano": 15.0})
+    samples = {"before": collect(before)[-1], "after": collect(after, seed=2)[-1]}
+    found = compare(samples, ["kate", "nano", "zed"])
+    changed = {row["candidate"]: row["kind"] for row in found.rows(changed_only=True)}
+    assert changed == {"kate": "rise", "nano": "newcomer"}
+    i = found.candidates.index("")
+    (against,) = found.against
+    assert (against.p_value[i], against.changed[i]) == (1.0, False)
+    assert against.difference[i] == pytest.approx(-0.25, abs=0.03)
+    assert found.warnings == ()
+
+
+def test_the_empty_text_is_in_trends_and_segments_and_never_announced() -> None:
+    """Whether the list of candidates names it or not."""
+    held = {"vscode": 70.0, "kate": 30.0}
+    both = [collect(held, n_reports=20_000, seed=seed)[-1] for seed in (1, 2)]
+    days = [datetime.date(2026, 11, day) for day in (1, 2)]
+    periods = [
+        Period(first=day, last=day, collections=(counts,))
+        for day, counts in zip(days, both, strict=True)
+    ]
+    released = Released(metric="", first=days[0], last=days[1], periods=tuple(periods), withheld=())
+    segments = [
+        Counts(each.params.in_segment((("version", version),)), each.ones, each.reports)
+        for version, each in zip(("1", "2"), both, strict=True)
+    ]
+    for candidates in (["kate", "zed"], ["zed", "", "kate"]):
+        for found in (trend(released, candidates), by_segment(segments, candidates)):
+            assert (found.candidates, found.n_candidates) == (("kate",), 3)
 
 
 def test_the_empty_text_is_explained_in_a_stream() -> None:
