@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import datetime
-import functools
 import math
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
@@ -34,7 +33,7 @@ from rappor_client.prepared import Prepared, prepare
 from rappor_client.private_folder import check_private, place_of
 from rappor_client.remote_params import Offers
 from rappor_client.reservation import Limits
-from rappor_client.scope_memory import Terms
+from rappor_client.scope_memory import Memory, Terms
 from rappor_client.settings import (
     Caps,
     Policy,
@@ -88,7 +87,7 @@ class Client:
         )
         self._offers = Offers(self._store, settings)
         self._opted_out = {
-            each for name in settings.opted_out for each in settings.registry.together(name)
+            each for name in settings.opted_out for each in settings.registry.refused_with(name)
         }
         self._consent = settings.consent
         self._is_disabled = False
@@ -306,7 +305,8 @@ class Client:
         MetricError for an unknown metric. What cannot be dropped now is dropped before anything
         is sent.
         """
-        self._opted_out.update(metric.name for metric in self._metrics(name))
+        self._metrics(name)
+        self._opted_out.update(self.registry.refused_with(name))
         self._safely(self._drop_opted_out, None)
 
     @silent
@@ -523,38 +523,37 @@ class Client:
         # intervals go on while a report waits in memory
         now = max(late.now, self._settings.clock())
         reservoir.release(db, now, self._settings.coins)
-        choice = self._settings.coins
-        if len(metrics) > 1:  # one event of an interval for all answers
-            choice = functools.cache(choice)
-        outcomes = [
-            self._admit(db, metric, prepared, day=day, now=now, choice=choice)
-            for metric, prepared in late.answers
-        ]
+        outcome = self._admit(db, late.answers, day=day, now=now)
         spool.trim(db, self._settings.limits)
-        return Outcome.REPEATED if Outcome.REPEATED in outcomes else outcomes[0]
+        return outcome
 
     def _admit(
         self,
         db: sqlite3.Connection,
-        metric: Metric,
-        prepared: Prepared,
+        answers: Sequence[tuple[Metric, Prepared]],
         *,
         day: datetime.date,
         now: float,
-        choice: Coins,
     ) -> Outcome:
-        """Settle a report at once, or let it take part in the choice of its interval."""
-        terms = Terms.of(metric, day)
-        memory = scope_memory.answer(db, terms, prepared, self._settings.coins)
-        if memory.interval == "none":
-            reservoir.settle(db, terms, memory)
-            outcome = Outcome.RECORDED
-        elif reservoir.offer(db, terms, memory, now=now, coins=choice):
-            outcome = Outcome.HELD
-        else:
+        """Settle the reports of an event, or let them take part in the choice of their interval."""
+        coins = self._settings.coins
+        repeats = False
+        at_once: list[tuple[Terms, Memory]] = []
+        held: list[tuple[Terms, Memory]] = []
+        for metric, prepared in answers:
+            terms = Terms.of(metric, day)
+            memory = scope_memory.answer(db, terms, prepared, coins)
+            (at_once if memory.interval == "none" else held).append((terms, memory))
+            repeats |= memory.last.pattern != prepared.pattern
+        if not reservoir.offer(db, held, now=now, coins=coins):
             return Outcome.CLOSED
-        reservation.keep(db, metric, day.year)
-        return outcome if memory.last.pattern == prepared.pattern else Outcome.REPEATED
+        for terms, memory in at_once:
+            reservoir.settle(db, terms, memory)
+        for metric, _ in answers:
+            reservation.keep(db, metric, day.year)
+        if repeats:
+            return Outcome.REPEATED
+        return Outcome.HELD if held else Outcome.RECORDED
 
     def _flush(self, deadline: float) -> Flushed:
         """Make steps until nothing waits or the next one is due after the deadline."""

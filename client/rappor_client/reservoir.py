@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from rappor.protocol.params import ONE
@@ -33,6 +34,14 @@ _EMPTY: Final = (
 )
 _NEVER: Final = (-math.inf, 0.0, 0, True)
 """The interval of an epoch that had none."""
+
+
+class _Interval(NamedTuple):
+    """When an interval ends and how long it is, in seconds; and the events that it has met."""
+
+    ends: float
+    seconds: float
+    n_events: int
 
 
 class Held(NamedTuple):
@@ -54,29 +63,29 @@ def settle(db: sqlite3.Connection, terms: Terms, memory: Memory, *, due: float =
 
 
 def offer(
-    db: sqlite3.Connection, terms: Terms, memory: Memory, *, now: float, coins: Coins
+    db: sqlite3.Connection, answers: Sequence[tuple[Terms, Memory]], *, now: float, coins: Coins
 ) -> bool:
-    """Enter a report into the choice of the open interval; False if that has had its report.
+    """Enter the reports of an event into the choice of the open interval, all of them or none.
 
-    `memory` is what its scope would be after this report. Intervals that are over must have been
-    released.
+    False if one of their metrics has had its report. Each memory is what its scope would be after
+    this event. Intervals that are over must have been released. Where the metrics have met other
+    numbers of events, because an earlier registry had one of them alone, they begin anew with this
+    one: what is held is of one event.
     """
-    seconds = interval_seconds(memory.interval)
-    ends = min(interval_end(memory.interval, now), after_day(memory.last_day))
-    query = "SELECT ends, seconds, events, bits IS NULL FROM held WHERE metric = ? AND epoch = ?"
-    key = memory.last.report.metric, memory.last.epoch
-    open_until, length, events, is_released = db.execute(query, key).fetchone() or _NEVER
-    if now >= open_until or _is_far_ahead(open_until, length, now):
-        if memory.most is not None and n_charged(db, *key) >= memory.most:
+    intervals = []
+    for _, memory in answers:
+        if (interval := _open_interval(db, memory, now)) is None:
             return False
-        _hold(db, terms, memory, ends, seconds, 1)
-    elif is_released:
-        return False
-    elif coins(1)[0] * (events + 1) < ONE:  # probability 1/n, to within 2^-32
-        _hold(db, terms, memory, open_until, length, events + 1)
-    else:
-        query = "UPDATE held SET events = events + 1 WHERE metric = ? AND epoch = ?"
-        db.execute(query, key)
+        intervals.append(interval)
+    met = {interval.n_events for interval in intervals}
+    n_events = met.pop() + 1 if len(met) == 1 else 1
+    is_chosen = n_events == 1 or coins(1)[0] * n_events < ONE  # probability 1/n, to within 2^-32
+    for (terms, memory), interval in zip(answers, intervals, strict=True):
+        if is_chosen:
+            _hold(db, terms, memory, interval._replace(n_events=n_events))
+        else:
+            query = "UPDATE held SET events = events + 1 WHERE metric = ? AND epoch = ?"
+            db.execute(query, (memory.last.report.metric, memory.last.epoch))
     return True
 
 
@@ -125,6 +134,19 @@ def next_end(db: sqlite3.Connection) -> float | None:
     return None if ends is None else float(ends)
 
 
+def _open_interval(db: sqlite3.Connection, memory: Memory, now: float) -> _Interval | None:
+    """Return the interval that an event falls into; None if that has had its report."""
+    seconds = interval_seconds(memory.interval)
+    ends = min(interval_end(memory.interval, now), after_day(memory.last_day))
+    query = "SELECT ends, seconds, events, bits IS NULL FROM held WHERE metric = ? AND epoch = ?"
+    key = memory.last.report.metric, memory.last.epoch
+    open_until, length, events, is_released = db.execute(query, key).fetchone() or _NEVER
+    if now >= open_until or _is_far_ahead(open_until, length, now):
+        is_full = memory.most is not None and n_charged(db, *key) >= memory.most
+        return None if is_full else _Interval(ends, seconds, 0)
+    return None if is_released else _Interval(open_until, length, events)
+
+
 def _is_far_ahead(ends: float, seconds: float, now: float) -> bool:
     """Tell whether an interval begins so late that the clock must have been wrong."""
     return ends > now + 2 * seconds
@@ -150,17 +172,13 @@ def _prepared(
     )
 
 
-def _hold(
-    db: sqlite3.Connection, terms: Terms, memory: Memory, ends: float, seconds: float, events: int
-) -> None:
+def _hold(db: sqlite3.Connection, terms: Terms, memory: Memory, interval: _Interval) -> None:
     last = memory.last
     keep_params(db, last.report.params, last.params)
     row = (
         last.report.metric,
         last.epoch,
-        ends,
-        seconds,
-        events,
+        *interval,
         terms.to_json(),
         last.report.params,
         last.report.cohort,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -73,6 +74,8 @@ class Source:
     def known_of(self, pair: list[Counts]) -> list[str]:
         """Check counts of categories and of what is in their `other`; read its candidates."""
         texts = check_pair(self.registry_path, self.metric_name, pair)
+        if texts is not None:
+            check_one_epoch(self.paths, texts)
         path = self.candidates_path
         if path is None and texts is not None and texts.candidates and self.registry_path:
             path = str(Path(self.registry_path).parent / texts.candidates)
@@ -211,6 +214,16 @@ def check_pair(
         hashed = encoding_of(metric.params).hashed
         check_counts([c for c in counts if encoding_of(c.params).hashed == hashed], metric)
     return metrics[1]
+
+
+def check_one_epoch(paths: Sequence[str], metric: Metric) -> None:
+    """Refuse days of several epochs: in each of them a device answers for another part."""
+    epochs = sorted({metric.epoch_at(day) for path in paths for day in days_of(path)})
+    if len(epochs) > 1:
+        raise DecodeError(
+            f"counts must be of one epoch of {metric.name}, got days of {' and '.join(epochs)}: "
+            "ask the collector for the days of one"
+        )
 
 
 def read_lines(path: str) -> list[str]:

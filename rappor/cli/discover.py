@@ -14,8 +14,8 @@ from rappor.cli.commands import Command
 from rappor.cli.console import Slow, escape, section, table
 from rappor.cli.decode_files import (
     check_counts,
+    check_one_epoch,
     check_pair,
-    days_of,
     find_metric,
     is_pair,
     read_counts,
@@ -30,7 +30,6 @@ from rappor.cli.options import (
     metric_option,
     registry_option,
 )
-from rappor.errors import DecodeError
 from rappor.registry.metric import Metric
 from rappor.reporting.numbers import percent
 
@@ -56,12 +55,12 @@ class _Source:
         if is_pair(counts):
             metric = check_pair(self.registry_path, self.metric_name, counts)
             if metric is not None:
-                _check_one_epoch(self.paths, metric)
+                check_one_epoch(self.paths, metric)
             return counts, metric
         metric = find_metric(self.registry_path, self.metric_name, counts)
         if metric is not None:
             check_counts(counts, metric)
-            _check_one_epoch(self.paths, metric)
+            check_one_epoch(self.paths, metric)
         return counts, metric
 
 
@@ -187,16 +186,6 @@ def discover(
         _print_search(found)
     else:
         _print(found)
-
-
-def _check_one_epoch(paths: tuple[str, ...], metric: Metric) -> None:
-    """Refuse days of several epochs: in each of them a device answers for another part."""
-    epochs = sorted({metric.epoch_at(day) for path in paths for day in days_of(path)})
-    if len(epochs) > 1:
-        raise DecodeError(
-            f"counts must be of one epoch of {metric.name}, got days of {' and '.join(epochs)}: "
-            "ask the collector for the days of one"
-        )
 
 
 def _print(found: Discoveries) -> None:

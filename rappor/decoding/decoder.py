@@ -107,7 +107,7 @@ def decode(
         return _decode_closed(target, control, distribution=distribution)
     if isinstance(candidates, CandidateStream):
         _check_normalizer(candidates.normalize, collections)
-        if _is_told_elsewhere(collections):
+        if is_told_elsewhere(collections):
             nothing = CandidateStream.product([""], "", 0, 0, normalize=candidates.normalize)
             candidates = CandidateStream.chain(nothing, candidates)
         keep = len(target) + 2 * SCREENED
@@ -159,10 +159,10 @@ def _listed(
         raise DecodeError(
             "candidates must number at least 1, got 0; give candidates: a list of strings"
         )
-    return candidates.with_empty() if _is_told_elsewhere(collections) else candidates
+    return candidates.with_empty() if is_told_elsewhere(collections) else candidates
 
 
-def _is_told_elsewhere(collections: Sequence[Counts]) -> bool:
+def is_told_elsewhere(collections: Sequence[Counts]) -> bool:
     """Tell whether most devices may have told the empty text, because of a category of theirs."""
     return any(collection.params.other for collection in collections)
 
@@ -307,7 +307,7 @@ def _conclude_strings(
 
 def _given(target: Target, candidates: Candidates, place: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the entry of the empty text where a category stands for it: it is no discovery."""
-    if not _is_told_elsewhere(target.counts) or "" not in candidates.strings:
+    if not is_told_elsewhere(target.counts) or "" not in candidates.strings:
         return np.zeros(0, dtype=np.int64)
     return place[[candidates.strings.index("")]]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rappor.candidates.candidates import Candidates
 from rappor.candidates.stream import CandidateStream
 from rappor.counts.counts import Counts
-from rappor.decoding.decoder import decode
+from rappor.decoding.decoder import decode, is_told_elsewhere
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.inference import ErrorControl
 from rappor.decoding.p_values import PValues
@@ -142,12 +142,18 @@ def listed_candidates(
             "candidates must be a list of strings; samples side by side take no stream"
         )
     if isinstance(candidates, Candidates):
-        return candidates
+        return _with_empty(candidates, counts)
     if not any(encoding_of(each.params).hashed for each in counts):
         if candidates is not None:
             raise DecodeError("candidates must be left out: this encoding answers for every bit")
         return None
-    return Candidates.from_list(candidates or (), normalize=counts[0].params.normalize)
+    listed = Candidates.from_list(candidates or (), normalize=counts[0].params.normalize)
+    return _with_empty(listed, counts)
+
+
+def _with_empty(listed: Candidates, counts: Sequence[Counts]) -> Candidates:
+    """Return candidates, with the empty text where a category stands for it; decoding asks some."""
+    return listed.with_empty() if len(listed) and is_told_elsewhere(counts) else listed
 
 
 def _distinct(estimates: Estimates) -> NDArray[np.bool_]:

@@ -14,6 +14,7 @@ from rappor.discovery.continuation import best_prefixes, continue_prefixes, n_ke
 from rappor.discovery.discoveries import Discoveries, Prefixes
 from rappor.discovery.unfinished import find_unfinished
 from rappor.progress import Progress, no_progress
+from rappor.protocol.normalizers import normalize
 from rappor.protocol.parts import WHOLE, prefix_length
 from rappor.ranges import check_integer
 
@@ -101,7 +102,8 @@ def discover(
     ):
         found = ask(part, kept, before, length)
         if not told and alphabet is None:
-            told_elsewhere = parts[WHOLE][0].params.categories
+            params = parts[WHOLE][0].params
+            told_elsewhere = [normalize(params.normalize, name) for name in params.categories]
             letters = learn_alphabet(_detected(found), [*listed.strings, *told_elsewhere])
         kept = best_prefixes(found, keep or n_kept(len(letters), after - length))
         told.append(_tell(part, found, len(kept)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from rappor.errors import MetricError
@@ -27,6 +27,13 @@ def pair_up(metrics: Mapping[str, Metric]) -> dict[str, tuple[str, ...]]:
         _check_pair(first, second)
         pairs[first.name] = pairs[name] = (first.name, name)
     return pairs
+
+
+def possible_pairs(name: str) -> Iterator[tuple[str, str]]:
+    """Yield the pairs that a name can be of, as the first metric and as the second."""
+    yield name, f"{name}{OTHER_NAME}"
+    if name.endswith(OTHER_NAME):
+        yield name.removesuffix(OTHER_NAME), name
 
 
 def _check_pair(first: Metric, second: Metric) -> None:

@@ -13,7 +13,7 @@ from rappor.protocol.params import Params
 from rappor.ranges import check_number
 from rappor.registry.budget import check_budget
 from rappor.registry.metric import Metric
-from rappor.registry.pairs import pair_up
+from rappor.registry.pairs import pair_up, possible_pairs
 from rappor.registry.toml_file import check_known, read_budget, read_entries, read_toml
 
 
@@ -88,6 +88,15 @@ class Registry(Mapping[str, Metric]):
         The first of them is what programs record.
         """
         return self._pairs.get(name, (name,))
+
+    def refused_with(self, name: str) -> frozenset[str]:
+        """Return what a person refuses with a metric: all that is answered together with it.
+
+        Of what another version of the registry may have as a pair, this one may have one metric
+        or none; the other one's reports may wait on the device.
+        """
+        pairs = (pair for pair in possible_pairs(name) if not all(each in self for each in pair))
+        return frozenset(self.together(name)).union(*pairs)
 
     def in_segment(self, own: Mapping[str, str]) -> Registry:
         """Return the registry of a device with these public properties, which cost no budget."""

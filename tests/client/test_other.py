@@ -18,7 +18,7 @@ from rappor_client.prepared import prepare
 from rappor_client.testing import Device, FixedCoins, MemoryTransport, constant_coins, peek
 from registries import registry_of
 
-from rappor import Metric, MetricError, Params, encoder
+from rappor import Metric, MetricError, Params, Registry, encoder
 from rappor.encode import encode_value, takes_part
 from rappor.protocol.parts import Part
 from rappor.registry.budget import scope_price
@@ -165,6 +165,61 @@ def test_both_answers_of_an_interval_are_of_one_event(tmp_path: Path) -> None:
     assert len(chosen) > 1
 
 
+def switched(*, on: bool) -> Registry:
+    """Return the registry of a version that looks for what is in other, or of one that does not."""
+    fields: dict[str, Any] = {"interval": "day", "epoch": "quarter"}
+    return registry_of(*pair_of(**fields) if on else [metric_of("editor", NAMED, **fields)])
+
+
+def test_what_is_held_is_of_one_event_after_a_switch(tmp_path: Path) -> None:
+    """Where an interval has met events without other, the choice begins anew for both."""
+    with Device(tmp_path / "device") as device:
+        device.open(switched(on=True)).record("editor", "helix")
+        alone = device.open(switched(on=False))
+        for value in ("vim", "vim", "vim"):
+            alone.record("editor", value)
+        events = [each.n_events for each in device.contents.held]
+        assert events == [4, 1]
+        coins = constant_coins(2**32 - 1)  # no later event is chosen where one is held
+        again = device.open(switched(on=True), coins=coins)
+        again.record("editor", "zed")
+        assert [each.n_events for each in device.contents.held] == [1, 1]
+        secret = secret_of(device.folder)
+        assert [each.pattern for each in device.contents.held] == [
+            prepare(secret, metric, "zed", epoch="2026-Q4", coins=coins).pattern
+            for metric in switched(on=True).values()
+        ]
+
+
+def test_neither_is_answered_where_one_has_had_its_report(tmp_path: Path) -> None:
+    """An interval that is over for the categories alone is over for what is in other, too."""
+    with Device(tmp_path / "device") as device:
+        alone = device.open(switched(on=False))
+        alone.record("editor", "helix")
+        device.clock.advance(days=1)
+        alone.flush()
+        device.clock.advance(days=-1, hours=1)
+        client = device.open(switched(on=True))
+        before = device.contents
+        assert client.record("editor", "helix") is Outcome.CLOSED
+        assert device.contents == before
+        assert set(client.spent().metrics) == {"editor"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_refusal_is_of_both_where_the_registry_has_one(name: str, tmp_path: Path) -> None:
+    """What an earlier version has left of either is dropped, and neither is recorded again."""
+    with Device(tmp_path / "device") as device:
+        device.open(switched(on=True)).record("editor", "helix")
+        device.clock.advance(days=1)
+        device.open(switched(on=True)).record("editor", "helix")
+        assert len(device.contents.waiting) == len(device.contents.held) == 2
+        client = device.open(switched(on=False), opted_out=[name])
+        assert client.record("editor", "helix") is Outcome.OPTED_OUT
+        left = device.contents
+        assert [*left.waiting, *left.held] == []
+
+
 def test_other_metric_cannot_be_recorded_alone(open_client: Opener) -> None:
     """The error names what is to be recorded."""
     client = open_client(*pair_of())
@@ -211,6 +266,42 @@ def test_budget_is_reserved_for_both_or_neither(open_client: Opener) -> None:
     assert wider.record("editor", "vim") is Outcome.RECORDED
     assert wider.spent().reserved == {2026: pytest.approx(2 * price)}
     assert set(wider.spent().metrics) == set(NAMES)
+
+
+def test_neither_is_answered_where_another_process_took_the_room_of_one(
+    open_client: Opener,
+) -> None:
+    """Where the categories had their reservation already, from a registry that had them alone."""
+    pair = pair_of(epoch="year")
+    price = scope_price(pair[0])
+    page = metric_of("page", pair[1].params, epoch="year")
+    caps = Caps(total=2 * price)
+    open_client(pair[0], caps=caps).record("editor", "vim")
+    client = open_client(*pair, caps=caps)
+    assert open_client(page, caps=caps).record("page", "vim") is Outcome.RECORDED
+    assert client.record("editor", "vim") is Outcome.SILENT
+    assert set(client.spent().metrics) == {"editor", "page"}
+    assert client.spent().reserved == {2026: pytest.approx(2 * price)}
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "outcome"),
+    [
+        ("helix", "helix", Outcome.RECORDED),
+        ("helix", "zed", Outcome.REPEATED),  # the same category, another text
+        ("vim", "emacs", Outcome.REPEATED),  # another category, no text of either
+        ("vim", "helix", Outcome.REPEATED),
+        ("", "vim", Outcome.REPEATED),
+    ],
+)
+def test_outcome_tells_that_either_answer_repeats(
+    first: str, later: str, outcome: Outcome, open_client: Opener
+) -> None:
+    """One of the two is enough."""
+    client = open_client(*pair_of(parts=()))
+    assert client.record("editor", first) is Outcome.RECORDED
+    assert client.record("editor", later) is outcome
+    assert client.waiting() == 4
 
 
 def test_sample_is_one_for_both(open_client: Opener, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -23,7 +24,7 @@ from rappor.decoding.comparison.differences import (
     estimated_overlap,
     shared_params,
 )
-from rappor.decoding.decoder import decode
+from rappor.decoding.decoder import decode, is_told_elsewhere
 from rappor.decoding.design import Design
 from rappor.decoding.devices import merge
 from rappor.decoding.estimates import Estimates
@@ -123,6 +124,8 @@ def compare(
             for (base, each), each_rho in zip(pairs, rho, strict=True)
         ]
     names = sides[0].estimates.candidates if listed is None else listed.strings
+    if listed is not None and any(is_told_elsewhere(each.counts) for each in merged):
+        found = [_without_empty(changes, names.index("")) for changes in found]
     return _conclude(pairs, names, rho, found, control, given=overlap is not None)
 
 
@@ -164,6 +167,8 @@ def _listed(
         listed = Candidates.from_list(candidates or (), normalize=normalizers[0])
     if len(listed) == 0:
         raise DecodeError("candidates must number at least 1, got 0; give a list of strings")
+    if any(is_told_elsewhere(each.counts) for each in samples):
+        return listed.with_empty()
     return listed
 
 
@@ -186,12 +191,15 @@ def _side(
     names = estimates.candidates if candidates is None else candidates.strings
     place = {name: i for i, name in enumerate(estimates.candidates)}
     order = np.array([place[name] for name in names])
+    detected = estimates.detected[order]
+    if candidates is not None and is_told_elsewhere(sample.counts):
+        detected[names.index("")] = True  # it is there, though it is no discovery
     return _Side(
         sample=sample,
         estimates=estimates,
         proportion=estimates.proportion[order],
         std_error=estimates.std_error[order],
-        detected=estimates.detected[order],
+        detected=detected,
         group=estimates.group[order],
     )
 
@@ -218,6 +226,13 @@ def _changes(
     # Whether nothing changed is asked at the largest errors, unless the overlap is known.
     null = target if exact else differences(base.sample, other.sample, explained, overlap=0.0)
     return find_changes(target, candidates, _sampling(base, other, overlap), progress, null=null)
+
+
+def _without_empty(changes: Changes, empty: int) -> Changes:
+    """Return the changes without a test of the empty text, for which a category stands."""
+    p_value = changes.p_value.copy()
+    p_value[[empty, *(i for group in changes.ties if empty in group for i in group)]] = 1.0
+    return dataclasses.replace(changes, p_value=p_value)
 
 
 def _explained(side: _Side, design: Design) -> NDArray[np.float64]:

@@ -169,7 +169,10 @@ def _check_candidates(metric: Metric, folder: Path) -> Iterator[Finding]:
 
 
 def _compare(old: Metric, new: Metric) -> Iterator[Finding]:
-    removed = [c for c in old.params.categories if c not in new.params.categories]
+    named = old.params.categories
+    if old.params.other and not new.params.other:  # nobody holds "other"
+        named = named[:-1]
+    removed = [category for category in named if category not in new.params.categories]
     kind = encoding_of(old.params)
     if removed and kind.names_values and kind.takes_values_of(new.params):
         yield Finding(

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from audits import faults_of
 from places import ROOT
 
-from rappor import Metric, ParamsError, Registry, ReportError
+from rappor import Metric, Params, ParamsError, Registry, ReportError
 from rappor.auditing import audit_client
+from rappor.protocol.parts import Part
+from rappor.registry.other import texts_of, with_other
+
+NAMED = Params(k=2, encoding="onehot", categories=("vim", "emacs"), f=0.5, p=0.05, q=0.7)
 
 REGISTRY = """
 [budget]
@@ -84,6 +90,21 @@ def test_two_reports_in_an_interval_are_found(tmp_path: Path) -> None:
     """A client that reports every event, though the registry says a day."""
     found = audit_client(CHILD, *declared(tmp_path, "life", "day"), devices=20)
     assert faults_of(found) >= {"client: one report an interval"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"patterns": 2},
+        {"parts": (Part("prefix:3", 0.2), Part("whole"))},
+        {"params": texts_of(with_other(NAMED)[0])},
+    ],
+)
+def test_what_is_not_audited_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    """Before any device is asked: several patterns, parts, and metrics that belong together."""
+    metric, path = declared(tmp_path, "year")
+    with pytest.raises(ParamsError, match="one pattern, no parts and no other"):
+        audit_client(["false"], dataclasses.replace(metric, **change), path)
 
 
 def test_what_is_no_answer_is_refused(tmp_path: Path) -> None:

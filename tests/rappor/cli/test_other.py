@@ -81,6 +81,33 @@ def test_counts_of_strangers_are_refused(shop: Shell) -> None:
     assert "counts must be of a metric with other, got editor, editor.other" in err
 
 
+@pytest.mark.parametrize("command", ["decode", "discover"])
+def test_days_of_several_epochs_are_refused(command: str, shop: Shell) -> None:
+    """In each epoch a device answers for another part, and may hold another value."""
+    answers = []
+    for metric, month in (("editor", "2026-09"), ("editor.other", "2026-10")):
+        answer = {"metric": metric, "from": f"{month}-01", "to": f"{month}-20", "collections": []}
+        (shop.place / f"{month}.json").write_text(json.dumps(answer))
+        answers.append(f"{month}.json")
+    code, _, err = shop(command, *answers, *COUNTS, "--registry", "registry.toml")
+    assert code == 1
+    assert "one epoch of editor.other, got days of 2026-Q3 and 2026-Q4" in err
+
+
+@pytest.mark.parametrize(("few", "short"), [(0, "editor"), (1, "editor.other")])
+def test_both_metrics_have_a_minimum(few: int, short: str, shop: Shell) -> None:
+    """Too few reports of either are refused, however many the other one has."""
+    words = ("--population", "population.csv", "--reports", "99", "--seed", "1")
+    where = ("--registry", "registry.toml", "--metric", "editor")
+    code, _, _ = shop("simulate", *where, *words, "--out", shop.path("few.counts"))
+    assert code == 0
+    small = [name.replace("week", "few") for name in COUNTS]
+    mixed = [small[0], *COUNTS[1:]] if few == 0 else [COUNTS[0], *small[1:]]
+    code, out, err = shop("discover", *mixed, "--registry", "registry.toml", "--alphabet", "a-z")
+    assert (code, out) == (1, "")
+    assert f"at least 100 reports, the minimum of {short}, got 99" in err
+
+
 def test_what_a_device_sends_is_two_reports(shop: Shell) -> None:
     """`encode` shows both, and in JSON the second one under `together`."""
     words = ("--registry", "registry.toml", "--secret-hex", SECRET, "--epoch", "2026-Q4")
@@ -100,6 +127,9 @@ def test_both_prices_are_told(shop: Shell) -> None:
     assert code == 0
     assert "editor.other: What is in no category of editor" in out
     assert "a device answers both or neither" in out
+    told = " ".join(out.partition("both or neither")[2].split())
+    one = "Both reports of one value together: an observer who gives even odds to a value can come"
+    assert f"{one} near certainty, either way" in told
     code, out, _ = shop("privacy", "editor", "--registry", "registry.toml", "--json")
     assert json.loads(out)["together"] == {
         "metrics": ["editor", "editor.other"],

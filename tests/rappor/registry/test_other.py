@@ -11,6 +11,7 @@ from registries import registry_of
 
 from rappor import Metric, MetricError, Params, ParamsError, Registry, encoder
 from rappor.protocol.parts import Part
+from rappor.protocol.segments import Dimension
 from rappor.registry.other import DEFAULT_PARTS, with_other
 from rappor.registry.sealed_json import sealed_json
 
@@ -78,6 +79,20 @@ def test_both_names_are_answered_together() -> None:
     assert registry.in_segment({}).together("editor") == ("editor", "editor.other")
 
 
+def test_a_refusal_is_of_all_that_was_ever_answered_together() -> None:
+    """Also where this version has one of both or none; metrics that are no pair stay apart."""
+    both = {"editor", "editor.other"}
+    paired = Registry.loads(ENTRY)
+    plain = Registry.loads(ENTRY.replace('other = "discover"', ""))
+    for registry in (paired, plain):
+        assert both <= registry.refused_with("editor")
+        assert both <= registry.refused_with("editor.other")
+        assert registry.refused_with("page") == {"page", "page.other"}
+    strangers = registry_of(*(dataclasses.replace(each, params=PLAIN) for each in pair()))
+    assert "editor.other" not in strangers.refused_with("editor")
+    assert "editor" not in strangers.refused_with("editor.other")
+
+
 def test_parts_and_candidates_are_of_the_texts() -> None:
     """Noise, limits and segments are of both."""
     text = with_lines(
@@ -130,6 +145,9 @@ def test_the_budget_is_for_both() -> None:
         {"interval": "week"},
         {"sample": 0.5},
         {"expires": datetime.date(2031, 1, 1)},
+        {"owner": "another"},
+        {"patterns": 2},
+        {"segments": (Dimension("version", ("1",)),)},
         {"params": dataclasses.replace(with_other(PLAIN)[1], categories=("vscode",))},
         {"params": dataclasses.replace(with_other(PLAIN)[1], normalize="casefold")},
     ],
@@ -139,6 +157,13 @@ def test_two_metrics_that_are_no_pair_cannot_have_its_names(changed: dict[str, A
     first, second = pair()
     with pytest.raises(MetricError, match="whose other it names"):
         registry_of(first, dataclasses.replace(second, **changed))
+
+
+def test_a_pair_answers_for_one_value_in_an_epoch() -> None:
+    """Also one that no file declares."""
+    several = [dataclasses.replace(each, patterns=2) for each in pair()]
+    with pytest.raises(MetricError, match="'editor': patterns must be 1 beside"):
+        registry_of(*several)
 
 
 def test_each_value_has_one_answer_in_both() -> None:
@@ -159,6 +184,33 @@ def test_normalizing_comes_before_the_categories() -> None:
     assert first.bits("VIM", 0) == [1]
     assert second.bits("VIM", 0) == second.bits("", 0)
     assert second.bits("HELIX", 0) == second.bits("helix", 0)
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "value", "bits", "told"),
+    [
+        ("casefold", "vim", [0], ""),
+        ("casefold", "STRASSE", [1], ""),
+        ("casefold", "OTHER", [2], "other"),
+        ("strip", " Vim\n", [0], ""),
+        ("strip", "vim", [2], "vim"),
+        ("strip", " \t", [], ""),
+        ("host", "https://VIM:80/x", [0], ""),
+        ("host", "a b", [], ""),
+        ("nfc", "x" * 8193, [], ""),
+        ("none", "x" * 8193, [2], "x" * 8193),
+        ("none", "vim\0", [2], "vim\0"),
+    ],
+)
+def test_both_answers_are_of_the_normalised_value(
+    normalizer: str, value: str, bits: list[int], told: str
+) -> None:
+    """Categories are normalised too; whatever normalizing leaves empty is in no category."""
+    named = dataclasses.replace(PLAIN, categories=("Vim", "straße"), normalize=normalizer)
+    first, second = with_other(named)
+    assert encoder(first).bits(value, 0) == bits
+    plain = dataclasses.replace(Params.profile("balanced"), f=PLAIN.f, p=PLAIN.p, q=PLAIN.q)
+    assert encoder(second).bits(value, 0) == encoder(plain).bits(told, 0)
 
 
 @pytest.mark.parametrize(

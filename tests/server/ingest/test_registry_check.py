@@ -22,6 +22,7 @@ from rappor.privacy.changing_params import change_cost, price_change
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
 from rappor.registry.budget import scope_price
+from rappor.registry.other import with_other
 
 STRICT = Params.profile("strict")
 OTHER = dataclasses.replace(STRICT, m=64)
@@ -64,6 +65,25 @@ def test_categories_may_be_added_and_not_removed(
         k=len(categories), encoding="onehot", categories=categories, f=0.5, p=0.25, q=0.75
     )
     assert levels(metric_of(params=ONEHOT), metric_of(params=params)) == expected
+
+
+def test_other_may_be_switched_off() -> None:
+    """Nobody holds the category that it had added; a category of the entry must stay even so."""
+    first, second = with_other(ONEHOT)
+    parts = (Part("prefix:3", 0.5), Part("whole"))
+    both = metric_of(params=first), metric_of("page.other", params=second, parts=parts)
+    fewer = dataclasses.replace(ONEHOT, k=2, categories=("a", "b"))
+    allowed, refused = (
+        [
+            (each.level, each.text)
+            for each in check_edit(registry_of(*both), registry_of(metric_of(params=params)))
+        ]
+        for params in (ONEHOT, fewer)
+    )
+    assert [level for level, _ in allowed] == ["note", "warning"]
+    assert "page.other: what is in other is not looked for any more" in allowed[1][1]
+    assert [level for level, _ in refused] == ["refused", "note", "warning"]
+    assert "got none of c: devices" in refused[0][1]
 
 
 def test_change_of_parameters_says_what_it_costs() -> None:
