@@ -62,7 +62,7 @@ _FILE: Final = "rappor_file"
 
 
 class UndoneError(StoreError):
-    """A transaction was undone for what may be over: another one in its way, a table that is gone."""
+    """A transaction was undone, for another one or for a table that is gone: try it again."""
 
 
 class LockedError(StoreError):
