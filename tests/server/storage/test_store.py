@@ -34,6 +34,7 @@ from rappor import Population, Registry
 from rappor.protocol.wire import Report, Upload, encode_base64url
 from rappor.simulation import SCENARIOS, simulate_scenario
 
+YESTERDAY = TODAY - datetime.timedelta(days=1)
 TOMORROW = TODAY + datetime.timedelta(days=1)
 PAGE = Registry.loads(REGISTRY)["page"]
 NEWEST = day_tables.table_of(day_tables.UPLOAD, TODAY).name
@@ -108,13 +109,18 @@ def test_a_retry_among_new_uploads_counts_once(store: Store) -> None:
 
 
 def test_a_group_that_is_all_new_is_one_journey(store: Store) -> None:
-    """PostgreSQL gets all its statements at once, so none by the common road."""
-    commit(store, upload_of())
+    """PostgreSQL gets all its statements at once, so none by the common road, on every day."""
+    commit(Store(store.engine), upload_of(), today=YESTERDAY)
+    commit(store, upload_of(), today=YESTERDAY)
+    commit(Store(store.engine), upload_of())
+    commit(store, upload_of(), today=YESTERDAY)
+    while store.read_old_ids():
+        pass
     seen: list[str] = []
     event.listen(store.engine, "before_cursor_execute", lambda *given: seen.append(given[2]))
-    commit(store, upload_of(), upload_of())
+    commit(store, upload_of(), upload_of(), today=YESTERDAY)
     assert bool(seen) == (store.engine.dialect.name == "sqlite")
-    assert total(store) == 3
+    assert total(store) == 6
 
 
 def test_a_cohort_that_is_new_to_the_day_needs_no_new_shard(store: Store) -> None:
