@@ -287,7 +287,11 @@ def start(
             start_new_session=True,
         )
     running = Running(process, port, folder, log, admin)
-    wait_until_ready(running)
+    try:
+        wait_until_ready(running)
+    except BaseException:
+        running.kill()
+        raise
     return running
 
 
