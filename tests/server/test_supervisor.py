@@ -120,6 +120,7 @@ def test_a_collector_fails_when_no_worker_starts_and_not_before(supervisor: Supe
     read, write = socket.socketpair()
     first, second = supervisor._workers
     with read, write:
+        write.send(b"\0")  # as a signal does: the first look is at once
         first.n_failures = 5
         timer = threading.Timer(0.2, supervisor._wanted.append, [signal.SIGTERM])
         timer.start()
