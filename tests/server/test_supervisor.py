@@ -122,7 +122,7 @@ def test_a_collector_fails_when_no_worker_starts_and_not_before(supervisor: Supe
     with read, write:
         write.send(b"\0")  # as a signal does: the first look is at once
         first.n_failures = 5
-        timer = threading.Timer(0.2, supervisor._wanted.append, [signal.SIGTERM])
+        timer = threading.Timer(0.2, lambda: supervisor._wanted.append(signal.SIGTERM))
         timer.start()
         assert supervisor._watch(read.fileno()) == 0
         timer.join()
