@@ -329,6 +329,12 @@ def test_a_wrong_registry_ends_no_worker_and_a_good_one_reaches_all(workers: Run
     """A worker that dies comes back with the last good registry, whatever lies on the disk."""
     (old,) = registries_of(workers)
     path = workers.folder / "metrics.toml"
+    path.write_text(OTHER_REGISTRY)
+    workers.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: old not in registries_of(workers))
+    wait_for(lambda: list(registries_of(workers).values()) == [2.0])
+    good = registries_of(workers)
+    assert {workers.get("/v1/registry").text for _ in range(8)} == {OTHER_REGISTRY}
     path.write_text("nonsense [")
     workers.process.send_signal(signal.SIGHUP)
     wait_for(lambda: len(events(workers, "reload refused")) == 1)
@@ -336,12 +342,7 @@ def test_a_wrong_registry_ends_no_worker_and_a_good_one_reaches_all(workers: Run
         os.kill(victim, signal.SIGKILL)
     wait_for(lambda: len(events(workers, "worker ended")) == 2)
     wait_for(lambda: len(events(workers, "collector listening")) == 4)
-    assert registries_of(workers) == {old: 2.0}
-    assert {workers.get("/v1/registry").text for _ in range(8)} == {REGISTRY}
-    path.write_text(OTHER_REGISTRY)
-    workers.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: old not in registries_of(workers))
-    wait_for(lambda: list(registries_of(workers).values()) == [2.0])
+    assert registries_of(workers) == good
     assert {workers.get("/v1/registry").text for _ in range(8)} == {OTHER_REGISTRY}
     assert len(processes_of(workers)) == 2
     assert not events(workers, "reload incomplete")

@@ -104,15 +104,24 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.*")}
 
 
-def test_an_edition_is_made_again_by_its_command(weeks: Shell) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--smooth", "2"),
+        ("--by", "month"),
+        ("--level", "0.04", "--correction", "bonferroni", "--confidence", "0.5"),
+    ],
+)
+def test_an_edition_is_made_again_by_its_command(weeks: Shell, words: tuple[str, ...]) -> None:
     """In its folder the command prints trend.json to the last byte; hashes are those of files."""
-    told = publish(weeks, "weeks.json", "--smooth", "2")
+    told = publish(weeks, "weeks.json", *words)
     folder = Path(str(told["page"])).parent
     described = json.loads((folder / "edition.json").read_bytes())
-    program, *words = shlex.split(described["command"])
+    program, *command = shlex.split(described["command"])
     assert program == "rappor"
+    assert shlex.join(words) in described["command"]
     with contextlib.chdir(folder):
-        code, out, _ = weeks(*words)
+        code, out, _ = weeks(*command)
     assert (code, out.encode()) == (0, (folder / "trend.json").read_bytes())
     assert described["sha256"] == {
         name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
@@ -148,6 +157,20 @@ def test_an_edition_is_never_written_over(weeks: Shell) -> None:
         code, _, err = weeks("publish", "weeks.json", *words)
         assert (code, f"{name}: it was changed" in err) == (2, True)
         path.write_bytes(was)
+
+
+def test_whatever_an_edition_is_computed_from_is_in_its_name(weeks: Shell) -> None:
+    """Another option, list of candidates, or promise to people is another edition."""
+    (weeks.place / "few.txt").write_text("qwant\n")
+    told = [
+        publish(weeks, "weeks.json", *words)
+        for words in ((), ("--confidence", "0.9"), ("--candidates", "few.txt"))
+    ]
+    (weeks.place / "metrics.toml").write_text(REGISTRY.replace("a typed query", "each query"))
+    told.append(publish(weeks, "weeks.json"))
+    assert len({each["edition"] for each in told}) == 4
+    listed = (weeks.place / "site" / "engine" / "index.html").read_text()
+    assert all(f'href="{each["edition"]}/index.html"' in listed for each in told)
 
 
 def test_every_link_of_the_site_leads_to_its_own_files(weeks: Shell) -> None:

@@ -25,7 +25,7 @@ def counts(shell: Shell) -> str:
 def test_a_string_of_the_list_is_suggested(shell: Shell, counts: str, listed: str) -> None:
     """With its share and p-value, and the bits that no candidate explains."""
     words = ("suggest", counts, "--candidates", "engines.txt", "--list", listed)
-    code, printed, err = shell(*words, "--json")
+    code, printed, err = shell(*words, "--level", "0.04", "--json")
     assert (code, err) == (0, "")
     answer = json.loads(printed)
     first = answer["suggestions"][0]
@@ -34,7 +34,7 @@ def test_a_string_of_the_list_is_suggested(shell: Shell, counts: str, listed: st
     assert abs(first["count"] - 30_000) < 6 * first["std_error"]
     assert first["p_value"] < 1e-6
     assert answer["candidates"] == 2001
-    assert (answer["level"], answer["reports"]) == (0.05, 100_000)
+    assert (answer["level"], answer["reports"]) == (0.04, 100_000)
     assert {"cohort", "bit", "share", "std_error"} <= answer["unexplained_bits"][0].keys()
     assert "bing" not in {row["string"] for row in answer["suggestions"]}
 

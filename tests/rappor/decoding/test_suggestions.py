@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,30 @@ def test_the_known_ones_do_not_loosen_the_test() -> None:
     ordered = np.sort(found.estimates.p_value[listed])
     passing = np.flatnonzero(ordered <= 0.05 * np.arange(1, len(ordered) + 1) / len(LIST))
     assert len(found.strings) == (passing[-1] + 1 if len(passing) else 0)
+
+
+def test_the_level_decides_what_is_suggested() -> None:
+    """A string whose p-value is too large for a smaller level is not suggested at it."""
+    population = Population([*KNOWN, "helix", "zed"], [50, 20, 10, 12, 8])
+    counts = simulate_counts(population, PARAMS, n_reports=1e4, seed=1)
+    listed = CandidateStream.from_strings(LIST[:300])
+    usual = suggest(counts, KNOWN, listed)
+    p_value, n = max(usual.p_value), len(usual.strings)
+    level = 0.9 * float(p_value) * usual.n_candidates / n
+    strict = suggest(counts, KNOWN, listed, level=level)
+    assert strict.level == level < 0.05
+    assert len(strict.strings) < n
+    assert set(strict.strings) < set(usual.strings)
+
+
+def test_known_strings_are_known_in_every_spelling() -> None:
+    """Devices write the same host for each, and it is not suggested."""
+    params = dataclasses.replace(PARAMS, normalize="host")
+    counts = simulate_counts(Population(["a.example"], [1]), params, n_reports=1e4, seed=1)
+    listed = CandidateStream.from_strings(["a.example", "b.example"], normalize="host")
+    found = suggest(counts, ["https://A.example/path"], listed)
+    assert found.estimates.detected.sum() == 1
+    assert found.strings == ()
 
 
 def test_suggestions_need_known_candidates() -> None:

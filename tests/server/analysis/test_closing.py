@@ -26,7 +26,7 @@ from rappor_server.errors import StoreError
 from rappor_server.storage import blocks, schema
 from rappor_server.storage.database import migrate, writing
 from rappor_server.storage.store import Store
-from sqlalchemy import insert, select
+from sqlalchemy import event, insert, select
 
 from rappor import Metric, Params
 
@@ -75,6 +75,35 @@ def test_a_backlog_is_closed_in_pieces(store: Store) -> None:
     for cohort, values in enumerate(sums):
         expected = [sum(value >> bit & 1 for value in values) for bit in range(16)]
         assert counts.ones[cohort].tolist() == expected
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_task_ends_in_time(store: Store) -> None:
+    """One without any time left moves one piece, where that takes as long as a transaction may."""
+    fill(store)
+
+    @event.listens_for(store.engine, "before_cursor_execute")
+    def be_slow(*_: object) -> None:
+        time.sleep(2 * blocks._TRANSACTION_SECONDS)
+
+    CloseTask(metrics=[SMALL], today=day(N_DAYS), seconds=0).run(store, lambda _: None)
+    assert releases.release(store, SMALL, *ALL_DAYS).n_reports == 6
+
+
+def test_pieces_that_another_one_has_moved_are_left_alone(store: Store) -> None:
+    """What came late for their day counts in a later block, also by who found the day earlier."""
+    fill(store)
+    with store.engine.connect() as db:
+        pieces = list(blocks._pieces(db, "small", day(2)))
+    closing.close_days(store, SMALL, day(2))
+    before = releases.release(store, SMALL, *ALL_DAYS)
+    commit(Store(store.engine), upload_of(*[report_of("small", cohort=3)] * 2), today=day(0))
+    with writing(store.engine) as db:
+        for piece in pieces:
+            blocks._move_piece(db, "small", piece, 2)
+    assert releases.release(store, SMALL, *ALL_DAYS).collections == before.collections
+    closing.close_days(store, SMALL, day(3))
+    assert releases.release(store, SMALL, day(2), day(2)).n_reports == 6 + 2
 
 
 def test_only_metrics_with_ended_days_are_due(store: Store) -> None:

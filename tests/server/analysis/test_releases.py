@@ -16,6 +16,7 @@ from rappor_server.analysis import closing, releases
 from rappor_server.analysis.release_json import read_release, write_release, write_releases
 from rappor_server.analysis.releases import DayReports
 from rappor_server.analysis.tasks import JSON, CountsTask, Range
+from rappor_server.analysis.warning_signs import n_quarantined
 from rappor_server.errors import StoreError
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Suspicious, read_upload
@@ -145,6 +146,30 @@ def test_blocks_never_change(store: Store) -> None:
     assert read(store, 0, 0, on=4) == first
     assert read(store, on=4).n_reports == 8
     assert read(store, 1, 3, on=4).withheld == (day(3),)  # two reports, five are the least
+
+
+def test_late_reports_do_not_move_a_day_that_goes_on(store: Store) -> None:
+    """They count on the next day, which is shown when it has ended and not before."""
+    send(store, *[0] * 6, on=0)
+    assert read(store, on=1).n_reports == 6
+    send(Store(store.engine), 0, on=0, bits=1)
+    send(store, *[0] * 5, on=1)
+    assert read(store, on=1).n_reports == 6
+    assert read(store, on=2).n_reports == 12
+
+
+def test_reports_in_quarantine_are_in_no_block(store: Store) -> None:
+    """They stay when their day is closed, and do not keep a collector at it."""
+    send(store, *[0] * 6, on=0)
+    with writing(store.engine) as db:
+        db.execute(schema.tally.update().values(quarantine=True))
+    assert closing.metrics_due(store, [SMALL], day(1)) == []
+    send(Store(store.engine), *[0] * 5, on=0)
+    send(store, *[0] * 5, on=1)
+    shown = read(store, on=2)
+    assert (shown.n_reports, shown.withheld) == (10, ())
+    assert n_quarantined(store, "small") == 6
+    assert closing.metrics_due(store, [SMALL], day(2)) == []
 
 
 def test_a_clock_that_ran_ahead_loses_nothing(store: Store) -> None:

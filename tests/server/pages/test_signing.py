@@ -176,6 +176,15 @@ def test_signing_out_ends_the_visit(reader: Visitor) -> None:
     assert reader.get("/pages/").status_code == 303
 
 
+def test_signing_in_again_ends_the_visit_before(reader: Visitor, token: str) -> None:
+    """Who kept its cookie has nothing of it."""
+    cookie = reader.http.cookies["rappor"]
+    assert reader.post("/pages/sign-in", at="/pages/", token=token).status_code == 303
+    assert reader.get("/pages/").status_code == 200
+    reader.http.cookies.clear()
+    assert reader.get("/pages/", Cookie=f"rappor={cookie}").status_code == 303
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
