@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import secrets
+from collections.abc import Callable
 
 import pytest
 from collectors import TODAY, commit, submission_of, total, upload_of
@@ -44,11 +45,24 @@ def read(store: Store, known: OldIds) -> None:
         known.read_step(db)
 
 
+def joining(most: int) -> Callable[[Callable[[], None]], None]:
+    """Return what joins at once the first few times, and never again: as a thread that is late."""
+    left = [None] * most
+
+    def run(work: Callable[[], None]) -> None:
+        if left:
+            left.pop()
+            work()
+
+    return run
+
+
+@pytest.mark.parametrize("most_joins", [0, 1, 100])
 @pytest.mark.parametrize("step", [1, 3, N_IDS, 100])
-def test_every_id_that_was_read_is_suspected(store: Store, step: int) -> None:
+def test_every_id_that_was_read_is_suspected(store: Store, step: int, most_joins: int) -> None:
     """The newest day comes first, and a day counts as read once all of its ids are known."""
     bodies = fill(store)
-    known = OldIds(step=step)
+    known = OldIds(step=step, run=joining(most_joins))
     assert not known.is_done()
     while not known.is_done():
         read(store, known)
@@ -57,6 +71,26 @@ def test_every_id_that_was_read_is_suspected(store: Store, step: int) -> None:
         for i in range(len(unread), N_DAYS - 1):
             assert set(known.suspects(ids_of(bodies[i]))) == ids_of(bodies[i])
     assert known.unread() == []
+
+
+@pytest.mark.parametrize("most_joins", [0, 1, 100])
+def test_a_day_that_is_read_again_has_its_new_ids(store: Store, most_joins: int) -> None:
+    """What was joined before is not searched once a table was dropped and made anew."""
+    fill(store)
+    known = OldIds(run=joining(most_joins))
+    while not known.is_done():
+        read(store, known)
+    table = day_tables.table_of(day_tables.UPLOAD, day(0))
+    body = upload_of()
+    row = {"id": submission_of(body).id, "mac": b"", "answer": b""}
+    with writing(store.engine) as db:
+        db.execute(table.delete())
+        db.execute(table.insert().values(row))
+    known.expect([day(1)])
+    known.expect([day(1), day(0)])
+    while not known.is_done():
+        read(store, known)
+    assert known.suspects({row["id"]}) == [row["id"]]
 
 
 def test_new_ids_are_not_suspected() -> None:
