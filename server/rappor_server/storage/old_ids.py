@@ -8,6 +8,7 @@ is looked up in the database, as all are in a table that is not read yet.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import operator
 import threading
@@ -97,14 +98,19 @@ class OldIds:
         return (joined,) if is_joined else apart
 
     def _join(self) -> None:
-        """Join all arrays, which takes a tenth of a second for millions of ids."""
+        """Join all arrays, which takes a tenth of a second for millions of ids.
+
+        Where there is no thread or no memory for that, they stay apart.
+        """
         parts = tuple(self._read.values())
 
         def work() -> None:
-            self._joined = parts, np.sort(np.concatenate(parts), kind="stable")
+            with contextlib.suppress(MemoryError):
+                self._joined = parts, np.sort(np.concatenate(parts), kind="stable")
 
         if parts:
-            self._run(work)
+            with contextlib.suppress(RuntimeError):
+                self._run(work)
 
     def read_step(self, db: Connection) -> None:
         """Read some more ids, those of the newest day first."""

@@ -93,6 +93,21 @@ def test_a_day_that_is_read_again_has_its_new_ids(store: Store, most_joins: int)
     assert known.suspects({row["id"]}) == [row["id"]]
 
 
+def test_ids_that_cannot_be_joined_are_known_all_the_same(store: Store) -> None:
+    """A machine that has no thread left costs time, and neither an upload nor the writer."""
+
+    def refuse(work: Callable[[], None]) -> None:
+        del work
+        raise RuntimeError("can't start new thread")
+
+    bodies = fill(store)
+    known = OldIds(run=refuse)
+    while not known.is_done():
+        read(store, known)
+    assert known.unread() == []
+    assert set(known.suspects(ids_of(bodies[0]))) == ids_of(bodies[0])
+
+
 def test_new_ids_are_not_suspected() -> None:
     """Without ids there is no suspect; few ids are taken for others."""
     known = OldIds()
