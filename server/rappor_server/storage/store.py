@@ -49,6 +49,9 @@ _TAKEN_OVER: Final = BulkDelete(
 )
 _REFUSALS: Final = BulkInsert(schema.refusal, keys=("day", "metric", "reason", "shard"))
 _KEY_BYTES: Final = 16
+_WARY_GROUPS: Final = 64
+"""How many groups take the common road after one that was undone for a retry: who sends retries
+without end would have every group stored twice."""
 _ANY_BODY: Final = b""
 """The MAC of uploads that were stored when bodies had plain hashes: a retry is not compared."""
 _ALIVE: Final = 0x52415053
@@ -67,13 +70,14 @@ class _Shard:
     """What this run has written of a day.
 
     `ended` are shards of the day whose runs have ended, `days` those of the tables of ids when they
-    were last asked for.
+    were last asked for, and `wary` groups will not be taken for new.
     """
 
     id: int
     day: datetime.date
     ended: tuple[int, ...]
     days: list[datetime.date] = field(default_factory=list)
+    wary: int = 0
     tallies: dict[Cell, Tally] = field(default_factory=dict)
     refusals: Counter[tuple[str, str]] = field(default_factory=Counter)
 
@@ -220,8 +224,9 @@ class Store:
             totals = _totals(shard, sum_reports(_accepted(first.values())))
             rows = [_tally_row(shard, *total) for total in totals.items()]
             counted = _OLD_TALLIES.start(execute, rows)
-        has_new_table = [day for (day,) in days.fetchall()] != shard.days
-        if has_new_table or inserted.rowcount < len(first):
+        has_retry = inserted.rowcount < len(first)
+        if has_retry or [day for (day,) in days.fetchall()] != shard.days:
+            shard.wary = _WARY_GROUPS if has_retry else 0
             db.exec_driver_sql("ROLLBACK AND CHAIN")
             return None
         if counted.rowcount < len(rows):
@@ -230,6 +235,9 @@ class Store:
 
     def _seem_new(self, shard: _Shard, first: Mapping[bytes, Submission]) -> bool:
         """Tell whether no earlier day has the ids, and the shard has all that they add to."""
+        if shard.wary:
+            shard.wary -= 1
+            return False
         cells = [cell_of(report) for report in _accepted(first.values())]
         return (
             bool(cells)

@@ -123,6 +123,22 @@ def test_a_group_that_is_all_new_is_one_journey(store: Store) -> None:
     assert total(store) == 6
 
 
+def test_after_a_retry_groups_are_not_taken_for_new_for_a_while(store: Store) -> None:
+    """Who sends retries without end has few groups stored twice."""
+    body = upload_of()
+    commit(store, body)
+    commit(store, body)
+    seen: list[str] = []
+    event.listen(store.engine, "before_cursor_execute", lambda *given: seen.append(given[2]))
+    n_common = 0
+    for _ in range(70):
+        seen.clear()
+        commit(store, upload_of())
+        n_common += bool(seen)
+    assert n_common == (70 if store.engine.dialect.name == "sqlite" else 64)
+    assert total(store) == 71
+
+
 def test_a_cohort_that_is_new_to_the_day_needs_no_new_shard(store: Store) -> None:
     """A counter is added to the shard that there is, among others that it has."""
     commit(store, upload_of())
