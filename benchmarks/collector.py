@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import operator
 import os
 import socket
 import statistics
@@ -25,6 +26,10 @@ _READ_SECONDS = 10
 """In which a collector that has just started reads the ids of a full database."""
 _NOTHING = "a POST that does nothing"
 _SHOWN = ("per_second", "p50", "p99")
+_MOST_STOLEN = 0.02
+"""Of the processors' time, by other guests of the same machine: more spoils a measurement."""
+_TRIES = 4
+"""Of a measurement that is spoilt; the least spoilt one counts."""
 _TOML = """
 [budget]
 total = inf
@@ -55,11 +60,14 @@ def collector(*, quick: bool) -> list[Table]:
             "p99, ms",
             "of nothing",
             "p99 of nothing's",
+            "stolen, %",
         ),
         note=f"Medians of rounds in turn; the ratios are medians of the rounds' own. `full` has "
         f"{n_ids:,} ids of the last 14 days, which were read before. Load from the same two "
         "cores. Suspicious reports are accepted: these are random bits. On the disk before the "
-        "answer (fsync).",
+        f"answer (fsync). Stolen is the processors' time that other guests of the machine took; a "
+        f"measurement with more than {_MOST_STOLEN:.0%} was made again, up to {_TRIES} times, and "
+        "the one with the least counts.",
     )
     for n_reports in (1, 20):
         rounds = _measure_rounds(
@@ -74,7 +82,8 @@ def collector(*, quick: bool) -> list[Table]:
                 )
                 for key in ("per_second", "p99")
             ]
-            table.rows.append([n_reports, label, *own, *ratios])
+            stolen = 100 * statistics.median(each["stolen"] for each in figures)
+            table.rows.append([n_reports, label, *own, *ratios, stolen])
     return [table, _pruning(quick=quick), _memory(quick=quick)]
 
 
@@ -191,7 +200,6 @@ def _measure_rounds(
             for label, factory, url in applications:
                 pause = _READ_SECONDS if "full" in label else 0
                 figures = _measure(Path(folder), factory, url, seconds, n_reports, pause=pause)
-                assert not figures["bad"], f"{figures['bad']} uploads were turned away"
                 found.setdefault(label, []).append(figures)
     return found
 
@@ -233,9 +241,30 @@ def _fill_fortnight(folder: Path, url: str, n_ids: int) -> None:
 def _measure(
     folder: Path, factory: str, url: str, seconds: float, n_reports: int, *, pause: int
 ) -> dict[str, float]:
+    """Load one application; again if other guests of the machine spoilt it."""
+    tries: list[dict[str, float]] = []
     with _serving(folder, factory, url) as (port, _):
         time.sleep(pause)
-        return _load(port, seconds, n_reports)
+        while not tries or (tries[-1]["stolen"] > _MOST_STOLEN and len(tries) < _TRIES):
+            before = _processor_time()
+            tries.append(_load(port, seconds, n_reports))
+            stolen, whole = (b - a for a, b in zip(before, _processor_time(), strict=True))
+            tries[-1]["stolen"] = stolen / max(whole, 1)
+            assert not tries[-1]["bad"], f"{tries[-1]['bad']} uploads were turned away"
+    return min(tries, key=operator.itemgetter("stolen"))
+
+
+def _processor_time() -> tuple[int, int]:
+    """Return what other guests of the machine took of the processors, and all; (0, 0) if unknown.
+
+    In ticks, since the machine was started (proc(5)).
+    """
+    try:
+        first = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0]
+    except OSError:
+        return 0, 0
+    user, nice, system, idle, io_wait, irq, soft_irq, stolen = map(int, first.split()[1:9])
+    return stolen, user + nice + system + idle + io_wait + irq + soft_irq + stolen
 
 
 def _load(port: int, seconds: float, n_reports: int) -> dict[str, float]:
