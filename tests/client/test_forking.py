@@ -9,13 +9,13 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import FrameType
 
 import forking_child
+import interrupted_fork_child
 import pytest
 from devices import Opener
 from places import ROOT
-from rappor_client import Client, forking
+from rappor_client import Client
 from rappor_client.failures import DamagedError, Failures
 from rappor_client.forking import hold_over_forks, unforked
 from rappor_client.testing import MemoryTransport
@@ -23,18 +23,24 @@ from rappor_client.testing import MemoryTransport
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 
 
-def fork_while_recording(folder: Path, rounds: int, way: str) -> None:
-    """Run the host; it ends, or the time given to this test does."""
-    paths = [str(Path(forking_child.__file__).parent), *filter(None, sys.path)]
+def run_child(program: str, *arguments: str) -> str:
+    """Return what a program prints; it ends, or the time given to this test does."""
+    paths = [str(Path(program).parent), *filter(None, sys.path)]
     ended = subprocess.run(
-        [sys.executable, forking_child.__file__, str(folder), str(rounds), way],
+        [sys.executable, program, *arguments],
         capture_output=True,
         text=True,
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
     )
     assert ended.returncode == 0, ended.stderr
-    assert int(ended.stdout) >= 2 * rounds
+    return ended.stdout
+
+
+def fork_while_recording(folder: Path, rounds: int, way: str) -> None:
+    """Run the host, whose threads fork and record."""
+    waiting = run_child(forking_child.__file__, str(folder), str(rounds), way)
+    assert int(waiting) >= 2 * rounds
 
 
 @pytest.mark.parametrize("way", ["os", "multiprocessing"])
@@ -248,70 +254,12 @@ def test_signal_that_raises_in_a_fork_leaves_nothing_locked(
     assert client.waiting() == 1
 
 
-class Waiting:
-    """One of many things that threads share; the last to be held keeps its thread waiting."""
-
-    def __init__(self, all_of_them: list[Waiting]) -> None:
-        self.all_of_them = all_of_them
-        self.is_last, self.may_go_on = threading.Event(), threading.Event()
-
-    def before_fork(self) -> None:
-        """Wait in the last one, unless this is the main thread."""
-        if threading.current_thread() is not threading.main_thread():
-            self.all_of_them.pop()
-            if not self.all_of_them:
-                self.is_last.set()
-                self.may_go_on.wait(60)
-
-    def after_fork_in_parent(self) -> None:
-        """Do nothing."""
-
-    def after_fork_in_child(self) -> None:
-        """Do nothing."""
-
-
-def interrupt_the_hook(_signal: int, frame: FrameType | None) -> None:
-    """Raise as Ctrl-C does, once a fork waits for another one.
-
-    Codes are compared by value: a module that was imported anew has left its hooks behind.
-    """
-    if frame is not None and frame.f_code == forking._before.__code__:
-        raise KeyboardInterrupt
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_signal_beside_the_fork_of_another_thread_leaves_nothing_locked(tmp_path: Path) -> None:
-    """What the other thread holds is let go of, although the signal's thread forks meanwhile."""
-    failures = [Failures(tmp_path) for _ in range(20)]
-    left: list[Waiting] = []
-    waiting = [Waiting(left) for _ in range(20)]
-    left += waiting
-    for each in waiting:
-        each.is_last, each.may_go_on = waiting[0].is_last, waiting[0].may_go_on
-        hold_over_forks(each)
-    other = threading.Thread(target=fork, daemon=True)
-    other.start()
-    assert waiting[0].is_last.wait(60)
-    before = signal.signal(signal.SIGALRM, interrupt_the_hook)
-    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
-    try:
-        fork()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        waiting[0].may_go_on.set()
-    other.join(60)
-    assert not other.is_alive()
+    """What the other thread holds is let go of, although the signal's thread forks meanwhile.
 
-    def go_on() -> None:
-        for each in failures:
-            each.note(OSError())
-        fork()
-
-    going_on = threading.Thread(target=go_on, daemon=True)
-    going_on.start()
-    going_on.join(60)
-    assert not going_on.is_alive()
+    In a program of its own: where more modules watch forks, the thread may wait for one of those.
+    """
+    run_child(interrupted_fork_child.__file__, str(tmp_path))
 
 
 def fork() -> None:

@@ -67,6 +67,7 @@ def test_shipped_encoder_passes(capfd: pytest.CaptureFixture[str]) -> None:
     assert {check["verdict"] for check in document["checks"]} <= {"pass", "fault", "not seen"}
 
 
+@pytest.mark.acceptance
 def test_a_command_passes_as_it_stands(registry: str, capfd: pytest.CaptureFixture[str]) -> None:
     """What `rappor encode` prints is audited whole, several reports of a device apart."""
     words = ["--registry", registry, "--metric", "page", "--command", encode("page", registry)]

@@ -13,6 +13,7 @@ import subprocess
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -71,6 +72,17 @@ def commands() -> Iterator[tuple[tuple[str, ...], Explained]]:
 COMMANDS = dict(commands())
 EXAMPLES = sorted({example for command in COMMANDS.values() for example in command.examples})
 NEEDS_SHELL = re.compile(r"[|>]|--command|https?://")
+TAKES_LONG = re.compile(r"^rappor (audit|attack poisoning|demo --other)")
+"""Examples for the lane of full counts: their commands have quicker tests of their own."""
+
+
+def examples(*, for_shell: bool) -> list[Any]:
+    """Return the examples, those that take long for the lane of full counts."""
+    return [
+        pytest.param(each, marks=pytest.mark.acceptance if TAKES_LONG.match(each) else ())
+        for each in EXAMPLES
+        if bool(NEEDS_SHELL.search(each)) is for_shell
+    ]
 
 
 def page(words: tuple[str, ...], capfd: pytest.CaptureFixture[str], option: str = "--help") -> str:
@@ -222,7 +234,7 @@ def folder(place: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(place, tmp_path / "place"))
 
 
-@pytest.mark.parametrize("example", [each for each in EXAMPLES if not NEEDS_SHELL.search(each)])
+@pytest.mark.parametrize("example", examples(for_shell=False))
 def test_every_example_runs(example: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Beside the files that it names, each example ends well and prints no trailing blanks."""
     program, *words = shlex.split(example.replace("\\\n", " "))
@@ -252,7 +264,7 @@ def collector_with(counts: bytes) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_address[1]}"
 
 
-@pytest.mark.parametrize("example", [each for each in EXAMPLES if NEEDS_SHELL.search(each)])
+@pytest.mark.parametrize("example", examples(for_shell=True))
 def test_every_example_for_a_shell_runs(example: str, folder: Path) -> None:
     """Pipes, files, other commands and collectors: a shell finds the program and ends well."""
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])

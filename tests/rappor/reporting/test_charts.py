@@ -164,19 +164,24 @@ def test_the_scripts_of_a_page_run(tmp_path: Path) -> None:
     assert answer.stdout.split() == ["#chart", "2"]
 
 
+@pytest.fixture(scope="module")
+def script_of_three(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The script of a page that shows three charts side by side."""
+    path = tmp_path_factory.mktemp("three") / "a.html"
+    chart = line_chart(ROWS, x=N, y=SD, series="who")
+    save(side_by_side(chart, chart, chart), path)
+    return path.read_text(encoding="utf-8").split("<script>")[2].split("</script>")[0]
+
+
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 @pytest.mark.parametrize(("width", "columns"), [(1200, 3), (1199, 2), (800, 2), (799, 1), (9, 1)])
 def test_a_narrow_window_has_fewer_charts_in_a_row(
-    width: int, columns: int, tmp_path: Path
+    width: int, columns: int, script_of_three: str, tmp_path: Path
 ) -> None:
     """The charts and the legend have as many columns as there is place for."""
-    path = tmp_path / "a.html"
-    chart = line_chart(ROWS, x=N, y=SD, series="who")
-    save(side_by_side(chart, chart, chart), path)
-    script = path.read_text(encoding="utf-8").split("<script>")[2].split("</script>")[0]
     program = (
         f"const window = {{innerWidth: {width}}};\n"
-        f"(vegaEmbed => {{ {script} }})((where, spec) => "
+        f"(vegaEmbed => {{ {script_of_three} }})((where, spec) => "
         "console.log(spec.columns, spec.config.legend.columns))"
     )
     (tmp_path / "page.js").write_text(program, encoding="utf-8")
