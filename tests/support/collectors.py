@@ -296,8 +296,8 @@ def start(
 
 
 def wait_until_ready(running: Running) -> None:
-    """Wait until a collector is ready; fail with its log if it ends."""
-    end = time.monotonic() + 60
+    """Wait until a collector is ready, on a slow machine too; fail with its log if it ends."""
+    end = time.monotonic() + 180
     while time.monotonic() < end:
         assert running.process.poll() is None, running.log.read_text()
         with contextlib.suppress(httpx.TransportError):

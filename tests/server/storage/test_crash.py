@@ -104,7 +104,7 @@ def test_killed_collector_loses_nothing_and_doubles_nothing(tmp_path: Path, data
 
 
 @pytest.mark.acceptance
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(7200)
 def test_killed_collector_loses_nothing_in_full(tmp_path: Path, database: str) -> None:
     """After a hundred kills every acknowledged upload is counted once."""
     crash(tmp_path, database, 100)
