@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import secrets
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from collectors import TODAY, commit, submission_of, total, upload_of
 from rappor_server.errors import StoreError
 from rappor_server.storage import day_tables, schema
 from rappor_server.storage.database import writing
-from rappor_server.storage.old_ids import OldIds
+from rappor_server.storage.old_ids import OldIds, _run_beside
 from rappor_server.storage.store import Store
 from sqlalchemy import event, select, text
 
@@ -203,6 +204,52 @@ def test_no_more_ids_are_kept_than_allowed(store: Store, most: int, n_read: int)
     assert known.unread() == [day(1), day(0)][n_read:]
     assert len(known.suspects(ids_of(bodies[1]))) == N_IDS * n_read
     assert known.suspects(ids_of(bodies[0])) == []
+
+
+def test_reading_goes_on_once_the_days_change(store: Store) -> None:
+    """A day that was too much has room when another one is gone."""
+    bodies = fill(store)
+    known = OldIds(most=N_IDS)
+    while not known.is_done():
+        read(store, known)
+    assert known.unread() == [day(0)]
+    known.expect([day(0)])
+    with writing(store.engine) as db:
+        known.read_step(db)
+    assert known.unread() == []
+    assert set(known.suspects(ids_of(bodies[0]))) == ids_of(bodies[0])
+
+
+def test_a_join_that_ends_late_hides_nothing(store: Store) -> None:
+    """What was joined before the days changed is not taken for what is read now."""
+    bodies = fill(store)
+    works: list[Callable[[], None]] = []
+    known = OldIds(run=works.append)
+    known.expect([day(0)])
+    with writing(store.engine) as db:
+        known.read_step(db)
+    known.expect([day(1), day(0)])
+    while not known.is_done():
+        read(store, known)
+    for work in works:
+        work()
+        for i in range(N_DAYS - 1):
+            assert set(known.suspects(ids_of(bodies[i]))) == ids_of(bodies[i])
+    assert len(works) == 2
+
+
+def test_nobody_waits_for_a_join() -> None:
+    """It takes place beside the thread that stores uploads."""
+    may_end, has_ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        may_end.wait(5)
+        has_ended.set()
+
+    _run_beside(work)
+    assert not has_ended.is_set()
+    may_end.set()
+    assert has_ended.wait(5)
 
 
 def test_retries_count_once_however_much_is_read(store: Store) -> None:
