@@ -113,10 +113,15 @@ class OldIds:
                 self._run(work)
 
     def read_step(self, db: Connection) -> None:
-        """Read some more ids, those of the newest day first."""
+        """Read some more ids, those of the newest day first, and no more where memory is short."""
         if self.is_done():
             return
-        day = self.unread()[0]
+        try:
+            self._read_some(db, self.unread()[0])
+        except MemoryError:
+            self._stop()
+
+    def _read_some(self, db: Connection, day: datetime.date) -> None:
         name = day_tables.table_of(day_tables.UPLOAD, day).name
         some = f"SELECT substr(id, 1, {_BEGINNING.itemsize}) AS beginning FROM {name}"  # noqa: S608
         some += f" WHERE id > :last ORDER BY id LIMIT {self._step}"
@@ -125,14 +130,18 @@ class OldIds:
         part = np.frombuffer(data, _BEGINNING).astype(np.uint32)
         self._parts.append(part)
         if sum(map(len, (*self._read.values(), *self._parts))) > self._most:
-            self._is_full = True
-            self._begin_table()
+            self._stop()
         elif len(part) == self._step:
             self._last = int(part.max()).to_bytes(_BEGINNING.itemsize) + _REST
         else:
             in_order = np.concatenate(self._parts)  # nearly: a sort for that takes no time
             self._read[day] = np.sort(in_order, kind="stable")
             self._begin_table()
+
+    def _stop(self) -> None:
+        """Read nothing more until the days change."""
+        self._is_full = True
+        self._begin_table()
 
     def _begin_table(self) -> None:
         self._parts = []

@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import datetime
 import secrets
+import threading
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 from collectors import TODAY, commit, submission_of, total, upload_of
 from rappor_server.errors import StoreError
-from rappor_server.storage import day_tables
+from rappor_server.storage import day_tables, schema
 from rappor_server.storage.database import writing
-from rappor_server.storage.old_ids import OldIds
+from rappor_server.storage.old_ids import OldIds, _run_beside
 from rappor_server.storage.store import Store
-from sqlalchemy import event, text
+from sqlalchemy import event, select, text
 
 N_DAYS = 3
 N_IDS = 7
@@ -108,6 +111,51 @@ def test_ids_that_cannot_be_joined_are_known_all_the_same(store: Store) -> None:
     assert set(known.suspects(ids_of(bodies[0]))) == ids_of(bodies[0])
 
 
+def test_ids_that_no_memory_can_join_stay_apart() -> None:
+    """Nobody hears of a thread that finds no memory, and the tables count as read."""
+    known = OldIds(run=lambda work: work())
+    known._read = {day(0): np.broadcast_to(np.uint32(7), 1 << 45)}
+    known.expect([day(0)])
+    assert known.is_done()
+    assert known.unread() == []
+
+
+def test_what_was_read_is_searched_at_once_after_the_last_table_only(store: Store) -> None:
+    """A search for each table costs a tenth of a commit, and so would a join for each."""
+    fill(store)
+    works: list[Callable[[], None]] = []
+    known = OldIds(run=works.append)
+    while not known.is_done():
+        assert not works
+        read(store, known)
+    assert len(known._arrays()) == N_DAYS - 1
+    (join,) = works
+    join()
+    assert len(known._arrays()) == 1
+
+
+def test_where_memory_is_short_ids_are_looked_up(store: Store) -> None:
+    """What cannot be read is left to the database, and neither an upload nor the writer ends."""
+    bodies = fill(store)
+    name = day_tables.table_of(day_tables.UPLOAD, day(0)).name
+
+    def refuse(*given: Any) -> None:
+        if "substr(id" in given[2] and name in given[2]:
+            raise MemoryError
+
+    event.listen(store.engine, "before_cursor_execute", refuse)
+    with contextlib.closing(Store(store.engine)) as again:
+        commit(again, upload_of(), today=day(2))
+        while again.read_old_ids():
+            pass
+        for each in bodies:
+            answers = commit(again, *each, today=day(2))
+            assert answers == [submission_of(body).answer for body in each]
+    assert total(store) == N_DAYS * N_IDS + 1
+    with store.engine.connect() as db:
+        assert len(db.execute(select(schema.shard)).all()) == N_DAYS + 1
+
+
 def test_new_ids_are_not_suspected() -> None:
     """Without ids there is no suspect; few ids are taken for others."""
     known = OldIds()
@@ -156,6 +204,52 @@ def test_no_more_ids_are_kept_than_allowed(store: Store, most: int, n_read: int)
     assert known.unread() == [day(1), day(0)][n_read:]
     assert len(known.suspects(ids_of(bodies[1]))) == N_IDS * n_read
     assert known.suspects(ids_of(bodies[0])) == []
+
+
+def test_reading_goes_on_once_the_days_change(store: Store) -> None:
+    """A day that was too much has room when another one is gone."""
+    bodies = fill(store)
+    known = OldIds(most=N_IDS)
+    while not known.is_done():
+        read(store, known)
+    assert known.unread() == [day(0)]
+    known.expect([day(0)])
+    with writing(store.engine) as db:
+        known.read_step(db)
+    assert known.unread() == []
+    assert set(known.suspects(ids_of(bodies[0]))) == ids_of(bodies[0])
+
+
+def test_a_join_that_ends_late_hides_nothing(store: Store) -> None:
+    """What was joined before the days changed is not taken for what is read now."""
+    bodies = fill(store)
+    works: list[Callable[[], None]] = []
+    known = OldIds(run=works.append)
+    known.expect([day(0)])
+    with writing(store.engine) as db:
+        known.read_step(db)
+    known.expect([day(1), day(0)])
+    while not known.is_done():
+        read(store, known)
+    for work in works:
+        work()
+        for i in range(N_DAYS - 1):
+            assert set(known.suspects(ids_of(bodies[i]))) == ids_of(bodies[i])
+    assert len(works) == 2
+
+
+def test_nobody_waits_for_a_join() -> None:
+    """It takes place beside the thread that stores uploads."""
+    may_end, has_ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        may_end.wait(5)
+        has_ended.set()
+
+    _run_beside(work)
+    assert not has_ended.is_set()
+    may_end.set()
+    assert has_ended.wait(5)
 
 
 def test_retries_count_once_however_much_is_read(store: Store) -> None:

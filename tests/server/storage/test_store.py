@@ -108,6 +108,20 @@ def test_a_retry_among_new_uploads_counts_once(store: Store) -> None:
     assert len(rows_of(store, day_tables.UPLOAD)) == 5
 
 
+def test_a_retry_of_an_earlier_day_among_new_uploads_counts_once(store: Store) -> None:
+    """Its first answer comes from the table of that day, whose ids are read or not."""
+    old = [upload_of() for _ in range(4)]
+    commit(store, *old, today=YESTERDAY)
+    commit(store, upload_of())
+    for before in (old[:2], old[2:]):
+        group = [upload_of(), *before, upload_of()]
+        assert commit(store, *group) == [submission_of(body).answer for body in group]
+        while store.read_old_ids():
+            pass
+    assert total(store) == 9
+    assert len(rows_of(store, day_tables.UPLOAD)) == 13
+
+
 def test_a_group_that_is_all_new_is_one_journey(store: Store) -> None:
     """PostgreSQL gets all its statements at once, so none by the common road, on every day."""
     commit(Store(store.engine), upload_of(), today=YESTERDAY)
