@@ -186,8 +186,8 @@ def test_the_bits_of_databases_that_are_not_run_are_read_in_order(dialect: str) 
     bits = [spelt.bit(i, spelt.byte(i // 8)).replace("SUBSTR(", "sub_bytes(") for i in range(24)]
     with duckdb.connect() as db:
         db.execute(MACROS)
-        row = db.from_arrow(pa.table({"bits": [packed]})).project(", ".join(bits))
-        assert row.fetchone() == tuple(int.from_bytes(packed, "little") >> i & 1 for i in range(24))
+        rows = db.from_arrow(pa.table({"bits": [packed]})).project(", ".join(bits)).fetchall()
+    assert rows == [tuple(int.from_bytes(packed, "little") >> i & 1 for i in range(24))]
     cohorts = {"bigquery": "GENERATE_ARRAY(0, 7)", "snowflake": "ROWCOUNT => 8"}
     assert cohorts[dialect] in spelt.cohorts(8)
     assert ("ORDER BY 1) - 1 AS cohort" in spelt.cohorts(8)) == (dialect == "snowflake")
