@@ -249,6 +249,74 @@ test("the spool has bounds, and drops the oldest", async () => {
   assert.equal((await client.log()).length, 2);
 });
 
+test("the spool has bounds in bytes, and each report takes some beside its bits", async () => {
+  const first = await open();
+  await first.client.record("page", "a");
+  const [{ bits }] = first.store.documents.spool.reports;
+  const { client } = await open({ limits: { bytes: 2 * (128 + bits.length) } });
+  for (let i = 0; i < 3; i++) await client.record("page", "a");
+  assert.equal(await client.waiting(), 2);
+  assert.equal((await client.counters()).dropped_full, 1);
+});
+
+test("an upload is given up a week after its first attempt, however many follow", async () => {
+  let now = NOON;
+  const transport = { send: () => Promise.reject(new TypeError("fetch failed")) };
+  const { client } = await open({ transport, clock: () => now });
+  await client.record("page", "a");
+  for (const days of [0, 3, 6, 6.9]) {
+    now = NOON + days * 86_400;
+    assert.equal((await client.flush({ timeout: 0 })).waiting, 1, days);
+  }
+  now = NOON + 7.1 * 86_400;
+  assert.equal((await client.flush({ timeout: 0 })).waiting, 0);
+  assert.equal((await client.counters()).given_up, 1);
+  assert.deepEqual((await client.log()).map(({ status }) => status), ["given_up"]);
+});
+
+test("a collector may ask for hours, and never for a time that is over", async () => {
+  for (const [retryAfter, asked] of [[1e9, 23 * 3600], [-1000, 0], [NaN, 0]]) {
+    const { client } = await open({ statuses: [{ status: 503, body: "", retryAfter }] });
+    await client.record("page", "a");
+    assert.equal((await client.flush({ timeout: 0 })).retryAt, NOON + asked);
+  }
+});
+
+test("a wait that a wrong clock has set is not waited for", async () => {
+  let now = NOON + 10 * 86_400;
+  const statuses = [{ status: 503, body: "", retryAfter: 60 }];
+  const { client } = await open({ statuses, clock: () => now });
+  await client.record("page", "a");
+  assert.equal((await client.flush({ timeout: 0 })).reason, "collector error");
+  now = NOON;
+  assert.equal((await client.flush({ timeout: 0 })).reason, "sent");
+});
+
+test("attempts become rarer, up to one in an hour", async () => {
+  let now = NOON;
+  const transport = { send: () => Promise.reject(new TypeError("fetch failed")) };
+  const coins = (n) => new Uint32Array(n).fill(2 ** 32 - 1);
+  const { client } = await open({ transport, coins, clock: () => now });
+  await client.record("page", "a");
+  const pauses = [];
+  for (let i = 0; i < 16; i++) {
+    const { retryAt } = await client.flush({ timeout: 0 });
+    pauses.push(Math.round(retryAt - now));
+    now = retryAt + 1;
+  }
+  assert.deepEqual(pauses, [...pauses].sort((a, b) => a - b));
+  assert.deepEqual([pauses[0], pauses[15]], [5, 3600]);
+});
+
+test("a reason that is no word of a collector is not kept", async () => {
+  for (const [reason, told] of [["unknown-params", "unknown-params"], ["<b>", "no reason given"]]) {
+    const body = JSON.stringify({ reports: [{ status: "refused", reason }] });
+    const { client } = await open({ statuses: [{ status: 200, body }] });
+    await client.record("page", "a");
+    assert.equal((await client.flush()).detail, `refused: ${told}`);
+  }
+});
+
 test("withdrawal leaves what was spent and reserved, and a new consent pays anew", async () => {
   const { client, store } = await open();
   await client.record("page", "a");
