@@ -109,10 +109,17 @@ test("an upload holds one report, and its id and bytes stay over retries", async
 });
 
 test("what no repetition changes is dropped, and a collector that asks to wait is left alone", async () => {
-  const { client } = await open({ statuses: [{ status: 400, body: "" }] });
-  await client.record("page", "a");
-  const refused = await client.flush();
-  assert.deepEqual([refused.reason, refused.status, refused.waiting], ["refused", 400, 0]);
+  for (const status of [400, 409, 413, 415, 422]) {
+    const { client } = await open({ statuses: [{ status, body: "" }] });
+    await client.record("page", "a");
+    const refused = await client.flush();
+    assert.deepEqual([refused.reason, refused.status, refused.waiting], ["refused", status, 0]);
+  }
+  for (const status of [301, 401, 403, 404, 429, 500]) {
+    const { client } = await open({ statuses: [{ status, body: ACCEPTED }] });
+    await client.record("page", "a");
+    assert.equal((await client.flush({ timeout: 0 })).waiting, 1, status);
+  }
   const busy = await open({ statuses: [{ status: 429, body: "", retryAfter: 60 }] });
   await busy.client.record("page", "a");
   assert.equal((await busy.client.flush({ timeout: 0 })).reason, "collector error");
@@ -135,6 +142,51 @@ test("a transport that ignores its signal delays nobody", async () => {
   const { client } = await open({ transport: { send: () => new Promise(() => {}) } });
   await client.record("page", "a");
   assert.equal((await client.flush({ timeout: 0.05 })).reason, "unreachable");
+});
+
+test("an upload that one program is sending is sent by no other", async () => {
+  const store = memoryStore();
+  let answerNow;
+  const answered = new Promise((resolve) => (answerNow = resolve));
+  const transport = { send: () => answered };
+  const first = await open({ store, transport });
+  await first.client.record("page", "a");
+  const sending = first.client.flush();
+  const second = await open({ store });
+  assert.equal((await second.client.flush({ timeout: 0 })).reason, "busy");
+  assert.deepEqual(second.sent, []);
+  answerNow({ status: 200, body: ACCEPTED });
+  assert.equal((await sending).reason, "sent");
+});
+
+test("a collector that moves is not followed, and may name the date of the next attempt", async (t) => {
+  const paths = [];
+  const server = createServer((request, response) => {
+    paths.push(request.url);
+    const date = new Date(Date.now() + 600_000).toUTCString();
+    const isFirst = paths.length === 1;
+    response.writeHead(isFirst ? 503 : 307, isFirst ? { "Retry-After": date } : { Location: "/x" });
+    response.end();
+  });
+  t.after(() => server.closeAllConnections() ?? server.close());
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const transport = httpTransport(`http://127.0.0.1:${server.address().port}/a/`);
+  const { status, retryAfter } = await transport.send("{}");
+  assert.equal(status, 503);
+  assert.ok(retryAfter > 500 && retryAfter <= 600, retryAfter);
+  await assert.rejects(transport.send("{}"), TypeError);
+  assert.deepEqual(paths, ["/a/v1/reports", "/a/v1/reports"]);
+});
+
+test("what a page has at hand and never sent is not in the log", async () => {
+  const store = Object.assign(memoryStore(), { channel: "at hand" });
+  const { client } = await open({ store, background: true, maxDelay: 3600 });
+  await client.record("page", "a");
+  assert.equal(store.documents.spool.uploads.length, 1);
+  assert.deepEqual(await client.log(), []);
+  await client.optOut("page");
+  assert.deepEqual([await client.log(), await client.waiting()], [[], 0]);
+  await client.close();
 });
 
 test("an answer without end is read up to a megabyte", async (t) => {
