@@ -225,10 +225,10 @@ def test_editions_are_listed_by_their_days() -> None:
             id=digit * 16, metric="engine", by="day", first=first, last=last, reports=1, strings=1
         )
         for digit, first, last in (
-            ("a", days[1], days[1]),
-            ("b", days[0], days[2]),
-            ("d", days[0], days[1]),
             ("c", days[0], days[1]),
+            ("d", days[0], days[1]),
+            ("b", days[0], days[2]),
+            ("a", days[1], days[1]),
         )
     ]
     assert "".join(each.id[0] for each in newest_first(entries)) == "badc"

@@ -264,9 +264,10 @@ def test_a_csv_may_have_a_mark_empty_lines_and_missing_days(tmp_path: Path) -> N
     path = write_rows(
         tmp_path / "x.csv", [as_text(row) | {"day": ""} for row in rows_of("page", 5)]
     )
-    text = path.read_bytes().replace(b"\n", b"\n \n")
-    for broken in (b"", b'"page"x\n'):
-        path.write_bytes(b"\xef\xbb\xbf" + text + broken)
+    text = path.read_bytes()
+    apart = text.replace(b"\n", b"\n \n")
+    for lines, broken in ((text, b""), (apart, b""), (apart, b'"page"x\n')):
+        path.write_bytes(b"\xef\xbb\xbf" + lines + broken)
         found = aggregate(path)
         assert found.refused == ({("", "", "malformed"): 1} if broken else {})
         counts = found.counts["page", FINGERPRINT]
