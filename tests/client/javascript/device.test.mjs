@@ -444,6 +444,7 @@ test("a damaged file disables the device until withdrawal, which leaves no budge
     assert.equal((await client.withdraw()).done, true);
     const again = await open({ store: fileStore(path) });
     assert.equal(await again.client.record("page", "a"), "silent");
+    assert.equal((await again.client.spent()).reserved[2026], Infinity);
     const later = await open({ store: fileStore(path), clock: () => NOON + 366 * 86_400 });
     assert.equal(await later.client.record("page", "a"), "recorded");
   } finally {
