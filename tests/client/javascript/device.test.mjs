@@ -178,15 +178,15 @@ test("a collector that moves is not followed, and may name the date of the next 
   assert.deepEqual(paths, ["/a/v1/reports", "/a/v1/reports"]);
 });
 
-test("what a page has at hand and never sent is not in the log", async () => {
+test("what a page has at hand and never sent is not in the log", async (t) => {
   const store = Object.assign(memoryStore(), { channel: "at hand" });
   const { client } = await open({ store, background: true, maxDelay: 3600 });
+  t.after(() => client.close());
   await client.record("page", "a");
   assert.equal(store.documents.spool.uploads.length, 1);
   assert.deepEqual(await client.log(), []);
   await client.optOut("page");
   assert.deepEqual([await client.log(), await client.waiting()], [[], 0]);
-  await client.close();
 });
 
 test("an answer without end is read up to a megabyte", async (t) => {

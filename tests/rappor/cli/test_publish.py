@@ -198,13 +198,13 @@ def test_a_site_has_every_metric_with_its_newest_edition(weeks: Shell) -> None:
         path = weeks.place / f"{name}.json"
         path.write_text(json.dumps(json.loads(path.read_bytes()) | {"metric": ""}))
     site = weeks.place / "public" / "site"
-    newest = {}
+    newest: dict[str, dict[str, object]] = {}
     for name, metric in (("more", "engine"), ("weeks", "engine"), ("weeks", "browser")):
         told = publish(weeks, f"{name}.json", "--metric", metric, "--out", str(site))
         assert told["metric"] == metric
         newest.setdefault(metric, told)
     links = [
-        f"{name}/{'' if place is None else place['edition'] + '/'}index.html"
+        f"{name}/{'' if place is None else str(place['edition']) + '/'}index.html"
         for name in ("browser", "engine")
         for place in (None, newest[name])
     ]

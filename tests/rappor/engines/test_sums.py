@@ -71,8 +71,8 @@ def test_the_interval_bounds_what_a_device_sent_where_every_report_has_a_day() -
     )
     week = [DAYS[1], DAYS[1] + datetime.timedelta(6), DAYS[1] + datetime.timedelta(7)]
     rows = [row for day in week for row in rows_of("page", 100, day=day)]
-    counts = counts_of(summed(batch_of(rows)), weekly)["page", FINGERPRINT]
-    assert (counts.n_reports, counts.squares) == (300, 500)
+    found = counts_of(summed(batch_of(rows)), weekly)["page", FINGERPRINT]
+    assert (found.n_reports, found.squares) == (300, 500)
     some = batch_of([days[0] | {"day": None}, *days[1:]])
     assert counts_of(summed(some), METRICS)["page", FINGERPRINT].squares is None
     theme = METRICS["theme"].params.fingerprint
