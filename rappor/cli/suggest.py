@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 from rich.table import Table
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
     from rappor.counts.counts import Counts
     from rappor.decoding.suggestions import Suggestions
-
-_BITS: Final = 10
-"""Unexplained bits that are shown; --json has all."""
 
 
 def _load(source: Source) -> tuple[list[Counts], Candidates]:
@@ -114,14 +111,13 @@ def _strings(found: Suggestions) -> Table:
 
 
 def _unexplained(found: Suggestions) -> Table:
-    shown = table("cohort", "bit", "share", "its error")
-    for bit in found.unexplained_bits[:_BITS]:
+    shown = table("parameter set", "cohort", "bit", "share", "its error")
+    for bit in found.unexplained_bits:
         shown.add_row(
+            str(bit["collection"]),
             str(bit["cohort"]),
             str(bit["bit"]),
             percent(bit["share"], 3),
             percent(bit["std_error"], 3),
         )
-    if len(found.unexplained_bits) > _BITS:
-        shown.add_row(f"and {len(found.unexplained_bits) - _BITS:,} more")
     return shown

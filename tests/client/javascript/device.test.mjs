@@ -109,10 +109,17 @@ test("an upload holds one report, and its id and bytes stay over retries", async
 });
 
 test("what no repetition changes is dropped, and a collector that asks to wait is left alone", async () => {
-  const { client } = await open({ statuses: [{ status: 400, body: "" }] });
-  await client.record("page", "a");
-  const refused = await client.flush();
-  assert.deepEqual([refused.reason, refused.status, refused.waiting], ["refused", 400, 0]);
+  for (const status of [400, 409, 413, 415, 422]) {
+    const { client } = await open({ statuses: [{ status, body: "" }] });
+    await client.record("page", "a");
+    const refused = await client.flush();
+    assert.deepEqual([refused.reason, refused.status, refused.waiting], ["refused", status, 0]);
+  }
+  for (const status of [301, 401, 403, 404, 429, 500]) {
+    const { client } = await open({ statuses: [{ status, body: ACCEPTED }] });
+    await client.record("page", "a");
+    assert.equal((await client.flush({ timeout: 0 })).waiting, 1, status);
+  }
   const busy = await open({ statuses: [{ status: 429, body: "", retryAfter: 60 }] });
   await busy.client.record("page", "a");
   assert.equal((await busy.client.flush({ timeout: 0 })).reason, "collector error");
@@ -135,6 +142,51 @@ test("a transport that ignores its signal delays nobody", async () => {
   const { client } = await open({ transport: { send: () => new Promise(() => {}) } });
   await client.record("page", "a");
   assert.equal((await client.flush({ timeout: 0.05 })).reason, "unreachable");
+});
+
+test("an upload that one program is sending is sent by no other", async () => {
+  const store = memoryStore();
+  let answerNow;
+  const answered = new Promise((resolve) => (answerNow = resolve));
+  const transport = { send: () => answered };
+  const first = await open({ store, transport });
+  await first.client.record("page", "a");
+  const sending = first.client.flush();
+  const second = await open({ store });
+  assert.equal((await second.client.flush({ timeout: 0 })).reason, "busy");
+  assert.deepEqual(second.sent, []);
+  answerNow({ status: 200, body: ACCEPTED });
+  assert.equal((await sending).reason, "sent");
+});
+
+test("a collector that moves is not followed, and may name the date of the next attempt", async (t) => {
+  const paths = [];
+  const server = createServer((request, response) => {
+    paths.push(request.url);
+    const date = new Date(Date.now() + 600_000).toUTCString();
+    const isFirst = paths.length === 1;
+    response.writeHead(isFirst ? 503 : 307, isFirst ? { "Retry-After": date } : { Location: "/x" });
+    response.end();
+  });
+  t.after(() => server.closeAllConnections() ?? server.close());
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const transport = httpTransport(`http://127.0.0.1:${server.address().port}/a/`);
+  const { status, retryAfter } = await transport.send("{}");
+  assert.equal(status, 503);
+  assert.ok(retryAfter > 500 && retryAfter <= 600, retryAfter);
+  await assert.rejects(transport.send("{}"), TypeError);
+  assert.deepEqual(paths, ["/a/v1/reports", "/a/v1/reports"]);
+});
+
+test("what a page has at hand and never sent is not in the log", async (t) => {
+  const store = Object.assign(memoryStore(), { channel: "at hand" });
+  const { client } = await open({ store, background: true, maxDelay: 3600 });
+  t.after(() => client.close());
+  await client.record("page", "a");
+  assert.equal(store.documents.spool.uploads.length, 1);
+  assert.deepEqual(await client.log(), []);
+  await client.optOut("page");
+  assert.deepEqual([await client.log(), await client.waiting()], [[], 0]);
 });
 
 test("an answer without end is read up to a megabyte", async (t) => {
@@ -249,6 +301,74 @@ test("the spool has bounds, and drops the oldest", async () => {
   assert.equal((await client.log()).length, 2);
 });
 
+test("the spool has bounds in bytes, and each report takes some beside its bits", async () => {
+  const first = await open();
+  await first.client.record("page", "a");
+  const [{ bits }] = first.store.documents.spool.reports;
+  const { client } = await open({ limits: { bytes: 2 * (128 + bits.length) } });
+  for (let i = 0; i < 3; i++) await client.record("page", "a");
+  assert.equal(await client.waiting(), 2);
+  assert.equal((await client.counters()).dropped_full, 1);
+});
+
+test("an upload is given up a week after its first attempt, however many follow", async () => {
+  let now = NOON;
+  const transport = { send: () => Promise.reject(new TypeError("fetch failed")) };
+  const { client } = await open({ transport, clock: () => now });
+  await client.record("page", "a");
+  for (const days of [0, 3, 6, 6.9]) {
+    now = NOON + days * 86_400;
+    assert.equal((await client.flush({ timeout: 0 })).waiting, 1, days);
+  }
+  now = NOON + 7.1 * 86_400;
+  assert.equal((await client.flush({ timeout: 0 })).waiting, 0);
+  assert.equal((await client.counters()).given_up, 1);
+  assert.deepEqual((await client.log()).map(({ status }) => status), ["given_up"]);
+});
+
+test("a collector may ask for hours, and never for a time that is over", async () => {
+  for (const [retryAfter, asked] of [[1e9, 23 * 3600], [-1000, 0], [NaN, 0]]) {
+    const { client } = await open({ statuses: [{ status: 503, body: "", retryAfter }] });
+    await client.record("page", "a");
+    assert.equal((await client.flush({ timeout: 0 })).retryAt, NOON + asked);
+  }
+});
+
+test("a wait that a wrong clock has set is not waited for", async () => {
+  let now = NOON + 10 * 86_400;
+  const statuses = [{ status: 503, body: "", retryAfter: 60 }];
+  const { client } = await open({ statuses, clock: () => now });
+  await client.record("page", "a");
+  assert.equal((await client.flush({ timeout: 0 })).reason, "collector error");
+  now = NOON;
+  assert.equal((await client.flush({ timeout: 0 })).reason, "sent");
+});
+
+test("attempts become rarer, up to one in an hour", async () => {
+  let now = NOON;
+  const transport = { send: () => Promise.reject(new TypeError("fetch failed")) };
+  const coins = (n) => new Uint32Array(n).fill(2 ** 32 - 1);
+  const { client } = await open({ transport, coins, clock: () => now });
+  await client.record("page", "a");
+  const pauses = [];
+  for (let i = 0; i < 16; i++) {
+    const { retryAt } = await client.flush({ timeout: 0 });
+    pauses.push(Math.round(retryAt - now));
+    now = retryAt + 1;
+  }
+  assert.deepEqual(pauses, [...pauses].sort((a, b) => a - b));
+  assert.deepEqual([pauses[0], pauses[15]], [5, 3600]);
+});
+
+test("a reason that is no word of a collector is not kept", async () => {
+  for (const [reason, told] of [["unknown-params", "unknown-params"], ["<b>", "no reason given"]]) {
+    const body = JSON.stringify({ reports: [{ status: "refused", reason }] });
+    const { client } = await open({ statuses: [{ status: 200, body }] });
+    await client.record("page", "a");
+    assert.equal((await client.flush()).detail, `refused: ${told}`);
+  }
+});
+
 test("withdrawal leaves what was spent and reserved, and a new consent pays anew", async () => {
   const { client, store } = await open();
   await client.record("page", "a");
@@ -324,6 +444,7 @@ test("a damaged file disables the device until withdrawal, which leaves no budge
     assert.equal((await client.withdraw()).done, true);
     const again = await open({ store: fileStore(path) });
     assert.equal(await again.client.record("page", "a"), "silent");
+    assert.equal((await again.client.spent()).reserved[2026], Infinity);
     const later = await open({ store: fileStore(path), clock: () => NOON + 366 * 86_400 });
     assert.equal(await later.client.record("page", "a"), "recorded");
   } finally {

@@ -146,6 +146,8 @@ def test_numbers_are_written_for_people() -> None:
     assert percent(-0.00012, 2) == "-0.01 %"
     assert (short_percent(0.05), short_percent(0.001)) == ("5 %", "0.1 %")
     assert (nats(1.23456), nats(1928.3), nats(math.inf)) == ("1.2346", "1,928", "infinite")
+    assert (nats(99.5), nats(100.5)) == ("99.5000", "100")
+    assert short_percent(0.123456) == "12.3456 %"
 
 
 def test_beliefs_are_rounded_to_the_safe_side() -> None:

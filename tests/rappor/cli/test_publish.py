@@ -8,16 +8,22 @@ import datetime
 import hashlib
 import json
 import re
+import resource
 import shlex
 import shutil
+import threading
+import time
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from pages import tags
 from shell import Shell
 
-from rappor import Counts, Population, Registry, describe
+from rappor import Counts, Population, Registry, describe, simulate_counts
 from rappor.counts.released import Period, Released
+from rappor.decoding.trends.edition import EditionEntry, newest_first
+from rappor.files import alone
 from rappor.simulation import simulate_days
 
 MONDAY = datetime.date(2026, 11, 2)
@@ -127,6 +133,14 @@ def test_an_edition_is_made_again_by_its_command(weeks: Shell, words: tuple[str,
         name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
         for name in ("counts.json", "candidates.txt")
     }
+    found = json.loads((folder / "trend.json").read_bytes())
+    assert {key: described[key] for key in ("metric", "by", "version")} == {
+        "metric": "engine",
+        "by": found["by"],
+        "version": metadata.version("rappor"),
+    }
+    assert (described["first"], described["last"]) == ("2026-11-02", "2026-11-15")
+    assert (described["reports"], described["strings"]) == (40_000, 2)
     page = (folder / "index.html").read_text()
     metric = Registry.load(weeks.place / "metrics.toml")["engine"]
     for line in describe(metric).splitlines():
@@ -156,6 +170,9 @@ def test_an_edition_is_never_written_over(weeks: Shell) -> None:
         words = ("--registry", "metrics.toml", "--out", str(site))
         code, _, err = weeks("publish", "weeks.json", *words)
         assert (code, f"{name}: it was changed" in err) == (2, True)
+        path.unlink()
+        code, _, err = weeks("publish", "weeks.json", *words)
+        assert (code, f"{name}: it was changed" in err) == (2, True)
         path.write_bytes(was)
 
 
@@ -171,6 +188,89 @@ def test_whatever_an_edition_is_computed_from_is_in_its_name(weeks: Shell) -> No
     assert len({each["edition"] for each in told}) == 4
     listed = (weeks.place / "site" / "engine" / "index.html").read_text()
     assert all(f'href="{each["edition"]}/index.html"' in listed for each in told)
+
+
+def test_a_site_has_every_metric_with_its_newest_edition(weeks: Shell) -> None:
+    """Counts without a name are of the metric that is asked for; the sentence says what is new."""
+    tables = REGISTRY + REGISTRY.partition("inf")[2].replace("metrics.engine", "metrics.browser")
+    (weeks.place / "metrics.toml").write_text(tables)
+    for name in ("weeks", "more"):
+        path = weeks.place / f"{name}.json"
+        path.write_text(json.dumps(json.loads(path.read_bytes()) | {"metric": ""}))
+    site = weeks.place / "public" / "site"
+    newest: dict[str, dict[str, object]] = {}
+    for name, metric in (("more", "engine"), ("weeks", "engine"), ("weeks", "browser")):
+        told = publish(weeks, f"{name}.json", "--metric", metric, "--out", str(site))
+        assert told["metric"] == metric
+        newest.setdefault(metric, told)
+    links = [
+        f"{name}/{'' if place is None else str(place['edition']) + '/'}index.html"
+        for name in ("browser", "engine")
+        for place in (None, newest[name])
+    ]
+    page = (site / "index.html").read_text()
+    assert [attributes["href"] for name, attributes in tags(page) if name == "a"] == links
+    words = ("publish", "weeks.json", "--registry", "metrics.toml", "--metric", "browser")
+    for out, sentence in ((site, "was already in"), (weeks.place / "new", "is in")):
+        folder = f"browser/{newest['browser']['edition']}"
+        expected = f"edition {folder[8:]} of browser {sentence} {out}/{folder}/index.html\n"
+        assert weeks(*words, "--out", str(out)) == (0, expected, "")
+
+
+def test_editions_are_listed_by_their_days() -> None:
+    """The last day counts first, then the first one; equal days have an order too."""
+    days = [MONDAY + datetime.timedelta(n) for n in range(3)]
+    entries = [
+        EditionEntry(
+            id=digit * 16, metric="engine", by="day", first=first, last=last, reports=1, strings=1
+        )
+        for digit, first, last in (
+            ("c", days[0], days[1]),
+            ("d", days[0], days[1]),
+            ("b", days[0], days[2]),
+            ("a", days[1], days[1]),
+        )
+    ]
+    assert "".join(each.id[0] for each in newest_first(entries)) == "badc"
+
+
+def test_editions_that_are_published_at_once_are_all_listed(weeks: Shell) -> None:
+    """Who comes second begins when the first one has ended, and lists its edition."""
+    site = weeks.place / "site"
+    publish(weeks, "weeks.json", "--out", weeks.path("warm"))
+    start = time.monotonic()
+    first = publish(weeks, "weeks.json")
+    seconds = time.monotonic() - start
+    folder = site / "engine" / str(first["edition"])
+    words = ("publish", "more.json", "--registry", "metrics.toml", "--out", str(site))
+    second = threading.Thread(target=weeks, args=words)
+    with alone(site):
+        folder.rename(weeks.place / "held")
+        second.start()
+        second.join(3 * seconds)
+        (weeks.place / "held").rename(folder)
+    second.join()
+    listed = (site / "engine" / "index.html").read_text()
+    names = {path.parent.name for path in site.glob("engine/*/edition.json")}
+    assert len(names) == 2
+    assert all(f'href="{name}/index.html"' in listed for name in names)
+
+
+def test_an_edition_that_cannot_be_written_is_not_there(weeks: Shell) -> None:
+    """Neither a part of it nor what was written beside; here files have a largest size."""
+    publish(weeks, "weeks.json")
+    site = weeks.place / "site"
+    before = contents(site)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, hard))
+    try:
+        words = ("--registry", "metrics.toml", "--out", str(site))
+        code, _, err = weeks("publish", "more.json", *words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (code, "File too large" in err) == (2, True), err
+    assert contents(site) == before
+    assert len(list((site / "engine").iterdir())) == 2
 
 
 def test_every_link_of_the_site_leads_to_its_own_files(weeks: Shell) -> None:
@@ -216,6 +316,27 @@ def test_other_parameters_than_the_registry_s_are_told(weeks: Shell) -> None:
     assert sentence not in (page.parent.parent / "index.html").read_text()
 
 
+def test_each_set_of_other_parameters_is_told_once(weeks: Shell) -> None:
+    """In the order of their fingerprints; not that of a segment, nor one without reports."""
+    (weeks.place / "metrics.toml").write_text(REGISTRY + 'segments = {channel = ["beta"]}\n')
+    metric = Registry.load(weeks.place / "metrics.toml")["engine"]
+    own = metric.params.in_segment((("channel", "beta"),))
+    others = [dataclasses.replace(own, q=q) for q in (0.8, 0.7, 0.85, 0.75)]
+    population = Population(["duckduckgo", "qwant"], [7, 3])
+    counts = [
+        simulate_counts(population, params, n_reports=2e4, seed=1, metric="engine")
+        for params in (own, *others)
+    ]
+    unused = dataclasses.replace(own, q=0.6)
+    period = Period(first=MONDAY, last=MONDAY, collections=(*counts, Counts.zero(unused, "engine")))
+    Released(metric="engine", first=MONDAY, last=MONDAY, periods=(period,), withheld=()).save(
+        weeks.place / "mixed.json"
+    )
+    page = Path(str(publish(weeks, "mixed.json")["page"])).read_text()
+    told = re.findall(r"made under other parameters \(([0-9a-f]{16})\)", page)
+    assert told == sorted(params.fingerprint for params in others)
+
+
 @pytest.mark.parametrize(
     "changed",
     [
@@ -223,18 +344,20 @@ def test_other_parameters_than_the_registry_s_are_told(weeks: Shell) -> None:
         {"metric": "other"},
         {"reports": float("inf")},
         {"first": "never"},
-        None,
+        {"first": 5},
+        "{}",
+        "[" * 100_000,
     ],
 )
 def test_an_edition_that_is_not_what_it_says_is_an_error(
-    weeks: Shell, changed: dict[str, object] | None
+    weeks: Shell, changed: dict[str, object] | str
 ) -> None:
     """Nothing of it is listed, and nothing is written."""
     told = publish(weeks, "weeks.json")
     site = Path(weeks.path("site"))
     path = Path(str(told["page"])).parent / "edition.json"
-    text = "[" * 100_000 if changed is None else json.dumps(json.loads(path.read_bytes()) | changed)
-    path.write_text(text)
+    document = json.loads(path.read_bytes())
+    path.write_text(changed if isinstance(changed, str) else json.dumps(document | changed))
     before = contents(site)
     code, _, err = weeks("publish", "more.json", "--registry", "metrics.toml", "--out", str(site))
     assert (code, "it is not the description of" in err) == (2, True)
@@ -249,6 +372,8 @@ def test_what_is_no_edition_stays_and_is_not_listed(weeks: Shell) -> None:
     foreign = site / "javascript:alert(1)" / page.parent.name
     foreign.mkdir(parents=True)
     shutil.copy(page.parent / "edition.json", foreign)
+    unnamed = page.parent.parent / "copy"
+    shutil.copytree(page.parent, unnamed)
     kept = site / ".notes.tmp"
     kept.write_text("mine")
     left = site / "engine" / f".{16 * 'a'}.{16 * 'b'}.tmp"
@@ -258,7 +383,9 @@ def test_what_is_no_edition_stays_and_is_not_listed(weeks: Shell) -> None:
     publish(weeks, "more.json")
     assert "javascript" not in (site / "index.html").read_text()
     hidden = list(site.rglob(".*"))
+    assert "copy" not in (site / "engine" / "index.html").read_text()
     assert (foreign / "edition.json").exists()
+    assert (unnamed / "edition.json").exists()
     assert hidden == [kept]
 
 

@@ -8,6 +8,9 @@ import json
 import pytest
 from shell import Shell
 
+from rappor import Params, Population, simulate_counts
+from rappor.reporting.numbers import p_value, percent
+
 
 @pytest.fixture
 def counts(shell: Shell) -> str:
@@ -35,30 +38,88 @@ def test_a_string_of_the_list_is_suggested(shell: Shell, counts: str, listed: st
     assert first["p_value"] < 1e-6
     assert answer["candidates"] == 2001
     assert (answer["level"], answer["reports"]) == (0.04, 100_000)
+    assert answer["assumed"].startswith("Assumed: every one of 100,000 reports comes from another")
     assert {"cohort", "bit", "share", "std_error"} <= answer["unexplained_bits"][0].keys()
     assert "bing" not in {row["string"] for row in answer["suggestions"]}
 
 
-def test_the_table_says_the_same(shell: Shell, counts: str) -> None:
-    """A sentence, the strings, and the first unexplained bits."""
-    words = (counts, "--candidates", "engines.txt", "--list", "list.txt")
-    code, printed, _ = shell("suggest", *words)
+def test_the_table_says_the_same(shell: Shell) -> None:
+    """A sentence, the strings as they are spelt, and the bits, of each set of parameters."""
+    population = Population(["bing", "qwant", "[b]mojek[/b]"], [4, 3, 3])
+    for profile in ("balanced", "strict"):
+        counts = simulate_counts(population, Params.profile(profile), n_reports=1e5, seed=1)
+        counts.save(shell.path(f"{profile}.counts"))
+    (shell.place / "list.txt").write_text("[b]mojek[/b]\nbing\nstartpage\n")
+    files = ("strict.counts", "balanced.counts")
+    words = (*files, "--candidates", "engines.txt", "--list", "list.txt")
+    code, printed, _ = shell("suggest", *words, "--level", "0.04")
+    answer = json.loads(shell("suggest", *words, "--level", "0.04", "--json")[1])
+    shown = " ".join(printed.split())
     assert code == 0
-    assert "of 2,001 listed strings explain what the known candidates do not" in printed
-    suggested = printed.partition("Suggested")[2]
-    assert suggested.split("\n")[2].split()[0] == "mojek"
-    assert "Bits that no known candidate explains" in printed
+    assert f"1 of {answer['candidates']} listed strings explain what the known" in shown
+    assert "at a false discovery rate of 4 %." in shown
+    (row,) = answer["suggestions"]
+    number = f"{row['count']:,.0f} {row['std_error']:,.0f} {percent(row['proportion'], 3)}"
+    assert f"[b]mojek[/b] {number} {p_value(row['p_value'])}" in shown
+    assert {bit["collection"] for bit in answer["unexplained_bits"]} == {0, 1}
+    for bit in answer["unexplained_bits"]:
+        place = f"{bit['collection']} {bit['cohort']} {bit['bit']}"
+        assert f"{place} {percent(bit['share'], 3)} {percent(bit['std_error'], 3)}" in shown
+
+
+def test_where_the_candidates_explain_all_there_are_no_tables(shell: Shell, counts: str) -> None:
+    """The sentence says that nothing was found."""
+    (shell.place / "engines.txt").write_text("bing\nmojek\nqwant\n")
+    (shell.place / "list.txt").write_text("startpage\nkarma\n")
+    words = ("--candidates", "engines.txt", "--list", "list.txt", "--level", "1e-9")
+    code, printed, _ = shell("suggest", counts, *words)
+    assert (code, printed.startswith("0 of 2 listed strings explain")) == (0, True)
+    assert "Suggested" not in printed
+    assert "Bits that" not in printed
 
 
 def test_known_candidates_may_be_the_metrics_own(shell: Shell, counts: str) -> None:
     """The registry names their file; its minimum of reports holds."""
-    words = (counts, "--registry", "metrics.toml", "--list", "list.txt")
-    code, _, err = shell("suggest", *words)
+    words = ("--registry", "metrics.toml", "--list", "list.txt")
+    simulated = ("--population", "population.csv", "--seed", "1", "--reports")
+    for n_reports, expected in (("4999", 1), ("5000", 0)):
+        out = ("--out", shell.path("strict.counts"))
+        assert shell.metric("simulate", *simulated, n_reports, *out, name="engine_strict")[0] == 0
+        code, _, err = shell("suggest", "strict.counts", *words)
+        assert (code, "at least 5,000 reports, the minimum of engine_strict" in err) == (
+            expected,
+            bool(expected),
+        )
+    code, _, err = shell("suggest", counts, *words)
     assert code == 2
     assert "the metric names none" in err
-    code, _, err = shell("suggest", *words, "--candidates", "engines.txt", "--metric", "theme")
+    code, _, err = shell(
+        "suggest", counts, *words, "--candidates", "engines.txt", "--metric", "theme"
+    )
     assert code == 2
     assert "counts must be of theme, got engine" in err
+
+
+def test_the_list_is_written_as_the_devices_do(shell: Shell) -> None:
+    """Of addresses in the list only their hosts are asked about."""
+    toml = (shell.place / "metrics.toml").read_text()
+    (shell.place / "metrics.toml").write_text(
+        toml.replace('encoding = "bloom"', 'encoding = "bloom"\nnormalize = "host"')
+    )
+    (shell.place / "population.csv").write_text("value,weight\nqwant,7\nmojek.example,3\n")
+    (shell.place / "list.txt").write_text("https://Mojek.example/search\n")
+    simulated = ("--population", "population.csv", "--reports", "1e4", "--seed", "1")
+    assert shell.metric("simulate", *simulated, "--out", shell.path("week.counts"))[0] == 0
+    words = ("week.counts", "--candidates", "engines.txt", "--list", "list.txt", "--json")
+    (row,) = json.loads(shell("suggest", *words)[1])["suggestions"]
+    assert row["string"] == "mojek.example"
+
+
+def test_a_packed_file_of_known_candidates_is_too_long(shell: Shell, counts: str) -> None:
+    """What is known is held; what is never held is the list."""
+    words = (counts, "--candidates", "list.txt.gz", "--list", "list.txt")
+    code, _, err = shell("suggest", *words)
+    assert (code, "known candidates must be fewer" in err) == (2, True)
 
 
 def test_answers_in_full_need_no_suggestions(shell: Shell) -> None:

@@ -169,7 +169,10 @@ def test_a_value_of_another_type_is_a_fault_and_not_missing(
         {"day": ["2026-11-01"]},
         {"cohort": "x"},
         {"cohort": 10**5000},
+        {"cohort": 10**25},
+        {"cohort": True},
         {"metric": 5},
+        {"metric": "\ud800"},
     ]
     right: list[Row] = [{"day": None}, {"cohort": None}, {"metric": None}, {"other": "page"}]
     with _any_digits():
@@ -180,7 +183,7 @@ def test_a_value_of_another_type_is_a_fault_and_not_missing(
     found = aggregate(tmp_path)
     assert found.n_reports == len(right)
     reasons = sorted(reason for *_, reason in found.refused.elements())
-    expected = ["cohort", "cohort", "day", "day", "unknown-metric"]
+    expected = [*["cohort"] * 4, "day", "day", "unknown-metric", "unknown-metric"]
     assert reasons == sorted([*expected, "malformed"] if with_junk else expected)
 
 
@@ -245,6 +248,51 @@ def test_a_line_without_end_is_refused_in_bounded_memory(tmp_path: Path) -> None
                 file.write(bytes(1 << 20))
         with pytest.raises(FileError, match=rf"{name}: its lines must have at most 16,777,216 byt"):
             aggregate(path)
+
+
+def test_whole_numbers_of_texts_are_ascii_and_short(tmp_path: Path) -> None:
+    """Any other text of a cohort is none, in a file and in the name of a folder."""
+    row = {k: v for k, v in as_text(rows_of("page", 1)[0]).items() if k != "cohort"}
+    for cohort in ("\u00b2", "\u0663", "9" * 30):
+        path = write_rows(tmp_path / f"cohort={cohort}" / "x.csv", [row])
+        write_rows(path.with_name("y.csv"), [row | {"cohort": cohort}])
+    assert aggregate(tmp_path).refused == {("page", FINGERPRINT, "cohort"): 6}
+
+
+def test_a_csv_may_have_a_mark_empty_lines_and_missing_days(tmp_path: Path) -> None:
+    """Whether its lines are read together or, beside a broken one, each by itself."""
+    path = write_rows(
+        tmp_path / "x.csv", [as_text(row) | {"day": ""} for row in rows_of("page", 5)]
+    )
+    text = path.read_bytes()
+    apart = text.replace(b"\n", b"\n \n")
+    for lines, broken in ((text, b""), (apart, b""), (apart, b'"page"x\n')):
+        path.write_bytes(b"\xef\xbb\xbf" + lines + broken)
+        found = aggregate(path)
+        assert found.refused == ({("", "", "malformed"): 1} if broken else {})
+        counts = found.counts["page", FINGERPRINT]
+        assert (counts.n_reports, counts.squares) == (5, None)
+
+
+def test_names_of_folders_may_be_escaped_or_null(tmp_path: Path) -> None:
+    """As other engines write what no name of a folder can hold."""
+    rows = [{k: v for k, v in row.items() if k != "day"} for row in rows_of("page", 5)]
+    days = ("%64ay=2026%2D11%2D01", "day=__HIVE_DEFAULT_PARTITION__")
+    for name, squares in zip(days, (5, None), strict=True):
+        found = aggregate(write_rows(tmp_path / name / "x.parquet", rows))
+        assert found.refused == {}
+        assert found.counts["page", FINGERPRINT].squares == squares
+
+
+def test_files_are_found_in_order_also_behind_links(tmp_path: Path) -> None:
+    """A link to a folder elsewhere is a folder of it."""
+    names = [f"{number:02}.csv" for number in range(20)]
+    for name in reversed(names):
+        write_rows(tmp_path / "elsewhere" / name, rows_of("page", 1))
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "link").symlink_to(tmp_path / "elsewhere")
+    paths = [file.path for file in find_files([tmp_path / "lake"])]
+    assert paths == [str(tmp_path / "lake" / "link" / name) for name in names]
 
 
 def test_a_packed_text_is_told_by_its_name_in_any_case(tmp_path: Path) -> None:
@@ -391,6 +439,38 @@ def test_a_file_that_fails_leaves_a_checkpoint_of_the_others(tmp_path: Path) -> 
     assert found.n_resumed >= 4  # at most two files are under way
     again = aggregate(folder, checkpoint=checkpoint)
     assert (again.counts, again.n_resumed) == (expected.counts, 6)
+
+
+def test_a_file_that_changes_while_others_are_read_is_refused(tmp_path: Path) -> None:
+    """Its sums may be of both versions; what was taken before stays in the checkpoint."""
+    folder = lake(tmp_path / "lake")
+
+    def touch(*_: object) -> None:
+        for path in folder.iterdir():
+            os.utime(path, (1, 1))
+
+    with pytest.raises(FileError, match=r"\d.parquet: it changed while it was read"):
+        aggregate(folder, progress=touch)
+
+
+def test_checkpoints_are_written_while_it_runs_and_know_files_by_any_name(tmp_path: Path) -> None:
+    """Not only at the end; and the next run may come by a link."""
+    folder, checkpoint = lake(tmp_path / "lake"), tmp_path / "c"
+    seen: list[bool] = []
+    options = {"checkpoint": checkpoint, "seconds": 0}
+    aggregate(folder, **options, progress=lambda *_: seen.append(checkpoint.exists()))
+    assert (seen[0], seen[-1]) == (False, True)
+    (tmp_path / "link").symlink_to(folder)
+    assert aggregate(tmp_path / "link", checkpoint=checkpoint).n_resumed == 6
+
+
+def test_a_refusal_is_told_with_the_first_file_in_the_order_of_names(tmp_path: Path) -> None:
+    """Whichever file is read first."""
+    for name in ("a.csv", "b.csv"):
+        write_rows(tmp_path / name, bad_texts())
+    for paths in (["a.csv", "b.csv"], ["b.csv", "a.csv"]):
+        found = aggregate_files([tmp_path / name for name in paths], METRICS, threads=1)
+        assert set(found.first_refused.values()) == {str(tmp_path / "a.csv")}
 
 
 def test_refusals_go_on_too(tmp_path: Path) -> None:

@@ -62,6 +62,9 @@ def test_more_reports_than_one_batch_are_summed(tmp_path: Path) -> None:
     packed, cohorts = reports(300_001, 4)
     path = written(tmp_path, (packed, cohorts))
     assert aggregated(path) == Counts.from_packed(packed, cohorts, PARAMS, "page")
+    cohorts[300_000] = PARAMS.m
+    with pytest.raises(FileError, match="300000"):
+        aggregated(written(tmp_path, (packed, cohorts)))
 
 
 def test_a_file_without_reports_is_zero(tmp_path: Path) -> None:
@@ -210,4 +213,10 @@ def test_a_failed_write_leaves_no_file(tmp_path: Path) -> None:
     batches = (reports(1 // n, 1) for n in (1, 0))
     with pytest.raises(ZeroDivisionError):
         write_parquet(tmp_path / "x", batches, params=PARAMS, metric="page", day=DAY)
+    assert not list(tmp_path.iterdir())
+    batches = (reports(1 // n, 1) for n in (1, 1, 0))
+    with pytest.raises(ZeroDivisionError):
+        write_parquet_folder(
+            tmp_path / "x", batches, params=PARAMS, metric="page", batches_a_file=1
+        )
     assert not list(tmp_path.iterdir())

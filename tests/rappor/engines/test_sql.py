@@ -161,6 +161,36 @@ def test_a_wrong_dialect_or_too_many_bits_are_refused() -> None:
     with pytest.raises(ParamsError, match=r"k must be in \[1, 1662\] for postgres"):
         count_statement(wide, "page", dialect="postgres")
     assert "bit_1662" in count_statement(wide, "page", dialect="duckdb")
+    widest = Params(k=1662, m=1, f=0.5, p=0.25, q=0.75)
+    assert "bit_1661" in count_statement(widest, "page", dialect="postgres")
+
+
+MACROS = """
+CREATE MACRO to_code_points(b) AS
+  [('0x' || substr(hex(b), 2 * i + 1, 2))::INT for i in range(octet_length(b))];
+CREATE MACRO safe_offset(i) AS i + 1;
+CREATE MACRO sub_bytes(b, first, n) AS unhex(substr(hex(b), 2 * first - 1, 2 * n));
+CREATE MACRO hex_encode(b) AS hex(b);
+CREATE MACRO to_number(digits, form) AS ('0x' || digits)::INT;
+CREATE MACRO bitshiftright(number, n) AS number >> n;
+CREATE MACRO bitand(a, b) AS a & b;
+"""
+"""Functions of BigQuery and Snowflake as their manuals describe them."""
+
+
+@pytest.mark.parametrize("dialect", ["bigquery", "snowflake"])
+def test_the_bits_of_databases_that_are_not_run_are_read_in_order(dialect: str) -> None:
+    """Each bit of a report, by expressions whose functions DuckDB is taught; and the cohorts."""
+    spelt, packed = DIALECTS[dialect], bytes([0b00000110, 0b10100001, 0b01011111])
+    assert spelt.byte is not None
+    bits = [spelt.bit(i, spelt.byte(i // 8)).replace("SUBSTR(", "sub_bytes(") for i in range(24)]
+    with duckdb.connect() as db:
+        db.execute(MACROS)
+        rows = db.from_arrow(pa.table({"bits": [packed]})).project(", ".join(bits)).fetchall()
+    assert rows == [tuple(int.from_bytes(packed, "little") >> i & 1 for i in range(24))]
+    cohorts = {"bigquery": "GENERATE_ARRAY(0, 7)", "snowflake": "ROWCOUNT => 8"}
+    assert cohorts[dialect] in spelt.cohorts(8)
+    assert ("ORDER BY 1) - 1 AS cohort" in spelt.cohorts(8)) == (dialect == "snowflake")
 
 
 def test_the_reports_of_the_tests_are_refused_as_the_kernel_refuses_them() -> None:

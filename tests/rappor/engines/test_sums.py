@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 import subprocess
 import sys
 from typing import Any
@@ -10,10 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from places import ROOT
-from report_files import DAYS, METRICS, Row, as_text, bare, counts_by_hand, rows_of
+from report_files import DAYS, METRICS, REGISTRY, Row, as_text, bare, counts_by_hand, rows_of
 
+from rappor import Registry
 from rappor.engines.sums import Shape, Sums
 from rappor.engines.totals import counts_of, shapes_of
+from rappor.engines.workers import read_lines, sum_reports
 from rappor.errors import ReportError
 
 FINGERPRINT = METRICS["page"].params.fingerprint
@@ -62,6 +66,13 @@ def test_the_interval_bounds_what_a_device_sent_where_every_report_has_a_day() -
     """A report a day; one report without a day, or a metric without interval, says nothing."""
     days = [row for day in DAYS for row in rows_of("page", 100, day=day)]
     assert counts_of(summed(batch_of(days)), METRICS)["page", FINGERPRINT].squares == 400
+    weekly = Registry.loads(
+        REGISTRY.replace('epoch = "life"', 'epoch = "life"\ninterval = "week"', 1)
+    )
+    week = [DAYS[1], DAYS[1] + datetime.timedelta(6), DAYS[1] + datetime.timedelta(7)]
+    rows = [row for day in week for row in rows_of("page", 100, day=day)]
+    found = counts_of(summed(batch_of(rows)), weekly)["page", FINGERPRINT]
+    assert (found.n_reports, found.squares) == (300, 500)
     some = batch_of([days[0] | {"day": None}, *days[1:]])
     assert counts_of(summed(some), METRICS)["page", FINGERPRINT].squares is None
     theme = METRICS["theme"].params.fingerprint
@@ -79,6 +90,7 @@ def equivalents(rows: list[Row]) -> dict[str, Any]:
         "view": pa.array(bits, pa.binary_view()),
         "text": pa.array([as_text(row)["bits"] for row in rows]),
         "large text": pa.array([as_text(row)["bits"] for row in rows], pa.large_string()),
+        "text view": pa.array([as_text(row)["bits"] for row in rows], pa.string_view()),
     }
     place = batch.schema.names.index("bits")
     found = {name: batch.set_column(place, "bits", column) for name, column in kinds.items()}
@@ -95,7 +107,9 @@ def equivalents(rows: list[Row]) -> dict[str, Any]:
             place, "cohort", pa.array([row["cohort"] for row in rows], kind)
         )
     found["without day"] = batch.drop_columns(["day"])
-    found["a slice"] = pa.concat_batches([batch, batch]).slice(len(rows), len(rows))
+    for name, each in (("a slice", batch), ("a slice of fixed", found["fixed"])):
+        empty = batch_of([row | {"bits": b"\x00" * 3} for row in rows]).cast(each.schema)
+        found[name] = pa.concat_batches([empty, each]).slice(len(rows), len(rows))
     return found
 
 
@@ -174,6 +188,7 @@ def test_a_day_that_is_none_is_counted_by_its_reason() -> None:
     ("change", "reason"),
     [
         ({"format": None}, "it has no column format"),
+        ({"metric": pa.array([1.0])}, "metric must be text, got double"),
         ({"bits": None}, "column bits must be there once"),
         ({"cohort": pa.array([1.0])}, "cohort must be integers, got double"),
         ({"bits": pa.array([1])}, "bits must be binary or text in base64url, got int64"),
@@ -186,6 +201,60 @@ def test_a_wrong_column_is_an_error(change: dict[str, Any], reason: str) -> None
     batch = pa.record_batch({name: each for name, each in columns.items() if each is not None})
     with pytest.raises(ReportError, match=reason):
         summed(batch)
+
+
+def test_a_column_that_is_asked_for_must_be_there_and_none_twice() -> None:
+    """Sums by country of rows without one, or rows with two days, are a fault of the table."""
+    batch = batch_of(rows_of("page", 1))
+    with pytest.raises(ReportError, match="column country must be there once, got"):
+        summed(batch, by=("country",))
+    with pytest.raises(ReportError, match="column day must be there once at most, got"):
+        summed(batch.append_column("day", batch.column("day")))
+
+
+def test_numbers_keep_sums_apart_as_their_texts_do() -> None:
+    """A column of whole numbers, or of truth, is one of labels."""
+    rows = rows_of("page", 4)
+    for values, labels in (([1, 1, 20, None], ["1", "20", None]), ([True, False] * 2, None)):
+        sums = summed(
+            batch_of([row | {"kind": v} for row, v in zip(rows, values, strict=True)]), by=("kind",)
+        )
+        assert {key[3] for key in sums.totals} == set(labels or ("True", "False"))
+
+
+def test_the_longest_report_may_be_text() -> None:
+    """Of 255 bytes, the most that a report has; one byte more is none."""
+    rows = [
+        {"format": 2, "metric": "m", "params": "p", "cohort": 0, "bits": b"\xff" * n}
+        for n in (255, 256)
+    ]
+    sums = Sums({("m", "p"): Shape(2040, 1)})
+    sums.add(batch_of([as_text(row) for row in rows]))
+    assert sums.totals["m", "p", None].ones.tolist() == [[1] * 2040]
+    assert sums.refused == {("m", "p", "length"): 1}
+
+
+def test_the_counts_are_in_the_order_of_their_names() -> None:
+    """Whatever order the rows have."""
+    rows = [row | {"kind": kind} for kind in "ba" for row in rows_of("page", 2)]
+    counts = counts_of(summed(batch_of([*rows_of("theme", 1)])), METRICS)
+    assert [key[0] for key in counts] == ["theme"]
+    both = batch_of([row | {"kind": "c"} for row in rows_of("theme", 1)] + rows)
+    keys = list(counts_of(summed(both, by=("kind",)), METRICS))
+    assert [(key[0], key[2]) for key in keys] == [("page", "a"), ("page", "b"), ("theme", "c")]
+
+
+def test_lines_that_are_no_rows_are_counted_once() -> None:
+    """By the workers of a cluster: all of them are refused, and the rows beside them counted."""
+    rows = rows_of("page", 5)
+    lines = [json.dumps(as_text(row)) for row in rows]
+    batch = pa.record_batch({"value": ["junk", *lines, "[]", "", "7"]})
+    read = list(read_lines([batch]))
+    sums = Sums(shapes_of(METRICS))
+    for each in sum_reports(read, shapes=shapes_of(METRICS), by=()):
+        sums.add_sums(each)
+    assert sums.refused == {("", "", "malformed"): 3}
+    assert bare(counts_of(sums, METRICS)) == counts_by_hand(rows)
 
 
 def test_bytes_that_are_no_text_are_no_name() -> None:
@@ -208,11 +277,13 @@ def test_a_column_of_reports_keeps_no_sums_apart() -> None:
 def test_names_of_refused_rows_are_bounded() -> None:
     """A million fingerprints that nobody knows need no memory; their rows are all counted."""
     rows = rows_of("page", 1) * 3000
-    bad = [row | {"params": f"{i:0100}"} for i, row in enumerate(rows)]
-    sums = summed(batch_of(bad))
-    assert sum(sums.refused.values()) == 3000
-    assert len(sums.refused) <= 1001
+    bad = [row | {"params": f"{i:04}".ljust(100, "x")} for i, row in enumerate(rows)]
+    sums = summed(batch_of(bad), batch_of(bad[:1]))
+    assert sum(sums.refused.values()) == 3001
+    assert len(sums.refused) == 1001
     assert max(len(params) for _, params, _ in sums.refused) == 64
+    assert sums.refused["page", "0000".ljust(64, "x"), "unknown-params"] == 2
+    assert sums.refused["", "", "unknown-params"] == 2000
 
 
 def test_sums_travel_as_tables() -> None:

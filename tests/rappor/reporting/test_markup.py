@@ -36,6 +36,8 @@ def test_markup_goes_through_once() -> None:
         ("line\nline\ttab", "line\u240aline\u2409tab"),
         ("\u200b\ufeff\u200f", "[U+200B][U+FEFF][U+200F]"),
         ("\ud800", "[U+D800]"),
+        ("\u2028\u202d\u2060\u2069", "[U+2028][U+202D][U+2060][U+2069]"),
+        ("a\xadb\U000e0041", "a[U+00AD]b[U+E0041]"),
         ("\x7f\x85", "[U+007F][U+0085]"),
         (
             "\u0645\u0631\u062d\u0628\u0627 \u4f60\u597d",

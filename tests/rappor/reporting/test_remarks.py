@@ -1,0 +1,83 @@
+"""Sentences about diagnostics: each is there where it is true, and only there."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rappor.reporting.numbers import p_value
+from rappor.reporting.remarks import findings, gaps, smoothing, unallocated, unchanged
+
+
+def limit(share: float | None, **halves: int | None) -> str:
+    names = ("with_reports", "with_reports_per_device", "with_cohorts")
+    ways = {f"half_detectable_{name}": halves.get(name) for name in names}
+    (sentence,) = findings({"cohorts": [], "detectable_share": share} | ways)
+    return sentence
+
+
+def test_the_limit_of_detection_says_what_would_halve_it() -> None:
+    """Every way that there is; none is beyond all reports."""
+    told = limit(0.01, with_reports=4000, with_cohorts=32)
+    ways = "4,000 reports of more devices or 32 cohorts would detect 0.50 %."
+    assert told == f"A share of 1.00 % is detected with 80 % probability; {ways}"
+    assert limit(0.01).endswith("; only more of everything detects 0.50 %.")
+    assert limit(1.0).startswith("A share of 100.00 % is detected")
+    for share in (None, 1.01):
+        assert limit(share).startswith("No share can be detected")
+
+
+@pytest.mark.parametrize(
+    ("left", "told"),
+    [
+        (0.25, ["25.0 % of the reports are unallocated (standard error 1.0 %): "]),
+        (-0.02, ["The detected candidates add up to 102.0 % of the reports (standard error 1.0 %"]),
+        (float("nan"), []),
+    ],
+)
+def test_what_is_left_is_told_where_a_report_has_one_answer(left: float, told: list[str]) -> None:
+    """Less than nothing is noise; of flags nothing is said."""
+    found: Any = SimpleNamespace(unallocated=left, unallocated_std_error=0.01)
+    sentences = list(unallocated(found))
+    assert len(sentences) == len(told)
+    assert all(sentence.startswith(start) for sentence, start in zip(sentences, told, strict=True))
+
+
+def test_a_sample_has_changed_only_where_that_is_sure() -> None:
+    """At one in a hundred; a p-value below is an answer."""
+    against: Any = [
+        SimpleNamespace(sample=SimpleNamespace(name=name), unchanged_p_value=p, rows_p_value=None)
+        for name, p in (("may", 0.02), ("june", 0.0099), ("july", 0.01))
+    ]
+    told = unchanged(against)
+    assert "something changed in june (p = 0.0099)" in told
+    assert "it may be that nothing changed in may (p = 0.02), july (p = 0.01)." in told
+    assert (p_value(1e-98), p_value(1e-100)) == ("1e-98", "less than 1e-99")
+
+
+def period(name: str, reports: int, *, missing: int = 0, withheld: int = 0) -> Any:
+    return SimpleNamespace(name=name, reports=reports, missing_days=missing, withheld=withheld)
+
+
+def test_gaps_name_five_periods_and_count_the_others() -> None:
+    """A period without reports is told once, not as one that lacks days."""
+    empty = [period(f"day {n}", 0, missing=1) for n in range(7)]
+    found: Any = SimpleNamespace(
+        periods=[*empty, period("half", 10, missing=2), period("late", 10, withheld=1)],
+        missing=empty,
+    )
+    assert list(gaps(found)) == [
+        "There are no reports of day 0, day 1, day 2, day 3, day 4 and 2 more.",
+        "Some days have no reports in half.",
+        "Some reports wait at the collector, of late.",
+    ]
+    some: Any = SimpleNamespace(periods=empty[:5], missing=empty[:5])
+    assert next(iter(gaps(some))).endswith("day 3, day 4.")
+
+
+def test_smoothed_estimates_are_of_so_many_periods() -> None:
+    """The one that is named is one of them."""
+    found: Any = SimpleNamespace(window=3, by="week")
+    assert "3 weeks together, the week that is named and the 2 before it" in smoothing(found)
