@@ -163,11 +163,7 @@ class Client:
             transport = HttpTransport(collector, key=key)
         settings = Settings(
             folder=place,
-            registry=(
-                registry
-                if isinstance(registry, Registry)
-                else Registry.load(registry, today=datetime.date.max)  # see `_silent_in`
-            ).in_segment(own),
+            registry=_read(registry).in_segment(own),
             transport=transport,
             consent=consent,
             opted_out=refused,
@@ -687,6 +683,14 @@ class Client:
                 self._store.set_apart(file)
             except OSError as failure:
                 self._failures.note(failure)
+
+
+def _read(registry: Registry | str | os.PathLike[str]) -> Registry:
+    """Return a registry; it loads modules that a child of a fork must not wait for."""
+    if isinstance(registry, Registry):
+        return registry
+    with unforked(wait=True):
+        return Registry.load(registry, today=datetime.date.max)  # see `_silent_in`
 
 
 def _left(deadline: float) -> float:

@@ -20,6 +20,8 @@ from rappor_client.failures import DamagedError, Failures
 from rappor_client.forking import hold_over_forks, unforked
 from rappor_client.testing import MemoryTransport
 
+from rappor.protocol.normalizers import NORMALIZERS
+
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 
 
@@ -80,7 +82,8 @@ def test_child_of_a_thread_beside_a_failing_one_notes_failures(tmp_path: Path) -
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 
 
-def test_methods_of_an_open_client_load_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("normalizer", sorted(NORMALIZERS))
+def test_methods_of_an_open_client_load_nothing(normalizer: str, tmp_path: Path) -> None:
     """A child of a fork could wait for the module that another thread was importing."""
     program = (
         "import sys\n"
@@ -90,20 +93,80 @@ def test_methods_of_an_open_client_load_nothing(tmp_path: Path) -> None:
         "address = 'http://127.0.0.1:9'\n"
         "with Client.open('device', collector=address, background=False, **choices) as client:\n"
         "    loaded = set(sys.modules)\n"
-        "    client.record('page', 'x')\n"
+        "    assert client.record('page', 'https://straße.example/')\n"
         "    client.spent(), client.log(), client.counters(), client.waiting()\n"
         "    client.opt_out('page')\n"
         "    client.withdraw()\n"
         "assert not set(sys.modules) - loaded, set(sys.modules) - loaded\n"
     )
-    (tmp_path / "metrics.toml").write_text(
+    (tmp_path / "metrics.toml").write_text(registry_with(normalizer), encoding="utf-8")
+    ended = run(program, tmp_path)
+    assert ended.returncode == 0, ended.stderr
+
+
+def registry_with(normalizer: str) -> str:
+    """Return a registry of one metric."""
+    return (
         "[budget]\ntotal = 100\n[metrics.page]\ndescription = 'a'\nowner = 'b'\n"
-        "expires = 2099-12-31\nepoch = 'life'\nencoding = 'bloom'\nprofile = 'balanced'\n",
-        encoding="utf-8",
+        "expires = 2099-12-31\nepoch = 'life'\nencoding = 'bloom'\nprofile = 'balanced'\n"
+        f"normalize = '{normalizer}'\n"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+
+
+def run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program in a folder, in a process that has loaded nothing else."""
+    return subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False
     )
+
+
+NORMALIZING = "normalize('host', 'straße.example')"
+OPENING = "Client.open(str(os.getpid()), registry='metrics.toml', consent=True)"
+
+
+@pytest.mark.parametrize(
+    ("late", "action"),
+    [
+        ("unicodedata", NORMALIZING),
+        ("encodings.idna", NORMALIZING),
+        ("tomllib", OPENING),
+        ("publicsuffixlist", OPENING),
+    ],
+)
+def test_fork_waits_for_what_another_thread_loads(late: str, action: str, tmp_path: Path) -> None:
+    """A child opens a device of its own, or normalizes for metrics that its host makes itself."""
+    program = (
+        "import importlib.util, os, signal, sys, threading, time\n"
+        "from rappor.protocol.normalizers import normalize\n"
+        "from rappor_client import Client\n"
+        "is_inside = threading.Event()\n"
+        "class Slow:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name != {late!r}:\n"
+        "            return None\n"
+        "        sys.meta_path.remove(self)\n"
+        "        spec = importlib.util.find_spec(name)\n"
+        "        self.create_module = spec.loader.create_module\n"
+        "        self.run, spec.loader = spec.loader.exec_module, self\n"
+        "        return spec\n"
+        "    def exec_module(self, module):\n"
+        "        is_inside.set()\n"
+        "        time.sleep(0.5)\n"
+        "        self.run(module)\n"
+        "sys.meta_path.insert(0, Slow())\n"
+        f"loading = threading.Thread(target=lambda: {action})\n"
+        "loading.start()\n"
+        "assert is_inside.wait(300)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    signal.alarm(60)  # ends a child that waits for a module\n"
+        f"    {action}\n"
+        "    os._exit(0)\n"
+        "loading.join()\n"
+        "sys.exit(abs(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))\n"
+    )
+    (tmp_path / "metrics.toml").write_text(registry_with("domain"), encoding="utf-8")
+    ended = run(program, tmp_path)
     assert ended.returncode == 0, ended.stderr
 
 
