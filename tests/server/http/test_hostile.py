@@ -8,6 +8,7 @@ import itertools
 import json
 import selectors
 import socket
+import sqlite3
 import subprocess
 import time
 from collections import Counter
@@ -290,13 +291,32 @@ def test_bytes_that_are_no_request_wait_for_their_turn(running: Running) -> None
         (whole + in_chunks + b"nonsense\r\n", [200, 400]),
         (in_chunks + b"nonsense\r\n", [400]),
         (b"nonsense\r\n\r\n", [400]),
-        (whole + HEAD + b"Content-Length: 200000\r\n\r\n" + bytes(150_000), [200, 400]),
     ):
-        with socket.create_connection(("127.0.0.1", running.port), 30) as sender:
+        with (
+            socket.create_connection(("127.0.0.1", running.port), 30) as sender,
+            sender.makefile("rb") as answers,
+        ):
             sender.sendall(broken)
-            answers = sender.makefile("rb")
             assert [read_answer(answers)[0] for _ in statuses] == statuses
             assert is_let_go(sender)
+
+
+def test_a_long_body_does_not_wait_for_its_turn(running: Running) -> None:
+    """While the answer before it waits for the database, it is refused."""
+    upload = upload_of()
+    whole = HEAD + b"Content-Length: %d\r\n\r\n" % len(upload) + upload
+    too_long = HEAD + b"Content-Length: 200000\r\n\r\n" + bytes(150_000)
+    with (
+        contextlib.closing(sqlite3.connect(running.folder / "counts.sqlite3")) as other,
+        socket.create_connection(("127.0.0.1", running.port), 30) as sender,
+        sender.makefile("rb") as answers,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        sender.sendall(whole + too_long)
+        time.sleep(1)
+        other.rollback()
+        assert [read_answer(answers)[0] for _ in range(2)] == [200, 400]
+        assert is_let_go(sender)
 
 
 def test_who_asks_for_another_protocol_is_answered_and_let_go(running: Running) -> None:
