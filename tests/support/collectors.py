@@ -157,6 +157,8 @@ def commit(store: Store, *bodies: bytes, today: datetime.date = TODAY) -> list[A
 PATIENT = {"Prefer": "wait=120"}
 """Asks for an answer that is there when the request ends, however slow the machine is."""
 
+_GIVEN_PORTS: set[int] = set()
+
 
 @dataclass
 class Running:
@@ -257,9 +259,13 @@ def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def free_port() -> int:
-    """Return a port that the system chose."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
+    """Return a port that the system chose, another one each time: it may choose one again."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = int(free.getsockname()[1])
+        if port not in _GIVEN_PORTS:
+            _GIVEN_PORTS.add(port)
+            return port
 
 
 def start(
