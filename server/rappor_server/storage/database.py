@@ -53,9 +53,9 @@ _LOOK_SECONDS: Final = 0.001
 so that whoever writes in steps would keep it waiting for all of them."""
 PAUSE_SECONDS: Final = 0.03
 """Between two transactions of work that can wait, so that most of the time is left to uploads."""
-_ERASED_ROWS: Final = 4000
-_ERASE_SECONDS: Final = 0.005
-"""Between two steps, which take as long."""
+_ERASED_ROWS: Final = 1000
+_ERASE_SECONDS: Final = 0.02
+"""Between two steps, each of which takes a tenth of that."""
 _WRITES: Final = "rappor_writes"
 _BUSY_SECONDS: Final = "rappor_busy_seconds"
 _FILE: Final = "rappor_file"

@@ -48,8 +48,12 @@ _DAYS_TO_WRITE: Final = f"SELECT day FROM day_table WHERE kind = '{UPLOAD}' ORDE
 _FORGOTTEN: Final = "forgotten_"
 _TRY_SECONDS: Final = 0.1
 """How long a table is waited for that others read, while uploads wait as well."""
-_TRIES: Final = 10
-_PAUSE_SECONDS: Final = 0.5
+_PAUSES_SECONDS: Final = 0.5, 10.0
+"""Before it is tried again: the first pause, which doubles, and the longest one."""
+_PATIENCE_SECONDS: Final = 600.0
+_STILL_READ: Final = (
+    "a table that is due to be deleted is still read, perhaps for a backup: run prune again later"
+)
 
 
 def table_of(kind: str, day: datetime.date) -> Table:
@@ -101,39 +105,51 @@ def add(db: Connection, kind: str, day: datetime.date) -> None:
         table_of(kind, day).create(db)
 
 
-def forget(engine: Engine, kind: str, *, before: datetime.date) -> int:
+def forget(
+    engine: Engine, kind: str, *, before: datetime.date, patience: float = _PATIENCE_SECONDS
+) -> int:
     """Forget the tables of days before one; return how many rows they had.
 
     A table is renamed first, which takes it out of use at once, whatever its size. Then PostgreSQL
     deletes its files. SQLite would overwrite it in one long transaction, so it does that in steps.
+    Raises LockedError if others still read a table after `patience` seconds.
     """
-    _take_out_all(engine, kind, before)
+    _take_out_when_unread(engine, kind, before, patience)
     with failing_as_store_error():
         names = [name for name in inspect(engine).get_table_names() if _is_forgotten(name, kind)]
     return sum(_erase(engine, kind, name) for name in names)
 
 
-def _take_out_all(engine: Engine, kind: str, before: datetime.date) -> None:
+def _take_out_when_unread(
+    engine: Engine, kind: str, before: datetime.date, patience: float
+) -> None:
     """Take tables out of use, as soon as nobody reads them.
 
-    A backup reads them for minutes, and uploads wait while this does: so it waits for a moment at a
-    time. Raises LockedError if they are still read after some seconds.
+    A backup or PostgreSQL's own vacuum reads them for minutes, and uploads wait while this does: so
+    it waits for a moment at a time.
     """
-    for is_last in (*[False] * (_TRIES - 1), True):
+    until = time.monotonic() + patience
+    pause, longest = _PAUSES_SECONDS
+    while True:
         try:
-            with writing(engine) as db:
-                _lock_alone(db)
-                if db.dialect.name == "postgresql":
-                    db.execute(text(f"SET LOCAL lock_timeout = '{_TRY_SECONDS:g}s'"))
-                for day in days_of(db, kind):
-                    if day < before:
-                        _take_out(db, kind, day)
+            _take_out_all(engine, kind, before)
         except LockedError:
-            if is_last:
-                raise
-            time.sleep(_PAUSE_SECONDS)
+            if time.monotonic() > until:
+                raise LockedError(_STILL_READ) from None
         else:
             return
+        time.sleep(pause)
+        pause = min(2 * pause, longest)
+
+
+def _take_out_all(engine: Engine, kind: str, before: datetime.date) -> None:
+    with writing(engine) as db:
+        _lock_alone(db)
+        if db.dialect.name == "postgresql":
+            db.execute(text(f"SET LOCAL lock_timeout = '{_TRY_SECONDS:g}s'"))
+        for day in days_of(db, kind):
+            if day < before:
+                _take_out(db, kind, day)
 
 
 def _take_out(db: Connection, kind: str, day: datetime.date) -> None:

@@ -14,7 +14,13 @@ from sqlalchemy import Connection, Engine, Result, delete, select
 
 from rappor_server.storage import schema
 from rappor_server.storage.bulk import BulkInsert
-from rappor_server.storage.database import erase_traces, failing_as_store_error, wait_alone, writing
+from rappor_server.storage.database import (
+    UndoneError,
+    erase_traces,
+    failing_as_store_error,
+    wait_alone,
+    writing,
+)
 from rappor_server.storage.day_tables import KEPT, UPLOAD, forget, shuffle_days
 from rappor_server.storage.store import Store
 from rappor_server.storage.tallies import Tally
@@ -22,6 +28,7 @@ from rappor_server.storage.tallies import Tally
 ID_DAYS: Final = 14
 """How long upload ids are kept; a device gives up an upload after 7 days."""
 _FOLDED: Final = 0
+_TRIES: Final = 10
 _KEYS: Final = ("metric", "params", "day", "quarantine", "cohort")
 _TALLIES: Final = BulkInsert(schema.tally, keys=(*_KEYS, "shard"))
 
@@ -53,9 +60,19 @@ def _fold_all(engine: Engine, *, before: datetime.date) -> Iterator[int]:
     with failing_as_store_error(), engine.connect() as db:
         found = db.execute(over.where(columns.day < before, columns.shard != _FOLDED)).all()
     for day, shard in found:
+        yield _fold_alone(engine, day, shard)
+
+
+def _fold_alone(engine: Engine, day: datetime.date, shard: int, *, tries: int = _TRIES) -> int:
+    """Fold a shard in a transaction of its own; again if it is undone for a collector's."""
+    try:
         with writing(engine) as db:
             wait_alone(db)
-            yield _fold(db, day, shard)
+            return _fold(db, day, shard)
+    except UndoneError:
+        if tries == 1:
+            raise
+    return _fold_alone(engine, day, shard, tries=tries - 1)
 
 
 def _fold(db: Connection, day: datetime.date, shard: int) -> int:
