@@ -106,10 +106,17 @@ class _Range:
 
     def shown(self) -> Subquery:
         """Return what may be shown: closed blocks; without a minimum everything there is."""
+        return self._shown("reports", "ones")
+
+    def counted(self) -> Subquery:
+        """Return the same without the sums of bits, of which a count reads nothing."""
+        return self._shown("reports")
+
+    def _shown(self, *names: str) -> Subquery:
         columns = schema.block.c
         blocks = select(
             *(columns.params, columns.cohort, columns.first, columns.last.label("day")),
-            *(columns.reports, columns.ones),
+            *(columns[name] for name in names),
         ).where(
             self._own(schema.block),
             self._begins(),
@@ -120,7 +127,7 @@ class _Range:
         tally = schema.tally.c
         counters = select(
             *(tally.params, tally.cohort, tally.day.label("first"), tally.day),
-            *(tally.reports, tally.ones),
+            *(tally[name] for name in names),
         )
         return union_all(blocks, counters.where(self._counted())).subquery("shown")
 
@@ -226,9 +233,10 @@ def releases_by(
 def overview(store: Store, metric: Metric) -> Overview:
     """Return how many reports of a metric may be read, by day and by cohort."""
     asked = _Range(metric, datetime.date.min, datetime.date.max)
-    shown = asked.shown()
+    shown = asked.counted()
     by_day = select(shown.c.params, shown.c.day, func.sum(shown.c.reports))
-    by_cohort = select(shown.c.params, shown.c.cohort, func.sum(shown.c.reports))
+    cohort = shown.c.cohort + 0  # or SQLite takes the key, which has cohorts in order but no counts
+    by_cohort = select(shown.c.params, cohort, func.sum(shown.c.reports))
     with failing_as_store_error(), store.engine.connect() as db:
         days = Counter(
             {
@@ -238,8 +246,8 @@ def overview(store: Store, metric: Metric) -> Overview:
         )
         sets = _sets(db, {key for key, _ in days})
         cohorts = {key: np.zeros(params.m, dtype=np.int64) for key, params in sets.items()}
-        for key, cohort, n in db.execute(by_cohort.group_by(shown.c.params, shown.c.cohort)):
-            cohorts[key][cohort] = int(n)
+        for key, j, n in db.execute(by_cohort.group_by(shown.c.params, cohort)):
+            cohorts[key][j] = int(n)
         waiting = asked.waiting(db)
     enough = {key for key in cohorts if cohorts[key].sum() >= max(metric.min_reports, 1)}
     return Overview(

@@ -24,6 +24,7 @@ from rappor_server.storage import schema
 from rappor_server.storage.database import writing
 from rappor_server.storage.store import Store
 from registries import registry_of
+from sqlalchemy import event
 
 from rappor import Counts, Metric, Registry
 from rappor.counts.released import Released
@@ -194,6 +195,27 @@ def test_without_a_minimum_everything_shows_at_once(store: Store) -> None:
     assert shown.withheld == ()
     commit(store, upload_of(report_of("page")))
     assert total(store) == 1
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("min_reports", [0, 5])
+def test_overview_reads_no_sums_of_bits(store: Store, min_reports: int) -> None:
+    """Blocks are counted in an index that has no sums, and nothing else is asked for them."""
+    send(store, *[0] * 6, on=0)
+    read(store, on=1)
+    asked: list[tuple[str, Any]] = []
+    event.listen(
+        store.engine, "before_cursor_execute", lambda *given: asked.append((given[2], given[3]))
+    )
+    releases.overview(store, dataclasses.replace(SMALL, min_reports=min_reports))
+    questions = [each for each in asked if "FROM block" in each[0]]
+    assert len(questions) >= 2
+    for statement, values in questions:
+        assert "ones" not in statement
+        with store.engine.connect() as db:
+            plan = db.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values).all()
+        (step,) = [row[3] for row in plan if row[3].startswith("SEARCH block")]
+        assert "USING COVERING INDEX" in step
 
 
 def test_overview_counts_what_a_release_shows(store: Store) -> None:
