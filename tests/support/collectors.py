@@ -10,8 +10,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from rappor_server.storage import day_tables, schema, tokens
 from rappor_server.storage.database import writing
 from rappor_server.storage.store import Store
 from rappor_server.storage.tallies import Tally
-from sqlalchemy import select
+from sqlalchemy import event, select, text
 
 from rappor import Counts, Metric, Params, Registry
 from rappor.protocol.wire import Report, Upload
@@ -214,6 +215,31 @@ class Running:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(30)
+
+
+def wait_for_one_that_waits(thread: threading.Thread, store: Store) -> None:
+    """Return when a thread has ended, or a connection waits for another one's lock."""
+    waiting = text("SELECT COUNT(*) FROM pg_locks WHERE NOT granted")
+    with store.engine.connect() as db:
+        while thread.is_alive() and not db.scalar(waiting):
+            db.rollback()
+            thread.join(0.01)
+
+
+def beside(store: Store, statement: str, other: Callable[[], object]) -> threading.Thread:
+    """Start something else right before the first statement that begins so; return its thread.
+
+    The statement goes on when that has ended, or waits for a lock of PostgreSQL.
+    """
+    thread = threading.Thread(target=other)
+
+    def start(asked: str) -> None:
+        if asked.startswith(statement) and thread.ident is None:
+            thread.start()
+            wait_for_one_that_waits(thread, store)
+
+    event.listen(store.engine, "before_cursor_execute", lambda *given: start(given[2]))
+    return thread
 
 
 def command(*arguments: str) -> list[str]:

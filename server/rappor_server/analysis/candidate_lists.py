@@ -13,7 +13,7 @@ from sqlalchemy import select
 from rappor.errors import DecodeError, FileError, ParamsError
 from rappor_server.errors import LimitError, NotFoundError
 from rappor_server.storage import schema
-from rappor_server.storage.database import failing_as_store_error, writing
+from rappor_server.storage.database import failing_as_store_error, wait_alone, writing
 from rappor_server.storage.store import Store
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def keep(
     }
     columns = schema.candidate_list.c
     with writing(store.engine) as db:
+        wait_alone(db)
         names = db.execute(select(columns.name).where(columns.metric == metric)).scalars().all()
         if name in names:
             raise ParamsError("the name must be free, got one that a list has: delete that first")

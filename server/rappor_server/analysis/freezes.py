@@ -15,7 +15,7 @@ from rappor_server.analysis.release_json import read_release, write_release
 from rappor_server.analysis.releases import Release
 from rappor_server.errors import LimitError
 from rappor_server.storage import schema
-from rappor_server.storage.database import failing_as_store_error, writing
+from rappor_server.storage.database import failing_as_store_error, wait_alone, writing
 from rappor_server.storage.store import Store
 
 MAX_FREEZES: Final = 100
@@ -46,6 +46,7 @@ def freeze(store: Store, release: Release, *, today: datetime.date) -> str:
     }
     there = select(func.count()).where(schema.freeze.c.metric == release.metric)
     with writing(store.engine) as db:
+        wait_alone(db)
         if db.execute(there).scalar_one() >= MAX_FREEZES:
             raise LimitError(
                 f"a metric must have at most {MAX_FREEZES} frozen ranges, got one more: delete one"

@@ -168,7 +168,9 @@ def one_journey(connection: Connection) -> Iterator[Callable[..., Any]]:
 
 
 def wait_alone(connection: Connection) -> None:
-    """Wait until no other transaction changes the schema or folds counters, and keep others out.
+    """Wait until no other transaction is alone, and keep others out.
+
+    Those are alone that change the schema, fold counters, or count rows before they add one.
 
     SQLite has one writer at a time, so there is nothing to wait for.
     """

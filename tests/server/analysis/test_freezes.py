@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from collectors import ACCEPTED, TODAY, commit, report_of, upload_of
+from collectors import ACCEPTED, TODAY, beside, commit, report_of, upload_of
 from rappor_server.analysis import closing, freezes, releases
 from rappor_server.analysis.freezes import MAX_FREEZES
 from rappor_server.errors import LimitError
@@ -59,3 +59,24 @@ def test_frozen_ranges_are_limited(store: Store) -> None:
         freezes.freeze(store, release, today=TODAY)
     assert freezes.delete(store, "small", names[0])
     assert freezes.freeze(store, release, today=TODAY)
+
+
+def test_two_at_once_do_not_pass_the_limit(store: Store) -> None:
+    """Of two who ask for the last place, one gets it and the other is told."""
+    if store.engine.dialect.name != "postgresql":
+        pytest.skip("SQLite has one writer at a time")
+    release = release_of(store)
+    for _ in range(MAX_FREEZES - 1):
+        freezes.freeze(store, release, today=TODAY)
+    told: list[str] = []
+
+    def ask() -> None:
+        with pytest.raises(LimitError):
+            freezes.freeze(store, release, today=TODAY)
+        told.append("at most 100")
+
+    other = beside(store, 'INSERT INTO "freeze"', ask)
+    freezes.freeze(store, release, today=TODAY)
+    other.join()
+    assert told == ["at most 100"]
+    assert len(freezes.list_all(store, "small")) == MAX_FREEZES

@@ -9,7 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collectors import TODAY, commit, released, report_of, rows_of, submission_of, total, upload_of
+from collectors import (
+    TODAY,
+    commit,
+    released,
+    report_of,
+    rows_of,
+    submission_of,
+    total,
+    upload_of,
+    wait_for_one_that_waits,
+)
 from rappor_server.errors import StoreError
 from rappor_server.storage import day_tables, schema
 from rappor_server.storage.database import writing
@@ -194,15 +204,6 @@ def test_a_shard_is_folded_again_where_the_database_undoes_it_for_a_deadlock(sto
     assert total(store) == 2
     with store.engine.connect() as db:
         assert set(db.execute(select(tally.c.shard)).scalars()) == {0}
-
-
-def wait_for_one_that_waits(thread: threading.Thread, store: Store) -> None:
-    """Return when a thread has ended, or a connection waits for another one's lock."""
-    waiting = text("SELECT COUNT(*) FROM pg_locks WHERE NOT granted")
-    with store.engine.connect() as db:
-        while thread.is_alive() and not db.scalar(waiting):
-            db.rollback()
-            thread.join(0.01)
 
 
 def test_uploads_do_not_wait_for_a_backup_that_keeps_a_table_from_being_dropped(

@@ -1,0 +1,31 @@
+"""Lists of candidates that people keep for a metric."""
+
+from __future__ import annotations
+
+import pytest
+from collectors import TODAY, beside
+from rappor_server.analysis import candidate_lists
+from rappor_server.storage.store import Store
+
+from rappor.errors import ParamsError
+
+
+def test_of_two_lists_of_one_name_the_second_is_refused(store: Store) -> None:
+    """Two who keep a list at once have one list, and the other is told that its name is taken."""
+    if store.engine.dialect.name != "postgresql":
+        pytest.skip("SQLite has one writer at a time")
+    told: list[str] = []
+
+    def keep(text: bytes) -> None:
+        candidate_lists.keep(store, "page", "own", text, most=10, today=TODAY)
+
+    def ask() -> None:
+        with pytest.raises(ParamsError, match="the name must be free"):
+            keep(b"theirs")
+        told.append("taken")
+
+    other = beside(store, "INSERT INTO candidate_list", ask)
+    keep(b"ours")
+    other.join()
+    assert told == ["taken"]
+    assert [each.name for each in candidate_lists.list_all(store, "page")] == ["own"]
