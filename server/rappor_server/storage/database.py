@@ -246,8 +246,11 @@ def erase_traces(engine: Engine, *, wait: float = _WAIT_SECONDS) -> bool:
     """
     if engine.dialect.name != "sqlite":
         return True
-    path = str(engine.url.database)
-    with failing_as_store_error(), contextlib.closing(sqlite3.connect(path, timeout=wait)) as db:
+    own = f"{Path(str(engine.url.database)).resolve().as_uri()}?mode=rw"  # or it would make a file
+    with (
+        failing_as_store_error(),
+        contextlib.closing(sqlite3.connect(own, timeout=wait, uri=True)) as db,
+    ):
         (is_busy, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return not is_busy
 
