@@ -401,11 +401,12 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _back_up(engine: Engine, revision: str | None) -> Path | None:
-    """Copy an SQLite file beside itself before its schema changes."""
+    """Copy an SQLite file beside itself before its schema changes, for its owner alone."""
     if engine.dialect.name != "sqlite":
         return None
     path = Path(str(engine.url.database))
     day = datetime.datetime.now(datetime.UTC).date()
     backup = path.with_name(f"{path.name}.schema-{revision}.{day}.bak")
+    backup.touch(mode=0o600)
     copy_sqlite(path, backup)
     return backup
