@@ -216,6 +216,11 @@ def test_answers_protect_and_the_registry_has_a_tag(tmp_path: Path, database_fil
             assert "default-src 'none'" in answer.headers["content-security-policy"]
             assert answer.headers["cache-control"] in ("no-store", "no-cache")
         secure = "strict-transport-security"
+        with socket.create_connection(("127.0.0.1", running.port), 30) as stranger:
+            stranger.sendall(b"nonsense\r\n\r\n")
+            nonsense = b"".join(iter(lambda: stranger.recv(65536), b""))
+        for line in (b"x-content-type-options: nosniff", b"cache-control: no-store"):
+            assert line in nonsense.split(b"\r\n")
         assert secure not in answers[0].headers
         assert secure in running.get("/", **{"X-Forwarded-Proto": "https"}).headers
         tag = answers[3].headers["etag"]
