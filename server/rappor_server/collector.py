@@ -126,7 +126,7 @@ class Collector:
         known = inputs.accepted_params(self.settings, today=self.today())
         self._keys = inputs.upload_keys(self.settings)
         self.accepted_params = known
-        self.metrics.show_registry(known.digest)
+        self.metrics.show_registry(known.digest, known.registry)
         logs.event("registry in force", metrics=len(known.registry), fingerprint=known.digest)
 
     async def look_up(self, ask: Callable[..., _T], *arguments: Any, **more: Any) -> _T:

@@ -23,6 +23,7 @@ ALERTS: list[dict[str, Any]] = yaml.safe_load((FOLDER / "alerts.yml").read_text(
 DASHBOARD: dict[str, Any] = json.loads((FOLDER / "dashboard.json").read_text())
 NAME = re.compile(r"\b(?:rappor|process)_[a-z_]+\b")
 LABEL = re.compile(r"(?:by|on) \(([a-z, ]+)\)|\{([a-z]+)[!=]|,([a-z]+)[!=]")
+VALUE = re.compile(r'([a-z]+)!?="([^"]+)"')
 UNITS = ("rappor-server.service", "rappor-prune.service", "rappor-backup.service")
 TIMERS = ("rappor-prune.timer", "rappor-backup.timer")
 
@@ -34,7 +35,7 @@ def expressions() -> list[str]:
 
 
 def test_alerts_and_dashboard_ask_for_what_is_exported(tmp_path: Path) -> None:
-    """Every name and label in them is one that a running collector shows."""
+    """Every name, label and value in them is one that a running collector shows."""
     keys = tmp_path / "keys"
     keys.write_text("programs sesame\n")
     database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
@@ -46,17 +47,20 @@ def test_alerts_and_dashboard_ask_for_what_is_exported(tmp_path: Path) -> None:
     names = {sample.name for sample in samples}
     labels = {label for sample in samples for label in sample.labels} | {"instance", "job"}
     assert len(expressions()) > 20
+    values = {pair for sample in samples for pair in sample.labels.items()} | {("job", "rappor")}
     for expression in expressions():
         asked = set(NAME.findall(expression))
         assert asked <= names, expression
         told = {part for groups in LABEL.findall(expression) for part in groups if part}
         assert {each.strip() for part in told for each in part.split(",")} <= labels, expression
         assert expression.count("(") == expression.count(")")
+        assert set(VALUE.findall(expression)) <= values, expression
     for name in ("rappor_build_info", "rappor_registry_info", "process_resident_memory_bytes"):
         assert name in names
     assert not any(name.endswith("_created") for name in names)
     assert 'rappor_uploads_total{status="503"} 0.0' in text
 
+    assert 'rappor_reports_total{metric="sound"} 0.0' in text
 
 def test_every_alert_has_its_place_in_the_runbook() -> None:
     """The runbook has a section for each alert, and for nothing that is none."""
