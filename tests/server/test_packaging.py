@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -14,7 +15,8 @@ import yaml  # type: ignore[import-untyped]
 from collectors import REGISTRY, run_command, serving, upload_of
 from places import ROOT
 from prometheus_client.parser import text_string_to_metric_families
-from rappor_server.settings import load
+from rappor_server.settings import Settings, load
+from tools import need
 
 FOLDER = ROOT / "server" / "packaging"
 ALERTS: list[dict[str, Any]] = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"][0][
@@ -104,6 +106,49 @@ def test_units_are_those_of_systemd(tmp_path: Path) -> None:
         line for line in answer.stderr.splitlines() if str(tmp_path) in line or "rappor" in line
     ]
     assert (answer.returncode, told) == (0, [])
+def settings_of(name: str) -> dict[str, list[str]]:
+    """Return what a unit sets, by name."""
+    found: dict[str, list[str]] = {}
+    for line in (FOLDER / name).read_text(encoding="utf-8").splitlines():
+        key, is_set, value = line.partition("=")
+        if is_set and not line.startswith("#"):
+            found.setdefault(key, []).append(value)
+    return found
+
+
+def test_units_bound_the_collector_and_start_it_again() -> None:
+    """However it ends; memory, tasks and files have limits, and there is room for connections."""
+    service = settings_of("rappor-server.service")
+    assert (service["Type"], service["Restart"]) == (["notify"], ["always"])
+    assert service["StartLimitIntervalSec"] == ["0"]
+    (files,) = service["LimitNOFILE"]
+    assert int(files) > Settings(registry="x").max_connections + 256
+    for name in UNITS:
+        unit = settings_of(name)
+        assert unit["MemoryMax"]
+        assert unit["UMask"] == ["0077"]
+        assert unit["User"] == ["rappor"]
+    for name in TIMERS:
+        timer = settings_of(name)
+        (when,) = timer["OnCalendar"]
+        assert when.startswith("*-*-* ")
+        assert timer["Persistent"] == ["true"]
+
+
+def test_secrets_are_handed_over_by_systemd() -> None:
+    """Each file that the settings name is a credential, and the runbook says what that means."""
+    drop_in = settings_of("tls.conf")
+    lent = {each.partition(":")[0] for each in drop_in["LoadCredential"]}
+    named = [each.partition("=%d/") for each in drop_in["Environment"]]
+    assert {name for *_, name in named} == lent == {"chain", "key", "upload-keys"}
+    fields = {field.name for field in dataclasses.fields(Settings)}
+    assert {name.removeprefix("RAPPOR_SERVER_").lower() for name, *_ in named} <= fields
+    runbook = (FOLDER / "runbook.md").read_text(encoding="utf-8")
+    for secret in ("Replace a key for sending", "Renew a certificate"):
+        _, _, advice = runbook.partition(f"**{secret}**")
+        assert "[tls.conf](tls.conf)" in advice.partition("- **")[0], secret
+
+
 
 
 def test_units_share_one_file_of_settings() -> None:
