@@ -10,7 +10,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml  # type: ignore[import-untyped]
 from collectors import REGISTRY, run_command, serving, upload_of
 from places import ROOT
@@ -24,8 +23,8 @@ ALERTS: list[dict[str, Any]] = yaml.safe_load((FOLDER / "alerts.yml").read_text(
 ]
 DASHBOARD: dict[str, Any] = json.loads((FOLDER / "dashboard.json").read_text())
 NAME = re.compile(r"\b(?:rappor|process)_[a-z_]+\b")
-LABEL = re.compile(r"(?:by|on) \(([a-z, ]+)\)|\{([a-z]+)[!=]|,([a-z]+)[!=]")
 VALUE = re.compile(r'([a-z]+)!?="([^"]+)"')
+LABEL = re.compile(r"(?:by|on) \(([a-z, ]+)\)|\{([a-z]+)[!=]|,([a-z]+)[!=]")
 UNITS = ("rappor-server.service", "rappor-prune.service", "rappor-backup.service")
 TIMERS = ("rappor-prune.timer", "rappor-backup.timer")
 
@@ -48,21 +47,21 @@ def test_alerts_and_dashboard_ask_for_what_is_exported(tmp_path: Path) -> None:
     samples = [s for f in text_string_to_metric_families(text) for s in f.samples]
     names = {sample.name for sample in samples}
     labels = {label for sample in samples for label in sample.labels} | {"instance", "job"}
-    assert len(expressions()) > 20
     values = {pair for sample in samples for pair in sample.labels.items()} | {("job", "rappor")}
+    assert len(expressions()) > 20
     for expression in expressions():
         asked = set(NAME.findall(expression))
         assert asked <= names, expression
         told = {part for groups in LABEL.findall(expression) for part in groups if part}
         assert {each.strip() for part in told for each in part.split(",")} <= labels, expression
-        assert expression.count("(") == expression.count(")")
         assert set(VALUE.findall(expression)) <= values, expression
+        assert expression.count("(") == expression.count(")")
     for name in ("rappor_build_info", "rappor_registry_info", "process_resident_memory_bytes"):
         assert name in names
     assert not any(name.endswith("_created") for name in names)
     assert 'rappor_uploads_total{status="503"} 0.0' in text
-
     assert 'rappor_reports_total{metric="sound"} 0.0' in text
+
 
 def test_every_alert_has_its_place_in_the_runbook() -> None:
     """The runbook has a section for each alert, and for nothing that is none."""
@@ -86,7 +85,6 @@ def test_panels_are_drawn_beside_each_other() -> None:
                 assert label == "instance" or label in target["expr"]
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_units_are_those_of_systemd(tmp_path: Path) -> None:
     """No unit has a fault that systemd finds, with the settings for TLS too."""
     for name in (*UNITS, *TIMERS):
@@ -95,7 +93,7 @@ def test_units_are_those_of_systemd(tmp_path: Path) -> None:
     drop_in = tmp_path / "rappor-server.service.d"
     drop_in.mkdir()
     shutil.copy(FOLDER / "tls.conf", drop_in)
-    verify = [str(shutil.which("systemd-analyze")), "verify", "--man=no"]
+    verify = [str(need("systemd-analyze")), "verify", "--man=no"]
     answer = subprocess.run(
         [*verify, *(str(tmp_path / name) for name in (*UNITS, *TIMERS))],
         capture_output=True,
@@ -106,6 +104,8 @@ def test_units_are_those_of_systemd(tmp_path: Path) -> None:
         line for line in answer.stderr.splitlines() if str(tmp_path) in line or "rappor" in line
     ]
     assert (answer.returncode, told) == (0, [])
+
+
 def settings_of(name: str) -> dict[str, list[str]]:
     """Return what a unit sets, by name."""
     found: dict[str, list[str]] = {}
@@ -147,8 +147,6 @@ def test_secrets_are_handed_over_by_systemd() -> None:
     for secret in ("Replace a key for sending", "Renew a certificate"):
         _, _, advice = runbook.partition(f"**{secret}**")
         assert "[tls.conf](tls.conf)" in advice.partition("- **")[0], secret
-
-
 
 
 def test_units_share_one_file_of_settings() -> None:
