@@ -5,9 +5,11 @@ set -euo pipefail
 
 missing=()
 command -v chromium >/dev/null || missing+=(chromium)
+command -v debootstrap >/dev/null || missing+=(debootstrap)
 command -v esbuild >/dev/null || missing+=(esbuild)
 command -v java >/dev/null || missing+=(openjdk-17-jre-headless)
 command -v pgbouncer >/dev/null || missing+=(pgbouncer)
+command -v systemd-analyze >/dev/null || missing+=(systemd)
 command -v terser >/dev/null || missing+=(terser)
 command -v tsc >/dev/null || missing+=(node-typescript)
 if ((${#missing[@]} == 0)); then

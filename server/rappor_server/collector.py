@@ -24,7 +24,7 @@ from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
 from rappor_server.inputs import Inputs
 from rappor_server.prometheus import Metrics
-from rappor_server.request_limits import Budget, RateLimit
+from rappor_server.request_limits import Budget, RateLimit, Share
 from rappor_server.settings import Settings
 from rappor_server.storage.group_commit import Result, Writer
 from rappor_server.storage.store import Store
@@ -126,7 +126,7 @@ class Collector:
         known = inputs.accepted_params(self.settings, today=self.today())
         self._keys = inputs.upload_keys(self.settings)
         self.accepted_params = known
-        self.metrics.show_registry(known.digest)
+        self.metrics.show_registry(known.digest, known.registry)
         logs.event("registry in force", metrics=len(known.registry), fingerprint=known.digest)
 
     async def look_up(self, ask: Callable[..., _T], *arguments: Any, **more: Any) -> _T:
@@ -138,6 +138,10 @@ class Collector:
         """Return the metrics that have days whose blocks are to be closed."""
         metrics = list(self.accepted_params.registry.values())
         return await self.look_up(metrics_due, self.store, metrics, self.today())
+
+    def share_of_readers(self) -> Share:
+        """Return a share for what people send who read; half of the budget is left to devices."""
+        return self.bodies.share(spare=self.settings.max_bodies // 2)
 
     def sender(self, authorization: str) -> str | None:
         """Return the name of the key for sending that a request carries, None if it may not send.

@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -158,8 +158,13 @@ class Metrics:
         """Tell whether uploads can be stored."""
         self._ready.set(int(is_ready))
 
-    def show_registry(self, fingerprint: str) -> None:
-        """Tell which registry is in force in this process."""
+    def show_registry(self, fingerprint: str, metrics: Iterable[str]) -> None:
+        """Tell which registry is in force in this process, and count its metrics from 0 on.
+
+        Without a report of any metric refusals would have nothing to be compared with.
+        """
+        for metric in metrics:
+            self.reports.labels(metric)
         if self._fingerprint:
             self._registry_info.labels(self._fingerprint).set(0)
         self._registry_info.labels(fingerprint).set(1)

@@ -31,13 +31,16 @@ class Budget:
         """Allow a number of bytes."""
         self._left = n_bytes
 
-    def share(self) -> Share:
-        """Return a share of the budget, empty at first, to be held while a block runs."""
-        return Share(self)
+    def share(self, *, spare: int = 0) -> Share:
+        """Return a share of the budget, empty at first, to be held while a block runs.
 
-    def take(self, n_bytes: int) -> None:
-        """Take bytes; the problem 503 if there are not as many left."""
-        if n_bytes > self._left:
+        It takes none of the last `spare` bytes.
+        """
+        return Share(self, spare)
+
+    def take(self, n_bytes: int, *, spare: int) -> None:
+        """Take bytes; the problem 503 if fewer than `spare` would be left."""
+        if n_bytes > self._left - spare:
             raise Problem(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "the collector reads as many bodies as it has memory for",
@@ -46,25 +49,30 @@ class Budget:
             )
         self._left -= n_bytes
 
+    def give_back(self, n_bytes: int) -> None:
+        """Take bytes no longer."""
+        self._left += n_bytes
+
 
 class Share:
     """What one request holds of a budget; a context that gives it back."""
 
-    __slots__ = ("_budget", "n_bytes")
+    __slots__ = ("_budget", "_spare", "n_bytes")
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, spare: int) -> None:
         """Hold nothing yet."""
         self.n_bytes = 0
         self._budget = budget
+        self._spare = spare
 
     def grow(self, n_bytes: int) -> None:
         """Hold more bytes; the problem 503 if the budget has not as many left."""
-        self._budget.take(n_bytes)
+        self._budget.take(n_bytes, spare=self._spare)
         self.n_bytes += n_bytes
 
     def release(self) -> None:
         """Give all of it back."""
-        self._budget.take(-self.n_bytes)
+        self._budget.give_back(self.n_bytes)
         self.n_bytes = 0
 
     def __enter__(self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -9,12 +10,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml  # type: ignore[import-untyped]
 from collectors import REGISTRY, run_command, serving, upload_of
 from places import ROOT
 from prometheus_client.parser import text_string_to_metric_families
-from rappor_server.settings import load
+from rappor_server.settings import Settings, load
+from tools import need
 
 FOLDER = ROOT / "server" / "packaging"
 ALERTS: list[dict[str, Any]] = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"][0][
@@ -22,6 +23,7 @@ ALERTS: list[dict[str, Any]] = yaml.safe_load((FOLDER / "alerts.yml").read_text(
 ]
 DASHBOARD: dict[str, Any] = json.loads((FOLDER / "dashboard.json").read_text())
 NAME = re.compile(r"\b(?:rappor|process)_[a-z_]+\b")
+VALUE = re.compile(r'([a-z]+)!?="([^"]+)"')
 LABEL = re.compile(r"(?:by|on) \(([a-z, ]+)\)|\{([a-z]+)[!=]|,([a-z]+)[!=]")
 UNITS = ("rappor-server.service", "rappor-prune.service", "rappor-backup.service")
 TIMERS = ("rappor-prune.timer", "rappor-backup.timer")
@@ -34,7 +36,7 @@ def expressions() -> list[str]:
 
 
 def test_alerts_and_dashboard_ask_for_what_is_exported(tmp_path: Path) -> None:
-    """Every name and label in them is one that a running collector shows."""
+    """Every name, label and value in them is one that a running collector shows."""
     keys = tmp_path / "keys"
     keys.write_text("programs sesame\n")
     database = f"sqlite:///{tmp_path / 'counts.sqlite3'}"
@@ -45,17 +47,20 @@ def test_alerts_and_dashboard_ask_for_what_is_exported(tmp_path: Path) -> None:
     samples = [s for f in text_string_to_metric_families(text) for s in f.samples]
     names = {sample.name for sample in samples}
     labels = {label for sample in samples for label in sample.labels} | {"instance", "job"}
+    values = {pair for sample in samples for pair in sample.labels.items()} | {("job", "rappor")}
     assert len(expressions()) > 20
     for expression in expressions():
         asked = set(NAME.findall(expression))
         assert asked <= names, expression
         told = {part for groups in LABEL.findall(expression) for part in groups if part}
         assert {each.strip() for part in told for each in part.split(",")} <= labels, expression
+        assert set(VALUE.findall(expression)) <= values, expression
         assert expression.count("(") == expression.count(")")
     for name in ("rappor_build_info", "rappor_registry_info", "process_resident_memory_bytes"):
         assert name in names
     assert not any(name.endswith("_created") for name in names)
     assert 'rappor_uploads_total{status="503"} 0.0' in text
+    assert 'rappor_reports_total{metric="sound"} 0.0' in text
 
 
 def test_every_alert_has_its_place_in_the_runbook() -> None:
@@ -80,7 +85,6 @@ def test_panels_are_drawn_beside_each_other() -> None:
                 assert label == "instance" or label in target["expr"]
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_units_are_those_of_systemd(tmp_path: Path) -> None:
     """No unit has a fault that systemd finds, with the settings for TLS too."""
     for name in (*UNITS, *TIMERS):
@@ -89,7 +93,7 @@ def test_units_are_those_of_systemd(tmp_path: Path) -> None:
     drop_in = tmp_path / "rappor-server.service.d"
     drop_in.mkdir()
     shutil.copy(FOLDER / "tls.conf", drop_in)
-    verify = [str(shutil.which("systemd-analyze")), "verify", "--man=no"]
+    verify = [str(need("systemd-analyze")), "verify", "--man=no"]
     answer = subprocess.run(
         [*verify, *(str(tmp_path / name) for name in (*UNITS, *TIMERS))],
         capture_output=True,
@@ -100,6 +104,49 @@ def test_units_are_those_of_systemd(tmp_path: Path) -> None:
         line for line in answer.stderr.splitlines() if str(tmp_path) in line or "rappor" in line
     ]
     assert (answer.returncode, told) == (0, [])
+
+
+def settings_of(name: str) -> dict[str, list[str]]:
+    """Return what a unit sets, by name."""
+    found: dict[str, list[str]] = {}
+    for line in (FOLDER / name).read_text(encoding="utf-8").splitlines():
+        key, is_set, value = line.partition("=")
+        if is_set and not line.startswith("#"):
+            found.setdefault(key, []).append(value)
+    return found
+
+
+def test_units_bound_the_collector_and_start_it_again() -> None:
+    """However it ends; memory, tasks and files have limits, and there is room for connections."""
+    service = settings_of("rappor-server.service")
+    assert (service["Type"], service["Restart"]) == (["notify"], ["always"])
+    assert service["StartLimitIntervalSec"] == ["0"]
+    (files,) = service["LimitNOFILE"]
+    assert int(files) > Settings(registry="x").max_connections + 256
+    for name in UNITS:
+        unit = settings_of(name)
+        assert unit["MemoryMax"]
+        assert unit["UMask"] == ["0077"]
+        assert unit["User"] == ["rappor"]
+    for name in TIMERS:
+        timer = settings_of(name)
+        (when,) = timer["OnCalendar"]
+        assert when.startswith("*-*-* ")
+        assert timer["Persistent"] == ["true"]
+
+
+def test_secrets_are_handed_over_by_systemd() -> None:
+    """Each file that the settings name is a credential, and the runbook says what that means."""
+    drop_in = settings_of("tls.conf")
+    lent = {each.partition(":")[0] for each in drop_in["LoadCredential"]}
+    named = [each.partition("=%d/") for each in drop_in["Environment"]]
+    assert {name for *_, name in named} == lent == {"chain", "key", "upload-keys"}
+    fields = {field.name for field in dataclasses.fields(Settings)}
+    assert {name.removeprefix("RAPPOR_SERVER_").lower() for name, *_ in named} <= fields
+    runbook = (FOLDER / "runbook.md").read_text(encoding="utf-8")
+    for secret in ("Replace a key for sending", "Renew a certificate"):
+        _, _, advice = runbook.partition(f"**{secret}**")
+        assert "[tls.conf](tls.conf)" in advice.partition("- **")[0], secret
 
 
 def test_units_share_one_file_of_settings() -> None:

@@ -65,6 +65,14 @@ def test_a_share_of_the_budget_is_given_back_whole() -> None:
         first.grow(40)
     with budget.share() as third:
         third.grow(100)
+    with budget.share(spare=30) as modest, budget.share() as other:
+        modest.grow(70)
+        with pytest.raises(Problem):
+            modest.grow(1)
+        other.grow(30)
+        modest.release()
+        with pytest.raises(Problem):
+            modest.grow(41)
 
 
 @pytest.mark.parametrize(("n_bytes", "status"), [(0, None), (500, None), (100_000, 413)])

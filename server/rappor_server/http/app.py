@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -75,7 +76,11 @@ def create(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Any]]:
-        collector = open_collector(settings)
+        try:
+            collector = open_collector(settings)
+        except RapporError as error:  # the server ends and does not say why
+            logs.event("start failed", level=logging.ERROR, reason=str(error))
+            raise
         for each in (app, *rooms):
             each.state.collector = collector
         await collector.ready()

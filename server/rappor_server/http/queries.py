@@ -112,7 +112,7 @@ async def estimates(request: Request) -> Response:
     collector, metric, token = await _metric(request)
     media_type = read_media_type(request)
     with contextlib.ExitStack() as held:
-        share = held.enter_context(collector.bodies.share())
+        share = held.enter_context(collector.share_of_readers())
         body, beside = await read_estimate_body(request, share)
         task = EstimatesTask(
             metric=metric,
@@ -157,7 +157,7 @@ async def cancel_analysis(request: Request) -> Response:
 async def freezes(request: Request) -> Response:
     """POST /v1/metrics/NAME/freezes: keep what is released of a range under a name."""
     collector, metric, _ = await _metric(request)
-    with collector.bodies.share() as share:
+    with collector.share_of_readers() as share:
         asked = await read_freeze_body(request, share)
     days = Range(first=asked.first, last=asked.last, freeze=None)
     task = FreezeTask(metric=metric, range=days, today=collector.today())

@@ -24,6 +24,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from rappor_server.http.direct_uploads import Exchange
+from rappor_server.http.envelope import added_headers
 from rappor_server.http.uploads import UPLOADS
 from rappor_server.problems import RETRY_SECONDS, Problem, render
 from rappor_server.request_limits import WHOLE_BODY
@@ -190,8 +191,9 @@ class PunctualProtocol(HttpToolsProtocol):
     def _end_with(self, problem: Problem) -> None:
         """Answer with a problem whatever was asked, and end the connection."""
         answer = render(problem)
+        added = added_headers(answer.raw_headers, is_secure=self.scheme == "https")
         head = [f"HTTP/1.1 {problem.status.value} {problem.status.phrase}".encode()]
-        head += [name + b": " + value for name, value in answer.raw_headers]
+        head += [name + b": " + value for name, value in (*answer.raw_headers, *added)]
         head += [b"connection: close", b"", b""]
         self.transport.write(b"\r\n".join(head) + bytes(answer.body))
         self.transport.close()

@@ -105,7 +105,7 @@ def sent(
         reader = await _reader(request)
         if reader is None:
             return to_see(SIGN_IN)
-        with reader.collector.bodies.share() as share:
+        with reader.collector.share_of_readers() as share:
             form = await read_form(request, share, most=most)
             if not _desk(request).visits.is_form_token(reader.cookie, form.text(FORM_TOKEN)):
                 raise Problem(HTTPStatus.FORBIDDEN, _OUT_OF_DATE)
@@ -127,7 +127,7 @@ async def sign_in(request: Request) -> Response:
     desk, collector = _desk(request), _collector(request)
     check_origin(request)
     desk.check_attempt(request)
-    with collector.bodies.share() as share:
+    with collector.share_of_readers() as share:
         form = await read_form(request, share)
     cookie = _cookie(request)
     if not cookie or not desk.visits.is_form_token(cookie, form.text(FORM_TOKEN)):

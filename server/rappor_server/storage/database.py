@@ -248,8 +248,11 @@ def erase_traces(engine: Engine, *, wait: float = _WAIT_SECONDS) -> bool:
     """
     if engine.dialect.name != "sqlite":
         return True
-    path = str(engine.url.database)
-    with failing_as_store_error(), contextlib.closing(sqlite3.connect(path, timeout=wait)) as db:
+    own = f"{Path(str(engine.url.database)).resolve().as_uri()}?mode=rw"  # or it would make a file
+    with (
+        failing_as_store_error(),
+        contextlib.closing(sqlite3.connect(own, timeout=wait, uri=True)) as db,
+    ):
         (is_busy, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return not is_busy
 
@@ -400,11 +403,12 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _back_up(engine: Engine, revision: str | None) -> Path | None:
-    """Copy an SQLite file beside itself before its schema changes."""
+    """Copy an SQLite file beside itself before its schema changes, for its owner alone."""
     if engine.dialect.name != "sqlite":
         return None
     path = Path(str(engine.url.database))
     day = datetime.datetime.now(datetime.UTC).date()
     backup = path.with_name(f"{path.name}.schema-{revision}.{day}.bak")
+    backup.touch(mode=0o600)
     copy_sqlite(path, backup)
     return backup

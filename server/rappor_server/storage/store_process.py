@@ -30,7 +30,8 @@ from rappor_server.storage.store import Refusals, Store
 _LENGTH: Final = struct.Struct("<Q")
 """What goes before each question and answer: how many bytes it has."""
 _TRACE_SECONDS: Final = 20.0
-"""How long the database's log may hold what was committed: less than a minute, also by retries."""
+"""How long the database's log may hold what anybody has written: less than a minute, also by
+retries."""
 _RETRY_SECONDS: Final = 1.0
 _READ_SECONDS: Final = 0.001
 """Between two steps of reading, in which other writers of the database find room."""
@@ -48,7 +49,7 @@ class StoreProcess:
     """What a `Writer` needs of a store, done by another process; for one task at a time."""
 
     def __init__(self, database: str, *, trace_seconds: float = _TRACE_SECONDS) -> None:
-        """Start the process; `trace_seconds` after a commit it empties the database's log."""
+        """Start the process, which empties the database's log every `trace_seconds`."""
         self._setup = database, trace_seconds
         self._link: socket.socket | None = None
         self._process: SpawnProcess | None = None
@@ -152,8 +153,7 @@ def _serve(link: socket.socket, database: str, trace_seconds: float) -> None:
     with link, link.makefile("rb") as questions, contextlib.suppress(EOFError, OSError):
         link.sendall(_READY)
         while True:
-            seconds = desk.rest()
-            if poll.poll(None if seconds is None else math.ceil(1000 * seconds)):
+            if poll.poll(math.ceil(1000 * desk.rest())):
                 (length,) = _LENGTH.unpack(_read(questions, _LENGTH.size))
                 question = pickle.loads(_read(questions, length))  # noqa: S301 - our own
                 answer = pickle.dumps(desk.commit(*question), pickle.HIGHEST_PROTOCOL)
@@ -183,7 +183,6 @@ class _Desk:
         self, submissions: Sequence[Submission], refusals: Refusals, today: datetime.date
     ) -> list[bytes | ConflictError] | StoreError:
         """Store a group; return the results, or why there are none."""
-        self._erase_at = min(self._erase_at, time.monotonic() + self._trace_seconds)
         try:
             self._store = self._store or Store.open(self._database)
             return self._store.commit(submissions, refusals, today=today)
@@ -192,17 +191,19 @@ class _Desk:
         except Exception as error:  # noqa: BLE001 - the process must live
             return failed(error)
 
-    def rest(self) -> float | None:
-        """Do a step of what can wait; return the seconds until the next one, None for no end.
+    def rest(self) -> float:
+        """Do a step of what can wait; return the seconds until the next one.
 
-        The log is emptied when it is time, and tried again every second while it is read. Ids of
-        earlier days are read until a question comes.
+        The log is emptied when it is time, and tried again every second while it is read: other
+        processes write too, when they close blocks or delete what is old. Ids of earlier days are
+        read until a question comes.
         """
         if time.monotonic() >= self._erase_at:
-            self._erase_at = math.inf if self._erase() else time.monotonic() + _RETRY_SECONDS
+            pause = self._trace_seconds if self._erase() else _RETRY_SECONDS
+            self._erase_at = time.monotonic() + pause
         if self._read_old_ids():
             return _READ_SECONDS
-        return None if math.isinf(self._erase_at) else max(self._erase_at - time.monotonic(), 0.0)
+        return max(self._erase_at - time.monotonic(), 0.0)
 
     def _read_old_ids(self) -> bool:
         """Tell whether there are more to read; after a failure not before the next question."""

@@ -170,6 +170,14 @@ def test_a_long_question_is_a_job_that_is_followed_and_cancelled(asker: Asker) -
     assert decoders_of(asker.running) != [stopped]
 
 
+def test_a_small_question_is_answered_directly(asker: Asker) -> None:
+    """Who does not say how long to wait has an answer of a moment in the same request."""
+    assert asker.ask({"candidates": ["small"]}).status_code == 200
+    asked = {"candidates": ["small"]}  # answered from memory: hardly any machine is too slow
+    statuses = [asker.ask(asked, Prefer="").status_code for _ in range(10)]
+    assert statuses.count(200) >= 5
+
+
 def test_who_hangs_up_frees_the_decoder(asker: Asker) -> None:
     """Askers that leave a stopped decoder make room for a small question, answered soon after."""
     assert asker.ask({"candidates": ["warm"]}).status_code == 200

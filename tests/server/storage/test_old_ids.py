@@ -278,6 +278,19 @@ def test_new_uploads_are_looked_up_in_no_earlier_table_once_these_are_read(store
     assert any(old in statement for statement in seen)
 
 
+def test_a_retry_is_looked_up_in_all_earlier_tables_by_one_statement(store: Store) -> None:
+    """Also where nothing of them was read."""
+    bodies = fill(store)
+    seen: list[str] = []
+    event.listen(store.engine, "before_cursor_execute", lambda *given: seen.append(given[2]))
+    old = [day_tables.table_of(day_tables.UPLOAD, day(i)).name for i in range(N_DAYS)]
+    with contextlib.closing(Store(store.engine)) as again:
+        commit(again, *bodies[0], *bodies[2], today=day(N_DAYS))
+    asked = [statement for statement in seen if any(name in statement for name in old)]
+    assert len(asked) == 1
+    assert all(name in asked[0] for name in old)
+
+
 def test_a_failed_step_loses_and_doubles_nothing(store: Store) -> None:
     """The store goes on in a new shard, and retries still count once."""
     bodies = fill(store)

@@ -129,6 +129,34 @@ def test_log_of_sqlite_holds_nothing_after_a_moment(address: str, tmp_path: Path
     assert run(address, trial, trace_seconds=0.01) == 2
 
 
+def test_log_of_sqlite_is_emptied_whoever_has_written(address: str, tmp_path: Path) -> None:
+    """Who closes blocks or deletes what is old writes too, when perhaps no upload comes."""
+    log = tmp_path / "counts.sqlite3-wal"
+
+    async def trial(_apart: StoreProcess) -> None:
+        with contextlib.closing(Store.open(address)) as other:
+            for _ in range(3):
+                other.commit([submission_of(upload_of())], {}, today=TODAY)
+                await wait_for(lambda: log.stat().st_size == 0)
+
+    assert run(address, trial, trace_seconds=0.01) == 3
+
+
+def test_a_file_that_is_gone_is_not_made_anew(address: str, tmp_path: Path) -> None:
+    """An empty file in its place would look like a database of nobody."""
+    path = tmp_path / "counts.sqlite3"
+
+    async def trial(apart: StoreProcess) -> None:
+        await commit(apart, upload_of())
+        await wait_for(lambda: Path(f"{path}-wal").stat().st_size == 0)
+        path.rename(tmp_path / "moved")
+        await asyncio.sleep(0.2)
+        assert not path.exists()
+        (tmp_path / "moved").rename(path)
+
+    assert run(address, trial, trace_seconds=0.01) == 1
+
+
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM])
 def test_another_one_goes_on(
     address: str, by: signal.Signals, caplog: pytest.LogCaptureFixture

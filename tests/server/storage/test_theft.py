@@ -12,12 +12,14 @@ import hmac
 import itertools
 import json
 import random
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from collectors import TODAY, rows_of
+from collectors import TODAY, rows_of, serving, upload_of
+from collectors import report_of as page_report
 from rappor_server.analysis import closing
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.upload_ids import hash_id, mac_body
@@ -322,6 +324,33 @@ def test_files_of_sqlite_hold_no_earlier_sums(tmp_path: Path) -> None:
     data = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert sum(ones in data for ones in states) == len(states & last) == 2
     assert len(states) > 15
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(300)
+def test_files_of_a_running_collector_hold_no_earlier_sums_after_a_minute(tmp_path: Path) -> None:
+    """Nor the id of any upload, although nothing comes any more that would empty the log."""
+    path = tmp_path / "counts.sqlite3"
+    bodies = [upload_of(page_report(bits=i + 1)) for i in range(20)]
+    states: set[bytes] = set()
+    with serving(tmp_path, sqlite_url(path), "--suspicious", "accept") as running:
+        store = Store.open(sqlite_url(path))
+        for body in bodies:
+            assert running.post(body).status_code == 200
+            with store.engine.connect() as db:
+                states |= {bytes(ones) for (ones,) in db.execute(text("SELECT ones FROM tally"))}
+        before = found_in(tmp_path, states)
+        time.sleep(60)
+        assert before == len(states) == 20
+        assert found_in(tmp_path, states) == 1
+        assert found_in(tmp_path, Loot(store.engine, [bodies]).ids) == 0
+        store.close()
+
+
+def found_in(folder: Path, secrets: Iterable[bytes]) -> int:
+    """Return how many of these byte strings are in the files of a database."""
+    data = b"".join(file.read_bytes() for file in folder.glob("counts.sqlite3*"))
+    return sum(secret in data for secret in secrets)
 
 
 def test_kept_reports_of_today_are_shuffled_in_their_group(database: str) -> None:
