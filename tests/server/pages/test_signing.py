@@ -99,7 +99,7 @@ class NoTokens:
 
     def __init__(self) -> None:
         """Have room for forms."""
-        self.bodies = Budget(100_000)
+        self.share_of_readers = Budget(100_000).share
 
     async def look_up(self, *_: object, **__: object) -> None:
         """Find nothing."""
