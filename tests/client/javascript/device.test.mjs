@@ -78,6 +78,14 @@ test("consent is a boolean, and no other answer is read as one", async () => {
   }
 });
 
+test("metrics that are refused are a list of names: a text would read as its letters", async () => {
+  for (const optedOut of ["page", ""]) {
+    await assert.rejects(open({ optedOut }), ParamsError);
+  }
+  const { client } = await open({ optedOut: new Set(["page", "of an earlier registry"]) });
+  assert.equal(await client.record("page", "a"), "opted out");
+});
+
 test("mistakes of the program are raised, and say nothing of the value", async () => {
   const { client, store } = await open();
   await assert.rejects(client.record("pgae", "hidden"), MetricError);
@@ -129,8 +137,9 @@ test("what no repetition changes is dropped, and a collector that asks to wait i
 });
 
 test("answers of any content are only failures", async () => {
-  const bodies = ["", "{", "[]", "null", '{"reports":[]}', '{"reports":[{"status":"accepted"},{}]}'];
-  for (const body of bodies) {
+  const cut = ["", "{", "[]", "null", '{"reports":[]}', '{"reports":[{"status":"accepted"},{}]}'];
+  const strange = ["[{}]", "[7]", '["accepted"]', '"a"', "{}", "[[]]", "1e308", "[null]"];
+  for (const body of [...cut, ...strange.map((reports) => `{"reports":${reports}}`)]) {
     const { client } = await open({ statuses: [{ status: 200, body }] });
     await client.record("page", "a");
     assert.equal((await client.flush({ timeout: 0 })).reason, "collector error", body);
@@ -157,6 +166,26 @@ test("an upload that one program is sending is sent by no other", async () => {
   assert.deepEqual(second.sent, []);
   answerNow({ status: 200, body: ACCEPTED });
   assert.equal((await sending).reason, "sent");
+});
+
+test("nothing leaves after the client was closed, also while an upload is claimed", async () => {
+  const store = memoryStore();
+  let isSlow = false;
+  const update = async (...words) => {
+    const result = await store.update(...words);
+    if (isSlow) await new Promise((resolve) => setTimeout(resolve, 50));
+    return result;
+  };
+  for (const end of ["close", "withdraw"]) {
+    isSlow = false;
+    const { client, sent } = await open({ store: { ...store, update } });
+    await client.record("page", "a");
+    isSlow = true;
+    const flushing = client.flush({ timeout: 1 });
+    await client[end]();
+    await flushing;
+    assert.deepEqual(sent, [], end);
+  }
 });
 
 test("a collector that moves is not followed, and may name the date of the next attempt", async (t) => {
@@ -241,6 +270,20 @@ test("a stop silences a metric until its day is over, thirty days at most", asyn
   assert.equal(await client.record("theme", "light"), "held");
   now += 31 * 86_400;
   assert.equal(await client.record("page", "a"), "recorded");
+});
+
+test("whatever else is asked for stops nothing, and is not kept", async () => {
+  const nested = `${"[".repeat(50_000)}${"]".repeat(50_000)}`;
+  const days = ['{"toString":1}', '["2026-11-20"]', nested, "1e308", '"2026-13-01"', "null"];
+  const stops = ["[]", '"page"', "7", `{"${"x".repeat(65)}":"2026-11-20","__proto__":"2026-11-20"}`];
+  for (const stop of [...days.map((day) => `{"page":${day}}`), ...stops]) {
+    const body = `{"reports":[{"status":"accepted"}],"stop":${stop}}`;
+    const { client, store } = await open({ statuses: [{ status: 200, body }] });
+    await client.record("page", "a");
+    assert.equal((await client.flush()).reason, "sent", stop.slice(0, 40));
+    assert.deepEqual(store.documents.device.stopped, {}, stop.slice(0, 40));
+    assert.equal(await client.record("page", "a"), "recorded");
+  }
 });
 
 test("what waits of a metric that is stopped waits on, and holds up no other", async () => {
@@ -358,6 +401,38 @@ test("attempts become rarer, up to one in an hour", async () => {
   }
   assert.deepEqual(pauses, [...pauses].sort((a, b) => a - b));
   assert.deepEqual([pauses[0], pauses[15]], [5, 3600]);
+});
+
+test("a flush sleeps until the collector may be asked again", async () => {
+  const began = performance.now();
+  const clock = () => NOON + (performance.now() - began) / 1000;
+  const coins = (n) => new Uint32Array(n);
+  const store = memoryStore();
+  let n = 0;
+  const counting = { ...store, update: (...words) => ((n += 1), store.update(...words)) };
+  const statuses = [{ status: 503, body: "", retryAfter: 0.3 }];
+  const { client, sent } = await open({ statuses, store: counting, coins, clock });
+  await client.record("page", "a");
+  assert.equal((await client.flush()).reason, "sent");
+  assert.ok(clock() >= NOON + 0.3);
+  assert.equal(sent.length, 2);
+  assert.ok(n < 10, n);
+});
+
+test("a flush without a limit sleeps, however long a stop lasts", async () => {
+  const program = new URL("endless_flush.mjs", import.meta.url).pathname;
+  const { stdout, stderr } = await promisify(execFile)(process.execPath, [program]);
+  assert.deepEqual([stdout, stderr], ["1\n", ""]);
+});
+
+test("of uploads that failed, the one whose wait ends first is due next", async () => {
+  const waits = [2 ** 32 - 1, 2 ** 31, 0]; // of the first upload, of the second one, of all
+  const coins = (n) => (n === 1 ? [waits.shift()] : new Uint32Array(n));
+  const statuses = [1, 2].map(() => ({ status: 503, body: "" }));
+  const { client, sent } = await open({ statuses, coins });
+  for (let i = 0; i < 2; i++) await client.record("page", "a");
+  const { waiting, retryAt } = await client.flush({ timeout: 1 });
+  assert.deepEqual([sent.length, waiting, retryAt], [2, 2, NOON + 5]);
 });
 
 test("a reason that is no word of a collector is not kept", async () => {
