@@ -53,6 +53,20 @@ test("what is reserved stays when a later registry needs less, and makes room fo
   assert.deepEqual((await client.spent()).reserved, { 2026: 2 * PRICE });
 });
 
+test("what a later registry needs more is reserved as well", async () => {
+  const store = memoryStore();
+  await recorded(store, [yearly("page", 1)], "Infinity", [["page", "a"]]);
+  const { client } = await recorded(store, [yearly("page", 2)], "Infinity", [["page", "a"]]);
+  assert.deepEqual((await client.spent()).reserved, { 2026: 2 * PRICE });
+});
+
+test("of two metrics that fit alone, but not together, the first one speaks", async () => {
+  const metrics = [yearly("first", 1), yearly("second", 1)];
+  const values = [["second", "a"], ["first", "a"], ["second", "a"]];
+  const { outcomes } = await recorded(memoryStore(), metrics, "3", values);
+  assert.deepEqual(outcomes, ["silent", "recorded", "silent"]);
+});
+
 test("a metric that the budget has no room for takes none from the next one", async () => {
   const metrics = [yearly("large", 3), yearly("small", 1)];
   const values = [["large", "a"], ["small", "a"]];
@@ -113,17 +127,39 @@ test("a clock that tells no day of a calendar reads as its last year or its firs
     [NaN, "1970-01-01"],
     [undefined, "1970-01-01"],
   ];
+  const values = [["page", "a"], ["page", "b"]];
   for (const epoch of ["life", "year", "quarter", "month"]) {
-    for (const interval of ["none", "week"]) {
-      for (const [now, day] of times) {
-        const metric = metricOf("page", PARAMS, { epoch, interval, expires: "9999-12-31" });
-        const values = [["page", "a"]];
-        const { client, outcomes } = await recorded(memoryStore(), [metric], "Infinity", values, () => now);
-        assert.deepEqual(outcomes, [interval === "none" ? "recorded" : "held"]);
-        if (interval === "week") continue;
-        assert.equal((await client.flush()).reason, "sent");
-        assert.equal((await client.log())[0].day, day);
-      }
+    for (const [now, day] of times) {
+      const fields = { epoch, expires: "9999-12-31" };
+      const weekly = metricOf("page", PARAMS, { ...fields, interval: "week" });
+      const held = await recorded(memoryStore(), [weekly], "Infinity", values, () => now);
+      assert.deepEqual(held.outcomes, ["held", "held"]);
+      const metric = metricOf("page", PARAMS, fields);
+      const told = await recorded(memoryStore(), [metric], "Infinity", values, () => now);
+      assert.deepEqual(told.outcomes, ["recorded", "repeated"]);
+      assert.equal((await told.client.flush()).reason, "sent");
+      assert.equal((await told.client.log())[0].day, day);
     }
+  }
+});
+
+test("an epoch has room for a report of each of its intervals", async () => {
+  const epochs = [
+    ["month", "hour", Date.UTC(2026, 9), Date.UTC(2026, 10)],
+    ["month", "week", Date.UTC(2026, 7), Date.UTC(2026, 8)], // from a Saturday to a Monday
+    ["quarter", "day", Date.UTC(2026, 6), Date.UTC(2026, 9)],
+    ["year", "day", Date.UTC(2028, 0), Date.UTC(2029, 0)],
+  ];
+  const lengths = { hour: 3600, day: 86_400, week: 7 * 86_400 };
+  for (const [epoch, interval, first, end] of epochs) {
+    const store = memoryStore();
+    const metric = metricOf("page", PARAMS, { epoch, interval });
+    let now = first / 1000;
+    const { client } = await recorded(store, [metric], "Infinity", [], () => now);
+    for (; now < end / 1000; now += lengths[interval]) {
+      assert.equal(await client.record("page", "a"), "held");
+    }
+    now = end / 1000 - 1;
+    assert.equal(await client.record("page", "a"), "held");
   }
 });
