@@ -14,12 +14,15 @@ const SECONDS = { hour: DAY / 24, day: DAY, week: WEEK };
 /** @type {Record<string, number>} */
 const MONTHS = { year: 12, quarter: 3, month: 1 };
 
+/** @type {Clock} */
+const systemClock = () => Date.now() / 1000;
+
 /**
  * Return a clock that is never beyond what a calendar holds; what is no number reads as 1970.
- * @param {Clock} clock
+ * @param {Clock} [clock] the system's unless given
  * @returns {Clock}
  */
-export const bounded = (clock) => () => Math.min(Math.max(clock() || 0, 0), LAST);
+export const bounded = (clock = systemClock) => () => Math.min(Math.max(clock() || 0, 0), LAST);
 
 /**
  * Return the day of a moment, as 2026-11-30.

@@ -15,7 +15,7 @@ import { nextEnd, offer, release, settleReport } from "./reservoir.js";
 import { choosePart, cohortOf, permanentOf, scopeCoin, scopeName, systemCoins } from "./responses.js";
 import { answer, draw, inForce, isBegun, latchedPart, termsOf } from "./scopes.js";
 import { SECRET_BYTES, expand, secretOf } from "./secret.js";
-import { Sender, elapsed } from "./sender.js";
+import { LONGEST_SLEEP, Sender, elapsed } from "./sender.js";
 import { dropMetrics, sentOf, trim } from "./spool.js";
 import { silentUntil } from "./stops.js";
 import { tabsOf } from "./tabs.js";
@@ -39,8 +39,6 @@ const ALL = /** @type {(keyof Documents)[]} */ (["identity", ...CHANGING]);
 const PATTERN_BYTES = 16; // two patterns share a name with probability 2^-128
 const WARN_EVERY = 60;
 const DONE = ["nothing waiting", "sent", "refused"];
-/** @type {import("../index.js").Clock} */
-const systemClock = () => Date.now() / 1000;
 const SAFE = ["recorded", "held", "repeated"];
 
 /** The identity has gone, or is another one, since it was read. */
@@ -74,7 +72,7 @@ export class Client {
    * @param {import("../index.js").Transport} [transport]
    */
   constructor(registry, options, store, transport) {
-    const { caps, clock = systemClock, coins = systemCoins, limits, optedOut } = options;
+    const { caps, clock, coins = systemCoins, limits, optedOut } = options;
     this.#registry = registry;
     this.#store = store;
     this.#consent = options.consent;
@@ -86,6 +84,7 @@ export class Client {
       caps: { total: Infinity, per: "year", ...caps },
     };
     check(this.#settings);
+    demand(typeof optedOut !== "string", "optedOut must be a list of names");
     this.#tabs = tabsOf(store.channel, (name) => (name ? this.#optedOut.add(name) : this.#forget()));
     if (transport) {
       this.#uploader = new Uploader({
@@ -305,7 +304,8 @@ export class Client {
       const waiting = await this.waiting();
       const pause = Math.max(step.due - this.#settings.clock(), 0);
       if (!waiting || pause >= deadline - elapsed()) return summedUp(steps, waiting);
-      await new Promise((resolve) => setTimeout(resolve, 1000 * pause));
+      const sleep = 1000 * Math.min(pause, LONGEST_SLEEP); // no timer takes more than 24 days
+      await new Promise((resolve) => setTimeout(resolve, sleep));
     }
     const waiting = await this.waiting();
     const reason = this.#consent ? "no collector" : "no consent";
@@ -480,7 +480,7 @@ export class Client {
  * @param {import("../index.js").Store} store
  * @param {import("../index.js").Clock} [clock]
  */
-async function erased(store, clock = systemClock) {
+async function erased(store, clock) {
   const tabs = tabsOf(store.channel, () => {});
   const erase = () =>
     store.update(

@@ -67,9 +67,9 @@ export function permanentResponse(bits, { f, k }, coins) {
  * Show each bit as 1 with probability q where it is 1, and p where it is 0.
  * @param {Uint8Array} permanent
  * @param {Params} params
- * @param {Coins} [coins]
+ * @param {Coins} coins
  */
-export function instantaneousResponse(permanent, { k, p, q }, coins = systemCoins) {
+export function instantaneousResponse(permanent, { k, p, q }, coins) {
   return response(permanent, k, coins, (bit, u) => (u < (bit ? q : p) ? 1 : 0));
 }
 

@@ -116,9 +116,9 @@ export function draw({ metric, epoch, cohort, permanent, last }, params, coins) 
 export function latchedPart(device, metric, epoch) {
   const known = device.scopes.filter((each) => each.metric === metric.name && each.epoch === epoch);
   const responses = known.map((scope) => scope.response).sort();
-  const own = metric.parts.map(({ params }) => params.permanentFingerprint);
-  const latched = responses.find((response) => own.includes(response));
-  return metric.parts[own.indexOf(latched ?? "")];
+  const partOf = (/** @type {string} */ response) =>
+    metric.parts.find(({ params }) => params.permanentFingerprint === response);
+  return responses.map(partOf).find((part) => part);
 }
 
 /**

@@ -4,7 +4,7 @@ import { ONE } from "./params.js";
 
 /** @typedef {import("./uploader.js").Step} Step */
 
-const LONGEST_SLEEP = 3600; // a machine may sleep, or set its clock, meanwhile
+export const LONGEST_SLEEP = 3600; // a machine may sleep, or set its clock, meanwhile
 const BACKLOG = 1;
 
 /** Return seconds by a clock that nobody can set. */

@@ -5,6 +5,9 @@ import { own } from "./device.js";
 
 /** @typedef {import("../documents.js").Device} Device */
 
+/** What a collector may name: a metric, or a reason. */
+export const NAME = /^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$/;
+
 const LONGEST = 30 * DAY;
 const MOST = 1000;
 
@@ -18,6 +21,7 @@ export function follow(device, asked, today) {
   const entries = Object.entries(asked ?? {});
   /** @type {[string, string][]} */
   const days = entries
+    .filter(([name, day]) => NAME.test(name) && typeof day === "string")
     .filter(([, day]) => Date.parse(day) > 0 && dayOf(Date.parse(day) / 1000) === day)
     .map(([name, day]) => [name, day < latest(today) ? day : latest(today)]);
   device.stopped = entries.length > MOST ? {} : Object.fromEntries(days);

@@ -8,7 +8,7 @@ import { ONE } from "./params.js";
 import { nextEnd, release } from "./reservoir.js";
 import { elapsed } from "./sender.js";
 import { GIVE_UP, build, hasten, settle, trim } from "./spool.js";
-import { follow, silentUntil } from "./stops.js";
+import { NAME, follow, silentUntil } from "./stops.js";
 
 /** @typedef {import("../index.js").Answer} Answer */
 /** @typedef {import("../index.js").FlushReason} FlushReason */
@@ -45,7 +45,6 @@ const LONGEST_WAIT = DAY;
 const IMPLAUSIBLE = 365 * DAY; // between two attempts: the clock was set
 const MOST_PENDING = 20;
 const DROPPED = [400, 409, 413, 415, 422]; // what no repetition changes
-const REASON = /^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$/;
 
 /** Sends the uploads of one device through one transport. */
 export class Uploader {
@@ -71,6 +70,7 @@ export class Uploader {
   async step({ deadline = Infinity, tried } = {}) {
     if (this.#severing.signal.aborted) return { due: Infinity };
     const claimed = await this.#at.update((documents) => this.#claim(documents, tried), true);
+    if (this.#severing.signal.aborted) return { due: Infinity }; // it was closed meanwhile
     if (!("body" in claimed)) return claimed;
     const timeout = Math.min(Math.max(deadline - elapsed(), 0.001), REQUEST);
     const { answer, failure } = await this.#send(claimed.body, timeout);
@@ -173,7 +173,7 @@ export class Uploader {
       settle(device, spool, log, id, status, { now, limits });
       device.sending = { failures: 0, asked: 0, pause: 0 };
     };
-    if (answer && read) {
+    if (read) {
       close(read.status);
       follow(device, read.stop, dayOf(now));
       const reason = read.status === "accepted" ? "sent" : "refused";
@@ -210,7 +210,7 @@ export class Uploader {
 
   /** @param {number} attempts */
   #backoff(attempts) {
-    const ceiling = Math.min(FIRST_BACKOFF * 2 ** Math.min(attempts, 32), LONGEST_BACKOFF);
+    const ceiling = Math.min(FIRST_BACKOFF * 2 ** attempts, LONGEST_BACKOFF);
     return (this.#at.coins(1)[0] / ONE) * ceiling; // full jitter
   }
 }
@@ -317,9 +317,9 @@ function statusOf({ status, body }) {
   try {
     const { reports, stop } = JSON.parse(body);
     const [{ status: one, reason }] = reports;
-    if (reports.length !== 1) return undefined;
+    if (reports.length !== 1 || one === undefined) return undefined;
     if (one === "accepted") return { status: one, stop };
-    const told = typeof reason === "string" && REASON.test(reason) ? reason : "no reason given";
+    const told = typeof reason === "string" && NAME.test(reason) ? reason : "no reason given";
     return { status: `refused: ${told}`, stop };
   } catch {
     return undefined;

@@ -58,6 +58,15 @@ async function open(options = {}) {
   return { client, store, sent };
 }
 
+/** Wait until something is so, while timers run that keep no program alive. */
+async function eventually(question) {
+  const end = performance.now() + 20_000;
+  while (!(await question())) {
+    assert.ok(performance.now() < end, String(question));
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
 function folder(t) {
   const path = mkdtempSync(join(tmpdir(), "rappor-"));
   t.after(() => rmSync(path, { recursive: true }));
@@ -76,6 +85,14 @@ test("consent is a boolean, and no other answer is read as one", async () => {
   for (const consent of ["no", 1, null, undefined]) {
     await assert.rejects(open({ consent }), ParamsError);
   }
+});
+
+test("metrics that are refused are a list of names: a text would read as its letters", async () => {
+  for (const optedOut of ["page", ""]) {
+    await assert.rejects(open({ optedOut }), ParamsError);
+  }
+  const { client } = await open({ optedOut: new Set(["page", "of an earlier registry"]) });
+  assert.equal(await client.record("page", "a"), "opted out");
 });
 
 test("mistakes of the program are raised, and say nothing of the value", async () => {
@@ -115,7 +132,7 @@ test("what no repetition changes is dropped, and a collector that asks to wait i
     const refused = await client.flush();
     assert.deepEqual([refused.reason, refused.status, refused.waiting], ["refused", status, 0]);
   }
-  for (const status of [301, 401, 403, 404, 429, 500]) {
+  for (const status of [199, 301, 401, 403, 404, 429, 500]) {
     const { client } = await open({ statuses: [{ status, body: ACCEPTED }] });
     await client.record("page", "a");
     assert.equal((await client.flush({ timeout: 0 })).waiting, 1, status);
@@ -129,8 +146,9 @@ test("what no repetition changes is dropped, and a collector that asks to wait i
 });
 
 test("answers of any content are only failures", async () => {
-  const bodies = ["", "{", "[]", "null", '{"reports":[]}', '{"reports":[{"status":"accepted"},{}]}'];
-  for (const body of bodies) {
+  const cut = ["", "{", "[]", "null", '{"reports":[]}', '{"reports":[{"status":"accepted"},{}]}'];
+  const strange = ["[{}]", "[7]", '["accepted"]', '"a"', "{}", "[[]]", "1e308", "[null]"];
+  for (const body of [...cut, ...strange.map((reports) => `{"reports":${reports}}`)]) {
     const { client } = await open({ statuses: [{ status: 200, body }] });
     await client.record("page", "a");
     assert.equal((await client.flush({ timeout: 0 })).reason, "collector error", body);
@@ -157,6 +175,63 @@ test("an upload that one program is sending is sent by no other", async () => {
   assert.deepEqual(second.sent, []);
   answerNow({ status: 200, body: ACCEPTED });
   assert.equal((await sending).reason, "sent");
+});
+
+test("nothing leaves after the client was closed, also while an upload is claimed", async () => {
+  const store = memoryStore();
+  let isSlow = false;
+  const update = async (...words) => {
+    const result = await store.update(...words);
+    if (isSlow) await new Promise((resolve) => setTimeout(resolve, 50));
+    return result;
+  };
+  for (const end of ["close", "withdraw"]) {
+    isSlow = false;
+    const { client, sent } = await open({ store: { ...store, update } });
+    await client.record("page", "a");
+    isSlow = true;
+    const flushing = client.flush({ timeout: 1 });
+    await client[end]();
+    await flushing;
+    assert.deepEqual(sent, [], end);
+  }
+});
+
+test("a withdrawal severs the exchange under way", async () => {
+  let exchange;
+  const transport = {
+    send: (_, { signal }) => {
+      exchange = signal;
+      return new Promise(() => {});
+    },
+  };
+  const { client } = await open({ transport });
+  await client.record("page", "a");
+  const flushing = client.flush();
+  await eventually(() => exchange);
+  assert.deepEqual(await client.withdraw(), { done: true, secretGone: true, left: [] });
+  assert.ok(exchange.aborted);
+  assert.equal((await flushing).reason, "nothing waiting");
+});
+
+test("the background sender sends what is recorded before and after its first step", async (t) => {
+  const { client, sent } = await open({ background: true, maxDelay: 0 });
+  t.after(() => client.close());
+  for (const n of [1, 2, 3]) {
+    await client.record("page", "a");
+    await eventually(async () => sent.length === n && !(await client.waiting()));
+  }
+});
+
+test("what an earlier program has left is sent a moment apart, however long the delay", async (t) => {
+  const store = memoryStore();
+  const earlier = await open({ store });
+  for (let i = 0; i < 3; i++) await earlier.client.record("page", "a");
+  const coins = (n) => new Uint32Array(n).fill(2 ** 28); // a sixteenth of a delay
+  const { client, sent } = await open({ store, coins, background: true, maxDelay: 3600 });
+  t.after(() => client.close());
+  await eventually(async () => (await client.log()).length === 3);
+  assert.equal(sent.length, 3);
 });
 
 test("a collector that moves is not followed, and may name the date of the next attempt", async (t) => {
@@ -241,6 +316,20 @@ test("a stop silences a metric until its day is over, thirty days at most", asyn
   assert.equal(await client.record("theme", "light"), "held");
   now += 31 * 86_400;
   assert.equal(await client.record("page", "a"), "recorded");
+});
+
+test("whatever else is asked for stops nothing, and is not kept", async () => {
+  const nested = `${"[".repeat(50_000)}${"]".repeat(50_000)}`;
+  const days = ['{"toString":1}', '["2026-11-20"]', nested, "1e308", '"2026-13-01"', "null"];
+  const stops = ["[]", '"page"', "7", `{"${"x".repeat(65)}":"2026-11-20","__proto__":"2026-11-20"}`];
+  for (const stop of [...days.map((day) => `{"page":${day}}`), ...stops]) {
+    const body = `{"reports":[{"status":"accepted"}],"stop":${stop}}`;
+    const { client, store } = await open({ statuses: [{ status: 200, body }] });
+    await client.record("page", "a");
+    assert.equal((await client.flush()).reason, "sent", stop.slice(0, 40));
+    assert.deepEqual(store.documents.device.stopped, {}, stop.slice(0, 40));
+    assert.equal(await client.record("page", "a"), "recorded");
+  }
 });
 
 test("what waits of a metric that is stopped waits on, and holds up no other", async () => {
@@ -334,6 +423,36 @@ test("a collector may ask for hours, and never for a time that is over", async (
   }
 });
 
+test("a clock that begins in 1970 gives nothing up", async () => {
+  const transport = { send: () => Promise.reject(new TypeError("fetch failed")) };
+  const { client } = await open({ transport, clock: () => 10 * 86_400 });
+  await client.record("page", "a");
+  for (let i = 0; i < 3; i++) assert.equal((await client.flush({ timeout: 0 })).waiting, 1);
+});
+
+test("a report that a wrong clock has dated waits a week at most", async () => {
+  let now = NOON + 366 * 86_400;
+  const statuses = [{ status: 503, body: "", retryAfter: 60 }];
+  const { client, store } = await open({ statuses, clock: () => now });
+  for (const metric of ["page", "theme"]) await client.record(metric, "light");
+  now += 86_400;
+  await client.record("theme", "light"); // the day before is released
+  now = NOON;
+  await client.flush({ timeout: 0 });
+  const [{ due }] = store.documents.spool.reports;
+  assert.ok(due <= NOON + 7 * 86_400, due);
+});
+
+test("without a clock of the program's the system's is used", async () => {
+  const { client } = await open({ clock: undefined });
+  const today = () => new Date().toISOString().slice(0, 10);
+  const days = [today()];
+  await client.record("page", "a");
+  await client.flush();
+  days.push(today());
+  assert.ok(days.includes((await client.log())[0].day));
+});
+
 test("a wait that a wrong clock has set is not waited for", async () => {
   let now = NOON + 10 * 86_400;
   const statuses = [{ status: 503, body: "", retryAfter: 60 }];
@@ -358,6 +477,41 @@ test("attempts become rarer, up to one in an hour", async () => {
   }
   assert.deepEqual(pauses, [...pauses].sort((a, b) => a - b));
   assert.deepEqual([pauses[0], pauses[15]], [5, 3600]);
+});
+
+test("a flush sleeps until the collector may be asked again", async () => {
+  const began = performance.now();
+  const clock = () => NOON + (performance.now() - began) / 1000;
+  const coins = (n) => new Uint32Array(n);
+  const store = memoryStore();
+  let n = 0;
+  const update = (...words) => {
+    n += 1;
+    assert.ok(n < 20, "it does not sleep");
+    return store.update(...words);
+  };
+  const statuses = [{ status: 503, body: "", retryAfter: 0.3 }];
+  const { client, sent } = await open({ statuses, store: { ...store, update }, coins, clock });
+  await client.record("page", "a");
+  assert.equal((await client.flush()).reason, "sent");
+  assert.ok(clock() >= NOON + 0.3);
+  assert.equal(sent.length, 2);
+});
+
+test("a flush without a limit sleeps, however long a stop lasts", async () => {
+  const program = new URL("endless_flush.mjs", import.meta.url).pathname;
+  const { stdout, stderr } = await promisify(execFile)(process.execPath, [program]);
+  assert.deepEqual([stdout, stderr], ["1\n", ""]);
+});
+
+test("of uploads that failed, the one whose wait ends first is due next", async () => {
+  const waits = [2 ** 32 - 1, 2 ** 31, 0]; // of the first upload, of the second one, of all
+  const coins = (n) => (n === 1 ? [waits.shift()] : new Uint32Array(n));
+  const statuses = [1, 2].map(() => ({ status: 503, body: "" }));
+  const { client, sent } = await open({ statuses, coins });
+  for (let i = 0; i < 2; i++) await client.record("page", "a");
+  const { waiting, retryAt } = await client.flush({ timeout: 1 });
+  assert.deepEqual([sent.length, waiting, retryAt], [2, 2, NOON + 5]);
 });
 
 test("a reason that is no word of a collector is not kept", async () => {
@@ -585,6 +739,20 @@ test("a full disk holds up no later record, and no withdrawal", async (t) => {
   }
 });
 
+test("a device whose secret alone has gone is damaged, and makes no new one", async () => {
+  const { client, store } = await open();
+  await client.record("page", "a");
+  delete store.documents.identity;
+  console.warn = () => {};
+  try {
+    const again = await open({ store });
+    assert.equal(await again.client.record("page", "a"), "disabled");
+    assert.equal(store.documents.identity, undefined);
+  } finally {
+    console.warn = silently.warn;
+  }
+});
+
 test("an erased file ends the consent of a program that runs", async (t) => {
   const path = join(folder(t), "telemetry.json");
   const { client } = await open({ store: fileStore(path) });
@@ -627,6 +795,21 @@ test("a lock that a killed process has left is cleared away", async (t) => {
     assert.equal(await client.record("page", "a"), "recorded");
   }
   assert.deepEqual(readdirSync(join(path, "..")), ["telemetry.json"]);
+});
+
+test("who has lost the lock changes nothing, and leaves it to its new owner", async (t) => {
+  const path = join(folder(t), "telemetry.json");
+  const store = fileStore(path);
+  await store.update(["log"], (all) => void (all.log = []));
+  const text = readFileSync(path, "utf8");
+  const other = "999999999 elsewhere x";
+  const lose = (all) => {
+    writeFileSync(`${path}.lock`, other);
+    all.log = undefined;
+  };
+  await assert.rejects(store.update(["log"], lose), { name: "TimeoutError" });
+  assert.equal(readFileSync(path, "utf8"), text);
+  assert.equal(readFileSync(`${path}.lock`, "utf8"), other);
 });
 
 test("a lock that is held is respected, also another container's", async (t) => {

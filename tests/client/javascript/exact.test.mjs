@@ -5,12 +5,11 @@ import { test } from "node:test";
 
 import { Client } from "../../../client/javascript/index.js";
 import { instantaneousResponse, permanentResponse } from "../../../client/javascript/src/responses.js";
-import { sha256 } from "../../../client/javascript/src/hashes.js";
-import { hex, utf8 } from "../../../client/javascript/src/bytes.js";
 import { newDevice } from "../../../client/javascript/src/device.js";
 import { epsilonInf, epsilonReports } from "../../../client/javascript/src/loss.js";
-import { fingerprints, readParams } from "../../../client/javascript/src/params.js";
+import { readParams } from "../../../client/javascript/src/params.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
+import { metricOf, registryOf } from "./registries.mjs";
 
 const ONE = 2 ** 32;
 const F = ONE / 4; // the threshold of f/2, so f is one half
@@ -86,26 +85,6 @@ const DOCUMENT = {
   categories: ["a", "b"],
 };
 
-async function registryOf(patterns) {
-  const { fingerprint } = await fingerprints(DOCUMENT);
-  const metric = {
-    name: "theme",
-    description: "d",
-    owner: "o",
-    expires: "2999-12-31",
-    epoch: "life",
-    interval: "none",
-    patterns,
-    sample: ONE,
-    params: DOCUMENT,
-    fingerprint,
-    parts: [],
-    notice: "",
-  };
-  const rest = { v: 1, total: "Infinity", metrics: [metric] };
-  return { ...rest, seal: hex(await sha256(utf8(JSON.stringify(rest)))) };
-}
-
 /** Return what each report of a history is drawn from: which permanent responses, in which order. */
 async function sources(registry, history) {
   const store = memoryStore();
@@ -127,7 +106,7 @@ function histories(values, n) {
 }
 
 test("with one pattern every history shows its first value alone", async () => {
-  const registry = await registryOf(1);
+  const registry = await registryOf([await metricOf("theme", DOCUMENT)]);
   for (const history of histories(["a", "b", "c"], 4)) {
     const { shown } = await sources(registry, history);
     assert.equal(new Set(shown).size, 1);
@@ -137,7 +116,7 @@ test("with one pattern every history shows its first value alone", async () => {
 });
 
 test("with two patterns the third value closes the scope on its last answer", async () => {
-  const registry = await registryOf(2);
+  const registry = await registryOf([await metricOf("theme", DOCUMENT, { patterns: 2 })]);
   for (const history of histories(["a", "b", "c"], 5)) {
     const { shown } = await sources(registry, history);
     const names = new Map();
@@ -158,7 +137,7 @@ test("with two patterns the third value closes the scope on its last answer", as
 });
 
 test("the loss of any pair of one-pattern histories is what the ledger says", async () => {
-  const registry = await registryOf(1);
+  const registry = await registryOf([await metricOf("theme", DOCUMENT)]);
   const params = await readParams(DOCUMENT);
   for (const n of [1, 2, 3]) {
     const { spent } = await sources(registry, Array(n).fill("a"));

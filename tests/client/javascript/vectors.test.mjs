@@ -180,6 +180,28 @@ test("a bad upload is refused whole", async () => {
   }
 });
 
+test("a report with a key of every object is refused, and sinks no other", async () => {
+  const { params, good } = load("bad_report");
+  const lookup = await lookupOf([params]);
+  const written = JSON.stringify(good);
+  for (const key of ["__proto__", "constructor", "toString"]) {
+    const odd = written.replace("{", `{"${key}":{},`);
+    const body = `{"v":1,"id":"${"A".repeat(22)}","reports":[${written},${odd}]}`;
+    const { reports } = readUpload(new TextEncoder().encode(body), lookup);
+    assert.deepEqual(reports.map((each) => each instanceof ReportError), [false, true], key);
+  }
+});
+
+test("an upload that is no UTF-8 is refused whole", async () => {
+  const { params, good } = load("bad_report");
+  const lookup = await lookupOf([params]);
+  const body = `{"v":1,"id":"${"A".repeat(22)}","reports":[${JSON.stringify({ ...good, metric: "?" })}]}`;
+  const whole = new TextEncoder().encode(body);
+  assert.equal(readUpload(whole, lookup).reports.length, 1);
+  whole[body.indexOf("?")] = 0xff;
+  assert.throws(() => readUpload(whole, lookup), ReportError);
+});
+
 test("base64url has one spelling", () => {
   assert.equal(base64url(Uint8Array.of(255, 239, 190)), "_---");
   for (const text of ["A", "AB", "AA==", "AA\n", "+/8", "A A", 7, null]) {

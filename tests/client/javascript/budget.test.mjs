@@ -1,0 +1,165 @@
+// What changed registries, lower limits and clocks leave of a device's budget and of its scopes.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Client } from "../../../client/javascript/index.js";
+import { memoryStore } from "../../../client/javascript/testing.js";
+import { metricOf, registryOf } from "./registries.mjs";
+
+const QUARTER = 2 ** 30; // the threshold of a probability of one quarter
+const PARAMS = {
+  v: 1,
+  encoding: "onehot",
+  k: 3,
+  h: 1,
+  m: 1,
+  f: QUARTER,
+  p: QUARTER,
+  q: 3 * QUARTER,
+  categories: ["a", "b", "c"],
+};
+const PRICE = 2.198; // of one pattern: 2 ln 3, rounded up
+const NOON = Date.UTC(2026, 10, 18, 12) / 1000;
+const ACCEPTED = JSON.stringify({ reports: [{ status: "accepted" }] });
+const silently = { warn: console.warn };
+
+/** Return a metric of the year. */
+const yearly = (name, patterns) => metricOf(name, PARAMS, { patterns, epoch: "year" });
+
+/** Return what a device in a store answers to the values of a registry's metrics, in order. */
+async function recorded(store, metrics, total, values, clock = () => NOON) {
+  const registry = await registryOf(await Promise.all(metrics), total);
+  const transport = { send: async () => ({ status: 200, body: ACCEPTED }) };
+  const usual = { consent: true, background: false, store, transport, clock };
+  console.warn = () => {};
+  try {
+    const client = await Client.open({ registry, ...usual });
+    const outcomes = [];
+    for (const [name, value] of values) outcomes.push(await client.record(name, value));
+    return { client, outcomes };
+  } finally {
+    console.warn = silently.warn;
+  }
+}
+
+test("what is reserved stays when a later registry needs less, and makes room for nobody", async () => {
+  const store = memoryStore();
+  await recorded(store, [yearly("page", 2)], "4.4", [["page", "a"]]);
+  const fewer = [yearly("page", 1), yearly("theme", 1)];
+  const values = [["page", "a"], ["theme", "a"]];
+  const { client, outcomes } = await recorded(store, fewer, "4.4", values);
+  assert.deepEqual(outcomes, ["recorded", "silent"]);
+  assert.deepEqual((await client.spent()).reserved, { 2026: 2 * PRICE });
+});
+
+test("what a later registry needs more is reserved as well", async () => {
+  const store = memoryStore();
+  await recorded(store, [yearly("page", 1)], "Infinity", [["page", "a"]]);
+  const { client } = await recorded(store, [yearly("page", 2)], "Infinity", [["page", "a"]]);
+  assert.deepEqual((await client.spent()).reserved, { 2026: 2 * PRICE });
+});
+
+test("of two metrics that fit alone, but not together, the first one speaks", async () => {
+  const metrics = [yearly("first", 1), yearly("second", 1)];
+  const values = [["second", "a"], ["first", "a"], ["second", "a"]];
+  const { outcomes } = await recorded(memoryStore(), metrics, "3", values);
+  assert.deepEqual(outcomes, ["silent", "recorded", "silent"]);
+});
+
+test("a metric that the budget has no room for takes none from the next one", async () => {
+  const metrics = [yearly("large", 3), yearly("small", 1)];
+  const values = [["large", "a"], ["small", "a"]];
+  const { outcomes } = await recorded(memoryStore(), metrics, "3", values);
+  assert.deepEqual(outcomes, ["silent", "recorded"]);
+});
+
+test("a metric that has reserved more than a lower total takes no room from another one", async () => {
+  const store = memoryStore();
+  const metrics = [yearly("large", 3), yearly("small", 1)];
+  const values = [["large", "a"], ["small", "a"]];
+  assert.deepEqual((await recorded(store, metrics, "10", values)).outcomes, ["recorded", "recorded"]);
+  assert.deepEqual((await recorded(store, metrics, "3", values)).outcomes, ["silent", "recorded"]);
+});
+
+test("a metric that has reserved comes before one that has not", async () => {
+  const store = memoryStore();
+  await recorded(store, [yearly("old", 1)], "3", [["old", "a"]]);
+  const both = [yearly("new", 1), yearly("old", 1)];
+  const { outcomes } = await recorded(store, both, "3", [["new", "a"], ["old", "a"]]);
+  assert.deepEqual(outcomes, ["silent", "recorded"]);
+});
+
+test("a scope keeps to the fewest patterns that a registry has asked for in its epoch", async () => {
+  const steps = [
+    [1, "a", "recorded"],
+    [2, "b", "repeated"],
+  ];
+  const store = memoryStore();
+  for (const [patterns, value, outcome] of steps) {
+    const { outcomes } = await recorded(store, [yearly("page", patterns)], "Infinity", [["page", value]]);
+    assert.deepEqual(outcomes, [outcome]);
+  }
+});
+
+test("a registry that asks for fewer patterns lets no other value enter a scope", async () => {
+  const store = memoryStore();
+  await recorded(store, [yearly("page", 2)], "Infinity", [["page", "a"]]);
+  const values = [["page", "b"], ["page", "a"]];
+  const { outcomes } = await recorded(store, [yearly("page", 1)], "Infinity", values);
+  assert.deepEqual(outcomes, ["repeated", "recorded"]);
+});
+
+test("a registry that asks for fewer patterns than a scope has admitted closes it", async () => {
+  const store = memoryStore();
+  await recorded(store, [yearly("page", 2)], "Infinity", [["page", "a"], ["page", "b"]]);
+  const values = [["page", "a"], ["page", "b"]];
+  const { outcomes } = await recorded(store, [yearly("page", 1)], "Infinity", values);
+  assert.deepEqual(outcomes, ["repeated", "recorded"]);
+});
+
+test("a clock that tells no day of a calendar reads as its last year or its first day", async () => {
+  const times = [
+    [Infinity, "9999-01-01"],
+    [1e300, "9999-01-01"],
+    [Date.UTC(10_000, 0, 1) / 1000, "9999-01-01"],
+    [-1e300, "1970-01-01"],
+    [NaN, "1970-01-01"],
+    [undefined, "1970-01-01"],
+  ];
+  const values = [["page", "a"], ["page", "b"]];
+  for (const epoch of ["life", "year", "quarter", "month"]) {
+    for (const [now, day] of times) {
+      const fields = { epoch, expires: "9999-12-31" };
+      const weekly = metricOf("page", PARAMS, { ...fields, interval: "week" });
+      const held = await recorded(memoryStore(), [weekly], "Infinity", values, () => now);
+      assert.deepEqual(held.outcomes, ["held", "held"]);
+      const metric = metricOf("page", PARAMS, fields);
+      const told = await recorded(memoryStore(), [metric], "Infinity", values, () => now);
+      assert.deepEqual(told.outcomes, ["recorded", "repeated"]);
+      assert.equal((await told.client.flush()).reason, "sent");
+      assert.equal((await told.client.log())[0].day, day);
+    }
+  }
+});
+
+test("an epoch has room for a report of each of its intervals", async () => {
+  const epochs = [
+    ["month", "hour", Date.UTC(2026, 9), Date.UTC(2026, 10)],
+    ["month", "week", Date.UTC(2026, 7), Date.UTC(2026, 8)], // from a Saturday to a Monday
+    ["quarter", "day", Date.UTC(2026, 6), Date.UTC(2026, 9)],
+    ["year", "day", Date.UTC(2028, 0), Date.UTC(2029, 0)],
+  ];
+  const lengths = { hour: 3600, day: 86_400, week: 7 * 86_400 };
+  for (const [epoch, interval, first, end] of epochs) {
+    const store = memoryStore();
+    const metric = metricOf("page", PARAMS, { epoch, interval });
+    let now = first / 1000;
+    const { client } = await recorded(store, [metric], "Infinity", [], () => now);
+    for (; now < end / 1000; now += lengths[interval]) {
+      assert.equal(await client.record("page", "a"), "held");
+    }
+    now = end / 1000 - 1;
+    assert.equal(await client.record("page", "a"), "held");
+  }
+});
