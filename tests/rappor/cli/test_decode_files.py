@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +17,8 @@ from places import ROOT
 from shell import Shell, uploads
 
 from rappor import Counts, Params, Registry
+from rappor.cli.decode_files import Source, days_of
+from rappor.google.effective_noise import Client
 
 GOOGLE = ROOT / "tests" / "rappor" / "google" / "data"
 
@@ -102,6 +109,9 @@ BAD_COUNTS = {
     "empty.counts": b"",
     "junk.counts": bytes(range(256)) * 20,
     "text.counts": b"cohort,reports,bit_0\n0,5,3\n",
+    "list.counts": b"[1, 2]\n",
+    "deep.counts": b"[" * 100_000,
+    "other.counts": b'{"id": 3}\n',
 }
 
 
@@ -114,6 +124,7 @@ def test_decode_refuses_what_is_not_counts(shell: Shell, name: str) -> None:
     code, out, err = shell.metric("decode", shell.path(name), "--candidates", "engines.txt")
     assert (code, out) == (2, "")
     assert name in err
+    assert "it holds reports" not in err
     assert len(err.strip().splitlines()) == 1
 
 
@@ -180,3 +191,141 @@ def test_candidate_files(shell: Shell, counts: str, content: bytes, code: int, r
     got, _, err = shell.metric("decode", counts, "--candidates", "asked.txt", "--json")
     assert got == code
     assert reason in err
+
+
+def test_options_of_google_go_with_its_format(shell: Shell, counts: str) -> None:
+    """Each of them alone is a usage error."""
+    for words in (("--params", "x"), ("--map", "x"), ("--client", "cpp")):
+        code, _, err = shell("decode", counts, "--candidates", "engines.txt", *words)
+        assert (code, "go with --format google" in err) == (2, True)
+
+
+def test_the_noise_of_a_client_of_google_is_its_own(tmp_path: Path) -> None:
+    """Each of them rounds f in its own way."""
+    (tmp_path / "params.csv").write_text("k,h,m,p,q,f\n2,1,1,0.5,0.75,0.3\n")
+    (tmp_path / "counts.csv").write_text("100,60,70\n")
+    clients: tuple[Client | None, ...] = (None, "python", "cpp", "java")
+    read = [
+        Source(
+            paths=(str(tmp_path / "counts.csv"),),
+            registry_path=None,
+            metric_name=None,
+            candidates_path=str(GOOGLE / "candidates.txt"),
+            file_format="google",
+            params_path=str(tmp_path / "params.csv"),
+            client=client,
+        ).read()
+        for client in clients
+    ]
+    levels = [round(counts.params.f * 128, 6) for (counts,) in read]
+    assert levels == [38.4, 39, 38, 38]
+
+
+def test_decode_refuses_counts_of_two_kinds(shell: Shell, counts: str) -> None:
+    """Categories and strings belong together only where the strings are in their `other`."""
+    params = Registry.load(shell.place / "metrics.toml").metric("theme").params
+    Counts(params, [[40, 40, 40]], [100], "theme").save(shell.path("theme.counts"))
+    code, _, err = shell("decode", counts, "theme.counts", "--candidates", "engines.txt")
+    assert (code, "counts must be of one metric, got engine, theme" in err) == (2, True)
+
+
+def source_of(*paths: str, registry: str | None = None, candidates: str | None = None) -> Source:
+    """Return what a command line says that names these files."""
+    return Source(paths=paths, registry_path=registry, metric_name=None, candidates_path=candidates)
+
+
+def test_every_file_that_was_read_is_told(shell: Shell, counts: str) -> None:
+    """With its hash, and the days of a collector's answer; standard input has none."""
+    answer = json.loads(as_answered(Counts.load(counts)))
+    answered = shell.place / "answer.json"
+    answered.write_text(json.dumps(answer | {"from": "2026-11-01", "to": "2026-11-30"}))
+    asked, registry = shell.path("engines.txt"), shell.path("metrics.toml")
+    told = source_of(counts, str(answered), registry=registry, candidates=asked).files()
+    assert [(file.name, file.days) for file in told] == [
+        (counts, ""),
+        (str(answered), "2026-11-01 to 2026-11-30"),
+        (registry, ""),
+        (asked, ""),
+    ]
+    assert [file.sha256 for file in told] == [
+        hashlib.sha256(Path(file.name).read_bytes()).hexdigest() for file in told
+    ]
+    assert [file.name for file in source_of(counts, candidates="-").files()] == [counts]
+    theirs = dataclasses.replace(source_of(counts), params_path=asked, map_path=registry)
+    assert [file.name for file in theirs.files()] == [counts, asked, registry]
+
+
+@pytest.mark.parametrize(
+    ("document", "days"),
+    [
+        ({"from": "2026-11-01", "to": "2026-11-30"}, ("2026-11-01", "2026-11-30")),
+        ({"from": "2026-11-01", "to": None}, ()),
+        ({"from": None, "to": "2026-11-30"}, ()),
+        ({"from": "2026-11-01"}, ()),
+        ({}, ()),
+    ],
+)
+def test_days_are_told_by_both_ends(
+    document: dict[str, str | None], days: tuple[str, ...], tmp_path: Path
+) -> None:
+    """An answer of all days there are names none."""
+    path = tmp_path / "answer.json"
+    path.write_text(json.dumps(document))
+    assert tuple(map(str, days_of(str(path)))) == days
+
+
+PAIR = """
+[budget]
+total = inf
+
+[metrics.editor]
+description = "Which editor people use"
+owner = "tools@example.org"
+expires = 2999-12-31
+encoding = "onehot"
+categories = ["vscode", "vim"]
+profile = "accurate"
+epoch = "quarter"
+other = "discover"
+candidates = "editors.txt"
+min_reports = 0
+"""
+
+
+def test_texts_of_other_have_their_own_candidates(shell: Shell) -> None:
+    """Beside the registry, where no file is named; blank lines and ends of lines are left out."""
+    place = shell.place / "beside"
+    place.mkdir()
+    (place / "pair.toml").write_text(PAIR)
+    (place / "editors.txt").write_bytes(b"kate\r\n\nnano\n \n")
+    registry = Registry.load(place / "pair.toml")
+    pair = [Counts.zero(metric.params, metric.name) for metric in registry.values()]
+    beside = str(place / "pair.toml")
+    assert source_of(registry=beside).known_of(pair) == ["kate", "nano"]
+    named = source_of(registry=beside, candidates=shell.path("engines.txt"))
+    assert named.known_of(pair) == ["bing", "duckduckgo", "qwant"]
+    assert source_of(candidates=shell.path("engines.txt")).known_of(pair) == named.known_of(pair)
+    assert source_of().known_of(pair) == []
+
+
+@pytest.mark.parametrize(
+    "changed", [{"normalize": "casefold"}, {"categories": ("vim",), "other": True}]
+)
+def test_standard_input_is_read_as_a_file_is(
+    shell: Shell, counts: str, changed: dict[str, Any]
+) -> None:
+    """Normalised, and with the empty text where the strings are in `other`."""
+    known = Counts.load(counts)
+    params = dataclasses.replace(known.params, **changed)
+    Counts(params, known.ones, known.reports).save(shell.path("same.counts"))
+    asked = b"BING\nDuckDuckGo\nduckduckgo\nQwant\n"
+    (shell.place / "asked.txt").write_bytes(asked)
+    words = ("decode", shell.path("same.counts"), "--json", "--all", "--candidates")
+    code, listed, _ = shell(*words, "asked.txt")
+    assert code == 0
+    command = [sys.executable, "-c", "from rappor.cli import main; main()", *words, "-"]
+    piped = subprocess.run(command, input=asked, capture_output=True, check=True)
+    assert json.loads(piped.stdout) == json.loads(listed)
+    names = {row["candidate"] for row in json.loads(listed)["estimates"]}
+    assert ("" in names, "duckduckgo" in names) == (params.other, True)
+    assert ("QWANT".casefold() in names) == (params.normalize == "casefold")

@@ -12,7 +12,7 @@ import pytest
 from pages import drawings, tables
 from shell import Shell
 
-from rappor import Population, Registry, simulate_counts
+from rappor import Counts, Population, Registry, simulate_counts
 from rappor.counts.released import Period, Released
 from rappor.reporting.numbers import percent
 
@@ -90,6 +90,19 @@ def test_decode_names_the_command_for_segments(segments: Shell) -> None:
     """One sum of segments is refused, and so are counts without any here."""
     code, _, err = segments("decode", "segments.json", "--candidates", "engines.txt")
     assert (code, "counts must be of one segment, got 2" in err) == (1, True)
+
+
+def test_segments_without_reports_are_left_out(segments: Shell) -> None:
+    """None at all is no answer; an empty one beside others has no minimum to hold."""
+    found = Released.load(segments.place / "segments.json")
+    (period,) = found.periods
+    empty = Counts.zero(period.collections[0].params.in_segment((("version", "3"),)), "engine")
+    for collections, code in (((*period.collections, empty), 0), ((empty,), 1)):
+        periods = (dataclasses.replace(period, collections=collections),)
+        dataclasses.replace(found, periods=periods).save(segments.place / "segments.json")
+        words = ("--candidates", "engines.txt", "--registry", "metrics.toml")
+        got, _, err = segments("segments", "segments.json", *words)
+        assert (got, "counts must hold at least 1 report, got 0" in err) == (code, code == 1)
 
 
 def test_a_segment_below_the_minimum_is_refused(segments: Shell) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from shell import Shell
 
-from rappor import Population, Registry
+from rappor import Counts, Population, Registry
 from rappor.counts.released import Period, Released
 from rappor.simulation import simulate_days
 
@@ -93,6 +93,11 @@ def test_files_without_days_are_given_theirs(days: Shell) -> None:
     found = json.loads(out)
     assert [each["first"] for each in found["periods"]] == ["2026-11-02", "2026-12-01"]
     assert [each["last"] for each in found["periods"]] == ["2026-11-30", "2026-12-31"]
+    code, out, _ = days("trend", "0.counts", "1.counts", "--from", "2026-11-02", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert (found["metric"], found["by"]) == ("theme", "day")
+    assert [each["first"] for each in found["periods"]] == ["2026-11-02", "2026-11-03"]
     code, _, err = days("trend", "0.counts", "1.counts")
     assert (code, "does not tell its days: give --from" in err) == (2, True)
     code, _, err = days("trend", "themes.json", "--from", "2026-11-02")
@@ -111,6 +116,92 @@ def test_answers_of_several_ranges_are_joined(days: Shell) -> None:
     assert (len(found), missing) == (8, [2, 6])
     code, _, err = days("trend", "themes.json", "themes.json", "--json")
     assert (code, "periods must not overlap, got 2026-11-02" in err) == (1, True)
+
+
+def stretch(shell: Shell, *ends: tuple[int, int]) -> Released:
+    """Return the same counts for some stretches, each given by days after the second."""
+    (counts,) = released(0, shell=shell).collections
+    periods = tuple(
+        Period(
+            first=DAY + datetime.timedelta(first),
+            last=DAY + datetime.timedelta(last),
+            collections=(counts,),
+        )
+        for first, last in ends
+    )
+    whole = {"first": periods[0].first, "last": periods[-1].last}
+    return Released(metric="theme", periods=periods, withheld=(), **whole)
+
+
+@pytest.mark.parametrize(("first", "last"), [(6, 12), (2, 3), (-1, 8), (0, 0)])
+def test_stretches_that_share_a_day_are_refused(days: Shell, first: int, last: int) -> None:
+    """At one end, within, around; their devices would be counted twice."""
+    stretch(days, (0, 6)).save(days.place / "week.json")
+    stretch(days, (first, last)).save(days.place / "other.json")
+    for names in (("week.json", "other.json"), ("other.json", "week.json")):
+        code, _, err = days("trend", *names, "--json")
+        assert (code, "periods must not overlap" in err) == (1, True)
+    stretch(days, (7, 13)).save(days.place / "other.json")
+    code, out, _ = days("trend", "other.json", "week.json", "--json")
+    assert code == 0
+    assert [(each["first"], each["last"]) for each in json.loads(out)["periods"]] == [
+        ("2026-11-02", "2026-11-08"),
+        ("2026-11-09", "2026-11-15"),
+    ]
+
+
+def test_answers_of_two_metrics_are_refused(days: Shell) -> None:
+    """Their names are told."""
+    code, _, err = days("trend", "days.json", "themes.json", "--json")
+    assert (code, "counts must be of one metric, got engine, theme" in err) == (2, True)
+
+
+def test_all_days_that_wait_are_told(days: Shell) -> None:
+    """Of every answer that was joined."""
+    released(5, 7, shell=days).save(days.place / "later.json")
+    code, out, _ = days("trend", "later.json", "themes.json", "--json")
+    assert code == 0
+    waiting = {each["first"] for each in json.loads(out)["periods"] if each["withheld"]}
+    assert waiting == {"2026-11-06", "2026-11-09"}
+
+
+def test_every_period_holds_the_minimum(days: Shell) -> None:
+    """All together hold as many, which would let a small day be read; an empty one tells nobody."""
+    found = released(0, 1, shell=days)
+    empty = Counts.zero(found.collections[0].params, "theme")
+    day = DAY + datetime.timedelta(2)
+    gap = Period(first=day, last=day, collections=(empty,))
+    dataclasses.replace(found, last=day, periods=(*found.periods, gap)).save(
+        days.place / "gap.json"
+    )
+    path = days.place / "metrics.toml"
+    text = path.read_text()
+    n_reports = min(period.n_reports for period in found.periods)
+    for minimum, code in ((n_reports, 0), (n_reports + 1, 1)):
+        path.write_text(
+            text.replace("[metrics.theme]", f"[metrics.theme]\nmin_reports = {minimum}")
+        )
+        got, _, err = days("trend", "gap.json", "--registry", str(path))
+        assert (got, f"at least {minimum:,} reports" in err) == (code, code == 1)
+
+
+def test_files_that_hold_nothing_are_told(days: Shell) -> None:
+    """No reports at all, and no counts at all."""
+    found = released(0, shell=days)
+    empty = Counts.zero(found.collections[0].params, "theme")
+    dataclasses.replace(found, periods=(Period(first=DAY, last=DAY, collections=(empty,)),)).save(
+        days.place / "empty.json"
+    )
+    code, _, err = days("trend", "empty.json")
+    assert (code, "counts must hold at least 1 report, got 0" in err) == (1, True)
+    dataclasses.replace(found, periods=()).save(days.place / "empty.json")
+    code, _, err = days("trend", "empty.json")
+    assert (code, "counts must hold at least 1 report, got 0" in err) == (1, True)
+    (days.place / "empty.json").write_text('{"metric": "theme", "collections": []}')
+    code, _, err = days("trend", "empty.json", "--from", "2026-11-02")
+    assert (code, "counts must hold at least 1 report, got 0" in err) == (1, True)
+    code, _, err = days("trend", "engines.txt")
+    assert (code, "it is not a counts file" in err) == (2, True)
 
 
 def test_weeks_are_made_of_days(days: Shell) -> None:

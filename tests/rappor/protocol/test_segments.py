@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import hashlib
 import itertools
 import json
@@ -87,11 +88,24 @@ def test_a_device_tells_a_listed_value_or_other() -> None:
 
 def test_all_segments_of_all_parts_are_accepted_and_none_twice() -> None:
     """Six segments and none; with two parts twice as many."""
+    assert metric().n_segments == 6
     assert len(metric().accepted) == 7
+    assert metric().in_segment({"version": "2"}).accepted == metric().accepted
     parts = REGISTRY + 'parts = [{name = "prefix:2", share = 0.5}, {name = "whole"}]\n'
     divided = Registry.loads(parts)["page"]
     assert len(divided.accepted) == 14
     assert len(divided.part_sets) == 2
+
+
+def test_only_metrics_with_segments_tell_one() -> None:
+    """The others of a registry stay, and so does what has expired before this year."""
+    told = metric()
+    plain = dataclasses.replace(told, name="plain", segments=())
+    old = dataclasses.replace(told, name="old", expires=datetime.date(2026, 5, 20))
+    registry = Registry([told, plain, old], total=32, today=datetime.date(2027, 1, 1))
+    own = registry.in_segment({"version": "2", "country": "de"})
+    assert own["plain"] == plain
+    assert own["page"].params.segment == SEGMENT
 
 
 def test_segments_cost_no_budget() -> None:

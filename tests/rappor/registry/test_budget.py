@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import math
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 from rappor.errors import MetricError
 from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
-from rappor.registry.budget import most_reports, reserve, scope_price
+from rappor.protocol.parts import Part
+from rappor.registry.budget import most_reports, reserve, scope_names, scope_price
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
+NOISE = Params(k=64, h=2, m=8, f=0.5, p=0.25, q=0.75)
 BARE = Params(k=1, encoding="boolean", f=0, p=0.25, q=0.75)
 
 
@@ -100,6 +103,24 @@ def test_without_permanent_noise_the_calendar_must_bound_the_reports() -> None:
         assert len(Registry([metric], total=math.inf)) == 1
 
 
+@pytest.mark.parametrize(
+    ("changed", "same"),
+    [
+        ({"interval": "week"}, True),
+        ({"patterns": 2}, True),
+        ({"params": dataclasses.replace(NOISE, p=0.2, q=0.7)}, True),
+        ({"params": dataclasses.replace(NOISE, f=0.25)}, False),
+        ({"epoch": "month"}, False),
+        ({"parts": ()}, False),
+        ({"parts": (Part("prefix:2", 0.2), Part("prefix:4", 0.2), Part("whole"))}, False),
+    ],
+)
+def test_scopes_are_named_by_epoch_and_permanent_noise(changed: dict[str, Any], same: bool) -> None:
+    """Of every part: a device that goes on under another name of its scopes pays anew."""
+    metric = make(NOISE, parts=(Part("prefix:2", 0.2), Part("whole")))
+    assert (scope_names(dataclasses.replace(metric, **changed)) == scope_names(metric)) == same
+
+
 def test_what_does_not_fit_is_refused_with_the_total_that_would() -> None:
     """Each metric's share of it is told."""
     metrics = [make(), make(name="theme", epoch="month")]
@@ -125,6 +146,54 @@ def test_what_has_expired_is_not_reserved() -> None:
         Registry([make(), old], total=16)
 
 
+@pytest.mark.parametrize(
+    ("epoch", "expires", "scopes"),
+    [
+        ("quarter", (2026, 6, 30), 2),
+        ("quarter", (2026, 7, 1), 3),
+        ("month", (2026, 6, 30), 6),
+        ("month", (2026, 7, 1), 7),
+        ("month", (2027, 1, 1), 12),
+        ("year", (2026, 1, 1), 1),
+        ("life", (2026, 1, 1), 1),
+    ],
+)
+def test_the_last_day_may_begin_an_epoch(
+    epoch: str, expires: tuple[int, int, int], scopes: int
+) -> None:
+    """Its scope is reserved too: devices report on that day."""
+    metric = make(epoch=epoch, expires=datetime.date(*expires))
+    assert reserve(metric, year=2026).scopes == scopes
+
+
+def test_what_has_expired_costs_nothing_even_without_a_bound() -> None:
+    """No scope at an infinite price is 0 nats, beside which a small total is still refused."""
+    old = make(BARE, name="old", epoch="life", expires=datetime.date(2026, 5, 20))
+    assert reserve(old, year=2027).total == 0
+    today = datetime.date(2027, 1, 1)
+    assert len(Registry([make(), old], total=16, today=today)) == 2
+    with pytest.raises(MetricError, match="at least 16 nats"):
+        Registry([make(), old], total=15, today=today)
+
+
+def test_sums_are_of_thousandths() -> None:
+    """A total of the sum as it is written is enough, whatever binary64 makes of it."""
+    cheap = make(Params(k=1, encoding="boolean", f=0.99852, p=0.25, q=0.75), epoch="month")
+    needed = reserve(cheap).total
+    assert needed > 0.036
+    assert len(Registry([cheap], total=0.036)) == 1
+    with pytest.raises(MetricError, match=r"at least 0\.036 nats"):
+        Registry([cheap], total=0.0359)
+
+
+@pytest.mark.parametrize("total", [0, -1, math.nan, True, "16"])
+def test_a_total_is_a_positive_number(total: Any) -> None:
+    """Also of a registry that is made from metrics; without any, none would be too small."""
+    for metrics in ([make()], []):
+        with pytest.raises(MetricError, match=r"total must be a number in \(0, infinity\]"):
+            Registry(metrics, total=total)
+
+
 ENTRY = """
 [metrics.page]
 description = "a"
@@ -148,6 +217,7 @@ epoch = "quarter"
         ('[budget]\ntotal = "9"\n', "r.toml: total must be a number above 0, in nats, got '9'"),
         ("[budget]\ntotal = true\n", "r.toml: total must be a number above 0, in nats, got True"),
         ("[budget]\ntotal = 15\n", "budget: total must be at least 16 nats"),
+        ("[budget]\ntotal = 15.999\n", "budget: total must be at least 16 nats"),
     ],
 )
 def test_a_budget_must_be_written(head: str, reason: str) -> None:

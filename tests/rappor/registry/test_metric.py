@@ -176,6 +176,7 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
         (BLOOM.replace('"life"', '"week"'), "epoch must be one of life, year, quarter, month, got"),
         (BLOOM.replace('"life"', "1"), "epoch must be one of life, year, quarter, month, got 1"),
         (BLOOM.replace('"life"', "[]"), r"epoch must be one of life, .*, got \[\]"),
+        (BLOOM.replace('"life"', "{a = 1}"), r"epoch must be one of life, .*, got \{'a': 1\}"),
         (BLOOM + 'interval = "year"', "interval must be one of none, hour, day, week, got 'year'"),
         (BLOOM + "interval = false", "interval must be one of none, hour, day, week, got False"),
         (BLOOM + "patterns = 0", "patterns must be an integer of at least 1, got 0"),
@@ -187,6 +188,10 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
         (BLOOM + 'parts = "whole"', "parts must be a list of {name = ..., share = ...}, got 'who"),
         (BLOOM + "parts = [3]", "parts must be a list of {name = ..., share = ...}, got"),
         (BLOOM + "parts = [{share = 1}]", "parts must be a list of {name = ..., share = ...}"),
+        (
+            BLOOM + 'parts = [{name = "prefix:2", size = 0.5}, {name = "whole"}]',
+            "parts must be a list of {name = ..., share = ...}",
+        ),
         (BLOOM + 'parts = [{name = "whole"}]', "parts must be one prefix or more, and then whole"),
         (BLOOM + 'parts = [{name = "prefix:0", share = 0.1}]', "a part must be prefix:N with N in"),
         (
@@ -362,6 +367,21 @@ def test_the_fields_are_checked_without_a_registry_too() -> None:
         make(name=3)
     with pytest.raises(MetricError, match="metric 'page': expires must be a date"):
         make(expires=datetime.datetime(2026, 11, 30, tzinfo=datetime.UTC))
+    parts = (Part("prefix:2", 0.5), Part("whole"))
+    with pytest.raises(MetricError, match="metric 'page': params must name no part beside parts"):
+        make(params=make(parts=parts).part_params("whole"), parts=parts)
+
+
+def test_whole_numbers_end_where_all_readers_take_them_exactly() -> None:
+    """At 2^53 - 1."""
+    assert make(min_reports=2**53 - 1).min_reports == 2**53 - 1
+    with pytest.raises(MetricError, match="min_reports must be an integer of at most"):
+        make(min_reports=2**53)
+
+
+def test_equal_metrics_are_one_key() -> None:
+    """Of a dictionary or a set."""
+    assert len({make(), make(), make(name="theme")}) == 2
 
 
 @pytest.mark.parametrize(
@@ -415,3 +435,9 @@ def test_total_of_too_many_digits_is_refused(number: str) -> None:
     """Python reads longer integers than TOML allows, and refuses the longest in its own way."""
     with pytest.raises(RapporError, match=r"numbers|below 2\^63"):
         read_budget(read_toml(f"[budget]\ntotal = {number}\n", "r.toml"), "r.toml")
+
+
+def test_the_largest_total_of_toml_is_a_number_of_nats() -> None:
+    """Of 63 bits and a sign, read as binary64 as every other total."""
+    total = read_budget(read_toml(f"[budget]\ntotal = {2**63 - 1}\n", "r.toml"), "r.toml")
+    assert total == 2.0**63

@@ -12,7 +12,7 @@ from registries import registry_of
 from rappor import Metric, MetricError, Params, ParamsError, Registry, encoder
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
-from rappor.registry.other import DEFAULT_PARTS, with_other
+from rappor.registry.other import with_other
 from rappor.registry.sealed_json import sealed_json
 
 ENTRY = """
@@ -64,7 +64,7 @@ def test_an_entry_is_two_metrics() -> None:
     assert texts.params == dataclasses.replace(
         Params.profile("balanced"), categories=("vscode", "vim"), other=True
     )
-    assert texts.parts == DEFAULT_PARTS
+    assert texts.parts == (Part("prefix:3", 0.2), Part("whole"))
     assert not editor.parts
     assert [each.total for each in registry.reserved] == [16.0, 16.0]
     assert (editor.epoch, editor.expires) == (texts.epoch, texts.expires)
@@ -88,9 +88,37 @@ def test_a_refusal_is_of_all_that_was_ever_answered_together() -> None:
         assert both <= registry.refused_with("editor")
         assert both <= registry.refused_with("editor.other")
         assert registry.refused_with("page") == {"page", "page.other"}
-    strangers = registry_of(*(dataclasses.replace(each, params=PLAIN) for each in pair()))
-    assert "editor.other" not in strangers.refused_with("editor")
-    assert "editor" not in strangers.refused_with("editor.other")
+    first, second = pair()
+    plain_first, plain_second = (dataclasses.replace(each, params=PLAIN) for each in pair())
+    for metrics in ((plain_first, plain_second), (first, plain_second), (plain_first, second)):
+        strangers = registry_of(*metrics)
+        assert strangers.together("editor.other") == ("editor.other",)
+        assert "editor.other" not in strangers.refused_with("editor")
+        assert "editor" not in strangers.refused_with("editor.other")
+
+
+def test_noise_that_must_be_called_insecure_is_so_in_both() -> None:
+    """The entry says it once."""
+    noise = "f = 0\np = 0\nq = 0.75\ninsecure = true"
+    text = ENTRY.replace('profile = "balanced"', noise).replace("total = 100", "total = inf")
+    assert [each.params.t_f for each in Registry.loads(text).values()] == [0, 0]
+    with pytest.raises(MetricError, match="say insecure"):
+        Registry.loads(text.replace("insecure = true", ""))
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        Params(k=1, encoding="boolean", f=0.25, p=0.1, q=0.6),
+        Params(k=2, encoding="buckets", categories=("1",), f=0.25, p=0.1, q=0.6),
+        Params(k=1, encoding="flags", categories=("a",), f=0.25, p=0.1, q=0.6),
+        Params(k=8, f=0.25, p=0.1, q=0.6),
+    ],
+)
+def test_only_categories_have_an_other(params: Params) -> None:
+    """The encoding is told."""
+    with pytest.raises(ParamsError, match=f"other must be absent for encoding {params.encoding}"):
+        with_other(params)
 
 
 def test_parts_and_candidates_are_of_the_texts() -> None:
@@ -108,11 +136,18 @@ def test_parts_and_candidates_are_of_the_texts() -> None:
     assert editor.segments == texts.segments
 
 
+def test_texts_may_have_no_parts() -> None:
+    """Where the entry says so."""
+    assert Registry.loads(with_lines("parts = []"))["editor.other"].parts == ()
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
         (['other = "name"'], "other must be 'discover', got 'name'"),
         (["other = true"], "other must be 'discover', got True"),
+        (["other = false"], "other must be 'discover', got False"),
+        (['other = ""'], "other must be 'discover', got ''"),
         (['categories = ["vim", "other"]'], "categories must not name 'other'"),
         (['categories = ["Other", "vim"]', 'normalize = "casefold"'], "must be distinct after"),
         (["patterns = 2"], "patterns must be 1 beside other, got 2"),

@@ -1,0 +1,88 @@
+"""The registry as JSON for devices in other languages: its numbers, its order and its seal."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+import json
+import math
+
+import pytest
+
+from rappor import Metric, Params, Registry
+from rappor.protocol.parts import Part
+from rappor.registry.sealed_json import sealed_json
+
+METRIC = Metric(
+    name="page",
+    params=Params(k=8, h=2, m=4, f=0.5, p=0.25, q=0.75),
+    description="Häufige Seiten",
+    owner="team",
+    expires=datetime.date(2030, 12, 31),
+    epoch="quarter",
+)
+
+
+def sealed(*metrics: Metric, total: float = 100.0) -> str:
+    """Seal a registry whose notices are the names."""
+    registry = Registry(metrics, total=total)
+    return sealed_json(registry, {name: f"about {name}" for name in registry})
+
+
+@pytest.mark.parametrize(
+    ("total", "text"), [(100.0, "100"), (24.5, "24.5"), (1e21, "1e+21"), (math.inf, "Infinity")]
+)
+def test_the_total_is_written_as_in_ecmascript(total: float, text: str) -> None:
+    """Without a point where it is whole, and as a text that JSON has also for infinity."""
+    assert json.loads(sealed(METRIC, total=total))["total"] == text
+
+
+def test_the_seal_comes_last_and_is_of_all_before_it() -> None:
+    """The SHA-256 of the same document without it, byte by byte; letters are not escaped."""
+    text = sealed(METRIC)
+    assert list(json.loads(text)) == ["v", "total", "metrics", "seal"]
+    before, _, seal = text.partition(',"seal":"')
+    assert seal == hashlib.sha256(f"{before}}}".encode()).hexdigest() + '"}'
+    assert "Häufige Seiten" in text
+
+
+def test_an_entry_has_all_that_devices_need() -> None:
+    """Shares of devices are thresholds; the version of the format is told."""
+    metric = dataclasses.replace(METRIC, interval="week", patterns=3, sample=0.5)
+    document = json.loads(sealed(metric))
+    assert document["v"] == 1
+    assert document["metrics"] == [
+        {
+            "name": "page",
+            "description": "Häufige Seiten",
+            "owner": "team",
+            "expires": "2030-12-31",
+            "epoch": "quarter",
+            "interval": "week",
+            "patterns": 3,
+            "sample": 1 << 31,
+            "params": json.loads(metric.params.to_json()),
+            "fingerprint": metric.fingerprint,
+            "parts": [],
+            "notice": "about page",
+        }
+    ]
+
+
+def test_each_metric_has_its_own_notice() -> None:
+    """In the order of the registry."""
+    metrics = json.loads(sealed(METRIC, dataclasses.replace(METRIC, name="age")))["metrics"]
+    told = [(each["name"], each["notice"]) for each in metrics]
+    assert told == [("page", "about page"), ("age", "about age")]
+
+
+def test_the_last_part_takes_the_rest() -> None:
+    """It has a fingerprint as the others, and no threshold."""
+    metric = dataclasses.replace(METRIC, parts=(Part("prefix:2", 0.25), Part("whole")))
+    (entry,) = json.loads(sealed(metric))["metrics"]
+    fingerprints = [params.fingerprint for params in metric.part_sets]
+    assert entry["parts"] == [
+        {"name": "prefix:2", "threshold": 1 << 30, "fingerprint": fingerprints[0]},
+        {"name": "whole", "fingerprint": fingerprints[1]},
+    ]
