@@ -3,9 +3,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Client } from "../../../client/javascript/index.js";
+import { Client, MetricError } from "../../../client/javascript/index.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
-import { metricOf, registryOf } from "./registries.mjs";
+import { metricOf, registryOf, sealed } from "./registries.mjs";
 
 const QUARTER = 2 ** 30; // the threshold of a probability of one quarter
 const PARAMS = {
@@ -141,6 +141,20 @@ test("a clock that tells no day of a calendar reads as its last year or its firs
       assert.equal((await told.client.log())[0].day, day);
     }
   }
+});
+
+test("a loss without a bound is charged once, and stays a number", async () => {
+  const store = memoryStore();
+  const certain = metricOf("page", { ...PARAMS, f: 0, p: 0, q: 4 * QUARTER });
+  const values = [["page", "a"], ["page", "a"]];
+  const { client } = await recorded(store, [certain], "Infinity", values);
+  assert.deepEqual(store.documents.spool.reports.map(({ nats }) => nats), [Infinity, 0]);
+  assert.equal((await client.spent()).nats, Infinity);
+});
+
+test("a registry of another version is refused, whatever its seal", async () => {
+  const later = await sealed({ v: 2, total: "Infinity", metrics: [] });
+  await assert.rejects(Client.open({ registry: later, consent: true, store: memoryStore() }), MetricError);
 });
 
 test("an epoch has room for a report of each of its intervals", async () => {
