@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Client, MetricError } from "../../../client/javascript/index.js";
+import { fingerprints } from "../../../client/javascript/src/params.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
 import { metricOf, registryOf, sealed } from "./registries.mjs";
 
@@ -116,6 +117,40 @@ test("a registry that asks for fewer patterns than a scope has admitted closes i
   const values = [["page", "a"], ["page", "b"]];
   const { outcomes } = await recorded(store, [yearly("page", 1)], "Infinity", values);
   assert.deepEqual(outcomes, ["repeated", "recorded"]);
+});
+
+test("a scope for life is found again when its noise comes back", async () => {
+  const store = memoryStore();
+  const noises = [
+    [QUARTER, "a", "recorded"],
+    [QUARTER / 2, "b", "recorded"],
+    [QUARTER, "b", "repeated"],
+    [QUARTER / 2, "a", "repeated"],
+  ];
+  for (const [f, value, outcome] of noises) {
+    const metric = metricOf("page", { ...PARAMS, f });
+    const { outcomes } = await recorded(store, [metric], "Infinity", [["page", value]]);
+    assert.deepEqual(outcomes, [outcome]);
+  }
+});
+
+test("a device that has answered for a part stays with it when the shares change", async () => {
+  const words = { ...PARAMS, encoding: "bloom", k: 16, categories: undefined };
+  const names = ["prefix:2", "whole"];
+  const [prefix, whole] = await Promise.all(
+    names.map(async (part) => (await fingerprints({ ...words, part })).fingerprint),
+  );
+  const shared = (threshold) => [
+    { name: names[0], threshold, fingerprint: prefix },
+    { name: names[1], fingerprint: whole },
+  ];
+  const store = memoryStore();
+  for (const threshold of [0, 2 ** 32]) {
+    const metric = metricOf("page", words, { epoch: "year", parts: shared(threshold) });
+    const { outcomes } = await recorded(store, [metric], "Infinity", [["page", "abc"]]);
+    assert.deepEqual(outcomes, ["recorded"]);
+  }
+  assert.deepEqual(store.documents.spool.reports.map(({ params }) => params), [whole, whole]);
 });
 
 test("a clock that tells no day of a calendar reads as its last year or its first day", async () => {

@@ -337,6 +337,8 @@ test("whatever else is asked for stops nothing, and is not kept", async () => {
   const nested = `${"[".repeat(50_000)}${"]".repeat(50_000)}`;
   const days = ['{"toString":1}', '["2026-11-20"]', nested, "1e308", '"2026-13-01"', "null"];
   const stops = ["[]", '"page"', "7", `{"${"x".repeat(65)}":"2026-11-20","__proto__":"2026-11-20"}`];
+  const names = ["page", ...Array.from({ length: 1000 }, (_, i) => `other.${i}`)];
+  stops.push(JSON.stringify(Object.fromEntries(names.map((name) => [name, "2026-11-20"]))));
   for (const stop of [...days.map((day) => `{"page":${day}}`), ...stops]) {
     const body = `{"reports":[{"status":"accepted"}],"stop":${stop}}`;
     const { client, store } = await open({ statuses: [{ status: 200, body }] });
@@ -813,6 +815,18 @@ test("a program ends while a report waits for its time", async () => {
   const run = promisify(execFile);
   const { stdout } = await run(process.execPath, [program], { timeout: 20_000 });
   assert.equal(stdout, "1\n");
+});
+
+test("a metric that another tab refuses does not leave this one, whatever became of its store", async (t) => {
+  const store = Object.assign(memoryStore(), { channel: "refused" });
+  const { client, sent } = await open({ store });
+  await client.record("page", "a");
+  const { client: other } = await open({ store: { ...store, update: () => Promise.reject(new Error()) } });
+  t.after(() => Promise.all([client.close(), other.close()]));
+  await other.optOut("page");
+  await eventually(async () => (await client.record("page", "a")) === "opted out");
+  assert.equal((await client.flush()).reason, "nothing waiting");
+  assert.deepEqual(sent, []);
 });
 
 test("without a page that could end no upload is made before it is sent", async (t) => {

@@ -73,6 +73,12 @@ test("all uploads that are too old are given up at once, and none of them leaves
   assert.deepEqual([sent, documents.device.counters], [[], { given_up: 3 }]);
 });
 
+test("an interval that has had its report is not waited for", async () => {
+  const held = { "theme 2026-Q4": { ends: NOON - 1, seconds: DAY, events: 0 } };
+  const { uploader } = uploaderOf({ held });
+  assert.equal((await uploader.step()).due, Infinity);
+});
+
 test("what a page has at hand leaves with it only while it may", async () => {
   const sending = { failures: 1, asked: NOON + 60, pause: 0 };
   const stopped = { page: "2026-11-20" };
