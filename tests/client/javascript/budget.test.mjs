@@ -134,6 +134,35 @@ test("a scope for life is found again when its noise comes back", async () => {
   }
 });
 
+test("what was held when another value closed its scope leaves as that one's report", async () => {
+  const store = memoryStore();
+  let now = NOON;
+  const day = metricOf("page", PARAMS, { epoch: "year", interval: "day" });
+  const held = await recorded(store, [day], "Infinity", [["page", "a"]], () => now);
+  assert.deepEqual(held.outcomes, ["held"]);
+  const values = [["page", "b"]];
+  const { client, outcomes } = await recorded(store, [yearly("page", 1)], "Infinity", values, () => now);
+  assert.deepEqual(outcomes, ["recorded"]);
+  now += 86_400;
+  assert.equal(await client.record("page", "b"), "recorded");
+  const [{ reports }, ...others] = Object.values(store.documents.device.patterns);
+  assert.deepEqual([Object.values(reports), others], [[3], []]);
+});
+
+test("what was held when its scope began with other noise leaves with that noise", async () => {
+  const store = memoryStore();
+  let now = NOON;
+  const fields = { epoch: "year", interval: "day" };
+  await recorded(store, [metricOf("page", PARAMS, fields)], "Infinity", [["page", "a"]], () => now);
+  const other = metricOf("page", { ...PARAMS, p: QUARTER / 2 }, { epoch: "year" });
+  const { client } = await recorded(store, [other], "Infinity", [["page", "a"]], () => now);
+  now += 86_400;
+  await client.record("page", "a");
+  const { fingerprint } = await other;
+  const named = store.documents.spool.reports.map(({ params }) => params);
+  assert.deepEqual(named, [fingerprint, fingerprint, fingerprint]);
+});
+
 test("a device that has answered for a part stays with it when the shares change", async () => {
   const words = { ...PARAMS, encoding: "bloom", k: 16, categories: undefined };
   const names = ["prefix:2", "whole"];

@@ -801,6 +801,22 @@ test("a device whose secret has gone, or is another one's, is damaged and makes 
   }
 });
 
+test("a store of a later version is left alone", async () => {
+  const { client, store } = await open();
+  await client.record("page", "a");
+  store.documents.device.v += 1;
+  const before = structuredClone(store.documents.device);
+  console.warn = () => {};
+  try {
+    for (const each of [client, (await open({ store })).client]) {
+      assert.equal(await each.record("page", "a"), "disabled");
+    }
+    assert.deepEqual(store.documents.device, before);
+  } finally {
+    console.warn = silently.warn;
+  }
+});
+
 test("another device in its store ends the consent of a program that runs", async () => {
   const { client, store } = await open();
   await client.record("page", "a");
