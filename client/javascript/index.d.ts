@@ -238,7 +238,7 @@ export interface OpenOptions {
   key?: string;
   /** A way to the collector of the program's own. */
   transport?: Transport;
-  /** Metrics that this person refuses. */
+  /** The names of the metrics that this person refuses; ParamsError for one text. */
   optedOut?: Iterable<string>;
   /** A lower limit than the registry's total, in nats, for each year or for all together. */
   caps?: { total?: number; per?: "year" | "life" };

@@ -3,9 +3,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Client } from "../../../client/javascript/index.js";
+import { Client, MetricError } from "../../../client/javascript/index.js";
+import { fingerprints } from "../../../client/javascript/src/params.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
-import { metricOf, registryOf } from "./registries.mjs";
+import { metricOf, registryOf, sealed } from "./registries.mjs";
 
 const QUARTER = 2 ** 30; // the threshold of a probability of one quarter
 const PARAMS = {
@@ -118,6 +119,69 @@ test("a registry that asks for fewer patterns than a scope has admitted closes i
   assert.deepEqual(outcomes, ["repeated", "recorded"]);
 });
 
+test("a scope for life is found again when its noise comes back", async () => {
+  const store = memoryStore();
+  const noises = [
+    [QUARTER, "a", "recorded"],
+    [QUARTER / 2, "b", "recorded"],
+    [QUARTER, "b", "repeated"],
+    [QUARTER / 2, "a", "repeated"],
+  ];
+  for (const [f, value, outcome] of noises) {
+    const metric = metricOf("page", { ...PARAMS, f });
+    const { outcomes } = await recorded(store, [metric], "Infinity", [["page", value]]);
+    assert.deepEqual(outcomes, [outcome]);
+  }
+});
+
+test("what was held when another value closed its scope leaves as that one's report", async () => {
+  const store = memoryStore();
+  let now = NOON;
+  const day = metricOf("page", PARAMS, { epoch: "year", interval: "day" });
+  const held = await recorded(store, [day], "Infinity", [["page", "a"]], () => now);
+  assert.deepEqual(held.outcomes, ["held"]);
+  const values = [["page", "b"]];
+  const { client, outcomes } = await recorded(store, [yearly("page", 1)], "Infinity", values, () => now);
+  assert.deepEqual(outcomes, ["recorded"]);
+  now += 86_400;
+  assert.equal(await client.record("page", "b"), "recorded");
+  const [{ reports }, ...others] = Object.values(store.documents.device.patterns);
+  assert.deepEqual([Object.values(reports), others], [[3], []]);
+});
+
+test("what was held when its scope began with other noise leaves with that noise", async () => {
+  const store = memoryStore();
+  let now = NOON;
+  const fields = { epoch: "year", interval: "day" };
+  await recorded(store, [metricOf("page", PARAMS, fields)], "Infinity", [["page", "a"]], () => now);
+  const other = metricOf("page", { ...PARAMS, p: QUARTER / 2 }, { epoch: "year" });
+  const { client } = await recorded(store, [other], "Infinity", [["page", "a"]], () => now);
+  now += 86_400;
+  await client.record("page", "a");
+  const { fingerprint } = await other;
+  const named = store.documents.spool.reports.map(({ params }) => params);
+  assert.deepEqual(named, [fingerprint, fingerprint, fingerprint]);
+});
+
+test("a device that has answered for a part stays with it when the shares change", async () => {
+  const words = { ...PARAMS, encoding: "bloom", k: 16, categories: undefined };
+  const names = ["prefix:2", "whole"];
+  const [prefix, whole] = await Promise.all(
+    names.map(async (part) => (await fingerprints({ ...words, part })).fingerprint),
+  );
+  const shared = (threshold) => [
+    { name: names[0], threshold, fingerprint: prefix },
+    { name: names[1], fingerprint: whole },
+  ];
+  const store = memoryStore();
+  for (const threshold of [0, 2 ** 32]) {
+    const metric = metricOf("page", words, { epoch: "year", parts: shared(threshold) });
+    const { outcomes } = await recorded(store, [metric], "Infinity", [["page", "abc"]]);
+    assert.deepEqual(outcomes, ["recorded"]);
+  }
+  assert.deepEqual(store.documents.spool.reports.map(({ params }) => params), [whole, whole]);
+});
+
 test("a clock that tells no day of a calendar reads as its last year or its first day", async () => {
   const times = [
     [Infinity, "9999-01-01"],
@@ -141,6 +205,20 @@ test("a clock that tells no day of a calendar reads as its last year or its firs
       assert.equal((await told.client.log())[0].day, day);
     }
   }
+});
+
+test("a loss without a bound is charged once, and stays a number", async () => {
+  const store = memoryStore();
+  const certain = metricOf("page", { ...PARAMS, f: 0, p: 0, q: 4 * QUARTER });
+  const values = [["page", "a"], ["page", "a"]];
+  const { client } = await recorded(store, [certain], "Infinity", values);
+  assert.deepEqual(store.documents.spool.reports.map(({ nats }) => nats), [Infinity, 0]);
+  assert.equal((await client.spent()).nats, Infinity);
+});
+
+test("a registry of another version is refused, whatever its seal", async () => {
+  const later = await sealed({ v: 2, total: "Infinity", metrics: [] });
+  await assert.rejects(Client.open({ registry: later, consent: true, store: memoryStore() }), MetricError);
 });
 
 test("an epoch has room for a report of each of its intervals", async () => {

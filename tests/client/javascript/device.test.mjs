@@ -87,6 +87,17 @@ test("consent is a boolean, and no other answer is read as one", async () => {
   }
 });
 
+test("settings outside their range are mistakes of the program", async () => {
+  const delays = [-1, NaN, Infinity].map((maxDelay) => ({ maxDelay }));
+  const limits = [0, 1.5, NaN, "9"].map((reports) => ({ limits: { reports } }));
+  const caps = [{ total: -1 }, { total: NaN }, { per: "day" }].map((each) => ({ caps: each }));
+  for (const options of [...delays, ...limits, ...caps]) {
+    await assert.rejects(open(options), ParamsError, JSON.stringify(options));
+  }
+  const { client } = await open();
+  for (const timeout of [-1, NaN]) await assert.rejects(client.flush({ timeout }), ParamsError);
+});
+
 test("metrics that are refused are a list of names: a text would read as its letters", async () => {
   for (const optedOut of ["page", ""]) {
     await assert.rejects(open({ optedOut }), ParamsError);
@@ -120,7 +131,10 @@ test("an upload holds one report, and its id and bytes stay over retries", async
   const ids = sent.map((body) => JSON.parse(body).id);
   assert.equal(new Set(ids).size, 2);
   assert.equal(new Set(sent).size, 2);
-  assert.ok(sent.every((body) => JSON.parse(body).reports.length === 1));
+  for (const body of sent) {
+    const [report, ...others] = JSON.parse(body).reports;
+    assert.deepEqual([Object.keys(report), others], [["metric", "params", "cohort", "bits"], []]);
+  }
   const log = await client.log();
   assert.deepEqual(new Set(log.map(({ body }) => body)), new Set(sent));
 });
@@ -157,9 +171,10 @@ test("answers of any content are only failures", async () => {
 });
 
 test("a transport that ignores its signal delays nobody", async () => {
-  const { client } = await open({ transport: { send: () => new Promise(() => {}) } });
+  const { client, store } = await open({ transport: { send: () => new Promise(() => {}) } });
   await client.record("page", "a");
   assert.equal((await client.flush({ timeout: 0.05 })).reason, "unreachable");
+  assert.equal(store.documents.device.sending.failures, 0); // the collector has not failed
 });
 
 test("an upload that one program is sending is sent by no other", async () => {
@@ -322,6 +337,8 @@ test("whatever else is asked for stops nothing, and is not kept", async () => {
   const nested = `${"[".repeat(50_000)}${"]".repeat(50_000)}`;
   const days = ['{"toString":1}', '["2026-11-20"]', nested, "1e308", '"2026-13-01"', "null"];
   const stops = ["[]", '"page"', "7", `{"${"x".repeat(65)}":"2026-11-20","__proto__":"2026-11-20"}`];
+  const names = ["page", ...Array.from({ length: 1000 }, (_, i) => `other.${i}`)];
+  stops.push(JSON.stringify(Object.fromEntries(names.map((name) => [name, "2026-11-20"]))));
   for (const stop of [...days.map((day) => `{"page":${day}}`), ...stops]) {
     const body = `{"reports":[{"status":"accepted"}],"stop":${stop}}`;
     const { client, store } = await open({ statuses: [{ status: 200, body }] });
@@ -523,6 +540,32 @@ test("a reason that is no word of a collector is not kept", async () => {
   }
 });
 
+test("withdrawal keeps what was reserved where nothing was spent, and else leaves nothing", async (t) => {
+  const { client, store } = await open();
+  assert.equal(await client.record("theme", "light"), "held");
+  const { reserved } = await client.spent();
+  await client.withdraw();
+  assert.deepEqual((await (await open({ store })).client.spent()).reserved, reserved);
+  const path = join(folder(t), "telemetry.json");
+  const { client: unused } = await open({ store: fileStore(path) });
+  assert.deepEqual(await unused.withdraw(), { done: true, secretGone: true, left: [] });
+  assert.deepEqual(readdirSync(join(path, "..")), []);
+});
+
+test("who refuses a metric drops all uploads of it that have failed", async () => {
+  const coins = (n) => new Uint32Array(n); // no wait is drawn
+  const statuses = [1, 2, 3].map(() => ({ status: 503, body: "" }));
+  const { client, store } = await open({ statuses, coins });
+  for (let i = 0; i < 3; i++) await client.record("page", "a");
+  for (let i = 0; i < 3; i++) {
+    await client.flush({ timeout: 0 });
+    for (const upload of store.documents.spool.uploads) upload.backoff = NOON + 60;
+  }
+  assert.equal(store.documents.spool.uploads.length, 3);
+  await client.optOut("page");
+  assert.equal(await client.waiting(), 0);
+});
+
 test("withdrawal leaves what was spent and reserved, and a new consent pays anew", async () => {
   const { client, store } = await open();
   await client.record("page", "a");
@@ -598,7 +641,8 @@ test("a damaged file disables the device until withdrawal, which leaves no budge
     assert.equal((await client.withdraw()).done, true);
     const again = await open({ store: fileStore(path) });
     assert.equal(await again.client.record("page", "a"), "silent");
-    assert.equal((await again.client.spent()).reserved[2026], Infinity);
+    const { nats, reserved } = await again.client.spent();
+    assert.deepEqual([nats, reserved[2026]], [Infinity, Infinity]);
     const later = await open({ store: fileStore(path), clock: () => NOON + 366 * 86_400 });
     assert.equal(await later.client.record("page", "a"), "recorded");
   } finally {
@@ -733,24 +777,79 @@ test("a full disk holds up no later record, and no withdrawal", async (t) => {
     assert.deepEqual(JSON.parse(stdout), {
       outcome: "failed",
       isLocked: false,
+      isBeside: false,
       withdrawal: { done: true, secretGone: true, left: [] },
     });
     rmSync(path, { force: true });
   }
 });
 
-test("a device whose secret alone has gone is damaged, and makes no new one", async () => {
+test("a device whose secret has gone, or is another one's, is damaged and makes no new one", async () => {
   const { client, store } = await open();
   await client.record("page", "a");
-  delete store.documents.identity;
+  const other = { ...store.documents.identity, mark: "another one" };
   console.warn = () => {};
   try {
-    const again = await open({ store });
-    assert.equal(await again.client.record("page", "a"), "disabled");
-    assert.equal(store.documents.identity, undefined);
+    for (const identity of [undefined, other]) {
+      store.documents.identity = identity;
+      const again = await open({ store });
+      assert.equal(await again.client.record("page", "a"), "disabled");
+      assert.deepEqual(store.documents.identity, identity);
+    }
   } finally {
     console.warn = silently.warn;
   }
+});
+
+test("a store of a later version is left alone", async () => {
+  const { client, store } = await open();
+  await client.record("page", "a");
+  store.documents.device.v += 1;
+  const before = structuredClone(store.documents.device);
+  console.warn = () => {};
+  try {
+    for (const each of [client, (await open({ store })).client]) {
+      assert.equal(await each.record("page", "a"), "disabled");
+    }
+    assert.deepEqual(store.documents.device, before);
+  } finally {
+    console.warn = silently.warn;
+  }
+});
+
+test("another device in its store ends the consent of a program that runs", async () => {
+  const { client, store } = await open();
+  await client.record("page", "a");
+  await (await open({ store })).client.withdraw();
+  const { client: next } = await open({ store });
+  assert.equal(await client.record("page", "a"), "no consent");
+  assert.equal(await next.record("page", "a"), "recorded");
+});
+
+test("a program ends while a report waits for its time", async () => {
+  const program = new URL("leaving.mjs", import.meta.url).pathname;
+  const run = promisify(execFile);
+  const { stdout } = await run(process.execPath, [program], { timeout: 20_000 });
+  assert.equal(stdout, "1\n");
+});
+
+test("a metric that another tab refuses does not leave this one, whatever became of its store", async (t) => {
+  const store = Object.assign(memoryStore(), { channel: "refused" });
+  const { client, sent } = await open({ store });
+  await client.record("page", "a");
+  const { client: other } = await open({ store: { ...store, update: () => Promise.reject(new Error()) } });
+  t.after(() => Promise.all([client.close(), other.close()]));
+  await other.optOut("page");
+  await eventually(async () => (await client.record("page", "a")) === "opted out");
+  assert.equal((await client.flush()).reason, "nothing waiting");
+  assert.deepEqual(sent, []);
+});
+
+test("without a page that could end no upload is made before it is sent", async (t) => {
+  const { client, store } = await open({ background: true, maxDelay: 3600 });
+  t.after(() => client.close());
+  await client.record("page", "a");
+  assert.deepEqual(store.documents.spool.uploads, []);
 });
 
 test("an erased file ends the consent of a program that runs", async (t) => {
@@ -788,13 +887,24 @@ test("a lock that a killed process has left is cleared away", async (t) => {
   const path = join(folder(t), "telemetry.json");
   const long = Date.now() / 1000 - 11;
   const dead = `999999999 ${PLACE} x`;
-  for (const [owner, since] of [[dead], [`${process.pid} ${PLACE} x`, long], ["", long]]) {
+  const alive = `${process.pid} ${PLACE} x`;
+  const ahead = Date.now() / 1000 + 3600; // the clock was set back
+  for (const [owner, since] of [[dead], [alive, long], ["", long], [alive, ahead]]) {
     writeFileSync(`${path}.lock`, owner);
     if (since) utimesSync(`${path}.lock`, since, since);
     const { client } = await open({ store: fileStore(path) });
     assert.equal(await client.record("page", "a"), "recorded");
   }
   assert.deepEqual(readdirSync(join(path, "..")), ["telemetry.json"]);
+});
+
+test("a lock that is not given back is waited for two seconds, not longer", async (t) => {
+  const path = join(folder(t), "telemetry.json");
+  writeFileSync(`${path}.lock`, `${process.pid} ${PLACE} x`);
+  const began = performance.now();
+  await assert.rejects(fileStore(path).update(["log"], () => {}), { name: "TimeoutError" });
+  const waited = performance.now() - began;
+  assert.ok(waited >= 2000 && waited < 9000, waited);
 });
 
 test("who has lost the lock changes nothing, and leaves it to its new owner", async (t) => {

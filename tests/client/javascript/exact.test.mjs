@@ -5,6 +5,7 @@ import { test } from "node:test";
 
 import { Client } from "../../../client/javascript/index.js";
 import { instantaneousResponse, permanentResponse } from "../../../client/javascript/src/responses.js";
+import { worstDifference } from "../../../client/javascript/src/encodings.js";
 import { newDevice } from "../../../client/javascript/src/device.js";
 import { epsilonInf, epsilonReports } from "../../../client/javascript/src/loss.js";
 import { readParams } from "../../../client/javascript/src/params.js";
@@ -145,6 +146,22 @@ test("the loss of any pair of one-pattern histories is what the ledger says", as
     assert.ok(Math.abs(exactLoss(n) - spent) < 1e-12);
   }
   assert.ok(exactLoss(3) < epsilonInf(params));
+});
+
+test("two filters differ most where one has all hashes and the other has what is left", () => {
+  const shapes = [
+    ["bloom", 8, 2, 22],
+    ["bloom", 3, 2, 21],
+    ["bloom", 2, 2, 11],
+    ["onehot", 3, 1, 11],
+    ["buckets", 3, 1, 11],
+    ["boolean", 1, 1, 10],
+    ["flags", 3, 1, 30],
+  ];
+  for (const [encoding, k, h, loss] of shapes) {
+    assert.equal(worstDifference({ encoding, k, h }, 1, 10), loss);
+    assert.equal(worstDifference({ encoding, k, h }, 10, 1), loss);
+  }
 });
 
 /** Return the largest log-ratio of n reports of two values, over every way the coins can fall. */

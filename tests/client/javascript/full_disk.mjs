@@ -10,5 +10,5 @@ const [path] = process.argv.slice(2);
 console.warn = () => {};
 const client = await Client.open({ registry, consent: true, store: fileStore(path) });
 const outcome = await client.record("page", "a");
-const isLocked = existsSync(`${path}.lock`);
-console.log(JSON.stringify({ outcome, isLocked, withdrawal: await client.withdraw() }));
+const [isLocked, isBeside] = ["lock", "tmp"].map((end) => existsSync(`${path}.${end}`));
+console.log(JSON.stringify({ outcome, isLocked, isBeside, withdrawal: await client.withdraw() }));

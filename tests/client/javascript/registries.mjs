@@ -6,7 +6,11 @@ import { ONE, fingerprints } from "../../../client/javascript/src/params.js";
 
 /** Return a registry of these metrics, whose total is written as text. */
 export async function registryOf(metrics, total = "Infinity") {
-  const rest = { v: 1, total, metrics };
+  return sealed({ v: 1, total, metrics });
+}
+
+/** Return a document with the seal of its very text. */
+export async function sealed(rest) {
   return { ...rest, seal: hex(await sha256(utf8(JSON.stringify(rest)))) };
 }
 

@@ -252,6 +252,18 @@ def test_a_withdrawal_reaches_the_other_tab(profile: BrowserContext) -> None:
     assert second.evaluate(FLUSH)["reason"] == "nothing waiting"
 
 
+def test_a_withdrawal_does_not_wait_for_a_tab_that_hangs(profile: BrowserContext) -> None:
+    """It erases all the same, and says that an upload may be under way."""
+    first, second = tab(profile), tab(profile)
+    assert first.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    hang = "() => { navigator.locks.request('rappor telemetry', () => new Promise(() => {})); }"
+    first.evaluate(hang)
+    late = "new Promise((resolve) => setTimeout(resolve, 20_000, 'it waits on'))"
+    told = second.evaluate(f"Promise.race([client.withdraw(), {late}])")
+    assert told == {"done": False, "secretGone": True, "left": ["an upload under way"]}
+    assert set(second.evaluate(DOCUMENTS)) == {"device"}
+
+
 def test_a_withdrawal_needs_no_newer_browser(profile: BrowserContext) -> None:
     """Browsers had Web Locks before signals of a timeout."""
     profile.add_init_script("delete AbortSignal.timeout")
@@ -363,6 +375,22 @@ def test_a_page_that_ends_respects_a_collector_that_asked_to_wait(
     again = tab(profile)
     assert again.evaluate(FLUSH)["reason"] == "asked to wait"
     assert again.evaluate("client.waiting()") == 2
+    assert the_site.n_received() == before
+
+
+def test_a_closed_client_sends_nothing_with_its_page(
+    profile: BrowserContext, the_site: Site
+) -> None:
+    """What it had at hand waits in the store."""
+    before = the_site.n_received()
+    page = tab(profile, background=True, maxDelay=3600)
+    assert page.evaluate(RECORD, ["qwant"]) == ["recorded"]
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url))
+    page.evaluate("client.close()")
+    page.goto("about:blank")
+    assert tab(profile).evaluate("client.waiting()") == 1
+    assert [url for url in sent if "telemetry" in url] == []
     assert the_site.n_received() == before
 
 

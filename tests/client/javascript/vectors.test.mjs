@@ -202,6 +202,23 @@ test("an upload that is no UTF-8 is refused whole", async () => {
   assert.throws(() => readUpload(whole, lookup), ReportError);
 });
 
+test("encodings and normalizers that this version does not know are refused", async () => {
+  const known = { k: 8, h: 1, m: 1, encoding: "bloom", categories: [] };
+  for (const name of ["fuzzy", "constructor", "__proto__", ""]) {
+    await assert.rejects(readParams({ ...NOISE, ...known, encoding: name }), ParamsError);
+    await assert.rejects(readParams({ ...NOISE, ...known, normalize: name }), ParamsError);
+  }
+});
+
+test("flags are at most 10,000 names", async () => {
+  const params = await paramsOf({ k: 2, encoding: "flags", categories: ["a", "b"] });
+  const names = function* (n) {
+    for (let i = 0; i < n; i++) yield "a";
+  };
+  assert.equal(readValue(params, names(10_000)).length, 10_000);
+  assert.throws(() => readValue(params, names(10_001)), ReportError);
+});
+
 test("base64url has one spelling", () => {
   assert.equal(base64url(Uint8Array.of(255, 239, 190)), "_---");
   for (const text of ["A", "AB", "AA==", "AA\n", "+/8", "A A", 7, null]) {

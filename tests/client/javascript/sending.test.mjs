@@ -1,0 +1,108 @@
+// One step of sending: what may leave now, with or without a page that ends, and what waits.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { newDevice } from "../../../client/javascript/src/device.js";
+import { systemCoins } from "../../../client/javascript/src/responses.js";
+import { Sender } from "../../../client/javascript/src/sender.js";
+import { Uploader } from "../../../client/javascript/src/uploader.js";
+
+const NOON = Date.UTC(2026, 10, 18, 12) / 1000;
+const DAY = 86_400;
+
+const waiting = (due) => ({ metric: "page", params: "p", cohort: 0, bits: "AA", nats: 1, due });
+const pending = (id, more) => ({
+  ...{ id, body: id, metric: "page", nats: 1, attempts: 1, first: NOON, claimed: 0, backoff: 0 },
+  ...more,
+});
+
+/** Return an uploader of a device with this spool, and what it sends. */
+function uploaderOf({ reports = [], uploads = [], ...device }) {
+  const sent = [];
+  const documents = {
+    device: { ...newDevice("m"), ...device },
+    spool: { reports, uploads },
+    log: [],
+  };
+  const transport = {
+    send: async (body) => {
+      sent.push(body);
+      const answer = { reports: [{ status: "accepted" }], stop: device.stopped };
+      return { status: 200, body: JSON.stringify(answer) };
+    },
+  };
+  const uploader = new Uploader({
+    update: async (work) => work(documents),
+    transport,
+    clock: () => NOON,
+    coins: systemCoins,
+    limits: { reports: 200, bytes: 200_000, log: 200 },
+    prepare: () => {},
+  });
+  return { uploader, documents, sent };
+}
+
+test("a report does not leave before its time, unless a flush asks for it", async () => {
+  const { uploader, sent } = uploaderOf({ reports: [waiting(NOON + 100)] });
+  assert.deepEqual(await uploader.step(), { due: NOON + 100, reason: undefined });
+  assert.deepEqual(sent, []);
+  assert.equal((await uploader.step({ tried: new Set() })).reason, "sent");
+});
+
+test("an upload that failed waits for its time, and the one whose wait is over goes", async () => {
+  const uploads = [pending("a", { backoff: NOON + 100 }), pending("b", { backoff: NOON - 1 })];
+  const { uploader, sent } = uploaderOf({ uploads });
+  assert.equal((await uploader.step()).reason, "sent");
+  assert.equal((await uploader.step()).due, NOON + 100);
+  assert.deepEqual(sent, ["b"]);
+});
+
+test("an upload of a stopped metric holds up no other", async () => {
+  const uploads = [pending("a"), pending("b", { metric: "theme" })];
+  const { uploader, sent } = uploaderOf({ uploads, stopped: { page: "2026-11-20" } });
+  assert.equal((await uploader.step()).reason, "sent");
+  assert.equal((await uploader.step()).reason, "asked to wait");
+  assert.deepEqual(sent, ["b"]);
+});
+
+test("all uploads that are too old are given up at once, and none of them leaves", async () => {
+  const uploads = ["a", "b", "c"].map((id) => pending(id, { first: NOON - 8 * DAY }));
+  const { uploader, documents, sent } = uploaderOf({ uploads });
+  assert.equal((await uploader.step()).due, Infinity);
+  assert.deepEqual([sent, documents.device.counters], [[], { given_up: 3 }]);
+});
+
+test("an interval that has had its report is not waited for", async () => {
+  const held = { "theme 2026-Q4": { ends: NOON - 1, seconds: DAY, events: 0 } };
+  const { uploader } = uploaderOf({ held });
+  assert.equal((await uploader.step()).due, Infinity);
+});
+
+test("what a page has at hand leaves with it only while it may", async () => {
+  const sending = { failures: 1, asked: NOON + 60, pause: 0 };
+  const stopped = { page: "2026-11-20" };
+  const old = { first: NOON - 8 * DAY };
+  const claimed = { claimed: NOON + 1 };
+  for (const [n, device, upload] of [
+    [1, {}, {}],
+    [0, { sending }, {}],
+    [0, { sending: { failures: 2, asked: 0, pause: NOON + 60 } }, {}],
+    [0, { stopped }, {}],
+    [0, {}, old],
+    [0, {}, claimed],
+  ]) {
+    const { uploader, documents, sent } = uploaderOf(device);
+    await uploader.leave(documents.device, pending("a", upload));
+    assert.equal(sent.length, n, JSON.stringify([device, upload]));
+  }
+});
+
+test("reports that are recorded while one waits draw no other delay", (t) => {
+  let n = 0;
+  const coins = () => ((n += 1), [2 ** 31]);
+  const sender = new Sender(async () => ({ due: Infinity }), { coins, clock: () => 0, maxDelay: 60 });
+  t.after(() => sender.stop());
+  for (let i = 0; i < 3; i++) sender.nudge();
+  assert.equal(n, 1);
+});
