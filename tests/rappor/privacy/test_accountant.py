@@ -193,7 +193,7 @@ def test_different_questions_are_not_decoded_together() -> None:
     assert not decode_together(OLD, BALANCED)
     theirs = Params(k=8, m=4, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
     assert decode_together(theirs, dataclasses.replace(theirs, q=0.7))
-    assert not decode_together(theirs, dataclasses.replace(theirs, layout="rappor"))
+    assert not decode_together(theirs, dataclasses.replace(theirs, layout="rappor-1"))
     with pytest.raises(ParamsError, match="parameters must agree in encoding"):
         joint_error(OLD, BALANCED, before=1, after=1)
 
