@@ -111,6 +111,50 @@ def test_errors_are_those_of_the_decoder(each: int) -> None:
     assert detected <= stats.binom.isf(FALSE_ALARM, n_runs, 0.85)
 
 
+@pytest.mark.parametrize("each", [1, 30])
+def test_sampling_is_of_devices(each: int) -> None:
+    """Its part of the error is what the shares of so many devices stray, coins or not."""
+    planned = planned_choice(each=each)
+    share = planned.share
+    assert share is not None
+    prediction = planned.prediction
+    assert prediction.parts["sampling"] * prediction.error**2 == pytest.approx(
+        share * (1 - share) / 10_000
+    )
+    assert sum(prediction.parts.values()) == pytest.approx(1)
+
+
+def test_large_losses_of_one_bit_are_spent_too() -> None:
+    """Up to what the coins can do."""
+    planned = plan_answers("boolean", epsilon_1=15, epsilon_inf=18, reports=1000)
+    assert 14.99 < epsilon_1(planned.params) <= 15
+    assert 17.99 < epsilon_inf(planned.params) <= 18
+
+
+@pytest.mark.parametrize("encoding", KINDS)
+def test_symmetric_noise_is_planned_on_request(encoding: str) -> None:
+    """With q = 1 - p, which costs a rare category something and one bit nothing."""
+    free, even = (
+        plan_answers(
+            encoding, KINDS[encoding], epsilon_1=2, epsilon_inf=6, reports=1e5, symmetric=symmetric
+        )
+        for symmetric in (False, True)
+    )
+    assert even.params.p + even.params.q == pytest.approx(1, abs=1e-8)
+    two_bits = encoding in ("onehot", "buckets")
+    assert (even.prediction.rare_error > 1.001 * free.prediction.rare_error) == two_bits
+    names = [each.name for each in free.alternatives]
+    assert names == ["this one", *(["asymmetric", "symmetric"] if two_bits else ["best"])]
+
+
+def test_only_encodings_of_known_answers_are_planned_so() -> None:
+    """Strings have no answers to count, and an unknown encoding is told."""
+    with pytest.raises(ParamsError, match="encoding must answer for every bit, got bloom"):
+        plan_answers("bloom", epsilon_1=1, epsilon_inf=2, reports=100)
+    with pytest.raises(ParamsError, match="encoding must be one of"):
+        plan_answers("blom", epsilon_1=1, epsilon_inf=2, reports=100)
+
+
 def test_repeats_bring_less_than_devices_do() -> None:
     """Thirty reports of each show less than thirty times the devices, and end at a limit."""
     repeated = planned_choice(each=30)

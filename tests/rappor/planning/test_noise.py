@@ -217,3 +217,28 @@ def test_repeated_reports_are_planned_as_they_are_decoded() -> None:
         assert limit == pytest.approx(1.6448536 * planned, rel=1e-6)
     with pytest.raises(ParamsError, match="reports_per_device must be"):
         standard_error(params, n, reports_per_device=0.5)
+
+
+def test_a_limit_is_of_one_candidate_unless_said() -> None:
+    """At a level of 5 %, with a probability of 80 %."""
+    said = detection_limit(PAPER, 10**6, n_candidates=1, level=0.05, power=0.8)
+    assert detection_limit(PAPER, 10**6) == said
+    assert said == pytest.approx((1.6448536 + 0.8416212) * standard_error(PAPER, 10**6) / 1e6)
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, True, math.nan])
+def test_a_limit_is_of_whole_numbers(number: float) -> None:
+    """Of reports and of candidates."""
+    for name in ("n_reports", "n_candidates"):
+        with pytest.raises(ParamsError, match=f"{name} must be"):
+            detection_limit(PAPER, **{"n_reports": 100, name: number})  # type: ignore[arg-type]
+    with pytest.raises(ParamsError, match="n_reports must be"):
+        standard_error(PAPER, number)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["level", "power"])
+@pytest.mark.parametrize("rate", [0, 1, 1.5, -0.1, math.nan])
+def test_a_limit_is_of_rates_that_are_reached(name: str, rate: float) -> None:
+    """Neither never nor always."""
+    with pytest.raises(ParamsError, match=f"{name} must be a number in"):
+        detection_limit(PAPER, 100, n_candidates=8, **{name: rate})

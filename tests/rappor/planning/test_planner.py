@@ -223,6 +223,33 @@ def test_a_rare_string_is_near_the_optimum(one: float, inf: float, reports: int)
     assert epsilon_inf(planned.params) <= inf
 
 
+HIDDEN = Question(frequencies=Frequencies.of_shares(1 / np.arange(1.0, 1001.0), 10))
+"""A thousand strings of which ten are candidates."""
+
+
+@pytest.mark.parametrize(
+    ("question", "one", "reports", "shape"),
+    [
+        (1, 2, 100, (64, 16)),
+        (1000, 0.02, 1e5, (32, 16)),
+        (1000, 2, 1e5, (128, 64)),
+        (1000, 10, 1e7, (1024, 32)),
+        (HIDDEN, 8, 5000, (1024, 64)),
+        (HIDDEN, 2, 1e6, (128, 512)),
+        (HIDDEN, 2, 1e8, (128, 4096)),
+    ],
+)
+def test_bits_follow_the_noise_and_cohorts_the_collisions(
+    question: Question | int, one: float, reports: float, shape: tuple[int, int]
+) -> None:
+    """Strong noise hides what few bits add; strings that nobody asks about take cohorts.
+
+    Few reports have no cohorts of fewer than a hundred, rounded up to a power of two.
+    """
+    params = plan(question, epsilon_1=one, epsilon_inf=2 * one, reports=reports).params
+    assert (params.k, params.m) == shape
+
+
 def test_smaller_shapes_would_add_more_than_is_negligible() -> None:
     """Half the bits, or half the cohorts, exceed their allowance."""
     planned = plan(1000, epsilon_1=2, epsilon_inf=4, reports=10_000_000)
@@ -263,7 +290,8 @@ def test_report_size_is_limited_on_request() -> None:
 def test_a_limited_report_is_filled() -> None:
     """Three bytes have 24 bits, and no fewer would do as well."""
     planned = plan(1000, epsilon_1=2, epsilon_inf=4, reports=1_000_000, max_bytes=3)
-    assert planned.params.k == 24
+    assert planned.params == choose_noise(2, 4, k=24, m=planned.params.m, filled=True)
+    assert planned.excess < assess_excess(choose_noise(2, 4, k=24, m=planned.params.m))
     for k in (16, 23):
         fewer = choose_noise(2, 4, k=k, m=planned.params.m, filled=True)
         assert assess_excess(fewer) > planned.excess

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import itertools
 import math
@@ -13,8 +14,10 @@ import pytest
 from enumeration import Distribution, instantaneous_of, permanent_of
 
 from rappor import Candidates, Population, decode, simulate_counts
+from rappor.candidates.google_hashing import LAYOUT
 from rappor.errors import ParamsError
 from rappor.planning.changed_params import decode_together, joint_error
+from rappor.planning.detection_limit import standard_error
 from rappor.privacy.accountant import account
 from rappor.privacy.changing_params import change_cost
 from rappor.protocol.loss import epsilon_inf, epsilon_n
@@ -150,6 +153,20 @@ def test_errors_together_are_exact() -> None:
     )
 
 
+@pytest.mark.parametrize(("before", "after"), [(1000, 1000), (1000, 4000), (4000, 1000)])
+@pytest.mark.parametrize("h", [1, 2])
+def test_the_smaller_collection_reports_twice(before: int, after: int, h: int) -> None:
+    """Without a change of parameters it is the mean of all reports, some from one device."""
+    params = Params(k=64, h=h, m=8, f=0.3, p=0.25, q=0.75)
+    error = joint_error(params, params, before=before, after=after)
+    alone = standard_error(params, 1) ** 2
+    # The covariance of two reports of one device.
+    shared = standard_error(params, 1, reports_per_device=2) ** 2 - alone
+    n, twice = before + after, min(before, after)
+    assert error.together == pytest.approx(math.sqrt(alone / n))
+    assert error.same_devices == pytest.approx(math.sqrt(n * alone + 2 * twice * shared) / n)
+
+
 @pytest.mark.slow
 def test_the_decoder_takes_counts_before_and_after() -> None:
     """One regression over both finds what is held, with the standard error that is predicted."""
@@ -174,6 +191,9 @@ def test_the_decoder_takes_counts_before_and_after() -> None:
 def test_different_questions_are_not_decoded_together() -> None:
     """One sentence where the counts do not go together."""
     assert not decode_together(OLD, BALANCED)
+    theirs = Params(k=8, m=4, f=0.5, p=0.25, q=0.75, layout=LAYOUT)
+    assert decode_together(theirs, dataclasses.replace(theirs, q=0.7))
+    assert not decode_together(theirs, dataclasses.replace(theirs, layout="rappor-1"))
     with pytest.raises(ParamsError, match="parameters must agree in encoding"):
         joint_error(OLD, BALANCED, before=1, after=1)
 
