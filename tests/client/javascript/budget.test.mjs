@@ -221,6 +221,31 @@ test("a registry of another version is refused, whatever its seal", async () => 
   await assert.rejects(Client.open({ registry: later, consent: true, store: memoryStore() }), MetricError);
 });
 
+test("a metric reserves no epoch after its last day, which is one of its days", async () => {
+  const store = memoryStore();
+  const metric = metricOf("page", PARAMS, { epoch: "quarter", expires: "2026-11-18" });
+  const early = metricOf("early", PARAMS, { epoch: "quarter", expires: "2026-09-30" });
+  let now = Date.UTC(2026, 8, 30) / 1000;
+  const values = [["early", "a"]];
+  const { client } = await recorded(store, [metric, early], "Infinity", values, () => now);
+  assert.deepEqual((await client.spent()).reserved, { 2026: 3 * PRICE });
+  now = NOON;
+  assert.deepEqual(
+    [await client.record("early", "a"), await client.record("page", "a")],
+    ["expired", "recorded"],
+  );
+  now += 86_400;
+  assert.equal(await client.record("page", "a"), "expired");
+});
+
+test("what a metric of an earlier registry has reserved is room for nobody", async () => {
+  const store = memoryStore();
+  const values = [["old", "a"], ["page", "a"]];
+  await recorded(store, [yearly("old", 1), yearly("page", 1)], "5", values);
+  const { outcomes } = await recorded(store, [yearly("page", 1)], "3", [["page", "a"]]);
+  assert.deepEqual(outcomes, ["silent"]);
+});
+
 test("an epoch has room for a report of each of its intervals", async () => {
   const epochs = [
     ["month", "hour", Date.UTC(2026, 9), Date.UTC(2026, 10)],
@@ -239,5 +264,9 @@ test("an epoch has room for a report of each of its intervals", async () => {
     }
     now = end / 1000 - 1;
     assert.equal(await client.record("page", "a"), "held");
+    now = end / 1000; // another epoch
+    assert.equal(await client.record("page", "a"), "held");
+    now = first / 1000; // all of the first one was used
+    assert.equal(await client.record("page", "a"), "closed");
   }
 });

@@ -6,6 +6,7 @@ import { test } from "node:test";
 import { newDevice } from "../../../client/javascript/src/device.js";
 import { systemCoins } from "../../../client/javascript/src/responses.js";
 import { Sender } from "../../../client/javascript/src/sender.js";
+import { trim } from "../../../client/javascript/src/spool.js";
 import { Uploader } from "../../../client/javascript/src/uploader.js";
 
 const NOON = Date.UTC(2026, 10, 18, 12) / 1000;
@@ -64,6 +65,15 @@ test("an upload of a stopped metric holds up no other", async () => {
   assert.equal((await uploader.step()).reason, "sent");
   assert.equal((await uploader.step()).reason, "asked to wait");
   assert.deepEqual(sent, ["b"]);
+});
+
+test("of reports that are too many the oldest are dropped and counted", () => {
+  const [device, reports] = [newDevice("m"), [1, 2, 3].map(waiting)];
+  trim(device, { reports, uploads: [] }, { reports: 2, bytes: 1000, log: 1 });
+  assert.deepEqual(reports.map(({ due }) => due), [2, 3]);
+  trim(device, { reports, uploads: [] }, { reports: 2, bytes: 200, log: 1 });
+  assert.deepEqual(reports.map(({ due }) => due), [3]);
+  assert.deepEqual(device.counters, { dropped_full: 2 });
 });
 
 test("all uploads that are too old are given up at once, and none of them leaves", async () => {
