@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Client, MetricError } from "../../../client/javascript/index.js";
+import { intervalEnd } from "../../../client/javascript/src/calendar.js";
 import { fingerprints } from "../../../client/javascript/src/params.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
 import { metricOf, registryOf, sealed } from "./registries.mjs";
@@ -219,6 +220,21 @@ test("a loss without a bound is charged once, and stays a number", async () => {
 test("a registry of another version is refused, whatever its seal", async () => {
   const later = await sealed({ v: 2, total: "Infinity", metrics: [] });
   await assert.rejects(Client.open({ registry: later, consent: true, store: memoryStore() }), MetricError);
+});
+
+test("a week is from Monday to Sunday", () => {
+  const [monday, next] = [16, 23].map((day) => Date.UTC(2026, 10, day) / 1000);
+  for (const now of [monday, NOON, next - 1]) assert.equal(intervalEnd("week", now), next);
+});
+
+test("each year has its own reservation", async () => {
+  const store = memoryStore();
+  let now = NOON;
+  const values = [["page", "a"]];
+  const { client } = await recorded(store, [yearly("page", 1)], "3", values, () => now);
+  now += 365 * 86_400;
+  assert.equal(await client.record("page", "a"), "recorded");
+  assert.deepEqual((await client.spent()).reserved, { 2026: PRICE, 2027: PRICE });
 });
 
 test("a metric reserves no epoch after its last day, which is one of its days", async () => {
