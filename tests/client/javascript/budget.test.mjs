@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Client, MetricError } from "../../../client/javascript/index.js";
+import { intervalEnd } from "../../../client/javascript/src/calendar.js";
 import { fingerprints } from "../../../client/javascript/src/params.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
 import { metricOf, registryOf, sealed } from "./registries.mjs";
@@ -221,6 +222,46 @@ test("a registry of another version is refused, whatever its seal", async () => 
   await assert.rejects(Client.open({ registry: later, consent: true, store: memoryStore() }), MetricError);
 });
 
+test("a week is from Monday to Sunday", () => {
+  const [monday, next] = [16, 23].map((day) => Date.UTC(2026, 10, day) / 1000);
+  for (const now of [monday, NOON, next - 1]) assert.equal(intervalEnd("week", now), next);
+});
+
+test("each year has its own reservation", async () => {
+  const store = memoryStore();
+  let now = NOON;
+  const values = [["page", "a"]];
+  const { client } = await recorded(store, [yearly("page", 1)], "3", values, () => now);
+  now += 365 * 86_400;
+  assert.equal(await client.record("page", "a"), "recorded");
+  assert.deepEqual((await client.spent()).reserved, { 2026: PRICE, 2027: PRICE });
+});
+
+test("a metric reserves no epoch after its last day, which is one of its days", async () => {
+  const store = memoryStore();
+  const metric = metricOf("page", PARAMS, { epoch: "quarter", expires: "2026-11-18" });
+  const early = metricOf("early", PARAMS, { epoch: "quarter", expires: "2026-09-30" });
+  let now = Date.UTC(2026, 8, 30) / 1000;
+  const values = [["early", "a"]];
+  const { client } = await recorded(store, [metric, early], "Infinity", values, () => now);
+  assert.deepEqual((await client.spent()).reserved, { 2026: 3 * PRICE });
+  now = NOON;
+  assert.deepEqual(
+    [await client.record("early", "a"), await client.record("page", "a")],
+    ["expired", "recorded"],
+  );
+  now += 86_400;
+  assert.equal(await client.record("page", "a"), "expired");
+});
+
+test("what a metric of an earlier registry has reserved is room for nobody", async () => {
+  const store = memoryStore();
+  const values = [["old", "a"], ["page", "a"]];
+  await recorded(store, [yearly("old", 1), yearly("page", 1)], "5", values);
+  const { outcomes } = await recorded(store, [yearly("page", 1)], "3", [["page", "a"]]);
+  assert.deepEqual(outcomes, ["silent"]);
+});
+
 test("an epoch has room for a report of each of its intervals", async () => {
   const epochs = [
     ["month", "hour", Date.UTC(2026, 9), Date.UTC(2026, 10)],
@@ -239,5 +280,9 @@ test("an epoch has room for a report of each of its intervals", async () => {
     }
     now = end / 1000 - 1;
     assert.equal(await client.record("page", "a"), "held");
+    now = end / 1000; // another epoch
+    assert.equal(await client.record("page", "a"), "held");
+    now = first / 1000; // all of the first one was used
+    assert.equal(await client.record("page", "a"), "closed");
   }
 });

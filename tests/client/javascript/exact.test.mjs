@@ -4,7 +4,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Client } from "../../../client/javascript/index.js";
-import { instantaneousResponse, permanentResponse } from "../../../client/javascript/src/responses.js";
+import {
+  choosePart,
+  instantaneousResponse,
+  permanentResponse,
+} from "../../../client/javascript/src/responses.js";
 import { worstDifference } from "../../../client/javascript/src/encodings.js";
 import { newDevice } from "../../../client/javascript/src/device.js";
 import { epsilonInf, epsilonReports } from "../../../client/javascript/src/loss.js";
@@ -65,6 +69,9 @@ test("a coin below its threshold hits, one at it does not", () => {
   assert.deepEqual([one(0, P - 1), one(0, P), one(1, Q - 1), one(1, Q)], [1, 0, 1, 0]);
   const kept = (bit, u) => permanentResponse(Uint8Array.of(bit), params, () => [u])[0];
   assert.deepEqual([kept(0, F - 1), kept(1, F), kept(1, 2 * F - 1), kept(1, 2 * F)], [1, 0, 0, 1]);
+  const parts = [{ name: "a", threshold: F }, { name: "b", threshold: P }, { name: "c" }];
+  const chosen = [0, F - 1, F, F + P - 1, F + P, ONE - 1].map((u) => choosePart(parts, u).name);
+  assert.deepEqual(chosen, ["a", "a", "b", "b", "c", "c"]);
 });
 
 test("q may be certain", () => {

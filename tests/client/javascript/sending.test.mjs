@@ -6,6 +6,7 @@ import { test } from "node:test";
 import { newDevice } from "../../../client/javascript/src/device.js";
 import { systemCoins } from "../../../client/javascript/src/responses.js";
 import { Sender } from "../../../client/javascript/src/sender.js";
+import { trim } from "../../../client/javascript/src/spool.js";
 import { Uploader } from "../../../client/javascript/src/uploader.js";
 
 const NOON = Date.UTC(2026, 10, 18, 12) / 1000;
@@ -58,12 +59,28 @@ test("an upload that failed waits for its time, and the one whose wait is over g
   assert.deepEqual(sent, ["b"]);
 });
 
+test("a flush tries an upload that it has not tried before one that is due earlier", async () => {
+  const uploads = [pending("a", { backoff: NOON + 10 }), pending("b", { backoff: NOON + 20 })];
+  const { uploader, sent } = uploaderOf({ uploads });
+  assert.equal((await uploader.step({ tried: new Set(["a"]) })).reason, "sent");
+  assert.deepEqual(sent, ["b"]);
+});
+
 test("an upload of a stopped metric holds up no other", async () => {
   const uploads = [pending("a"), pending("b", { metric: "theme" })];
   const { uploader, sent } = uploaderOf({ uploads, stopped: { page: "2026-11-20" } });
   assert.equal((await uploader.step()).reason, "sent");
   assert.equal((await uploader.step()).reason, "asked to wait");
   assert.deepEqual(sent, ["b"]);
+});
+
+test("of reports that are too many the oldest are dropped and counted", () => {
+  const [device, reports] = [newDevice("m"), [1, 2, 3].map(waiting)];
+  trim(device, { reports, uploads: [] }, { reports: 2, bytes: 1000, log: 1 });
+  assert.deepEqual(reports.map(({ due }) => due), [2, 3]);
+  trim(device, { reports, uploads: [] }, { reports: 2, bytes: 200, log: 1 });
+  assert.deepEqual(reports.map(({ due }) => due), [3]);
+  assert.deepEqual(device.counters, { dropped_full: 2 });
 });
 
 test("all uploads that are too old are given up at once, and none of them leaves", async () => {
@@ -105,4 +122,15 @@ test("reports that are recorded while one waits draw no other delay", (t) => {
   t.after(() => sender.stop());
   for (let i = 0; i < 3; i++) sender.nudge();
   assert.equal(n, 1);
+});
+
+test("when what was left is sent, the next report waits for the whole delay", async (t) => {
+  let n = 0;
+  const step = async () => ({ due: 0, id: String((n += 1)) });
+  const coins = () => [2 ** 28]; // a sixteenth of a delay
+  const sender = new Sender(step, { coins, clock: () => 0, maxDelay: 3600 });
+  t.after(() => sender.stop());
+  sender.catchUp(2);
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  assert.equal(n, 2);
 });
