@@ -249,7 +249,7 @@ def test_connections_are_bounded_and_operators_are_not_kept_out(tmp_path: Path) 
 
 def test_who_reads_no_answer_is_let_go(tmp_path: Path) -> None:
     """Peers that ask and read nothing lose their connections; one that reads slowly keeps it."""
-    flags = ("--max-connections", "9", "--body-seconds", "3")  # the machine may stand for one
+    flags = ("--max-connections", "9", "--body-seconds", "1")
     long = REGISTRY + "#" * 20_000_000  # more than the system's buffers hold
     address = f"sqlite:///{tmp_path}/counts.sqlite3"
     with serving(tmp_path, address, *flags, registry=long) as running:
@@ -317,6 +317,19 @@ def test_bytes_that_are_no_request_wait_for_their_turn(running: Running) -> None
             assert is_let_go(sender)
 
 
+def wait_until_read(sender: socket.socket, *, but: int) -> None:
+    """Wait until the other end has read what was sent but for some bytes (proc(5), net/tcp)."""
+    port = f":{sender.getsockname()[1]:04X}"
+    end = time.monotonic() + 60
+    unread = but
+    while unread >= but:
+        assert time.monotonic() < end, "the collector does not read"
+        time.sleep(0.01)
+        lines = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
+        queues = [line.split()[4] for line in lines if port in " ".join(line.split()[1:3])]
+        unread = sum(int(size, 16) for each in queues for size in each.split(":"))
+
+
 def test_a_long_body_does_not_wait_for_its_turn(running: Running) -> None:
     """While the answer before it waits for the database, it is refused."""
     upload = upload_of()
@@ -329,7 +342,7 @@ def test_a_long_body_does_not_wait_for_its_turn(running: Running) -> None:
     ):
         other.execute("BEGIN IMMEDIATE")
         sender.sendall(whole + too_long)
-        time.sleep(1)
+        wait_until_read(sender, but=80_000)
         other.rollback()
         assert [read_answer(answers)[0] for _ in range(2)] == [200, 400]
         assert is_let_go(sender)
