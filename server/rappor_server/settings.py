@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import json
 import math
 import os
 import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Self, get_type_hints
+from typing import Any, Final, get_type_hints
 
 from rappor.files import read_text
 from rappor_server.errors import ConfigError
@@ -26,8 +25,8 @@ from rappor_server.ingest.validate import Suspicious
 from rappor_server.storage.database import parse_url, sqlite_url
 
 _PREFIX: Final = "RAPPOR_SERVER_"
-_NO_SETTINGS: Final = ("settings", "config")
-"""What the environment hands from process to process, and the file of settings."""
+_FILE: Final = "config"
+"""What names the file of settings in the environment."""
 _WORDS: Final = {"true": True, "false": False}
 _ADDRESS: Final = re.compile(r"(?:[^\s:]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 
@@ -106,18 +105,6 @@ class Settings:
             object.__setattr__(self, "database", beside(self.registry))
         _check_numbers(self)
         _check_combinations(self)
-
-    def to_json(self) -> str:
-        """Write the settings for another process of this machine."""
-        return json.dumps(dataclasses.asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote."""
-        document = json.loads(text)
-        for name in ("older", "origins"):
-            document[name] = tuple(document[name])
-        return cls(**document)
 
     @property
     def admin_address(self) -> tuple[str, int]:
@@ -217,7 +204,7 @@ def _from_environment(environment: Mapping[str, str], kinds: Mapping[str, Any]) 
     chosen = {}
     for key, text in environment.items():
         name = key.removeprefix(_PREFIX).lower()
-        if not key.startswith(_PREFIX) or name in _NO_SETTINGS:
+        if not key.startswith(_PREFIX) or name == _FILE:
             continue
         if name not in kinds:
             raise _no_setting(key, name, kinds)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +80,3 @@ def test_wrong_settings_are_refused(
     path.write_text(text)
     with pytest.raises(ConfigError, match=message):
         chosen(flags, environment, str(path))
-
-
-def test_settings_survive_the_way_to_a_worker() -> None:
-    """Settings pass to a worker as JSON, without the key itself."""
-    settings = Settings(registry="m.toml", older=("a",), origins=("b",), upload_key_file="k")
-    assert Settings.from_json(settings.to_json()) == settings
-    assert json.loads(settings.to_json())["upload_key_file"] == "k"

@@ -20,7 +20,7 @@ from rappor_server.collector import Collector
 from rappor_server.http import operations, queries, uploads
 from rappor_server.http.direct_uploads import DirectUploads
 from rappor_server.http.envelope import DevicesCors, Doors, Envelope
-from rappor_server.http.slow_clients import DIRECT, METRICS
+from rappor_server.http.slow_clients import DIRECT, METRICS, SETTINGS
 from rappor_server.pages import app as pages
 from rappor_server.settings import Settings
 
@@ -87,7 +87,7 @@ def create(
         _spare_collections()
         logs.event("collector started", metrics=len(collector.accepted_params.registry))
         try:
-            yield {METRICS: collector.metrics, DIRECT: DirectUploads(collector)}
+            yield {SETTINGS: settings, METRICS: collector.metrics, DIRECT: DirectUploads(collector)}
         finally:
             await collector.close()
             logs.event("collector stopped")

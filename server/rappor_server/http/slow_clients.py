@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import os
 import socket
 import struct
 from collections import deque
@@ -30,10 +28,10 @@ from rappor_server.problems import RETRY_SECONDS, Problem, render
 from rappor_server.request_limits import WHOLE_BODY
 from rappor_server.settings import Settings
 
-ENVIRONMENT: Final = "RAPPOR_SERVER_SETTINGS"
-"""Where a worker process finds the settings of its parent, as JSON."""
+SETTINGS: Final = "settings"
+"""How the application names its settings in the state that it hands to the server."""
 METRICS: Final = "metrics"
-"""How the application names its counters in the state that it hands to the server."""
+"""How it names its counters there."""
 DIRECT: Final = "direct"
 """How it names its `DirectUploads` there."""
 
@@ -41,8 +39,10 @@ _MAX_HEAD_BYTES: Final = 16_384
 """Of a head, and of the trailers after a body in chunks."""
 _NOT_COUNTED: Final = -1
 _MOST_WAITING: Final = 16
-"""Requests of a connection that wait for the answer to the one before them."""
-_MOST_WAITING_BYTES: Final = 65_536
+"""Requests of a connection that wait for the answer to the one before them.
+
+Nothing more is read while one waits, so their bodies are what one read of the socket has brought.
+"""
 _MOST_JOINED: Final = 65_536
 """Bytes of a body that is joined with its head; copying a longer one would hold up others."""
 _NOWHERE: Final[deque[Any]] = deque(maxlen=0)
@@ -72,7 +72,7 @@ class PunctualProtocol(HttpToolsProtocol):
         """Start the timer of the first request, or turn away one connection too many."""
         super().connection_made(transport)
         self.flow = _Flow(transport, self.pipeline)
-        if self.is_bounded and len(self.connections) > _settings().max_connections:
+        if self.is_bounded and len(self.connections) > self._settings.max_connections:
             self.app_state[METRICS].refused_connections.inc()
             self._end_with(_too_many_connections())
         else:
@@ -137,14 +137,12 @@ class PunctualProtocol(HttpToolsProtocol):
         self._is_in_head, self._n_head_bytes = True, _NOT_COUNTED
 
     def on_body(self, body: bytes) -> None:
-        """Keep a part of a body; one that waits for other requests must be short."""
+        """Keep a part of a body."""
         self._is_in_head = False
         if self._direct is not None:
             self._direct += body
             return
         super().on_body(body)
-        if self.pipeline and len(self.cycle.body) > _MOST_WAITING_BYTES:
-            raise _TooMuchError
 
     def on_message_complete(self) -> None:
         """Take a plain upload, or tell the application that it need not wait for the body."""
@@ -198,6 +196,11 @@ class PunctualProtocol(HttpToolsProtocol):
         self.transport.write(b"\r\n".join(head) + bytes(answer.body))
         self.transport.close()
 
+    @property
+    def _settings(self) -> Settings:
+        settings: Settings = self.app_state[SETTINGS]
+        return settings
+
     def n_unread(self) -> int:
         """Return how many bytes wait for the peer to read what was sent before."""
         return self.transport.get_write_buffer_size()
@@ -219,7 +222,7 @@ class PunctualProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _start_timer(self) -> None:
-        self._timer = self.loop.call_later(_settings().body_seconds, self._hang_up)
+        self._timer = self.loop.call_later(self._settings.body_seconds, self._hang_up)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -341,8 +344,3 @@ def _too_many_connections() -> Problem:
         "the collector has as many connections as it may",
         retry_after=RETRY_SECONDS,
     )
-
-
-@functools.cache
-def _settings() -> Settings:
-    return Settings.from_json(os.environ[ENVIRONMENT])

@@ -17,12 +17,12 @@ from rappor.protocol.wire import Upload
 
 HEAD = b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 PROGRAM = """
-import asyncio, dataclasses, os, sys
+import asyncio, dataclasses, sys
 from collectors import upload_of
 from rappor_server.cli.serve import prepare
 from rappor_server.collector import Collector
 from rappor_server.http.direct_uploads import DirectUploads
-from rappor_server.http.slow_clients import DIRECT, ENVIRONMENT, METRICS, PunctualProtocol
+from rappor_server.http.slow_clients import DIRECT, METRICS, SETTINGS, PunctualProtocol
 from rappor_server.request_limits import RateLimit
 from rappor_server.settings import Settings
 from uvicorn import Config
@@ -42,7 +42,6 @@ def request(*more, line=b"POST /v1/reports HTTP/1.1", kind=b"application/json", 
 async def main():
     settings = Settings(registry=sys.argv[1], suspicious="accept", max_body=10_000)
     prepare(settings)
-    os.environ[ENVIRONMENT] = settings.to_json()
     collector = Collector(settings)
     await collector.ready()
     config = Config(
@@ -50,7 +49,7 @@ async def main():
         timeout_keep_alive=0.01,
     )
     config.load()
-    state = {METRICS: collector.metrics, DIRECT: DirectUploads(collector)}
+    state = {SETTINGS: settings, METRICS: collector.metrics, DIRECT: DirectUploads(collector)}
     server = await asyncio.get_running_loop().create_server(
         lambda: PunctualProtocol(config=config, server_state=ServerState(), app_state=state),
         "127.0.0.1", 0,
