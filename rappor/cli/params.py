@@ -14,10 +14,8 @@ from rappor.cli.options import chart_option, json_option
 from rappor.cli.subject import Subject, subject_options
 from rappor.planning.detection_limit import detection_limit, standard_error
 from rappor.privacy.report import Loss, assess_losses
-from rappor.protocol.params import Params
+from rappor.protocol.params import LETTERS, Params
 from rappor.reporting.numbers import nats, percent
-
-_LETTERS = ("k", "h", "m", "f", "p", "q")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +98,7 @@ def params(
 
 def describe_params(params: Params) -> str:
     """Write a parameter set on two lines."""
-    letters = ", ".join(f"{letter} = {getattr(params, letter):.6g}" for letter in _LETTERS)
+    letters = ", ".join(f"{letter} = {getattr(params, letter):.6g}" for letter in LETTERS)
     return (
         f"{params.encoding}, {letters}\n"
         f"p* = {params.p_star:.6f}, q* = {params.q_star:.6f}, fingerprint {params.fingerprint}"

@@ -78,7 +78,8 @@ def sum_error(target: Target, estimate: NDArray[np.float64]) -> float:
         own, each = counts.params, repetition.reports_per_device
         gap = own.q_star - own.p_star
         coins = share * own.q_star * (1 - own.q_star) + (1 - share) * own.p_star * (1 - own.p_star)
-        again = len(share) * (own.q - own.p) ** 2 * own.f / 2 * (1 - own.f / 2)
+        kept = share * own.f0 * (1 - own.f0) + (1 - share) * own.f1 * (1 - own.f1)
+        again = (own.q - own.p) ** 2 * float(kept.sum())
         values = each * gap**2 * total * (1 - total)
         one = (float(coins.sum()) + (each - 1) * again + values) / gap**2
         precision += counts.n_reports / max(one, _LEAST_NOISE)

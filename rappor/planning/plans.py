@@ -17,7 +17,7 @@ from rappor.planning.power import Prediction, Question, predict
 from rappor.privacy.small_cohorts import Filling, fill
 from rappor.protocol import loss
 from rappor.protocol.encodings import encoding_of
-from rappor.protocol.params import Params
+from rappor.protocol.params import LETTERS, Params
 from rappor.registry.metric import MIN_COHORT
 
 REMEDIES: Final = {
@@ -134,10 +134,7 @@ class Plan(Displayed):
         rows = [("this plan", self.params, self.excess, self.share), *designs]
         return {
             "name": [name for name, *_ in rows],
-            **{
-                letter: [getattr(params, letter) for _, params, *_ in rows]
-                for letter in ("k", "h", "m", "f", "p", "q")
-            },
+            **{letter: [getattr(params, letter) for _, params, *_ in rows] for letter in LETTERS},
             "excess": [excess for *_, excess, _ in rows],
             "share": [share for *_, share in rows],
         }
@@ -168,6 +165,8 @@ class Plan(Displayed):
             "filled_cohorts": self.filling.share,
             "std_error": prediction.error,
             "rare_std_error": prediction.rare_error,
+            "largest": prediction.largest,
+            "largest_std_error": prediction.largest_error,
             "interval_width": prediction.width,
             "adjusted_interval_width": prediction.adjusted_width,
             "excess": _number(self.excess),
@@ -246,4 +245,4 @@ def _number(value: float) -> float | None:
 
 
 def _letters(params: Params) -> dict[str, float]:
-    return {letter: getattr(params, letter) for letter in ("k", "h", "m", "f", "p", "q")}
+    return {letter: getattr(params, letter) for letter in LETTERS}

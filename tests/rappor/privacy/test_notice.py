@@ -111,7 +111,7 @@ def test_no_bound_is_a_warning() -> None:
 
 def test_a_weak_bound_is_not_shown_as_a_percentage() -> None:
     """Rounded it would read as 100 %."""
-    text = describe(make(Params.profile("accurate")))
+    text = describe(make(Params.profile("low-noise")))
     assert "an observer who gives even odds to a value can come near certainty" in text
     assert "100 %" not in text
 
