@@ -18,9 +18,8 @@ from rappor.errors import RapporError
 from rappor_server import logs, problems
 from rappor_server.collector import Collector
 from rappor_server.http import operations, queries, uploads
-from rappor_server.http.direct_uploads import DirectUploads
 from rappor_server.http.envelope import DevicesCors, Doors, Envelope
-from rappor_server.http.slow_clients import DIRECT, METRICS, SETTINGS
+from rappor_server.http.slow_clients import METRICS, SETTINGS
 from rappor_server.pages import app as pages
 from rappor_server.settings import Settings
 
@@ -87,7 +86,7 @@ def create(
         _spare_collections()
         logs.event("collector started", metrics=len(collector.accepted_params.registry))
         try:
-            yield {SETTINGS: settings, METRICS: collector.metrics, DIRECT: DirectUploads(collector)}
+            yield {SETTINGS: settings, METRICS: collector.metrics}
         finally:
             await collector.close()
             logs.event("collector stopped")
