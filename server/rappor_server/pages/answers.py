@@ -171,7 +171,7 @@ def _source(reader: Reader, metric: Metric, name: str) -> CandidateSource | None
 
 def _range(form: Form, first: str, last: str) -> Range:
     """Return a range of days; they are read here, so that a wrong one is told at once."""
-    found = Range(first=form.day(first), last=form.day(last), freeze=None)
+    found = Range(first=form.day(first), last=form.day(last))
     found.days()
     return found
 

@@ -38,7 +38,7 @@ def steps(store: Store, **fields: Any) -> list[str]:
     """Answer a ranking of a list that is kept; return the steps that were told."""
     task = RankingTask(
         asked=asked_of(**fields),
-        range=Range(first=None, last=None, freeze=None),
+        range=Range(first=None, last=None),
         everything=True,
     )
     told: list[str] = []
@@ -70,7 +70,7 @@ def test_files_are_bounded(store: Store) -> None:
     candidate_lists.keep(store, "page", "own", names.encode(), most=10**6, today=DAY)
     task = RankingTask(
         asked=asked_of(),
-        range=Range(first=None, last=None, freeze=None),
+        range=Range(first=None, last=None),
         everything=True,
     )
     found = msgspec.msgpack.decode(task.run(store, lambda _: None), type=Answered)
