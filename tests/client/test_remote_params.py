@@ -156,7 +156,7 @@ def test_offer_is_asked_for_once_a_day_and_shown(open_client: Opener, tmp_path: 
     assert client.registry["page"].params == QUIET
     transport.offered = offer_of(*at(3))
     told = str(record_of(client, tmp_path))
-    assert "The collector has asked for more noise: step 2 of 3, p = 0.375 and q = 0.625." in told
+    assert "The collector asks for more noise: step 2 of 3, p = 0.375 and q = 0.625." in told
     assert client.registry["page"].params == QUIET  # asked today already
     assert peek(tmp_path / "device").noise_step == 2
 
