@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -34,13 +35,19 @@ def print_estimates(
     all candidates shows the interval of each on its own. With `forged` the numbers of forged
     reports stand in their place.
     """
-    shown = _table(estimates, detected_only=detected_only, truth=truth, forged=forged)
+    shown = estimates_table(estimates, detected_only=detected_only, truth=truth, forged=forged)
     show(shown, *([_FORGED] if forged else []), *remarks(estimates))
 
 
-def _table(
-    estimates: Estimates, *, detected_only: bool, truth: Mapping[str, int] | None, forged: bool
+def estimates_table(
+    estimates: Estimates,
+    *,
+    detected_only: bool,
+    truth: Mapping[str, int] | None = None,
+    forged: bool = False,
+    most: int | None = None,
 ) -> Table:
+    """Return a row for each candidate, the largest first and at most `most` of them."""
     interval = f"{short_percent(estimates.detection.confidence)} interval"
     interval = f"adjusted {interval}" if detected_only else f"{interval} of each"
     last = ["forged make", "forged hide"] if forged else [interval]
@@ -49,14 +56,14 @@ def _table(
         columns += ["distribution", "its error"]
     if truth is not None:
         columns.append("truth")
-    found = estimates.rows(detected_only=detected_only)
+    found = itertools.islice(estimates.rows(detected_only=detected_only), most)
     suffix = "_adjusted" if detected_only else ""
     rows = [tuple(_cells(row, truth, forged=forged, suffix=suffix)) for row in found]
     numbers = zip(columns, *(row[1:] for row in rows), strict=True)
     room = width() - sum(2 + max(map(len, column)) for column in numbers)
     shown = Table(box=None, header_style="bold", pad_edge=False)
-    most = max(_LEAST_NAME, min(room, _MOST_NAME))
-    shown.add_column("candidate", overflow="ellipsis", no_wrap=True, max_width=most)
+    longest = max(_LEAST_NAME, min(room, _MOST_NAME))
+    shown.add_column("candidate", overflow="ellipsis", no_wrap=True, max_width=longest)
     for name in columns:
         shown.add_column(name, justify="right", no_wrap=True)
     for row in rows:
