@@ -130,7 +130,7 @@ def _table_1(runs: list[Run]) -> Table:
     table = Table(
         title=f"tables, [EPK14] 5.2 (Table 1): exp(-.05 i), N = 1e6, {len(runs)} runs",
         columns=_COLUMNS,
-        note="Closed form of the strings found: sum over strings of the chance to pass "
+        note="Closed form of the strings found: sum over strings of the probability to pass "
         "Bonferroni's limit, 5 % over 200.\n45 with 2 false is not what Bonferroni gives: "
         f"{expected:.0f} are to be expected, and a false one in 5 % of all runs.\nIt is what the "
         "false discovery rate gives. The standard error is of a fit on the selected strings, as "
@@ -309,7 +309,7 @@ def grid_cells(*, quick: bool) -> list[Params]:
 
 
 def _same_loss(h: int) -> float:
-    """Return the f at which h hashes lose as much for ever as the paper's two with f = .5.
+    """Return the f at which h hashes have the same epsilon_inf as the paper's two with f = .5.
 
     h ln((1 - f/2) / (f/2)) is kept at 2 ln 3 ([EPK14] Theorem 1).
     """

@@ -443,7 +443,7 @@ def test_command_prints_the_plan_for_people(
     assert code == 0
     assert "no share" in out
     assert "m is too large" in out
-    assert "3 reports fill 0 % of 128 cohorts with 10 each" in out
+    assert "with 3 reports, 0 % of 128 cohorts have at least 10" in out
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_what_is_told_in_the_clear_is_said() -> None:
     assert told.told in describe(metric(segments=(version,))).splitlines()
     assert assess(metric()).told is None
     assert told.promise is not None
-    assert "and what it tells beside it, do not depend on its values" in told.promise
+    assert "and its properties, do not depend on its values" in told.promise
 
 
 def test_parts_that_are_added_are_a_change() -> None:
