@@ -231,8 +231,7 @@ def _simulate_pair(
     metric, texts = pair
     drawn = simulate_other(
         population,
-        metric.params,
-        texts.params,
+        (metric.params, texts.params),
         texts.parts,
         n_reports=size.n_devices,
         seed=seed,

@@ -62,14 +62,42 @@ class Raw:
     given: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Listing:
+    """Which rows the table has.
+
+    Attributes
+    ----------
+    names : (c,) all candidates that are held.
+    order : (c,) int64. The candidate of each row.
+    place : (c,) int64. Entry of `Raw` that answers for each candidate.
+    ties : groups of candidates that share an entry.
+    """
+
+    names: tuple[str, ...]
+    order: NDArray[np.int64]
+    place: NDArray[np.int64]
+    ties: Sequence[Sequence[int]] = ()
+
+    @property
+    def entries(self) -> NDArray[np.int64]:
+        """The entry of each row, (c,)."""
+        return self.place[self.order]
+
+    @property
+    def groups(self) -> NDArray[np.int64]:
+        """The number of each row's group, from 1 on, (c,); 0 for rows that are in none."""
+        numbers = np.zeros(len(self.names), dtype=np.int64)
+        for number, members in enumerate(self.ties, start=1):
+            numbers[list(members)] = number
+        return numbers[self.order]
+
+
 def conclude(
-    names: tuple[str, ...],
+    listing: Listing,
     raw: Raw,
     detection: Detection,
     *,
-    order: NDArray[np.int64],
-    place: NDArray[np.int64],
-    ties: list[list[int]],
     target: Target,
     exclusive: bool,
     diagnostics: dict[str, Any],
@@ -78,10 +106,6 @@ def conclude(
 
     Parameters
     ----------
-    names : all candidates that are held.
-    order : (len(names),) int64. The candidate of each row.
-    place : (len(names),) int64. Entry of `raw` that answers for each candidate.
-    ties : groups of candidates that share an entry.
     target : the counts behind the table, and what is taken for their devices.
     exclusive : whether the shares of all answers sum to one, so that there is a rest.
     """
@@ -92,13 +116,10 @@ def conclude(
     # get intervals at 1 - R alpha / c.
     chosen_share = max(int(detected.sum()), 1) / raw.p_values.n
     low_adjusted, high_adjusted = raw.interval((1 - detection.confidence) * chosen_share)
-    group = np.zeros(len(names), dtype=np.int64)
-    for number, members in enumerate(ties, start=1):
-        group[members] = number
-    entry = place[order]
+    entry = listing.entries
     whole, *rests = _rests(raw, entry[detected[entry]], detected) if exclusive else [_UNKNOWN]
     return Estimates(
-        candidates=tuple(names[i] for i in order),
+        candidates=tuple(listing.names[i] for i in listing.order),
         proportion=raw.estimate[entry],
         std_error=raw.std_error[entry],
         ci_low=low[entry],
@@ -111,8 +132,8 @@ def conclude(
         forged_to_hide=raw.breakdown.hide[entry],
         share=None if raw.shares is None else raw.shares.share[entry],
         share_std_error=None if raw.shares is None else raw.shares.std_error[entry],
-        group=group[order],
-        n_candidates=len(names) + raw.p_values.n - len(p_value),
+        group=listing.groups,
+        n_candidates=len(listing.names) + raw.p_values.n - len(p_value),
         p_value_counts=raw.p_values.counts,
         reports=target.n_reports,
         unallocated=1 - whole.proportion,

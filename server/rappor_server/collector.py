@@ -26,7 +26,7 @@ from rappor_server.inputs import Inputs
 from rappor_server.prometheus import Metrics
 from rappor_server.request_limits import Budget, RateLimit, Share
 from rappor_server.settings import Settings
-from rappor_server.storage.group_commit import Result, Writer
+from rappor_server.storage.group_commit import Bounds, Result, Writer
 from rappor_server.storage.store import Store
 from rappor_server.storage.store_process import StoreProcess
 from rappor_server.upload_keys import UploadKeys
@@ -89,7 +89,7 @@ class Collector:
             deliver=self._deliver,
             today=today,
             observe=self._observe,
-            max_queue=settings.max_queue,
+            bounds=Bounds(queue=settings.max_queue),
         )
         self._tasks = [
             self._loop.create_task(self._give_up_late()),
