@@ -30,13 +30,13 @@ from rappor_server.analysis.tasks import (
 )
 from rappor_server.analysis.worker import Task
 from rappor_server.collector import Collector
-from rappor_server.http.answers import AnalysisAnswer, MetricAnswer, MetricsAnswer
 from rappor_server.http.bodies import (
     read_counts_query,
     read_estimate_body,
     read_media_type,
     read_wait,
 )
+from rappor_server.http.records import AnalysisAnswer, MetricAnswer, MetricsAnswer
 from rappor_server.problems import Problem
 from rappor_server.storage import tokens
 from rappor_server.storage.tokens import Token
