@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
@@ -108,7 +108,7 @@ def _url_encoded(body: bytes) -> dict[str, str]:
 
 
 async def _multipart(request: Request, body: bytes) -> Form:
-    async def chunks() -> AsyncIterator[bytes]:
+    async def chunks() -> AsyncGenerator[bytes, None]:
         yield body
 
     parser = MultiPartParser(
