@@ -60,10 +60,10 @@ def _power(rows: list[dict[str, Any]]) -> Chart:
     from rappor.reporting.charts import Axis, line_chart  # noqa: PLC0415  # optional
 
     return line_chart(
-        [row | {"chance": row["closed form"]} for row in rows],
-        points=[row | {"chance": row["measured"]} for row in rows],
+        [row | {"probability": row["closed form"]} for row in rows],
+        points=[row | {"probability": row["measured"]} for row in rows],
         x=Axis(field="share %", title="share of the string, %", log=True, domain=(0.3, 5)),
-        y=Axis(field="chance", title="probability to find it", domain=(0, 1)),
+        y=Axis(field="probability", title="probability to find it", domain=(0, 1)),
         series="design",
         legend=_LEGEND,
         title="1e6 reports, equal privacy: lines closed form, points measured",

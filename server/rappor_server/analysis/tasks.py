@@ -8,12 +8,13 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
 from rappor.counts.counts import Counts
+from rappor.decoding.detection import Correction, Detection
 from rappor.errors import DecodeError, ParamsError, ReportError
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
@@ -50,10 +51,15 @@ class EstimateBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, fro
     first: str | None = msgspec.field(default=None, name="from")
     last: str | None = msgspec.field(default=None, name="to")
     level: _Share = 0.05
-    correction: Literal["bh", "adaptive", "bonferroni"] = "bh"
+    correction: Correction = "bh"
     confidence: _Share = 0.95
     distribution: bool = False
     everything: bool = msgspec.field(default=False, name="all")
+
+    @property
+    def detection(self) -> Detection:
+        """How sure to be."""
+        return Detection(level=self.level, correction=self.correction, confidence=self.confidence)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,9 +212,7 @@ class EstimatesTask:
         estimates = decode(
             list(release.collections),
             candidates,
-            level=asked.level,
-            correction=asked.correction,
-            confidence=asked.confidence,
+            detection=asked.detection,
             distribution=asked.distribution,
         )
         tell("writing")
