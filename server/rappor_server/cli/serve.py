@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import click
 
-from rappor_server.cli.help import Command, help_all_option
-from rappor_server.cli.options import read_settings, setting_options, today
+from rappor.cli.commands import Command
+from rappor_server.cli.options import help_all_option, read_settings, setting_options, today
 from rappor_server.inputs import Inputs
 from rappor_server.settings import Settings
 

@@ -162,7 +162,7 @@ def _operation(
     for status in problems:
         content = _content(_ref(ProblemDocument.__name__), MEDIA_TYPE)
         responses[str(status)] = {"description": _STATUSES[status], "content": content}
-    needs = [{each: []} if each else {} for each in security]
+    needs: list[_Schema] = [{each: []} if each else {} for each in security]
     kept = {"security": needs} if needs else {}
     return {"operationId": name, "summary": summary, "responses": responses, **kept, **more}
 
