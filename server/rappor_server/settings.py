@@ -2,7 +2,7 @@
 
 All commands read the same ones, so that one file serves the collector, its timers and operators.
 
-Secrets come from files or from the environment, never from a flag: the key for sending is in the
+Secrets come from files or from the environment, never from a flag: the upload key is in the
 file that `upload_key_file` names, and a database's address with a password belongs in
 RAPPOR_SERVER_DATABASE.
 """

@@ -291,7 +291,7 @@ def _withheld(
 
 
 def _add_rows(store: Store, asked: _Range, stretches: _Stretches) -> None:
-    """Add what may be shown, and the days that wait, each to its stretch of days."""
+    """Add what may be shown, and the days not yet released, each to its stretch of days."""
     sets: dict[str, Params] = {}
     with failing_as_store_error(), store.engine.connect() as db:
         for day in asked.waiting(db):
@@ -390,7 +390,7 @@ class _Stretches:
         if days not in self.sums:
             if len(self.sums) == self._most:
                 raise ParamsError(
-                    f"by must give at most {self._most} days, weeks or months: ask for fewer"
+                    f"by must give at most {self._most} days, weeks or months: choose a shorter range"
                 )
             self.sums[days] = _Sums()
         return self.sums[days]

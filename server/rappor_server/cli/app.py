@@ -33,8 +33,8 @@ _INTERRUPTED: Final = 130
 def server() -> None:
     """Collect noisy reports, keep their sums, and answer analysts.
 
-    The exit code is 0 when a command has done its work, 1 when a check refuses an edit or a
-    name is not there, and 2 for wrong usage or a failure.
+    The exit code is 0 for success, 1 if a check refuses a change or a name does not exist, and 2
+    for wrong usage or a failure.
     """
 
 

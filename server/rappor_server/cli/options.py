@@ -31,90 +31,90 @@ class _Flag(NamedTuple):
 
 
 _FLAGS: Final[Mapping[str, _Flag]] = {
-    "registry": _Flag("TOML", "The file of the registry.", _PATH),
+    "registry": _Flag("TOML", "The registry file.", _PATH),
     "older": _Flag(
-        "TOML", "An earlier registry whose parameters are still accepted; may be repeated.", _PATH
+        "TOML", "An earlier registry whose parameters are still accepted. May be repeated.", _PATH
     ),
     "database": _Flag(
         "URL",
-        "The database, sqlite:///FILE or postgresql://HOST/NAME; by default an SQLite file "
-        "beside the registry.",
+        "The database: sqlite:///FILE or postgresql://HOST/NAME. Default: an SQLite file beside "
+        "the registry.",
     ),
     "database_seconds": _Flag(
-        "SECONDS", "How long a start waits for a database that does not answer yet.", float
+        "SECONDS", "How long to wait at the start for a database that does not answer.", float
     ),
     "host": _Flag("ADDRESS", "The address to listen on."),
-    "port": _Flag("NUMBER", "The port to listen on; 0 lets the system choose one.", int),
+    "port": _Flag("NUMBER", "The port to listen on. With 0 the system chooses one.", int),
     "workers": _Flag(
         "PROCESSES",
-        "The number of processes; more than one needs PostgreSQL and --admin.",
+        "The number of worker processes. More than one needs PostgreSQL and --admin.",
         int,
     ),
     "admin": _Flag(
         "HOST:PORT",
-        "An address for operators and analysts; the other one then only receives.",
+        "A separate address for operators and analysts. The other one then only takes uploads.",
     ),
     "pages": _Flag(
         None,
-        "Serve pages for people at the address of --admin; they sign in with a token.",
+        "Serve a dashboard at the address of --admin. People sign in with a token.",
         bool,
     ),
     "upload_key_file": _Flag(
         "FILE",
-        "A file of keys, NAME KEY LAST-DAY a line, of which uploads must carry one; without it "
-        "everyone may send.",
+        "A file of upload keys, one NAME KEY LAST-DAY per line. Uploads must carry one of them. "
+        "Without this file everybody may upload.",
         _PATH,
     ),
     "stop_file": _Flag(
-        "TOML", "A file of metrics that devices stop reporting, with their last days.", _PATH
+        "TOML",
+        "A file of metrics that devices must stop reporting, each with the last day of the stop.",
+        _PATH,
     ),
-    "max_body": _Flag("BYTES", "The largest upload as it is sent.", int),
+    "max_body": _Flag("BYTES", "The largest upload before decompression.", int),
     "max_decompressed": _Flag("BYTES", "The largest upload after decompression.", int),
-    "max_reports": _Flag("REPORTS", "The most reports in one upload.", int),
+    "max_reports": _Flag("REPORTS", "The largest number of reports in one upload.", int),
     "max_bodies": _Flag(
-        "BYTES", "The most bytes of all bodies under way before others get 503.", int
+        "BYTES", "The most bytes of all request bodies in memory. Further requests get 503.", int
     ),
     "max_connections": _Flag(
         "CONNECTIONS",
-        "The most connections of devices to one process before others get 503.",
+        "The most device connections to one process. Further ones get 503.",
         int,
     ),
     "body_seconds": _Flag(
-        "SECONDS", "How long the head of a request, and then its body, may take to arrive.", float
+        "SECONDS", "How long the head of a request may take to arrive, and then its body.", float
     ),
     "rate": _Flag(
         "UPLOADS",
-        "Uploads that one source may send in a minute, for each worker; 0 is no limit.",
+        "Uploads that one source may send to one worker in a minute. 0 means no limit.",
         int,
     ),
-    "origins": _Flag("ORIGIN", "A web origin whose pages may send, or * for all; may be repeated."),
+    "origins": _Flag(
+        "ORIGIN", "A web origin whose pages may upload, or * for all. May be repeated."
+    ),
     "suspicious": _Flag(
         None,
-        "What becomes of reports whose number of ones no honest device shows.",
+        "What to do with reports whose number of ones no honest device sends.",
         click.Choice([choice.value for choice in Suspicious]),
     ),
     "report_days": _Flag(
-        "DAYS", "How long raw reports are kept, where a metric says keep_reports.", int
+        "DAYS", "How long raw reports are kept, for metrics with keep_reports.", int
     ),
-    "readers": _Flag("PROCESSES", "Processes that read counts for analysts.", int),
-    "decoders": _Flag("PROCESSES", "Processes that make estimates.", int),
+    "readers": _Flag("PROCESSES", "The number of processes that read counts for analysts.", int),
+    "decoders": _Flag("PROCESSES", "The number of processes that compute estimates.", int),
     "decode_seconds": _Flag("SECONDS", "How long one answer to an analyst may take.", float),
     "decode_bytes": _Flag("BYTES", "How much memory one answer to an analyst may take.", int),
-    "jobs_per_token": _Flag("JOBS", "Estimates that one token may have under way.", int),
-    "max_candidates": _Flag(
-        "CANDIDATES", "The most candidates that one request for estimates may list.", int
-    ),
+    "jobs_per_token": _Flag("JOBS", "Estimates that one token may have in progress.", int),
+    "max_candidates": _Flag("CANDIDATES", "The most candidates in one request for estimates.", int),
     "commit_seconds": _Flag(
-        "SECONDS", "How long an upload may wait for its commit before it gets 503.", float
+        "SECONDS", "How long an upload may wait for its commit. After that it gets 503.", float
     ),
     "max_queue": _Flag(
-        "UPLOADS", "How many uploads may wait for a commit before others get 503.", int
+        "UPLOADS", "How many uploads may wait for a commit. Further ones get 503.", int
     ),
     "tls_certificate": _Flag("PEM", "The certificate chain, to serve HTTPS directly.", _PATH),
     "tls_key": _Flag("PEM", "The private key of the certificate.", _PATH),
-    "proxies": _Flag(
-        "ADDRESSES", "Proxies, separated by commas, whose X-Forwarded-For is believed."
-    ),
+    "proxies": _Flag("ADDRESSES", "Proxies whose X-Forwarded-For is trusted, separated by commas."),
 }
 
 config_option = click.option(
@@ -123,8 +123,8 @@ config_option = click.option(
     type=click.Path(),
     metavar="TOML",
     envvar="RAPPOR_SERVER_CONFIG",
-    help="A file of settings, also named by RAPPOR_SERVER_CONFIG; flags and other "
-    "RAPPOR_SERVER_... variables come before it.",
+    help="A file of settings, or RAPPOR_SERVER_CONFIG. Flags and other RAPPOR_SERVER_... variables "
+    "take precedence.",
 )
 
 
@@ -195,8 +195,8 @@ def check_database(chosen: Settings) -> None:
             engine.dispose()
     if not is_there:
         raise ConfigError(
-            f"database must be that of a collector, got {url.render_as_string()}, which holds "
-            "nothing: rappor-server serve or migrate makes its tables"
+            f"database must be that of a collector, got {url.render_as_string()}, which is "
+            "empty: run rappor-server serve or migrate to create the tables"
         )
 
 

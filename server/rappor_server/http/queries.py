@@ -198,7 +198,7 @@ async def _token(request: Request, collector: Collector) -> Token:
     if token is None:
         raise Problem(
             HTTPStatus.UNAUTHORIZED,
-            "reading needs a token that is neither expired nor revoked",
+            "reading needs a valid token: one that is neither expired nor revoked",
             headers={"WWW-Authenticate": "Bearer"},
         )
     return token
@@ -220,7 +220,9 @@ async def _job(request: Request) -> tuple[Collector, Job]:
     token = await _token(request, collector)
     job = collector.jobs.find(request.path_params["id"], token.id)
     if job is None:
-        raise Problem(HTTPStatus.NOT_FOUND, "the path must name an analysis that is still kept")
+        raise Problem(
+            HTTPStatus.NOT_FOUND, "the path must name an analysis that has not been deleted"
+        )
     return collector, job
 
 
@@ -248,14 +250,14 @@ def start_job(
 
 
 async def while_connected(request: Request, answer: Awaitable[_T]) -> _T:
-    """Await an answer; cancel it when the asker hangs up."""
+    """Await an answer; cancel it when the client disconnects."""
     task = asyncio.ensure_future(answer)
     gone = asyncio.create_task(_hang_up(request))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             task.cancel()
-            raise Problem(HTTPStatus.BAD_REQUEST, "the asker has gone")
+            raise Problem(HTTPStatus.BAD_REQUEST, "the client disconnected")
         return task.result()
     finally:
         task.cancel()

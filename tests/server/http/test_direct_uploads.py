@@ -130,7 +130,7 @@ def test_only_plain_and_whole_uploads_go_past_the_application(tmp_path: Path) ->
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A collector that needs a key for sending."""
+    """A collector that needs an upload key."""
     folder = tmp_path_factory.mktemp("direct")
     key = folder / "key"
     key.write_bytes(KEY)

@@ -101,7 +101,7 @@ def test_hostile_candidates_are_harmless(reader: Visitor) -> None:
         ({"level": "0"}, 422, "level must be a number"),
         ({"correction": "none"}, 422, "correction must be one of"),
         ({"from": "2030-01-01"}, 422, "No results for these dates"),
-        ({"list": "nobody's"}, 404, "has no list of this name any more"),
+        ({"list": "nobody's"}, 404, "has no list of this name"),
     ],
 )
 def test_a_question_without_an_answer_says_why(
