@@ -390,7 +390,7 @@ class _Stretches:
         if days not in self.sums:
             if len(self.sums) == self._most:
                 raise ParamsError(
-                    f"by must give at most {self._most} days, weeks or months: choose a shorter range"
+                    f"by must give at most {self._most} days, weeks or months: ask for fewer"
                 )
             self.sums[days] = _Sums()
         return self.sums[days]

@@ -187,7 +187,7 @@ def _job(request: Request, reader: Reader) -> Job:
 def _gone() -> Problem:
     return Problem(
         HTTPStatus.NOT_FOUND,
-        "this answer has been deleted: answers are kept for ten minutes after they were last opened",
+        "this answer has been deleted: answers are kept for ten minutes after they were opened",
     )
 
 
