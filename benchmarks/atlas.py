@@ -39,10 +39,11 @@ from benchmarks.atlas_cells import ANSWERS, STRINGS, Cell, Factors, all_cells, a
 from benchmarks.tables import Cell as TableCell
 from benchmarks.tables import Failing, Foretold, Table
 from rappor.decoding.decoder import decode
+from rappor.decoding.detection import Detection
 from rappor.decoding.diagnostics import is_unsure
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.inference import ErrorControl
 from rappor.decoding.p_values import PValues
+from rappor.decoding.thresholds import Thresholds
 
 N_RUNS: Final = 200
 SECONDS: Final = 60.0
@@ -133,11 +134,15 @@ def run_once(cell: Cell, seed: int) -> Run:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
-            estimates = decode(question.counts, question.candidates, level=LEVEL)
+            estimates = decode(
+                question.counts, question.candidates, detection=Detection(level=LEVEL)
+            )
             adaptive = "adaptive"
             if int(cell["devices"]) <= FEW_DEVICES:
-                asked = decode(question.counts, question.candidates, correction=adaptive)
-                adaptive = asked.correction
+                asked = decode(
+                    question.counts, question.candidates, detection=Detection(correction=adaptive)
+                )
+                adaptive = asked.detection.correction
         except Exception as error:  # noqa: BLE001  # whatever it is, the cell fails
             return Run(raised=f"{type(error).__name__}: {error}")
     return _compare(estimates, question.shares, adaptive)
@@ -178,8 +183,8 @@ def _compare(estimates: Estimates, shares: Mapping[str, float], adaptive: str) -
 
 
 def _decide(p_values: NDArray[np.float64], correction: str) -> NDArray[np.bool_]:
-    control = ErrorControl(level=LEVEL, correction=correction, confidence=0.95)
-    return np.asarray(p_values <= control.threshold(PValues(rows=p_values)))
+    detection = Detection(level=LEVEL, correction=correction)
+    return np.asarray(p_values <= Thresholds(detection, PValues(rows=p_values)).largest)
 
 
 def measure(cell: Cell, *, n_runs: int = N_RUNS, seconds: float = SECONDS) -> Measured:

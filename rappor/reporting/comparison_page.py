@@ -74,7 +74,7 @@ def _drawing(comparison: Comparison, each: Against, name: str) -> Markup:
     rows = sorted_rows(comparison, each)
     changed = [row for row in rows if row["changed"]]
     chosen = [row for row in (changed[:_DRAWN] or rows[:_NEAREST]) if row["difference"] is not None]
-    confidence = short_percent(comparison.confidence)
+    confidence = short_percent(comparison.detection.confidence)
     caption = f"Differences from {each.baseline} to {each.sample.name}, in percentage points."
     told = (
         f"Full dots are changes; lines are {confidence} intervals that hold for them as a whole."
@@ -117,7 +117,7 @@ def _rows(comparison: Comparison, each: Against, name: str) -> Iterator[Markup]:
         f"From {each.baseline} to {each.sample.name}: changes with adjusted intervals, then the "
         "others by their p-value, with the interval of each alone",
         ("candidate", "change", "before", "after", "difference, points",
-         f"{short_percent(comparison.confidence)} interval", "p-value"),
+         f"{short_percent(comparison.detection.confidence)} interval", "p-value"),
         (tuple(_cells(row)) for row in rows[:LISTED]),
         left=2,
         name=name,

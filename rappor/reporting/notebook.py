@@ -77,7 +77,7 @@ def _shares(found: EstimatesReport) -> Markup:
 
 def comparison_html(comparison: Comparison) -> str:
     """Return a table of the first changes of each sample, and what belongs to them."""
-    interval = f"adjusted {short_percent(comparison.confidence)} interval, points"
+    interval = f"adjusted {short_percent(comparison.detection.confidence)} interval, points"
     tables = [
         table(
             f"Changes from {each.baseline} to {each.sample.name}",
@@ -118,7 +118,7 @@ def trend_html(trend: Trend) -> str:
     rows = [row for row in trend.rows() if last.startswith(row["first"])]
     shares = table(
         f"Shares of the reports of {last}",
-        ("candidate", "share", f"adjusted {short_percent(trend.confidence)} interval"),
+        ("candidate", "share", f"adjusted {short_percent(trend.detection.confidence)} interval"),
         (
             (
                 shorten(row["candidate"], 60),

@@ -88,7 +88,7 @@ def _first(found: EstimatesReport) -> Markup:
 
 
 def _estimates(found: EstimatesReport) -> Markup:
-    confidence = short_percent(found.estimates.confidence)
+    confidence = short_percent(found.estimates.detection.confidence)
     parts = [tag("h2", "Estimates", id="estimates")]
     if found.charted:
         caption = "How large a share of the reports each candidate has."
@@ -144,7 +144,7 @@ def _rows(found: EstimatesReport) -> Markup:
 
 def candidates_table(found: EstimatesReport, *, name: str = "") -> Markup:
     """Return the table of the rows that are listed; one with a name can be sorted."""
-    confidence = short_percent(found.estimates.confidence)
+    confidence = short_percent(found.estimates.detection.confidence)
     columns = ["candidate", "detected", "reports", "std error", "share", f"{confidence} interval",
                "p-value", "forged make", "forged hide"]  # fmt: skip
     if found.estimates.share is not None:
@@ -201,9 +201,9 @@ def _question(found: EstimatesReport) -> Markup:
             "The question",
             (
                 ("candidates", f"{estimates.n_candidates:,}"),
-                ("error rate of detection", f"{estimates.correction}, "
-                 f"{short_percent(estimates.level)}"),
-                ("confidence of intervals", short_percent(estimates.confidence)),
+                ("error rate of detection", f"{estimates.detection.correction}, "
+                 f"{short_percent(estimates.detection.level)}"),
+                ("confidence of intervals", short_percent(estimates.detection.confidence)),
                 ("reports", f"{estimates.reports:,}"),
                 ("devices", estimates.assumed),
                 ("days", _days(found)),

@@ -67,7 +67,7 @@ def estimates_plot(estimates: Estimates, *, top: int = 20, rest: bool = False) -
     """
     found = list(estimates.rows(detected_only=True))[:top]
     rows = found or sorted(estimates.rows(), key=lambda row: float(row["p_value"]))[:top]
-    confidence = short_percent(estimates.confidence)
+    confidence = short_percent(estimates.detection.confidence)
     kind = f"adjusted {confidence} interval" if found else f"{confidence} interval of each"
     drawn = [
         _entry(number, row["candidate"], row["proportion"], *interval(row), kind)
@@ -127,7 +127,7 @@ def comparison_plot(comparison: Comparison, *, top: int = 20) -> alt.LayerChart:
     found = list(comparison.rows(changed_only=True))
     rows = found or sorted(comparison.rows(), key=lambda row: float(row["p_value"]))
     names = list(dict.fromkeys(row["candidate"] for row in rows))[:top]
-    confidence = short_percent(comparison.confidence)
+    confidence = short_percent(comparison.detection.confidence)
     kind = f"adjusted {confidence} interval" if found else f"{confidence} interval of each"
     suffix = "_adjusted" if found else ""
     return dot_chart(
@@ -171,7 +171,7 @@ def segments_plot(found: Segments, *, top: int = 6) -> alt.ConcatChart:
     """Draw the shares of the top strings in each segment, a panel each, three in a row."""
     rows = list(found.rows())
     names = found.candidates[:top] or ("No candidate is told from nothing",)
-    kind = f"adjusted {short_percent(found.confidence)} interval"
+    kind = f"adjusted {short_percent(found.detection.confidence)} interval"
     chart = side_by_side(
         *(
             dot_chart(

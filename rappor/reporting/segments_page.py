@@ -74,9 +74,9 @@ def _panels(found: Segments) -> Iterator[Markup]:
     yield tag(
         "p",
         "Dots are the share of the reports of each segment, full where that segment alone tells "
-        f"the string from nothing. Lines are {short_percent(found.confidence)} intervals, adjusted "
-        "so that they hold for the strings that are shown as a whole. Segments are named by "
-        f"{', '.join(found.dimensions)}.",
+        f"the string from nothing. Lines are {short_percent(found.detection.confidence)} "
+        "intervals, adjusted so that they hold for the strings that are shown as a whole. "
+        f"Segments are named by {', '.join(found.dimensions)}.",
     )
     n = min(len(found.candidates), _PANELS)
     yield tag(
@@ -119,7 +119,7 @@ def _share(share: float) -> str:
 
 
 def _rows(found: Segments) -> Iterator[Markup]:
-    interval = f"{short_percent(found.confidence)} interval"
+    interval = f"{short_percent(found.detection.confidence)} interval"
     rows = list(found.rows())
     yield table(
         "Shares of the reports in each segment, and their differences from the first",

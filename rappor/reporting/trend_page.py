@@ -74,8 +74,9 @@ def _panel(trend: Trend, column: int) -> Markup:
 def _legend(trend: Trend) -> str:
     parts = [
         f"Dots are the share of the reports of each {trend.by}, full where that {trend.by} alone "
-        f"tells the string from nothing. Lines through them are {short_percent(trend.confidence)} "
-        "intervals, adjusted so that they hold for the strings that are shown as a whole."
+        "tells the string from nothing. Lines through them are "
+        f"{short_percent(trend.detection.confidence)} intervals, adjusted so that they hold "
+        "for the strings that are shown as a whole."
     ]
     if trend.missing:
         parts.append(f"A cross on the axis is a {trend.by} without reports.")
@@ -120,7 +121,7 @@ def _share(share: float) -> str:
 
 
 def _rows(trend: Trend) -> Iterator[Markup]:
-    interval = f"{short_percent(trend.confidence)} interval"
+    interval = f"{short_percent(trend.detection.confidence)} interval"
     columns = ["candidate", trend.by, "share", "std error", f"adjusted {interval}", "told alone"]
     if trend.smoothed is not None:
         columns += ["smoothed", f"its adjusted {interval}"]

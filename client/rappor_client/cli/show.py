@@ -12,7 +12,6 @@ from typing import Any, Self
 
 from rappor.errors import FileError
 from rappor.protocol.loss import epsilon_1, epsilon_inf
-from rappor.protocol.noise_steps import STEPS
 from rappor.protocol.params import Params
 from rappor_client.cli.parser import Namespace, ProgramParser
 from rappor_client.contents import holds_telemetry, read_contents
@@ -91,7 +90,6 @@ class DeviceRecord:
     spent: Spent
     waiting: int
     held: int
-    noise_step: int
     counters: Mapping[str, int]
 
     def __str__(self) -> str:
@@ -102,7 +100,6 @@ class DeviceRecord:
             str(self.spent),
             f"{counted(self.waiting, 'report')} waiting to be sent, "
             f"{counted(self.held, 'report')} kept until its interval ends.",
-            f"The collector asks for {_noise(self.noise_step)}.",
             f"Counters: {counters or 'none'}",
         ]
         return "\n".join(lines)
@@ -149,17 +146,8 @@ def device_record(folder: Path) -> DeviceRecord:
         spent=contents.spent,
         waiting=len(contents.waiting),
         held=len(contents.held),
-        noise_step=contents.noise_step,
         counters=contents.counters,
     )
-
-
-def _noise(step: int) -> str:
-    """Describe a step of noise."""
-    if not step:
-        return "no extra noise"
-    p, q = STEPS[step - 1]
-    return f"more noise: step {step} of {len(STEPS)}, p = {p:g} and q = {q:g}"
 
 
 def _plain(value: Any) -> Any:
