@@ -144,7 +144,7 @@ class Collector:
         return self.bodies.share(spare=self.settings.max_bodies // 2)
 
     def sender(self, authorization: str) -> str | None:
-        """Return the name of the key for sending that a request carries, None if it may not send.
+        """Return the name of the upload key that a request carries, None if it may not send.
 
         The name is empty where no key is needed.
         """
@@ -153,7 +153,7 @@ class Collector:
         return self._keys.find(authorization, today=self.today())
 
     def read(self, body: bytes) -> Submission:
-        """Read an upload; ReportError for bytes that are none."""
+        """Read an upload; ReportError for other bytes."""
         return read_upload(
             body,
             self.accepted_params,

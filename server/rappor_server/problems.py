@@ -103,5 +103,5 @@ async def on_http_exception(_: Request, error: Exception) -> Response:
 
 
 async def on_bug(_: Request, __: Exception) -> Response:
-    """Answer without telling what has failed inside."""
+    """Answer without saying what has failed inside."""
     return render(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the collector has failed"))

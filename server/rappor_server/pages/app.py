@@ -128,7 +128,7 @@ async def _on_http_exception(_: Request, error: Exception) -> Response:
 
 
 async def _on_bug(_: Request, __: Exception) -> Response:
-    """Answer without telling what has failed inside."""
+    """Answer without saying what has failed inside."""
     return _render(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the collector has failed"))
 
 
