@@ -1,4 +1,4 @@
-"""The house: ten rules about who may know whom, read from the imports of folders."""
+"""The house: eleven rules about who may know whom, read from the imports of folders."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def parse_collector(url: str) -> Address:
             f"{parts.scheme or 'no scheme'}"
         )
     if "@" in parts.netloc:
-        raise ParamsError("collector must hold no user name; pass the key for sending as key=")
+        raise ParamsError("collector must have no user name; pass the upload key as key=")
     if "?" in url or "#" in url:
         raise ParamsError("collector must be an address without ? and #")
     return _address("collector", parts)

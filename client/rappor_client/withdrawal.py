@@ -62,7 +62,7 @@ class Withdrawal:
     def __str__(self) -> str:
         """Say it in plain words."""
         secret = "The secret is gone" if self.secret_gone else "The secret could not be erased"
-        rest = f"this is left: {', '.join(self.left)}" if self.left else "nothing is left"
+        rest = f"still there: {', '.join(self.left)}" if self.left else "everything else is erased"
         return f"{secret}; {rest}."
 
 

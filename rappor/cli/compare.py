@@ -13,7 +13,6 @@ from rappor.cli.commands import Command
 from rappor.cli.console import Slow
 from rappor.cli.decode_files import Source, read_counts
 from rappor.cli.options import (
-    Detection,
     chart_option,
     csv_option,
     detection_options,
@@ -23,6 +22,7 @@ from rappor.cli.options import (
     save_chart,
     source_options,
 )
+from rappor.decoding.detection import Detection
 from rappor.errors import FileError
 
 if TYPE_CHECKING:
@@ -136,9 +136,7 @@ def compare(
         found = compare_samples(
             samples,
             candidates,
-            level=detection.level,
-            correction=detection.correction,
-            confidence=detection.confidence,
+            detection=detection,
             overlap=overlap,
             baseline=baseline,
             progress=slow,

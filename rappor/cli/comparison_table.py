@@ -30,7 +30,7 @@ def print_comparison(comparison: Comparison, *, changed_only: bool) -> None:
 
 
 def _table(comparison: Comparison, each: Against, *, changed_only: bool) -> Table:
-    confidence = short_percent(comparison.confidence)
+    confidence = short_percent(comparison.detection.confidence)
     interval = (
         f"adjusted {confidence} interval" if changed_only else f"{confidence} interval of each"
     )

@@ -15,7 +15,6 @@ from rappor.cli.commands import Command
 from rappor.cli.console import Slow
 from rappor.cli.decode_files import Source, is_pair
 from rappor.cli.options import (
-    Detection,
     chart_option,
     csv_option,
     detection_options,
@@ -25,6 +24,7 @@ from rappor.cli.options import (
     save_chart,
     source_options,
 )
+from rappor.decoding.detection import Detection
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
@@ -176,9 +176,7 @@ def decode(
         estimates = decode_counts(
             counts,
             candidates,
-            level=detection.level,
-            correction=detection.correction,
-            confidence=detection.confidence,
+            detection=detection,
             distribution=distribution,
             devices=devices,
             reports_per_device=reports_per_device,
@@ -223,9 +221,7 @@ def _decode_pair(
         found = name_other(
             counts,
             known=known,
-            level=detection.level,
-            correction=detection.correction,
-            confidence=detection.confidence,
+            detection=detection,
             progress=slow,
         )
     if as_json:

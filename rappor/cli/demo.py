@@ -283,9 +283,10 @@ def _print(found: Demo) -> None:
 def _false_ones(found: Demo) -> str:
     """Say how many of the detected are false here, beside what the error rate promises."""
     are = "is" if found.n_false == 1 else "are"
+    level = short_percent(found.estimates.detection.level)
     return (
         f"{found.n_false} of {found.n_detected} {are} false (a false one is held by fewer devices "
-        f"than one standard error). The rate of {short_percent(found.estimates.level)} is a mean "
+        f"than one standard error). The rate of {level} is a mean "
         "over many collections, of candidates that nobody holds."
     )
 

@@ -59,7 +59,7 @@ class OtherDemo(Displayed):
             found = {text.string: text.of_other for text in each.named.strings}
             kind = (
                 "found without a list, adjusted "
-                f"{short_percent(each.named.categories.confidence)} interval"
+                f"{short_percent(each.named.categories.detection.confidence)} interval"
             )
             rows = []
             for name in dict.fromkeys([*self.truth, *found]):
@@ -156,7 +156,7 @@ def print_demo(demo: OtherDemo) -> None:
 
 
 def _rows(each: OtherOfSize, demo: OtherDemo) -> Table:
-    confidence = short_percent(each.named.categories.confidence)
+    confidence = short_percent(each.named.categories.detection.confidence)
     interval = f"{confidence} interval"
     shown = table("text", "truth", "no list", interval, f"{demo.n_guesses} guesses", interval)
     blind = {text.string: text.of_other for text in each.named.strings}

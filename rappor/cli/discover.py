@@ -23,13 +23,13 @@ from rappor.cli.decode_files import (
 )
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import (
-    Detection,
     detection_options,
     grouped,
     json_option,
     metric_option,
     registry_option,
 )
+from rappor.decoding.detection import Detection
 from rappor.registry.metric import Metric
 from rappor.reporting.numbers import percent
 
@@ -169,9 +169,7 @@ def discover(
             "known": search.known(source.registry_path, metric),
             "longest": search.longest,
             "keep": search.keep,
-            "level": detection.level,
-            "correction": detection.correction,
-            "confidence": detection.confidence,
+            "detection": detection,
             "progress": slow,
         }
         letters = None if search.alphabet is None else characters(search.alphabet)

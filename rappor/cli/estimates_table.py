@@ -41,7 +41,7 @@ def print_estimates(
 def _table(
     estimates: Estimates, *, detected_only: bool, truth: Mapping[str, int] | None, forged: bool
 ) -> Table:
-    interval = f"{short_percent(estimates.confidence)} interval"
+    interval = f"{short_percent(estimates.detection.confidence)} interval"
     interval = f"adjusted {interval}" if detected_only else f"{interval} of each"
     last = ["forged make", "forged hide"] if forged else [interval]
     columns = ["reports", "std error", "share", *last]

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from rappor.cli.numbers import WholeNumber
+from rappor.decoding.detection import CORRECTIONS, Detection
 from rappor.display import Displayed
 from rappor.errors import ParamsError
 
@@ -139,15 +140,6 @@ seed_option = click.option(
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Detection:
-    """How sure a detection and an interval are."""
-
-    level: float
-    correction: str
-    confidence: float
-
-
 detection_options = grouped(
     "detection",
     Detection,
@@ -161,7 +153,7 @@ detection_options = grouped(
     ),
     click.option(
         "--correction",
-        type=click.Choice(["bh", "adaptive", "bonferroni"]),
+        type=click.Choice(CORRECTIONS),
         default="bh",
         show_default=True,
         help="What the level bounds: the expected share of false detections (bh; adaptive finds "

@@ -26,7 +26,7 @@ def print_other(found: NamedOther, *, truth: Mapping[str, int] | None = None) ->
 
 
 def _texts(found: NamedOther, truth: Mapping[str, int] | None) -> Table:
-    interval = f"{short_percent(found.categories.confidence)} interval"
+    interval = f"{short_percent(found.categories.detection.confidence)} interval"
     other = escape(found.categories.candidates[-1])
     columns = ["text", "share", interval, f"of {other}", interval]
     shown = table(*columns, *([] if truth is None else ["truth"]))

@@ -99,25 +99,10 @@ def _batch(shuffling: Shuffling) -> str:
 def _shuffled(shuffling: Shuffling) -> Table | str:
     if not shuffling.losses:
         return "A cohort may hold one device alone: shuffling promises nothing."
-    shown = table(
-        "reports", "local epsilon", "FMT21", "FMT23", "numerical", "epsilon after shuffling"
-    )
+    shown = table("reports", "local epsilon", "epsilon after shuffling")
     for loss in shuffling.losses:
-        shown.add_row(
-            reports_of(loss.reports),
-            nats(loss.local),
-            _bound(loss.fmt21, loss.fmt21_needs),
-            _bound(loss.fmt23, loss.fmt23_needs),
-            nats(loss.numerical),
-            nats(loss.epsilon),
-        )
+        shown.add_row(reports_of(loss.reports), nats(loss.local), nats(loss.epsilon))
     return shown
-
-
-def _bound(epsilon: float | None, needs: float) -> str:
-    if epsilon is not None:
-        return nats(epsilon)
-    return f"needs local <= {needs:.2f}" if needs > 0 else "too few reports"
 
 
 def _links(linkability: Linkability, told: str) -> Iterator[str]:

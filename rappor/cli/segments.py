@@ -12,7 +12,6 @@ from rappor.cli.commands import Command
 from rappor.cli.console import Slow, escape, show
 from rappor.cli.decode_files import Source
 from rappor.cli.options import (
-    Detection,
     chart_option,
     csv_option,
     detection_options,
@@ -22,6 +21,7 @@ from rappor.cli.options import (
     save_chart,
     source_options,
 )
+from rappor.decoding.detection import Detection
 
 if TYPE_CHECKING:
     from rappor.decoding.segments.segments import Segments
@@ -73,9 +73,7 @@ def segments(
             counts,
             candidates,  # type: ignore[arg-type]  # a stream is refused with a sentence
             dimension=dimension,
-            level=detection.level,
-            correction=detection.correction,
-            confidence=detection.confidence,
+            detection=detection,
             progress=slow,
         )
     if csv_path is not None:
@@ -93,7 +91,7 @@ def _print(found: Segments) -> None:
     from rappor.reporting.numbers import short_percent
     from rappor.reporting.remarks import in_segments
 
-    interval = f"adjusted {short_percent(found.confidence)} interval"
+    interval = f"adjusted {short_percent(found.detection.confidence)} interval"
     shown = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("candidate", "segment"):
         shown.add_column(name, overflow="ellipsis", no_wrap=True, max_width=_MOST_NAME)

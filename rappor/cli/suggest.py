@@ -15,6 +15,7 @@ from rappor.cli.options import (
     json_option,
     source_options,
 )
+from rappor.decoding.detection import Detection
 from rappor.reporting.numbers import p_value, percent, short_percent
 
 if TYPE_CHECKING:
@@ -79,7 +80,9 @@ def suggest(*, source: Source, list_path: str, level: float, as_json: bool) -> N
     counts, candidates = _load(source)
     listed = CandidateStream.from_file(list_path, normalize=candidates.normalize)
     with Slow() as slow:
-        found = find(counts, candidates.strings, listed, level=level, progress=slow)
+        found = find(
+            counts, candidates.strings, listed, detection=Detection(level=level), progress=slow
+        )
     if as_json:
         click.echo(found.to_json())
     else:
@@ -89,7 +92,8 @@ def suggest(*, source: Source, list_path: str, level: float, as_json: bool) -> N
 def _print(found: Suggestions) -> None:
     show(
         f"{len(found.strings):,} of {found.n_candidates:,} listed strings explain what the known "
-        f"candidates do not, at a false discovery rate of {short_percent(found.level)}."
+        "candidates do not, at a false discovery rate of "
+        f"{short_percent(found.estimates.detection.level)}."
     )
     if found.strings:
         section("Suggested", _strings(found))

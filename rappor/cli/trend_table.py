@@ -37,7 +37,7 @@ def print_trend(trend: Trend) -> None:
 def _table(trend: Trend) -> Table:
     known = [number for number, period in enumerate(trend.periods) if period.reports]
     first, last = known[0], known[-1]
-    interval = f"adjusted {short_percent(trend.confidence)} interval"
+    interval = f"adjusted {short_percent(trend.detection.confidence)} interval"
     columns = [trend.periods[first].name, trend.periods[last].name, interval]
     n = min(len(trend.periods), _MOST_BARS)
     course = f"{n} {trend.by}s" if n == len(trend.periods) else f"last {n} {trend.by}s"

@@ -18,15 +18,17 @@ from rappor.decoding.capacity import describe_capacity, fit_all, is_full, simple
 from rappor.decoding.collected import standardise
 from rappor.decoding.debias import Target, debias
 from rappor.decoding.design import Design
+from rappor.decoding.detection import Detection
 from rappor.decoding.devices import merge
 from rappor.decoding.distribution import Shares, estimate_shares
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.inference import ErrorControl, Raw, conclude, normal_interval
+from rappor.decoding.inference import Raw, conclude, normal_interval
 from rappor.decoding.p_values import PValues
 from rappor.decoding.presence import p_values_of
 from rappor.decoding.selection import SCREENED, Selection, select
 from rappor.decoding.shrinkage import ShrunkenFit
 from rappor.decoding.significance import NullTail, normal_tail, null_tail, ones_variance
+from rappor.decoding.thresholds import Thresholds
 from rappor.decoding.ties import drop_ties, find_ties, spread_ties
 from rappor.errors import DecodeError
 from rappor.progress import Progress, no_progress
@@ -37,9 +39,7 @@ def decode(
     counts: Counts | Sequence[Counts],
     candidates: Candidates | CandidateStream | Iterable[str] | None = None,
     *,
-    level: float = 0.05,
-    correction: str = "bh",
-    confidence: float = 0.95,
+    detection: Detection = Detection(),
     distribution: bool = False,
     devices: float | None = None,
     reports_per_device: float | None = None,
@@ -61,12 +61,8 @@ def decode(
         a long one the best candidates have a row, and all others are in
         `Estimates.p_value_counts`. Other encodings than Bloom answer for all their categories and
         take none.
-    level : error rate of detection.
-    correction : "bh" bounds the expected share of false detections [BH95]; "adaptive" bounds
-        the same and finds more where many candidates are present [STS04], and is "bh" for
-        strings in few reports, which `Estimates.correction` says; "bonferroni" bounds the
-        probability of any false detection.
-    confidence : probability with which a two-sided interval holds the truth.
+    detection : how sure to be. "adaptive" is applied as "bh" to strings in few reports, which
+        `Estimates.detection` says.
     distribution : also estimate the whole list at once (`Estimates.share`).
     devices, reports_per_device : how many devices are behind all reports together, or how many
         reports each of them sent; at most one of both. Uneven ones are said by
@@ -99,12 +95,11 @@ def decode(
     ['cat', 'dog']
     """
     collections = _collections(counts)
-    control = ErrorControl(level=level, correction=correction, confidence=confidence)
     target = debias(*merge(collections, devices=devices, reports_per_device=reports_per_device))
     if not all(encoding_of(collection.params).hashed for collection in collections):
         if candidates is not None:
             raise DecodeError("candidates must be left out: this encoding answers for every bit")
-        return _decode_closed(target, control, distribution=distribution)
+        return _decode_closed(target, detection, distribution=distribution)
     if isinstance(candidates, CandidateStream):
         _check_normalizer(candidates.normalize, collections)
         if is_told_elsewhere(collections):
@@ -118,11 +113,13 @@ def decode(
                     "distribution needs all candidates at once: give a list, not a stream"
                 )
             with one_thread():
-                return _decode_stream(target, candidates, keep, control, progress)
+                return _decode_stream(target, candidates, keep, detection, progress)
         candidates = held
     listed = _listed(candidates, collections)
     with one_thread():
-        return _decode_bloom(target, listed, control, distribution=distribution, progress=progress)
+        return _decode_bloom(
+            target, listed, detection, distribution=distribution, progress=progress
+        )
 
 
 def _collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
@@ -185,7 +182,7 @@ def _decode_stream(
     target: Target,
     stream: CandidateStream,
     keep: int,
-    control: ErrorControl,
+    detection: Detection,
     progress: Progress,
 ) -> Estimates:
     """Decode strings that are streamed; `keep` of them have a row."""
@@ -200,7 +197,7 @@ def _decode_stream(
         pool.listed,
         pool.ties,
         selection,
-        control,
+        detection,
         shares=None,
     )
 
@@ -208,7 +205,7 @@ def _decode_stream(
 def _decode_bloom(
     target: Target,
     candidates: Candidates,
-    control: ErrorControl,
+    detection: Detection,
     *,
     distribution: bool,
     progress: Progress,
@@ -226,7 +223,7 @@ def _decode_bloom(
         design,
         ties,
         selection,
-        control,
+        detection,
         shares=_shares(target, selection) if distribution else None,
     )
 
@@ -237,12 +234,12 @@ def _conclude_strings(
     design: Design,
     ties: list[list[int]],
     selection: Selection,
-    control: ErrorControl,
+    detection: Detection,
     *,
     shares: Shares | None,
 ) -> Estimates:
     """Make the table of the candidates of a design, and of those in ties with them."""
-    control = control.for_ones(_ones_variance(target))
+    detection = detection.for_ones(_ones_variance(target))
     z = selection.estimate / selection.std_error
     # Where the counts say nothing about a candidate, nothing speaks for its presence.
     known = np.isfinite(selection.std_error)
@@ -252,7 +249,8 @@ def _conclude_strings(
     given = _given(target, candidates, place)
     p_value[given] = 1.0
     p_values = PValues(rows=p_value, others=selection.others, least=selection.least)
-    detected = np.flatnonzero(p_value <= control.threshold(p_values))
+    thresholds = Thresholds(detection, p_values)
+    detected = np.flatnonzero(p_value <= thresholds.largest)
     std_error = _with_sampling(target, selection.estimate, selection.std_error)
     rows, hidden = string_rows(
         target,
@@ -262,7 +260,7 @@ def _conclude_strings(
         share=selection.estimate[detected],
         std_error=selection.std_error[detected],
         p_values=tail.p_values,
-        threshold=control.own_threshold(p_values),
+        threshold=thresholds.own,
     )
     raw = Raw(
         estimate=selection.estimate,
@@ -283,13 +281,13 @@ def _conclude_strings(
         target,
         selection.fit,
         selection.std_error,
-        threshold=control.next_threshold(p_values),
+        threshold=thresholds.next,
     )
     misfit = fit["goodness_of_fit"]["p_value"] < diagnostics.FIT_FALSE_ALARM
     return conclude(
         candidates.strings,
         raw,
-        control,
+        detection,
         order=np.argsort(-raw.estimate[place], kind="stable"),
         place=place,
         ties=ties,
@@ -414,15 +412,16 @@ def _sum_errors(
     return _with_sampling(target, inside @ selection.estimate[fitted], noise)
 
 
-def _decode_closed(target: Target, control: ErrorControl, *, distribution: bool) -> Estimates:
+def _decode_closed(target: Target, detection: Detection, *, distribution: bool) -> Estimates:
     """Decode categories, flags, booleans and buckets by the closed form."""
     params = target.counts[0].params
     answers = closed_form.read_answers(target, params)
     estimate, std_error = answers.estimate, answers.std_error
     p_values = PValues(rows=answers.proportions.p_values())
+    thresholds = Thresholds(detection, p_values)
     encoding = encoding_of(params)
     names, exclusive = encoding.answers, encoding.exclusive
-    detected = np.flatnonzero(p_values.rows <= control.threshold(p_values))
+    detected = np.flatnonzero(p_values.rows <= thresholds.largest)
     share = (
         closed_form.simplex_shares(estimate, std_error) if exclusive else np.clip(estimate, 0, 1)
     )
@@ -442,14 +441,14 @@ def _decode_closed(target: Target, control: ErrorControl, *, distribution: bool)
                     target,
                     answers.proportions,
                     detected,
-                    threshold=control.own_threshold(p_values),
+                    threshold=thresholds.own,
                 ),
                 detected,
                 n_candidates=len(names),
                 n_reports=target.n_reports,
             ),
         ),
-        control,
+        detection,
         order=np.arange(len(names)),
         place=np.arange(len(names)),
         ties=[],

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.decoding.collected import Collected
+from rappor.decoding.detection import Detection
 from rappor.decoding.diagnostics import warnings
 from rappor.decoding.spreadsheet import csv_text
 from rappor.display import Displayed, draw
@@ -64,10 +65,10 @@ class Estimates(Displayed):
         `reports` it is the count, in reports, not in devices.
     std_error : (c,) float64. Standard error of the proportion, as a share; infinite where the
         counts say nothing about a candidate.
-    ci_low, ci_high : (c,) float64. Two-sided interval at `confidence`, for each candidate
+    ci_low, ci_high : (c,) float64. Two-sided interval at the confidence, for each candidate
         on its own.
     p_value : (c,) float64. One-sided: how often an absent candidate has such a score.
-    detected : (c,) bool. At error rate `level` under `correction`, over all c candidates.
+    detected : (c,) bool. At the error rate of `detection`, over all c candidates.
     ci_low_adjusted, ci_high_adjusted : (c,) float64. For the detected, widened so that the
         detected ones together keep their confidence (Benjamini and Yekutieli 2005); NaN for
         the others.
@@ -90,8 +91,8 @@ class Estimates(Displayed):
     rests : what the detected rows after the first 10, 20, 50, 100 and 1000 hold together.
     diagnostics : findings about the counts, ready for JSON.
     collected : what the counts say of each parameter set.
-    level, correction, confidence : the arguments of `decode`; `correction` is the one that was
-        applied, "bh" where "adaptive" had too few reports.
+    detection : the argument of `decode`; its correction is the one that was applied, "bh" where
+        "adaptive" had too few reports.
     """
 
     _drawn_as: ClassVar[str] = "estimates"
@@ -119,9 +120,7 @@ class Estimates(Displayed):
     rests: tuple[Rest, ...]
     diagnostics: dict[str, Any]
     collected: tuple[Collected, ...]
-    level: float
-    correction: str
-    confidence: float
+    detection: Detection
 
     def __len__(self) -> int:
         return len(self.candidates)
@@ -226,7 +225,7 @@ class Estimates(Displayed):
 
         The interval is the adjusted one, which holds for the list as a whole.
         """
-        interval = f"adjusted {100 * self.confidence:.4g} % interval"
+        interval = f"adjusted {100 * self.detection.confidence:.4g} % interval"
         lines = [f"{'candidate':<24} {'reports':>12} {'std error':>11} {'share':>9}  {interval}"]
         lines.extend(
             f"{row['candidate'][:24]:<24} {row['count']:>12,.0f} {row['std_error']:>11,.0f} "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -14,13 +14,13 @@ from scipy import special
 from rappor.decoding.breakdown import Breakdown
 from rappor.decoding.collected import describe_collected
 from rappor.decoding.debias import Target
+from rappor.decoding.detection import Detection
 from rappor.decoding.devices import assumption
 from rappor.decoding.distribution import Shares
 from rappor.decoding.estimates import Estimates, Rest
-from rappor.decoding.p_values import EDGES, PValues
-from rappor.decoding.significance import CORRECTIONS, NullTail, Steps, applied_correction
-from rappor.errors import DecodeError
-from rappor.ranges import check_choice, check_number
+from rappor.decoding.p_values import PValues
+from rappor.decoding.significance import NullTail
+from rappor.decoding.thresholds import Thresholds
 
 Interval = Callable[[float], tuple[NDArray[np.float64], NDArray[np.float64]]]
 SumErrors = Callable[[Sequence[NDArray[np.int64]]], NDArray[np.float64]]
@@ -28,71 +28,6 @@ SumErrors = Callable[[Sequence[NDArray[np.int64]]], NDArray[np.float64]]
 _TOPS: Final = (10, 20, 50, 100, 1000)
 """Rows that a picture or a page may stop after: what the detected ones after them hold together has
 an error of its own."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorControl:
-    """How sure to be.
-
-    `level` is the error rate of detection under `correction` ("bh", "adaptive" or
-    "bonferroni"), `confidence` the probability with which an interval holds the truth.
-    """
-
-    level: float
-    correction: str
-    confidence: float
-
-    def __post_init__(self) -> None:
-        """Raise DecodeError unless every field is in its range."""
-        check_number("level", self.level, "(0, 1)", error=DecodeError)
-        check_number("confidence", self.confidence, "(0, 1)", error=DecodeError)
-        check_choice("correction", self.correction, CORRECTIONS, error=DecodeError)
-
-    def for_ones(self, ones: float) -> ErrorControl:
-        """Return what is applied where an absent string's ones have this variance."""
-        return replace(self, correction=applied_correction(self.correction, ones))
-
-    def threshold(self, p_values: PValues) -> float:
-        """Return the largest p-value that is detected, 0 for none.
-
-        Raises DecodeError where a candidate that is known by the histogram only might be detected.
-        """
-        steps = self._steps(p_values)
-        found = steps.threshold(p_values.rows)
-        if p_values.others is not None and _may_pass(p_values, steps, found):
-            raise DecodeError(
-                f"more than the {len(p_values.rows):,} best candidates of the stream may be "
-                "detected: take fewer candidates and hold them, or a lower level"
-            )
-        return found
-
-    def own_threshold(self, p_values: PValues) -> float:
-        """Return the p-value up to which a detected candidate stays so if all others stay."""
-        return float(self._steps(p_values).at(max(self._found(p_values), 1)))
-
-    def next_threshold(self, p_values: PValues) -> float:
-        """Return the p-value that one candidate more would need to be detected."""
-        return float(self._steps(p_values).at(min(self._found(p_values) + 1, p_values.n)))
-
-    def _found(self, p_values: PValues) -> int:
-        return int((p_values.rows <= self.threshold(p_values)).sum())
-
-    def _steps(self, p_values: PValues) -> Steps:
-        return Steps.of(
-            level=self.level,
-            n_candidates=p_values.n,
-            correction=self.correction,
-            n_within=p_values.n_within,
-        )
-
-
-def _may_pass(p_values: PValues, steps: Steps, found: float) -> bool:
-    """Tell whether a p-value from the others' least on may be detected, as the histogram tells."""
-    counts = p_values.counts
-    least, high = np.maximum(EDGES[:-1], p_values.least), EDGES[1:]
-    # The rank of a p-value is at most the number of those up to the end of its bin.
-    most = np.maximum(steps.at(np.cumsum(counts)), found)
-    return bool(np.any((counts > 0) & (least <= high) & (least <= most)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -127,7 +62,7 @@ class Raw:
 def conclude(
     names: tuple[str, ...],
     raw: Raw,
-    control: ErrorControl,
+    detection: Detection,
     *,
     order: NDArray[np.int64],
     place: NDArray[np.int64],
@@ -148,12 +83,12 @@ def conclude(
     exclusive : whether the shares of all answers sum to one, so that there is a rest.
     """
     p_value = raw.p_values.rows
-    detected = p_value <= control.threshold(raw.p_values)
-    low, high = raw.interval(1 - control.confidence)
+    detected = p_value <= Thresholds(detection, raw.p_values).largest
+    low, high = raw.interval(1 - detection.confidence)
     # False coverage rate (Benjamini and Yekutieli 2005, definition 1): the R detected of c
     # get intervals at 1 - R alpha / c.
     chosen_share = max(int(detected.sum()), 1) / raw.p_values.n
-    low_adjusted, high_adjusted = raw.interval((1 - control.confidence) * chosen_share)
+    low_adjusted, high_adjusted = raw.interval((1 - detection.confidence) * chosen_share)
     group = np.zeros(len(names), dtype=np.int64)
     for number, members in enumerate(ties, start=1):
         group[members] = number
@@ -183,9 +118,7 @@ def conclude(
         assumed=assumption(target.counts, target.repetitions),
         diagnostics=diagnostics,
         collected=describe_collected(target, raw.residual),
-        level=control.level,
-        correction=control.correction,
-        confidence=control.confidence,
+        detection=detection,
     )
 
 

@@ -248,7 +248,7 @@ def masses(estimates: Estimates, *, after: int = CHARTED) -> Iterator[Mass]:
 
 
 def _mass(estimates: Estimates, name: str, proportion: float, std_error: float) -> Mass:
-    margin = NormalDist().inv_cdf((1 + estimates.confidence) / 2) * std_error
+    margin = NormalDist().inv_cdf((1 + estimates.detection.confidence) / 2) * std_error
     return Mass(
         name=name,
         proportion=proportion,
@@ -359,14 +359,16 @@ def _checks(estimates: Estimates) -> Iterator[Check]:
     yield Check(
         question="Are the tests corrected for their number?",
         verdict="yes",
-        answer=f"{_CORRECTIONS[estimates.correction]} of {100 * estimates.level:.4g} % over all "
-        f"{estimates.n_candidates:,} candidates, detected or not.",
+        answer=f"{_CORRECTIONS[estimates.detection.correction]} of "
+        f"{100 * estimates.detection.level:.4g} % over all {estimates.n_candidates:,} "
+        "candidates, detected or not.",
     )
     yield Check(
         question="Do the intervals hold for the rows that are shown?",
         verdict="yes",
         answer=f"Detected rows have intervals that are widened for having been chosen: of the "
-        f"intervals of such lists {100 * estimates.confidence:.4g} % hold the truth in the mean. "
+        f"intervals of such lists {100 * estimates.detection.confidence:.4g} % hold the truth in "
+        "the mean. "
         "Intervals of undetected rows are of each row alone.",
     )
     yield Check(

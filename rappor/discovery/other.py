@@ -9,6 +9,7 @@ from scipy import special
 
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
+from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
 from rappor.discovery.discoveries import Discoveries, NamedOther, Share, TextInOther
 from rappor.discovery.part_by_part import discover
@@ -24,9 +25,7 @@ def name_other(
     known: Iterable[str] = (),
     longest: int | None = None,
     keep: int | None = None,
-    level: float = 0.05,
-    correction: str = "bh",
-    confidence: float = 0.95,
+    detection: Detection = Detection(),
     progress: Progress = no_progress,
 ) -> NamedOther:
     """Decode a metric of categories, and name what is in its `other`.
@@ -38,7 +37,7 @@ def name_other(
     Parameters
     ----------
     counts : collections of the categories, and of every part of what is in `other`.
-    alphabet, known, longest, keep, level, correction, confidence, progress : as in `discover`.
+    alphabet, known, longest, keep, detection, progress : as in `discover`.
 
     Raises
     ------
@@ -67,16 +66,14 @@ def name_other(
     ['helix 0.7', 'zed 0.3']
     """
     categories, parts = split(counts)
-    answers = decode(categories, level=level, correction=correction, confidence=confidence)
+    answers = decode(categories, detection=detection)
     found = discover(
         parts,
         alphabet,
         known=known,
         longest=longest,
         keep=keep,
-        level=level,
-        correction=correction,
-        confidence=confidence,
+        detection=detection,
         progress=progress,
     )
     return _together(answers, found)
@@ -112,7 +109,7 @@ def _together(categories: Estimates, found: Discoveries) -> NamedOther:
             texts.unallocated,
             texts.unallocated_std_error,
             categories,
-            miss=1 - texts.confidence,
+            miss=1 - texts.detection.confidence,
         ),
     )
 
@@ -134,7 +131,7 @@ def shares_of_other(categories: Estimates, texts: Estimates) -> tuple[TextInOthe
                 float(texts.proportion[i]),
                 float(texts.std_error[i]),
                 categories,
-                miss=(1 - texts.confidence) * chosen,
+                miss=(1 - texts.detection.confidence) * chosen,
             ),
         )
         for i, string in enumerate(texts.candidates)

@@ -144,7 +144,7 @@ class DiscoveryPlan:
             "report_bytes": self.params.n_bytes,
             "reports": self.reports,
             "strings": self.question.frequencies.n_candidates,
-            "level": self.question.level,
+            "level": self.question.detection.level,
             "longest": self.longest,
             "characters": self.characters,
             **asdict(self.layout),
@@ -191,7 +191,7 @@ def plan_discovery(
         if isinstance(question, Question)
         else Question(frequencies=Frequencies.zipf(question))
     )
-    if asked.correction != "bh" or asked.reports_per_device != 1:
+    if asked.detection.correction != "bh" or asked.reports_per_device != 1:
         raise ParamsError("a discovery is planned for Benjamini-Hochberg and one report a device")
     n_reports = read_count("reports", reports, 1, _MOST_REPORTS)
     check_integer("longest", longest, 2)
@@ -327,7 +327,7 @@ def _predict(
         candidates.append(n)
     n = kept[-1] * n_continuations(characters, lengths[-1] - lengths[-2])
     of_whole = _Scores.of(params, frequencies, (1 - each * (len(lengths) - 1)) * n_reports)
-    found = present * of_whole.above(_threshold(question.level, n, of_whole, present))
+    found = present * of_whole.above(_threshold(question.detection.level, n, of_whole, present))
     return Layout(
         parts=(*(Part(f"prefix:{length}", each) for length in lengths[:-1]), Part(WHOLE)),
         candidates=(*candidates, n),

@@ -53,7 +53,7 @@ def _drawing(comparison: Comparison, each: Against) -> Markup:
     rows = sorted_rows(comparison, each)
     changed = [row for row in rows if row["changed"]]
     chosen = [row for row in (changed[:_DRAWN] or rows[:_NEAREST]) if row["difference"] is not None]
-    confidence = short_percent(comparison.confidence)
+    confidence = short_percent(comparison.detection.confidence)
     told = (
         f"Full dots are changes; bars are {confidence} intervals that hold for them as a whole."
         if changed
@@ -96,7 +96,7 @@ def _rows(comparison: Comparison, each: Against, name: str) -> Iterator[Markup]:
         ),
         "change": lambda row: row["kind"],
         "difference, points": lambda row: moved(row["difference"], row["std_error"]) or "unknown",
-        f"{short_percent(comparison.confidence)} interval": lambda row: span_of_points(
+        f"{short_percent(comparison.detection.confidence)} interval": lambda row: span_of_points(
             *difference_interval(row), row["std_error"]
         ),
         "before": lambda row: measured(row["baseline_proportion"], row["std_error"]) or "unknown",

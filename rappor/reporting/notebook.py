@@ -76,7 +76,7 @@ def estimates_html(estimates: Estimates) -> str:
 
 def comparison_html(comparison: Comparison) -> str:
     """Return the first changes as a chart and a table, and what belongs to them."""
-    interval = f"adjusted {short_percent(comparison.confidence)} interval, points"
+    interval = f"adjusted {short_percent(comparison.detection.confidence)} interval, points"
     rows = list(comparison.rows(changed_only=True))[:_TOP]
     shown = table(
         f"Changes from {comparison.before}",
@@ -103,7 +103,7 @@ def trend_html(trend: Trend) -> str:
     rows = [row for row in trend.rows() if row["first"] == str(last.first)]
     shares = table(
         f"Shares of the reports of {last.name}",
-        ("candidate", "share", f"adjusted {short_percent(trend.confidence)} interval"),
+        ("candidate", "share", f"adjusted {short_percent(trend.detection.confidence)} interval"),
         (
             (
                 shorten(row["candidate"], 60),

@@ -83,7 +83,7 @@ def _first(found: EstimatesReport) -> Markup:
 
 
 def _estimates(found: EstimatesReport, *, forged: bool) -> Markup:
-    confidence = short_percent(found.estimates.confidence)
+    confidence = short_percent(found.estimates.detection.confidence)
     parts = []
     if found.charted:
         chart = shares_chart(
@@ -122,7 +122,7 @@ def _estimates(found: EstimatesReport, *, forged: bool) -> Markup:
 
 def _masses(found: EstimatesReport) -> Iterator[Markup]:
     if found.masses:
-        confidence = short_percent(found.estimates.confidence)
+        confidence = short_percent(found.estimates.detection.confidence)
         shares = table(
             "Detected, other and unallocated shares of the reports",
             ("part", "share", "std error", f"{confidence} interval"),
@@ -138,7 +138,7 @@ def _masses(found: EstimatesReport) -> Iterator[Markup]:
 
 def candidates_table(found: EstimatesReport, *, name: str = "", forged: bool = False) -> Markup:
     """Return the table of the rows that are listed; one with a name can be sorted."""
-    confidence = short_percent(found.estimates.confidence)
+    confidence = short_percent(found.estimates.detection.confidence)
     columns = ["candidate", "share", f"{confidence} interval", "detected", "reports", "std error",
                "p-value"]  # fmt: skip
     if forged:
@@ -188,9 +188,9 @@ def _question(found: EstimatesReport) -> Markup:
             "The question",
             (
                 ("candidates", f"{estimates.n_candidates:,}"),
-                ("error rate of detection", f"{estimates.correction}, "
-                 f"{short_percent(estimates.level)}"),
-                ("confidence of intervals", short_percent(estimates.confidence)),
+                ("error rate of detection", f"{estimates.detection.correction}, "
+                 f"{short_percent(estimates.detection.level)}"),
+                ("confidence of intervals", short_percent(estimates.detection.confidence)),
                 ("reports", f"{estimates.reports:,}"),
                 ("devices", estimates.assumed),
                 ("days", _days(found)),

@@ -55,9 +55,9 @@ def unchanged(against: Sequence[Against]) -> str:
 
 def error_rate(estimates: Estimates | Comparison | Trend | Segments) -> str:
     """Say which error rate the detections have."""
-    bonferroni = estimates.correction == "bonferroni"
+    bonferroni = estimates.detection.correction == "bonferroni"
     kind = "a probability of any false one" if bonferroni else "a false discovery rate"
-    return f"{kind} of {short_percent(estimates.level)}"
+    return f"{kind} of {short_percent(estimates.detection.level)}"
 
 
 def over_time(trend: Trend) -> Iterator[str]:

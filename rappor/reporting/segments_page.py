@@ -48,7 +48,7 @@ def _panels(found: Segments) -> Iterator[Markup]:
     yield tag(
         "p",
         "Dots are the share of the reports of each segment, full where the string is detected in "
-        f"that segment. Bars over them are {short_percent(found.confidence)} intervals, adjusted "
+        f"that segment. Bars over them are {short_percent(found.detection.confidence)} intervals, adjusted "
         "so that they hold for the strings that are shown as a whole. Segments are named by "
         f"{', '.join(found.dimensions)}.",
     )
@@ -80,7 +80,7 @@ def _segments(found: Segments) -> Markup:
 
 
 def _rows(found: Segments) -> Iterator[Markup]:
-    interval = f"{short_percent(found.confidence)} interval"
+    interval = f"{short_percent(found.detection.confidence)} interval"
     columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "candidate": lambda row: name_of(row["candidate"]),
         "segment": lambda row: name_of(row["segment"]),

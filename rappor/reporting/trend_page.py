@@ -69,7 +69,7 @@ def _panels(trend: Trend) -> Iterator[Markup]:
 def _legend(trend: Trend) -> str:
     parts = [
         f"Dots are the share of the reports of each {trend.by}, full where the string is detected "
-        f"in that {trend.by}. Uprights and the band are {short_percent(trend.confidence)} "
+        f"in that {trend.by}. Uprights and the band are {short_percent(trend.detection.confidence)} "
         "intervals, adjusted so that they hold for the strings that are shown as a whole."
     ]
     if trend.missing:
@@ -109,7 +109,7 @@ def _periods(trend: Trend) -> Markup:
 
 
 def _rows(trend: Trend) -> Iterator[Markup]:
-    interval = f"{short_percent(trend.confidence)} interval"
+    interval = f"{short_percent(trend.detection.confidence)} interval"
     of_days = trend.by != "day"
     columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "candidate": lambda row: name_of(row["candidate"]),

@@ -21,7 +21,6 @@ from rappor.errors import (
     RapporError,
     ReportError,
 )
-from rappor_server import logs
 from rappor_server.errors import ConflictError, LimitError, NotFoundError, StoreError
 
 RETRY_SECONDS: Final = 5
@@ -103,19 +102,4 @@ async def on_http_exception(_: Request, error: Exception) -> Response:
 
 async def on_bug(_: Request, __: Exception) -> Response:
     """Answer without telling what has failed inside."""
-    return render(_bug())
-
-
-def expected(error: BaseException) -> Problem | RapporError:
-    """Return an error that a request may have, or in the place of any other one that of a bug.
-
-    The log has the bug's class and place.
-    """
-    if isinstance(error, (Problem, RapporError)):
-        return error
-    logs.unexpected(error)
-    return _bug()
-
-
-def _bug() -> Problem:
-    return Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the collector has failed")
+    return render(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the collector has failed"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import socket
 import ssl
@@ -24,7 +23,6 @@ from rappor_server.errors import ConfigError
 from rappor_server.http import app
 from rappor_server.http.handshakes import Handshakes
 from rappor_server.http.slow_clients import (
-    ENVIRONMENT,
     METRICS,
     OperatorsProtocol,
     PunctualProtocol,
@@ -91,7 +89,6 @@ class Server(uvicorn.Server):
         link: Connection[Any, Any] | None,
     ) -> None:
         """Prepare to listen; nothing is opened yet."""
-        os.environ[ENVIRONMENT] = settings.to_json()
         self._settings = settings
         self._sockets = sockets
         self._link = link

@@ -16,6 +16,7 @@ import msgspec
 
 from rappor.counts.counts import Counts
 from rappor.counts.released import Period, Released
+from rappor.decoding.detection import Detection
 from rappor.errors import ParamsError
 from rappor.progress import Progress
 from rappor.protocol.encodings import encoding_of
@@ -61,13 +62,11 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What every question has: the metric, where its candidates are, and the error rates."""
+    """What every question has: the metric, where its candidates are, and how sure to be."""
 
     metric: Metric
     source: CandidateSource | None
-    level: float
-    correction: str
-    confidence: float
+    detection: Detection
 
     def candidates(self, store: Store) -> Candidates | None:
         """Read the candidates; None where answers are bits."""
@@ -159,9 +158,7 @@ class RankingTask(PageTask[Release]):
         estimates = decode(
             list(found.collections),
             candidates,
-            level=self.asked.level,
-            correction=self.asked.correction,
-            confidence=self.asked.confidence,
+            detection=self.asked.detection,
             progress=progress,
         )
         progress("drawing", 0, None)
@@ -222,9 +219,7 @@ class TrendTask(PageTask[Released]):
             candidates,
             by=self.by,
             smooth=self.smooth,
-            level=self.asked.level,
-            correction=self.asked.correction,
-            confidence=self.asked.confidence,
+            detection=self.asked.detection,
             progress=progress,
         )
         return _drawn(trend_content(run), "trend", as_csv=run.to_csv(), as_json=run.to_json())
@@ -271,9 +266,7 @@ class CompareTask(PageTask[tuple[Release, Release]]):
                 for days, each in zip((self.before, self.after), found, strict=True)
             },
             candidates,
-            level=self.asked.level,
-            correction=self.asked.correction,
-            confidence=self.asked.confidence,
+            detection=self.asked.detection,
             progress=progress,
         )
         only = not self.everything
@@ -312,9 +305,7 @@ class SegmentsTask(PageTask[Release]):
             found.collections,
             candidates,
             dimension=self.dimension,
-            level=self.asked.level,
-            correction=self.asked.correction,
-            confidence=self.asked.confidence,
+            detection=self.asked.detection,
             progress=progress,
         )
         return _drawn(

@@ -1,4 +1,4 @@
-"""A release as JSON: the answer of the counts endpoint, and what a frozen range is kept as."""
+"""A release as JSON: the answer of the counts endpoint."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rappor.counts.counts import Counts
-from rappor.protocol.params import Params
 from rappor_server.analysis.releases import DayReports, Release
 
 
@@ -21,17 +19,16 @@ class _Devices(msgspec.Struct, frozen=True):
 class _Collection(msgspec.Struct, frozen=True, kw_only=True):
     """The counts of some days under one parameter set: reports (m) and ones (m, k) as lists.
 
-    `devices` is None where the metric's interval bounds nothing, and in what was frozen before
-    it was known; the days are None in what was frozen before they were written here.
+    `devices` is None where the metric's interval bounds nothing.
     """
 
     fingerprint: str
     params: msgspec.Raw
     reports: list[int]
     ones: list[list[int]]
-    devices: _Devices | None = None
-    first: datetime.date | None = msgspec.field(default=None, name="from")
-    last: datetime.date | None = msgspec.field(default=None, name="to")
+    devices: _Devices | None
+    first: datetime.date = msgspec.field(name="from")
+    last: datetime.date = msgspec.field(name="to")
 
 
 class _Document(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,25 +72,3 @@ def write_releases(releases: Sequence[Release], first: datetime.date, last: date
         withheld=tuple(day for release in releases for day in release.withheld),
     )
     return msgspec.json.encode(document)
-
-
-def read_release(data: bytes) -> Release:
-    """Read what `write_release` wrote."""
-    document = msgspec.json.decode(data, type=_Document)
-    return Release(
-        metric=document.metric,
-        first=document.first,
-        last=document.last,
-        collections=tuple(
-            Counts(
-                Params.from_json(bytes(each.params).decode()),
-                each.ones,
-                each.reports,
-                document.metric,
-                None if each.devices is None else each.devices.squares,
-            )
-            for each in document.collections
-        ),
-        days=document.days,
-        withheld=document.withheld,
-    )

@@ -9,6 +9,25 @@ from typing import Any
 import click
 
 
+def _show_all(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        for each in context.command.params:
+            if isinstance(each, click.Option):
+                each.hidden = False
+        click.echo(context.get_help())
+        context.exit()
+
+
+help_all_option = click.option(
+    "--help-all",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    help="Show all options and exit.",
+)
+
+
 class Command(click.Command):
     """A command with examples, one command line each; a line that begins with # explains."""
 

@@ -7,12 +7,14 @@ from typing import Any, Final
 
 import click
 
-from rappor_server.cli.help import Command
+from rappor_server.cli.help import Command, help_all_option
 from rappor_server.cli.options import read_settings, setting_options, today
 from rappor_server.inputs import Inputs
 from rappor_server.settings import Settings
 
-_FLAGS: Final = [field.name for field in dataclasses.fields(Settings) if field.name != "registry"]
+_FIRST: Final = {"database", "host", "port", "admin", "pages", "upload_key_file", "origins"}
+"""What `--help` shows beside --config; `--help-all` shows the rest."""
+_NAMES: Final = [field.name for field in dataclasses.fields(Settings) if field.name != "registry"]
 
 
 @click.command(
@@ -22,8 +24,9 @@ _FLAGS: Final = [field.name for field in dataclasses.fields(Settings) if field.n
         "rappor-server serve metrics.toml --port 8181 --rate 60",
     ),
 )
-@click.argument("registry", type=click.Path(), required=False)
-@setting_options(*_FLAGS)
+@click.argument("registry", type=click.Path(), envvar="RAPPOR_SERVER_REGISTRY", required=False)
+@setting_options(*_NAMES, hidden=tuple(set(_NAMES) - _FIRST))
+@help_all_option
 def serve(**options: Any) -> int:
     """Serve the metrics of a REGISTRY until a signal ends it.
 

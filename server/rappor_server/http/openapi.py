@@ -49,10 +49,10 @@ _PROBLEMS: Final = {
     400: "The request is malformed.",
     401: "A key or token is missing or not valid.",
     403: "The token does not allow this metric.",
-    404: "There is no such metric, parameter set or frozen range.",
+    404: "There is no such metric or parameter set.",
     406: "The media type is unknown, or needs an extra that is not installed.",
     408: "The body took too long to arrive.",
-    409: "The id was used for an upload with another body, or there are too many frozen ranges.",
+    409: "The id was used for an upload with another body.",
     413: "The body is too large.",
     415: "The body is of another media type or encoding.",
     422: "The request does not fit the metric, or has no answer.",
@@ -81,12 +81,6 @@ _NAME: Final = {
     "required": True,
     "schema": {"type": "string", "pattern": "^[a-z][a-z0-9_.-]{0,63}$"},
 }
-_FREEZE: Final = {
-    "name": "id",
-    "in": "path",
-    "required": True,
-    "schema": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
-}
 _JOB: Final = {
     "name": "id",
     "in": "path",
@@ -107,7 +101,7 @@ _STRETCH: Final = {
     "enum": ["day", "week", "month"],
     "description": "Sums of their own for each of these, in JSON only.",
 }
-_RANGE: Final = [_query("from", _DAY), _query("to", _DAY), _query("freeze", _TEXT)]
+_RANGE: Final = [_query("from", _DAY), _query("to", _DAY)]
 _TABLES: Final = {
     _CSV: {"schema": {"type": "string"}},
     _ARROW: {"schema": {"type": "string", "format": "binary"}},
@@ -255,7 +249,6 @@ _SCHEMAS: Final[dict[str, Any]] = {
             "candidates": {"type": ["array", "null"], "items": _TEXT},
             "from": {"type": ["string", "null"], "format": "date"},
             "to": {"type": ["string", "null"], "format": "date"},
-            "freeze": {"type": ["string", "null"]},
             "level": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
             "correction": {"enum": ["bh", "adaptive", "bonferroni"]},
             "confidence": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
@@ -300,22 +293,6 @@ _SCHEMAS: Final[dict[str, Any]] = {
             "seconds": {"type": "number", "minimum": 0},
             "result": {**_TEXT, "description": "The path of the result."},
             "detail": {**_TEXT, "description": "Why it has failed."},
-        },
-        closed=True,
-    ),
-    "FreezeRequest": _object(["from", "to"], {"from": _DAY, "to": _DAY}, closed=True),
-    "Frozen": _object(["id", "reports"], {"id": _TEXT, "reports": _COUNT}, closed=True),
-    "Freezes": _object(
-        ["freezes"],
-        {
-            "freezes": {
-                "type": "array",
-                "items": _object(
-                    ["id", "first", "last", "created"],
-                    {"id": _TEXT, "first": _DAY, "last": _DAY, "created": _DAY},
-                    closed=True,
-                ),
-            }
         },
         closed=True,
     ),
@@ -426,41 +403,6 @@ _PATHS: Final[dict[str, Any]] = {
                 "200": _answer("The estimates.", _content(_ref("Estimates")) | _TABLES),
                 "202": _answer("It still runs.", _content(_ref("Analysis"))),
                 **_problems(401, 404, 422),
-            },
-        }
-    },
-    "/v1/metrics/{name}/freezes": {
-        "post": {
-            "operationId": "freeze",
-            "summary": "Keep the released sums of a range under a name.",
-            "security": _TOKEN,
-            "parameters": [_NAME],
-            "requestBody": {"required": True, "content": _content(_ref("FreezeRequest"))},
-            "responses": {
-                "201": _answer("The name of the frozen range.", _content(_ref("Frozen"))),
-                **_problems(400, 401, 403, 404, 408, 409, 413, 422),
-            },
-        },
-        "get": {
-            "operationId": "freezes",
-            "summary": "List the frozen ranges.",
-            "security": _TOKEN,
-            "parameters": [_NAME],
-            "responses": {
-                "200": _answer("Their names and days.", _content(_ref("Freezes"))),
-                **_problems(401, 403, 404),
-            },
-        },
-    },
-    "/v1/metrics/{name}/freezes/{id}": {
-        "delete": {
-            "operationId": "forget",
-            "summary": "Delete a frozen range.",
-            "security": _TOKEN,
-            "parameters": [_NAME, _FREEZE],
-            "responses": {
-                "204": {"description": "It is gone."},
-                **_problems(401, 403, 404),
             },
         }
     },

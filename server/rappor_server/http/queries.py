@@ -1,4 +1,4 @@
-"""The analysts' endpoints: metrics, counts, estimates, frozen ranges; each needs a token.
+"""The analysts' endpoints: metrics, counts, estimates; each needs a token.
 
 Every answer is made in another process. Who hangs up before it is there frees that process.
 """
@@ -18,31 +18,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rappor.registry.metric import Metric
-from rappor_server.analysis import freezes as frozen_ranges
 from rappor_server.analysis.candidate_sources import CandidatesFile
 from rappor_server.analysis.jobs import Job
 from rappor_server.analysis.tasks import (
     JSON,
     CountsTask,
     EstimatesTask,
-    FreezeTask,
     MetricOverview,
     OverviewTask,
     Range,
 )
 from rappor_server.analysis.worker import Task
 from rappor_server.collector import Collector
-from rappor_server.http.answers import (
-    AnalysisAnswer,
-    FreezeAnswer,
-    FreezesAnswer,
-    MetricAnswer,
-    MetricsAnswer,
-)
+from rappor_server.http.answers import AnalysisAnswer, MetricAnswer, MetricsAnswer
 from rappor_server.http.bodies import (
     read_counts_query,
     read_estimate_body,
-    read_freeze_body,
     read_media_type,
     read_wait,
 )
@@ -94,7 +85,7 @@ async def counts(request: Request) -> Response:
     media_type = read_media_type(request)
     task = CountsTask(
         metric=metric,
-        range=Range(first=query.first, last=query.last, freeze=query.freeze),
+        range=Range(first=query.first, last=query.last),
         params=query.params,
         media_type=media_type,
         by=query.by,
@@ -151,34 +142,6 @@ async def cancel_analysis(request: Request) -> Response:
     """DELETE /v1/analyses/ID: end a job, and forget its result."""
     collector, job = await _job(request)
     collector.jobs.cancel(job)
-    return Response(status_code=HTTPStatus.NO_CONTENT.value)
-
-
-async def freezes(request: Request) -> Response:
-    """POST /v1/metrics/NAME/freezes: keep what is released of a range under a name."""
-    collector, metric, _ = await _metric(request)
-    with collector.share_of_readers() as share:
-        asked = await read_freeze_body(request, share)
-    days = Range(first=asked.first, last=asked.last, freeze=None)
-    task = FreezeTask(metric=metric, range=days, today=collector.today())
-    name, n_reports = await while_connected(request, collector.readers.run(task))
-    answer = FreezeAnswer(id=name, reports=n_reports)
-    return Response(msgspec.json.encode(answer), HTTPStatus.CREATED.value, media_type=JSON)
-
-
-async def list_freezes(request: Request) -> Response:
-    """GET /v1/metrics/NAME/freezes: the names of frozen ranges, and their days."""
-    collector, metric, _ = await _metric(request)
-    found = await collector.look_up(frozen_ranges.list_all, collector.store, metric.name)
-    return Response(msgspec.json.encode(FreezesAnswer(freezes=found)), media_type=JSON)
-
-
-async def delete_freeze(request: Request) -> Response:
-    """DELETE /v1/metrics/NAME/freezes/ID: forget a frozen range."""
-    collector, metric, _ = await _metric(request)
-    name = request.path_params["id"]
-    if not await collector.look_up(frozen_ranges.delete, collector.store, metric.name, name):
-        raise Problem(HTTPStatus.NOT_FOUND, "the path must name a frozen range of this metric")
     return Response(status_code=HTTPStatus.NO_CONTENT.value)
 
 

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rappor.counts.calendar import STRETCHES
+from rappor.decoding.detection import CORRECTIONS, Detection
 from rappor.registry.metric import Metric
 from rappor_server.analysis.candidate_lists import KeptList
 from rappor_server.analysis.candidate_sources import CandidateSource
@@ -31,11 +32,9 @@ from rappor_server.pages.forms import Form
 from rappor_server.pages.signing import Reader, to_see
 from rappor_server.problems import Problem, problem_of
 
-CORRECTIONS: Final = ("bh", "adaptive", "bonferroni")
 _WAIT_SECONDS: Final = 0.5
 """How long a form waits for a quick answer, before the page that tells how far it is."""
-_LEVEL: Final = 0.05
-_CONFIDENCE: Final = 0.95
+_SURE: Final = Detection()
 _MOST_SMOOTHED: Final = 400
 _MEDIA_TYPES: Final = {"html": "text/html", "csv": "text/csv", "json": "application/json"}
 
@@ -149,9 +148,11 @@ def _asked(reader: Reader, metric: Metric, form: Form) -> Asked:
     return Asked(
         metric=metric,
         source=_source(reader, metric, form.text("list")),
-        level=form.share("level", _LEVEL),
-        correction=form.choice("correction", CORRECTIONS),
-        confidence=form.share("confidence", _CONFIDENCE),
+        detection=Detection(
+            level=form.share("level", _SURE.level),
+            correction=form.choice("correction", CORRECTIONS),
+            confidence=form.share("confidence", _SURE.confidence),
+        ),
     )
 
 
@@ -170,7 +171,7 @@ def _source(reader: Reader, metric: Metric, name: str) -> CandidateSource | None
 
 def _range(form: Form, first: str, last: str) -> Range:
     """Return a range of days; they are read here, so that a wrong one is told at once."""
-    found = Range(first=form.day(first), last=form.day(last), freeze=None)
+    found = Range(first=form.day(first), last=form.day(last))
     found.days()
     return found
 

@@ -16,7 +16,7 @@ from rappor import Counts, Params
 from rappor.cli.app import run
 from rappor.privacy.changing_values import change_visibility
 from rappor.privacy.report import assess_params
-from rappor.privacy.shuffling import shuffle
+from rappor.privacy.shuffling import shuffled_epsilon
 from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
 
 BUDGET = "[budget]\ntotal = inf\n"
@@ -118,9 +118,8 @@ def test_batch_is_divided_by_cohorts(ask: Callable[..., Answer], tmp_path: Path)
     words = ("life", "--registry", "r.toml", "--counts", "c.counts", "--delta", "1e-6", "--json")
     batch = report_of(ask(*words))["shuffling"]
     assert (batch["devices"], batch["smallest_cohort"], batch["counted"]) == (35_000, 4_000, True)
-    bound = shuffle(epsilon_n(LIFE, 1), 4_000, delta=1e-6)
-    assert batch["losses"][0]["fmt23"] == bound.bound_2023
-    assert batch["losses"][0]["epsilon"] == bound.epsilon < epsilon_n(LIFE, 1)
+    epsilon = shuffled_epsilon(epsilon_n(LIFE, 1), 4_000, delta=1e-6)
+    assert batch["losses"][0]["epsilon"] == epsilon < epsilon_n(LIFE, 1)
     code, _, err = ask(*EIGHT, "--counts", "c.counts")
     assert code == 2
     assert f"counts must be of parameters {OTHER.fingerprint}, got {LIFE.fingerprint}" in err

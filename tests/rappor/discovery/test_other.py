@@ -23,6 +23,7 @@ from rappor import (
     trend,
 )
 from rappor.counts.released import Period, Released
+from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
 from rappor.discovery import NamedOther, name_other
 from rappor.discovery.discoveries import Share
@@ -110,8 +111,8 @@ def check_fieller(
 def test_shares_have_fiellers_interval() -> None:
     """At the false coverage rate of the detected texts, as their shares of all devices have it."""
     categories, _, whole = collect(n_reports=20_000)
-    answers = decode(categories, confidence=0.9)
-    texts = decode(whole, ["kate", "nano", "emacs", "helix"], confidence=0.9)
+    answers = decode(categories, detection=Detection(confidence=0.9))
+    texts = decode(whole, ["kate", "nano", "emacs", "helix"], detection=Detection(confidence=0.9))
     found = shares_of_other(answers, texts)
     assert [text.string for text in found] == ["kate", "nano"]
     for text in found:
@@ -125,19 +126,13 @@ def test_shares_have_fiellers_interval() -> None:
 
 def test_what_has_no_name_has_an_interval_of_its_own() -> None:
     """At the confidence that was asked for, which is that of the categories too."""
+    asked = Detection(level=0.01, correction="bonferroni", confidence=0.8)
     found = name_other(
-        collect(n_reports=20_000),
-        LETTERS,
-        known=["kate"],
-        longest=2,
-        keep=20,
-        level=0.01,
-        correction="bonferroni",
-        confidence=0.8,
+        collect(n_reports=20_000), LETTERS, known=["kate"], longest=2, keep=20, detection=asked
     )
     texts = found.found.estimates
     for each in (found.categories, texts):
-        assert (each.level, each.correction, each.confidence) == (0.01, "bonferroni", 0.8)
+        assert each.detection == asked
     assert found.unnamed.proportion > 0.3
     part = (texts.unallocated, texts.unallocated_std_error)
     check_fieller(found.unnamed, *part, found.categories, 0.2)

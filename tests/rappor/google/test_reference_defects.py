@@ -35,6 +35,7 @@ from rappor import (
 )
 from rappor.candidates.google_hashing import LAYOUT
 from rappor.cli.app import run
+from rappor.decoding.detection import Detection
 from rappor.google import files
 from rappor.google.effective_noise import effective_f
 from rappor.protocol.randomizer import instantaneous_response, permanent, permanent_response
@@ -168,7 +169,11 @@ def test_error_control_changes_what_is_detected() -> None:
     counts = files.read_counts(GOOGLE / "counts.csv", PAPER)
     candidates = files.read_candidates(GOOGLE / "candidates.txt")
     found = [
-        int(decode(counts, candidates, level=level, correction=correction).detected.sum())
+        int(
+            decode(
+                counts, candidates, detection=Detection(level=level, correction=correction)
+            ).detected.sum()
+        )
         for level, correction in ((0.2, "bh"), (0.05, "bh"), (0.05, "bonferroni"), (1e-4, "bh"))
     ]
     assert found == sorted(found, reverse=True)

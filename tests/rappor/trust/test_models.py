@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rappor.errors import ParamsError
-from rappor.privacy.shuffling import shuffle
+from rappor.privacy.shuffling import shuffled_epsilon
 from rappor.protocol.loss import epsilon_inf, epsilon_n
 from rappor.trust.central import laplace
 from rappor.trust.models import rappor_bit, trust_models
@@ -40,7 +40,7 @@ def test_models_keep_the_same_epsilon(epsilon: float) -> None:
         loss = math.log(max(q / p, (1 - p) / (1 - q)))
         assert model.epsilon_of_collector == pytest.approx(loss, rel=1e-6)
         if model.delta:
-            assert shuffle(loss * (1 - 1e-6), 100_000, delta=model.delta).epsilon <= epsilon
+            assert shuffled_epsilon(loss * (1 - 1e-6), 100_000, delta=model.delta) <= epsilon
             assert loss > 1.2 * epsilon
         else:
             assert loss == pytest.approx(epsilon, rel=1e-6)
