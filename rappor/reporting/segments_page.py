@@ -48,8 +48,8 @@ def _panels(found: Segments) -> Iterator[Markup]:
     yield tag(
         "p",
         "Dots are the share of the reports of each segment, full where the string is detected in "
-        f"that segment. Bars over them are {short_percent(found.detection.confidence)} intervals, adjusted "
-        "so that they hold for the strings that are shown as a whole. Segments are named by "
+        "that segment. Bars over them are "
+        f"{short_percent(found.detection.confidence)} intervals, adjusted so that they hold for the strings that are shown as a whole. Segments are named by "
         f"{', '.join(found.dimensions)}.",
     )
     if n < len(found.candidates):
