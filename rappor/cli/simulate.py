@@ -223,8 +223,7 @@ def _draw_pair(
     metric, texts = pair
     drawn = simulate_other(
         population,
-        metric.params,
-        texts.params,
+        (metric.params, texts.params),
         texts.parts,
         n_reports=size.n_devices,
         seed=seed,

@@ -18,7 +18,7 @@ from rappor.trust.models import Model, trust_models
 from rappor.trust.survey import CoinSurvey
 
 if TYPE_CHECKING:
-    from rappor.reporting.charts import Chart
+    from rappor.reporting.charts import Panels
 
 _DRAWN_RUNS = 200
 _ONCE_IN_20 = 0.05
@@ -149,10 +149,8 @@ def trust(
     check_number("share", survey.share, "[0, 1]")
     found = _compare(survey, runs, seed)
     if chart is not None:
-        from rappor.reporting.charts import save
-
         with Slow() as slow:
-            save(_draw(survey, slow, seed=seed), chart)
+            _draw(survey, slow, seed=seed).save(chart)
     if as_json:
         print_json(found)
     else:
@@ -231,9 +229,10 @@ def _print(found: TrustComparison) -> None:
     )
 
 
-def _draw(survey: _Survey, slow: Slow, *, seed: int | None) -> Chart:
+def _draw(survey: _Survey, slow: Slow, *, seed: int | None) -> Panels:
     """Draw the error against the number of devices, against epsilon, and against the noise."""
-    from rappor.reporting.charts import Axis, line_chart, shared_labels, side_by_side
+    from rappor.reporting.charts import Panels
+    from rappor.reporting.lines import Axis, line_chart, shared_labels
 
     panels: list[tuple[Axis, str, list[float], _Point]] = [
         (
@@ -253,7 +252,7 @@ def _draw(survey: _Survey, slow: Slow, *, seed: int | None) -> Chart:
                 field="x",
                 title="random answers in a symmetric survey of that epsilon",
                 domain=(0, 1),
-                format="%",
+                percent=True,
             ),
             f"{survey.devices:,} devices, epsilon told as noise",
             _NOISES,
@@ -271,8 +270,9 @@ def _draw(survey: _Survey, slow: Slow, *, seed: int | None) -> Chart:
     def labelled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [row | {"model": labels[row["model"]]} for row in rows]
 
-    return side_by_side(
-        *(
+    return Panels(
+        title="What it costs that nobody needs to be trusted",
+        charts=[
             line_chart(
                 labelled(lines),
                 points=labelled(dots),
@@ -283,7 +283,7 @@ def _draw(survey: _Survey, slow: Slow, *, seed: int | None) -> Chart:
                 title=title,
             )
             for (axis, title, _, _), (lines, dots) in zip(panels, curves, strict=True)
-        )
+        ],
     )
 
 
