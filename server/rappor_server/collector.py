@@ -26,7 +26,7 @@ from rappor_server.input_files import InputFiles
 from rappor_server.prometheus import Metrics
 from rappor_server.request_limits import Budget, RateLimit, Share
 from rappor_server.settings import Settings
-from rappor_server.storage.group_commit import Result, Writer
+from rappor_server.storage.group_commit import Bounds, Result, Writer
 from rappor_server.storage.store import Store
 from rappor_server.storage.store_process import StoreProcess
 from rappor_server.upload_keys import UploadKeys
@@ -89,7 +89,7 @@ class Collector:
             deliver=self._deliver,
             today=today,
             observe=self._observe,
-            max_queue=settings.max_queue,
+            bounds=Bounds(queue=settings.max_queue),
         )
         self._tasks = [
             self._loop.create_task(self._give_up_late()),
@@ -144,7 +144,7 @@ class Collector:
         return self.bodies.share(spare=self.settings.max_bodies // 2)
 
     def sender(self, authorization: str) -> str | None:
-        """Return the name of the key for sending that a request carries, None if it may not send.
+        """Return the name of the upload key that a request carries, None if it may not send.
 
         The name is empty where no key is needed.
         """
@@ -153,7 +153,7 @@ class Collector:
         return self._keys.find(authorization, today=self.today())
 
     def read(self, body: bytes) -> Submission:
-        """Read an upload; ReportError for bytes that are none."""
+        """Read an upload; ReportError for other bytes."""
         return read_upload(
             body,
             self.accepted_params,

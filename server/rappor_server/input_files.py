@@ -68,7 +68,7 @@ class InputFiles:
         return AcceptedParams(current, older, text=self.registry, digest=self.digest, stops=stops)
 
     def upload_keys(self, settings: Settings) -> UploadKeys | None:
-        """Return the keys for sending, None if everyone may send."""
+        """Return the upload keys, None if everyone may send."""
         if not settings.upload_key_file:
             return None
         return UploadKeys.loads(self.keys, path=settings.upload_key_file)

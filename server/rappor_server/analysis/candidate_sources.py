@@ -1,4 +1,4 @@
-"""Where the candidates of an estimate come from: the registry's file, or a list that was kept."""
+"""Where the candidates of an estimate come from: the registry's file, or a saved list."""
 
 from __future__ import annotations
 

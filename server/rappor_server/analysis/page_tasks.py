@@ -24,7 +24,7 @@ from rappor.registry.metric import Metric
 from rappor_server.analysis.answer_cache import AnswerCache, key_of
 from rappor_server.analysis.candidate_sources import CandidateSource
 from rappor_server.analysis.release_json import write_release
-from rappor_server.analysis.releases import Release, check_decodable, releases_by
+from rappor_server.analysis.releases import Release, Selection, check_decodable, releases_by
 from rappor_server.analysis.tasks import Range, bytes_of, no_results
 from rappor_server.analysis.worker import Tell
 from rappor_server.storage.store import Store
@@ -188,7 +188,7 @@ class TrendTask(PageTask[Released]):
     def find(self, store: Store) -> Released:
         """Read what is released of each stretch of days."""
         first, last = self.range.days()
-        found = releases_by(store, self.metric, first, last, self.by)
+        found = releases_by(store, Selection(self.metric, first, last), self.by)
         for each in found:
             check_decodable(each)
         return Released(

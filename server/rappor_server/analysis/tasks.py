@@ -93,9 +93,8 @@ class Range:
     ) -> bytes:
         """Return as JSON what is released of each day, week or month."""
         first, last = self.days()
-        found = releases.releases_by(
-            store, metric, first, last, by, params=params, segments=segments
-        )
+        asked = releases.Selection(metric, first, last, params)
+        found = releases.releases_by(store, asked, by, segments=segments)
         none = Release(
             metric=metric.name, first=first, last=last, collections=(), days=(), withheld=()
         )

@@ -67,8 +67,8 @@ def setting_options(*names: str, hidden: tuple[str, ...] = ()) -> Decorator:
             type=click.Path(),
             metavar="TOML",
             envvar=_CONFIG,
-            help=f"A file of settings, also named by {_CONFIG}; flags and other {_PREFIX}... "
-            "variables come before it.",
+            help=f"A file of settings. Also the variable {_CONFIG}. Flags and other {_PREFIX}... "
+            "variables take precedence.",
         )
     )
 
@@ -160,8 +160,8 @@ def check_database(chosen: Settings) -> None:
             engine.dispose()
     if not is_there:
         raise ConfigError(
-            f"database must be that of a collector, got {url.render_as_string()}, which holds "
-            "nothing: rappor-server serve or migrate makes its tables"
+            f"database must be that of a collector, got {url.render_as_string()}, which is "
+            "empty: run rappor-server serve or migrate to create the tables"
         )
 
 

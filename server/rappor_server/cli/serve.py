@@ -28,12 +28,12 @@ _NAMES: Final = [field.name for field in dataclasses.fields(Settings) if field.n
 @setting_options(*_NAMES, hidden=tuple(set(_NAMES) - _FIRST))
 @help_all_option
 def serve(**options: Any) -> int:
-    """Serve the metrics of a REGISTRY until a signal ends it.
+    """Run the collector for the metrics of a REGISTRY.
 
-    The file of settings may name the registry too. Without options it listens on
-    http://127.0.0.1:8080 and keeps an SQLite file beside the registry. SIGHUP makes it read the
-    registry, the keys, the stops and the certificate again. SIGTERM makes it commit the uploads
-    that wait, and end.
+    Without options it listens on http://127.0.0.1:8080 and keeps an SQLite file beside the
+    registry. The settings file may name the registry instead. On SIGHUP the collector reads the
+    registry, the keys, the stops and the certificate again. On SIGTERM it commits the uploads that
+    are waiting, and stops.
     """
     from rappor_server import logs
 

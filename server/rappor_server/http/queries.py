@@ -139,7 +139,9 @@ async def _job(request: Request) -> tuple[Collector, Job]:
     token = await token_of(request, collector)
     job = collector.jobs.find(request.path_params["id"], token.id)
     if job is None:
-        raise Problem(HTTPStatus.NOT_FOUND, "the path must name an analysis that is still kept")
+        raise Problem(
+            HTTPStatus.NOT_FOUND, "the path must name an analysis that has not been deleted"
+        )
     return collector, job
 
 
