@@ -88,10 +88,9 @@ def params(
         detection_limit=detection_limit(subject.params, reports, n_candidates=candidates),
     )
     if chart is not None:
-        from rappor.reporting.charts import save
         from rappor.reporting.plots import losses_plot
 
-        save(losses_plot(found.losses), chart)
+        losses_plot(found.losses).save(chart)
     if as_json:
         print_json(found)
     else:

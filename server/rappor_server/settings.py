@@ -25,10 +25,9 @@ _PATH: Final = click.Path()
 _NUMBER: Final = click.IntRange(min=1)
 
 
-class _Listed(click.ParamType):
+class _Listed(click.types.StringParamType):
     """One entry of a list; in the environment, commas separate them."""
 
-    name = "text"
     envvar_list_splitter = ","
 
 

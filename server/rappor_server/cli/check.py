@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from rappor.cli.commands import Command
 from rappor.registry.registry import Registry
-from rappor_server.cli.help import Command
 from rappor_server.cli.options import today
 
 

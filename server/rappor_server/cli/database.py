@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from rappor.cli.commands import Command
 from rappor.registry.registry import Registry
-from rappor_server.cli.help import Command
 from rappor_server.cli.options import (
     check_database,
     database_options,

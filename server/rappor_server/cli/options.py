@@ -99,6 +99,25 @@ database_options = setting_options("registry", "database")
 """Adds --registry, --database and --config to a command."""
 
 
+def _show_all(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        for each in context.command.params:
+            if isinstance(each, click.Option):
+                each.hidden = False
+        click.echo(context.get_help())
+        context.exit()
+
+
+help_all_option = click.option(
+    "--help-all",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    help="Show all options and exit.",
+)
+
+
 def read_settings(options: Mapping[str, Any]) -> Settings:
     """Return the settings behind a command's options, which click has read and checked."""
     for key in os.environ:

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import click
 
-from rappor_server.cli.help import Command, help_all_option
-from rappor_server.cli.options import read_settings, setting_options, today
-from rappor_server.inputs import Inputs
+from rappor.cli.commands import Command
+from rappor_server.cli.options import help_all_option, read_settings, setting_options, today
+from rappor_server.input_files import InputFiles
 from rappor_server.settings import Settings
 
 _FIRST: Final = {"database", "host", "port", "admin", "pages", "upload_key_file", "origins"}
@@ -38,7 +38,7 @@ def serve(**options: Any) -> int:
     from rappor_server import logs
 
     settings = read_settings(options)
-    inputs = Inputs.read(settings, today=today())
+    inputs = InputFiles.read(settings, today=today())
     logs.configure()
     prepare(settings)
     return run(settings, inputs)
@@ -58,7 +58,7 @@ def prepare(settings: Settings) -> None:
         engine.dispose()
 
 
-def run(settings: Settings, inputs: Inputs) -> int:
+def run(settings: Settings, inputs: InputFiles) -> int:
     """Listen until a signal says to end; requests that have begun are answered first."""
     from rappor_server.prometheus import shared_by_workers
     from rappor_server.serving import Server, listening

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from rappor.cli.commands import Group
 from rappor.registry.registry import Registry
-from rappor_server.cli.help import Group
 from rappor_server.cli.options import database_options, open_store, read_settings, today
 
 

@@ -20,7 +20,7 @@ from rappor_server.upload_keys import UploadKeys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
+class InputFiles:
     """The texts of the files that settings name; where they name none, the text is empty.
 
     A process that starts anew gets those that were last found good, whatever the files hold then.

@@ -13,8 +13,9 @@ from starlette.responses import Response
 from rappor.counts.calendar import STRETCHES
 from rappor.decoding.detection import CORRECTIONS, Detection
 from rappor.registry.metric import Metric
+from rappor_server.access import start_job
 from rappor_server.analysis.candidate_lists import KeptList
-from rappor_server.analysis.candidate_sources import CandidateSource
+from rappor_server.analysis.candidate_sources import CandidateSource, candidates_file
 from rappor_server.analysis.jobs import Job
 from rappor_server.analysis.page_tasks import (
     PARTS,
@@ -27,7 +28,6 @@ from rappor_server.analysis.page_tasks import (
     TrendTask,
 )
 from rappor_server.analysis.tasks import Range
-from rappor_server.http.queries import candidates_file, start_job
 from rappor_server.pages.forms import Form
 from rappor_server.pages.signing import Reader, to_see
 from rappor_server.problems import Problem, problem_of
@@ -166,7 +166,7 @@ def _source(reader: Reader, metric: Metric, name: str) -> CandidateSource | None
     """Return the list of a name, or the registry's file where none is named."""
     if name:
         return KeptList(metric=metric.name, name=name)
-    return candidates_file(reader.collector, metric)
+    return candidates_file(metric, registry=reader.collector.settings.registry)
 
 
 def _range(form: Form, first: str, last: str) -> Range:
