@@ -49,7 +49,8 @@ def _panels(found: Segments) -> Iterator[Markup]:
         "p",
         "Dots are the share of the reports of each segment, full where the string is detected in "
         "that segment. Bars over them are "
-        f"{short_percent(found.detection.confidence)} intervals, adjusted so that they hold for the strings that are shown as a whole. Segments are named by "
+        f"{short_percent(found.detection.confidence)} intervals, adjusted so that they "
+        "hold for the strings that are shown as a whole. Segments are named by "
         f"{', '.join(found.dimensions)}.",
     )
     if n < len(found.candidates):

@@ -70,7 +70,8 @@ def _legend(trend: Trend) -> str:
     parts = [
         f"Dots are the share of the reports of each {trend.by}, full where the string is detected "
         f"in that {trend.by}. Uprights and the band are "
-        f"{short_percent(trend.detection.confidence)} intervals, adjusted so that they hold for the strings that are shown as a whole."
+        f"{short_percent(trend.detection.confidence)} intervals, adjusted so that they "
+        "hold for the strings that are shown as a whole."
     ]
     if trend.missing:
         parts.append(f"A cross on the axis is a {trend.by} without reports.")
