@@ -87,7 +87,7 @@ class Audit(Displayed):
         return replace(self, checks=(*self.checks, *checks))
 
 
-def audit(
+def audit(  # noqa: PLR0913 - what an audit may be told
     subject: Subject,
     metric: Metric,
     *,

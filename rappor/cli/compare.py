@@ -11,7 +11,7 @@ import click
 
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow
-from rappor.cli.decode_files import Source, read_counts
+from rappor.cli.count_files import read_counts
 from rappor.cli.options import (
     chart_option,
     csv_option,
@@ -22,6 +22,7 @@ from rappor.cli.options import (
     save_chart,
     source_options,
 )
+from rappor.cli.sources import Source
 from rappor.decoding.detection import Detection
 from rappor.errors import FileError
 
@@ -42,7 +43,7 @@ class _Samples(Source):
         metrics = {counts.metric for sample in checked for counts in sample} - {""}
         if len(metrics) > 1:  # of two metrics, the baseline's candidates are asked about
             checked = checked[:1]
-        return samples, self.candidates_for(*checked)
+        return samples, self.candidates(*checked)
 
     def _each(self) -> dict[str, list[Counts]]:
         """Return a sample a file, by the file's name without its end where that tells them."""

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow
-from rappor.cli.decode_files import Source, is_pair
+from rappor.cli.count_files import is_pair
 from rappor.cli.options import (
     chart_option,
     csv_option,
@@ -24,6 +24,7 @@ from rappor.cli.options import (
     save_chart,
     source_options,
 )
+from rappor.cli.sources import GoogleSource, PartSource, Source
 from rappor.decoding.detection import Detection
 
 if TYPE_CHECKING:
@@ -36,6 +37,27 @@ if TYPE_CHECKING:
 _RELIABLE_FROM: Final = 100
 """Reports below which detections of strings that nobody has were seen in up to 18 % of collections
 at an error rate of 5 %; from here on in at most 3 %."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked(GoogleSource):
+    """What the command line says of files, ours or those of google/rappor."""
+
+    file_format: str
+
+    def source(self) -> Source:
+        """Return the files as the case that they are."""
+        if self.file_format == "google":
+            return self
+        if self.params_path or self.map_path or self.client:
+            raise click.UsageError("--params, --map and --client go with --format google")
+        return Source(
+            paths=self.paths,
+            registry_path=self.registry_path,
+            metric_name=self.metric_name,
+            candidates_path=self.candidates_path,
+            stream=self.stream,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +87,8 @@ class _Output:
     ),
 )
 @grouped(
-    "source",
-    Source,
+    "asked",
+    _Asked,
     *source_options("Candidate strings"),
     click.option(
         "--stream",
@@ -138,7 +160,7 @@ class _Output:
 )
 def decode(
     *,
-    source: Source,
+    asked: _Asked,
     detection: Detection,
     devices: float | None,
     reports_per_device: float | None,
@@ -166,10 +188,17 @@ def decode(
     from rappor.cli.estimates_table import print_estimates
     from rappor.decoding.decoder import decode as decode_counts
 
+    source = asked.source()
     counts = source.read()
     if is_pair(counts):
         _check_pair_options()
-        _decode_pair(counts, source.known_of(counts), detection, as_json=output.as_json)
+        pair = PartSource(
+            paths=asked.paths,
+            registry_path=asked.registry_path,
+            metric_name=asked.metric_name,
+            known_path=asked.candidates_path,
+        )
+        _decode_pair(counts, pair.known(counts), detection, as_json=output.as_json)
         return
     candidates = source.candidates(counts)
     with Slow() as slow:

@@ -123,7 +123,7 @@ def _at(devices: int, categories: Params, seed: int | None, slow: Slow) -> Other
     from rappor.simulation.other import simulate_other
 
     drawn = simulate_other(
-        editors(), *with_other(categories), DEFAULT_PARTS, n_reports=devices, seed=seed
+        editors(), with_other(categories), DEFAULT_PARTS, n_reports=devices, seed=seed
     )
     named = name_other(drawn, _LETTERS, longest=_LONGEST, keep=_KEPT, progress=slow)
     listed = decode(drawn[-1], GUESSES)

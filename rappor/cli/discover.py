@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -12,15 +11,7 @@ from rich.table import Table
 from rappor.cli.alphabet import characters
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow, escape, section, table
-from rappor.cli.decode_files import (
-    check_counts,
-    check_one_epoch,
-    check_pair,
-    find_metric,
-    is_pair,
-    read_counts,
-    read_lines,
-)
+from rappor.cli.count_files import is_pair
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import (
     detection_options,
@@ -29,12 +20,11 @@ from rappor.cli.options import (
     metric_option,
     registry_option,
 )
+from rappor.cli.sources import PartSource
 from rappor.decoding.detection import Detection
-from rappor.registry.metric import Metric
 from rappor.reporting.numbers import percent
 
 if TYPE_CHECKING:
-    from rappor.counts.counts import Counts
     from rappor.discovery.discoveries import Discoveries
 
 _ROWS: Final = 10
@@ -42,43 +32,12 @@ _ROWS: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
-    """What the command line says about the counts."""
-
-    paths: tuple[str, ...]
-    registry_path: str | None
-    metric_name: str | None
-
-    def load(self) -> tuple[list[Counts], Metric | None]:
-        """Read the counts of all files; check them against the registry if there is one."""
-        counts = [each for path in self.paths for each in read_counts(path)]
-        if is_pair(counts):
-            metric = check_pair(self.registry_path, self.metric_name, counts)
-            if metric is not None:
-                check_one_epoch(self.paths, metric)
-            return counts, metric
-        metric = find_metric(self.registry_path, self.metric_name, counts)
-        if metric is not None:
-            check_counts(counts, metric)
-            check_one_epoch(self.paths, metric)
-        return counts, metric
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
     """What strings are looked for."""
 
     alphabet: str | None
-    known_path: str | None
     longest: int | None
     keep: int | None
-
-    def known(self, registry_path: str | None, metric: Metric | None) -> list[str]:
-        """Read the known strings: those that are named, or the metric's own candidates."""
-        path = self.known_path
-        if path is None and registry_path and metric is not None and metric.candidates is not None:
-            path = str(Path(registry_path).parent / metric.candidates)
-        return [] if path is None else read_lines(path)
 
 
 @click.command(
@@ -91,10 +50,17 @@ class _Search:
 )
 @grouped(
     "source",
-    _Source,
+    PartSource,
     click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="COUNTS"),
     registry_option(required=False),
     metric_option(),
+    click.option(
+        "--known",
+        "known_path",
+        type=click.Path(),
+        metavar="FILE",
+        help="Strings to ask about beside, one a line; the metric's own candidates if omitted.",
+    ),
 )
 @grouped(
     "search",
@@ -104,13 +70,6 @@ class _Search:
         metavar="CHARACTERS",
         help="Characters of the strings; a-z stands for all from a to z, a hyphen at either end "
         "for itself. Learned from the first part if omitted.",
-    ),
-    click.option(
-        "--known",
-        "known_path",
-        type=click.Path(),
-        metavar="FILE",
-        help="Strings to ask about beside, one a line; the metric's own candidates if omitted.",
     ),
     click.option(
         "--longest",
@@ -138,7 +97,7 @@ class _Search:
 @json_option
 def discover(
     *,
-    source: _Source,
+    source: PartSource,
     search: _Search,
     detection: Detection,
     csv_path: str | None,
@@ -162,11 +121,11 @@ def discover(
     from rappor.discovery import part_by_part
     from rappor.discovery.other import name_other
 
-    counts, metric = source.load()
+    counts = source.read()
     both = is_pair(counts)
     with Slow() as slow:
         options: dict[str, Any] = {
-            "known": search.known(source.registry_path, metric),
+            "known": source.known(counts),
             "longest": search.longest,
             "keep": search.keep,
             "detection": detection,

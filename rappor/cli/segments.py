@@ -10,7 +10,6 @@ from rich.table import Table
 
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow, escape, show
-from rappor.cli.decode_files import Source
 from rappor.cli.options import (
     chart_option,
     csv_option,
@@ -21,9 +20,13 @@ from rappor.cli.options import (
     save_chart,
     source_options,
 )
+from rappor.cli.sources import Source
 from rappor.decoding.detection import Detection
+from rappor.errors import DecodeError
+from rappor.protocol.segments import Segment
 
 if TYPE_CHECKING:
+    from rappor.counts.counts import Counts
     from rappor.decoding.segments.segments import Segments
 
 _MOST_NAME: Final = 40
@@ -67,7 +70,13 @@ def segments(
     """
     from rappor.decoding.segments.by_segment import by_segment
 
-    counts, candidates = source.load_segments()
+    counts = [each for each in source.read() if each.n_reports]
+    if not counts:
+        raise DecodeError("counts must hold at least 1 report, got 0")
+    samples: dict[Segment, list[Counts]] = {}
+    for each in counts:
+        samples.setdefault(each.params.segment, []).append(each)
+    candidates = source.candidates(*samples.values())  # each segment needs the metric's minimum
     with Slow() as slow:
         found = by_segment(
             counts,

@@ -9,12 +9,12 @@ from rich.table import Table
 
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow, escape, section, show, table
-from rappor.cli.decode_files import Source
 from rappor.cli.options import (
     grouped,
     json_option,
     source_options,
 )
+from rappor.cli.sources import Source
 from rappor.decoding.detection import Detection
 from rappor.reporting.numbers import p_value, percent, short_percent
 
@@ -28,7 +28,8 @@ def _load(source: Source) -> tuple[list[Counts], Candidates]:
     """Read the counts and the known candidates."""
     from rappor.candidates.candidates import Candidates
 
-    counts, known = source.load()
+    counts = source.read()
+    known = source.candidates(counts)
     if known is None:
         raise click.UsageError("COUNTS must be of strings: every answer of another metric is known")
     if not isinstance(known, Candidates):

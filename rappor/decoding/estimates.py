@@ -240,7 +240,7 @@ class Estimates(Displayed):
         )
         if math.isfinite(self.unallocated):
             held = self.unallocated < 0
-            share = 1 - self.unallocated if held else self.unallocated
+            share = 1.0 if held else self.unallocated
             summary += (
                 f"; {share:.1%} of the mass is {'detected' if held else 'unallocated'} "
                 f"(standard error {self.unallocated_std_error:.1%})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import TypedDict, Unpack
 
 from scipy import special
 
@@ -14,19 +15,24 @@ from rappor.decoding.estimates import Estimates
 from rappor.discovery.discoveries import Discoveries, NamedOther, Share, TextInOther
 from rappor.discovery.part_by_part import discover
 from rappor.errors import DecodeError
-from rappor.progress import Progress, no_progress
+from rappor.progress import Progress
 from rappor.protocol.encodings import encoding_of
+
+
+class Search(TypedDict, total=False):
+    """What `discover` is told by name."""
+
+    known: Iterable[str]
+    longest: int | None
+    keep: int | None
+    detection: Detection
+    progress: Progress
 
 
 def name_other(
     counts: Iterable[Counts],
     alphabet: str | None = None,
-    *,
-    known: Iterable[str] = (),
-    longest: int | None = None,
-    keep: int | None = None,
-    detection: Detection = Detection(),
-    progress: Progress = no_progress,
+    **search: Unpack[Search],
 ) -> NamedOther:
     """Decode a metric of categories, and name what is in its `other`.
 
@@ -37,7 +43,7 @@ def name_other(
     Parameters
     ----------
     counts : collections of the categories, and of every part of what is in `other`.
-    alphabet, known, longest, keep, detection, progress : as in `discover`.
+    alphabet, search : the arguments of `discover`.
 
     Raises
     ------
@@ -59,24 +65,15 @@ def name_other(
     ... )
     >>> editors = Population([*named, "helix", "zed"], [5, 2, 2, 1])
     >>> drawn = simulate_other(
-    ...     editors, *with_other(categories), DEFAULT_PARTS, n_reports=100_000, seed=1
+    ...     editors, with_other(categories), DEFAULT_PARTS, n_reports=100_000, seed=1
     ... )
     >>> found = name_other(drawn, "abcdefghijklmnopqrstuvwxyz", longest=5, keep=20)
     >>> [f"{text.string} {text.of_other.proportion:.1f}" for text in found.strings]
     ['helix 0.7', 'zed 0.3']
     """
     categories, parts = split(counts)
-    answers = decode(categories, detection=detection)
-    found = discover(
-        parts,
-        alphabet,
-        known=known,
-        longest=longest,
-        keep=keep,
-        detection=detection,
-        progress=progress,
-    )
-    return _together(answers, found)
+    answers = decode(categories, detection=search.get("detection", Detection()))
+    return _together(answers, discover(parts, alphabet, **search))
 
 
 def split(counts: Iterable[Counts]) -> tuple[list[Counts], list[Counts]]:

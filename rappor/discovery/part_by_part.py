@@ -20,7 +20,7 @@ from rappor.protocol.parts import WHOLE, prefix_length
 from rappor.ranges import check_integer
 
 
-def discover(
+def discover(  # noqa: PLR0913 - what may be searched for
     counts_by_part: Iterable[Counts],
     alphabet: str | None = None,
     *,

@@ -91,10 +91,12 @@ def choose_answer_noise(
 
     exchanged, bits = _difference(shaped(ONE // 4, ONE // 4, 3 * ONE // 4))
     if exchanged:
-        ideal = choose_noise(budget.epsilon_1, budget.epsilon_inf, symmetric=symmetric)
+        ideal = choose_noise(
+            budget.epsilon_1, budget.epsilon_inf, design="symmetric" if symmetric else "free"
+        )
     else:  # one bit of a string's two in each direction
         one, inf = (min(2 * each / bits, _MOST) for each in (budget.epsilon_1, budget.epsilon_inf))
-        ideal = choose_noise(one, inf, symmetric=True)
+        ideal = choose_noise(one, inf, design="symmetric")
     t_f, t_p, t_q = ideal.t_f, ideal.t_p, ideal.t_q
     # Rounding on the way is worth a few thresholds at most.
     while loss.epsilon_inf(shaped(t_f, t_p, t_q)) > budget.epsilon_inf:

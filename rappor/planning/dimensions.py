@@ -22,7 +22,7 @@ from typing import Final
 
 from rappor.errors import ParamsError
 from rappor.planning.detection_limit import rare_variance
-from rappor.planning.noise import Budget, choose_noise
+from rappor.planning.noise import Budget, Design, choose_noise
 from rappor.planning.power import Question, error_without_collisions, predict
 from rappor.protocol.params import MAX_HASHES, Params
 from rappor.ranges import check_integer
@@ -82,15 +82,8 @@ def choose_params(
     most_bits = _most_bits(max_bytes, 1 if hashes is None else hashes)
 
     def shaped(h: int, k: int, m: int, *, filled: bool = False) -> Params:
-        return choose_noise(
-            budget.epsilon_1,
-            budget.epsilon_inf,
-            k=k,
-            h=h,
-            m=m,
-            symmetric=symmetric,
-            filled=filled,
-        )
+        design: Design = "symmetric" if symmetric else "filled" if filled else "free"
+        return choose_noise(budget.epsilon_1, budget.epsilon_inf, k=k, h=h, m=m, design=design)
 
     h = hashes or min(_HASHES, key=lambda h: rare_variance(shaped(h, _MOST_BITS, 1)))
     k, filled = _choose_bits(

@@ -34,7 +34,7 @@ from rappor.decoding.selection import SCREENED
 from rappor.discovery.continuation import n_continuations, n_kept
 from rappor.errors import DecodeError, ParamsError
 from rappor.planning.detection_limit import rare_variance
-from rappor.planning.entry import write_registry
+from rappor.planning.entry import DESCRIPTION, OWNER, write_registry
 from rappor.planning.frequencies import Frequencies
 from rappor.planning.noise import Budget, choose_noise
 from rappor.planning.power import Question
@@ -42,6 +42,7 @@ from rappor.protocol import loss
 from rappor.protocol.params import Params
 from rappor.protocol.parts import WHOLE, Part
 from rappor.ranges import check_integer, read_count
+from rappor.registry.metric import Metric
 
 _DIMENSIONS: Final = ((128, 64), (128, 128), (256, 128), (256, 256), (512, 256))
 """Bits and cohorts to choose from: a candidate takes time with the cohorts, memory with both."""
@@ -126,12 +127,16 @@ class DiscoveryPlan:
             A metric cannot have this name.
         """
         return write_registry(
-            self.params,
-            name,
-            expires=expires,
-            epoch=epoch,
-            interval=interval,
-            parts=self.layout.parts,
+            Metric(
+                name=name,
+                params=self.params,
+                expires=expires,
+                description=DESCRIPTION,
+                owner=OWNER,
+                epoch=epoch,
+                interval=interval,
+                parts=self.layout.parts,
+            )
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -19,12 +19,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from rappor.errors import ParamsError
 from rappor.protocol import loss
 from rappor.protocol.params import ONE, Params, threshold
 from rappor.ranges import check_number
+
+Design = Literal["free", "symmetric", "filled"]
 
 LOSSES: Final = "[0.001, 40]"
 """Nats that can be planned. Below, a billion reports detect no share under 30 % among a thousand
@@ -81,8 +83,7 @@ def choose_noise(
     k: int = 128,
     h: int = 1,
     m: int = 128,
-    symmetric: bool = False,
-    filled: bool = False,
+    design: Design = "free",
 ) -> Params:
     """Return the parameters of least variance that lose at most a budget.
 
@@ -91,9 +92,8 @@ def choose_noise(
     epsilon_1, epsilon_inf : loss of one report and of any number of reports of one value, in
         nats. Neither is exceeded after the probabilities are rounded to 32-bit thresholds.
     k, h, m : bits, hash functions and cohorts of the parameters; k is at least 2h.
-    symmetric : whether q = 1 - p.
-    filled : whether the variance is that in a report of k bits which the strings of other
-        devices fill, instead of its limit for long reports.
+    design : "free"; "symmetric" with q = 1 - p; or "filled", whose variance is that in a report of
+        k bits which the strings of other devices fill, instead of its limit for long reports.
 
     Raises
     ------
@@ -104,14 +104,14 @@ def choose_noise(
     t_f = _forced(epsilon_inf, h)
     most = math.log((ONE - t_f) / t_f)  # what a bit of the rounded permanent response loses
     each = min(epsilon_1 / h, 2 * most)
-    if symmetric:
+    if design == "symmetric":
         q_star = 1 / (1 + math.exp(-each / 2))
-    elif filled:
+    elif design == "filled":
         density = -math.expm1(h * math.log1p(-1 / k))
         q_star = _search(each, most, density)
     else:
         q_star = max(0.5, _least_q_star(each, most))
-    return _round(_p_star(q_star, each), q_star, t_f=t_f, k=k, h=h, m=m, epsilon_1=epsilon_1)
+    return _round(_p_star(q_star, each), q_star, t_f=t_f, shape=(k, h, m), epsilon_1=epsilon_1)
 
 
 def choose_published(
@@ -177,9 +177,10 @@ def _most_q_star(each: float, most: float) -> float:
 
 
 def _round(
-    p_star: float, q_star: float, *, t_f: int, k: int, h: int, m: int, epsilon_1: float
+    p_star: float, q_star: float, *, t_f: int, shape: tuple[int, int, int], epsilon_1: float
 ) -> Params:
     """Take the permanent response out of (p*, q*), and round p up and q down, to more noise."""
+    k, h, m = shape
     a = t_f / ONE
     p = ((1 - a) * p_star - a * q_star) / (1 - 2 * a)
     q = ((1 - a) * q_star - a * p_star) / (1 - 2 * a)

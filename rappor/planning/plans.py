@@ -18,7 +18,7 @@ from rappor.privacy.small_cohorts import Filling, fill
 from rappor.protocol import loss
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
-from rappor.registry.metric import MIN_COHORT
+from rappor.registry.metric import MIN_COHORT, Metric
 
 REMEDIES: Final = {
     "coins": "the coins' noise, which only more devices, more reports or a larger loss lower",
@@ -117,13 +117,15 @@ class Plan(Displayed):
             A metric cannot have this name.
         """
         return write_registry(
-            self.params,
-            name,
-            expires=expires,
-            description=description,
-            owner=owner,
-            epoch=epoch,
-            interval=interval,
+            Metric(
+                name=name,
+                params=self.params,
+                expires=expires,
+                description=description,
+                owner=owner,
+                epoch=epoch,
+                interval=interval,
+            )
         )
 
     def _table(self) -> dict[str, list[Any]]:
@@ -219,7 +221,7 @@ def _alternatives(params: Params, budget: Budget) -> Iterator[tuple[str, Params]
     losses = (budget.epsilon_1, budget.epsilon_inf)
     k, m = params.k, params.m
     yield "h = 1, asymmetric", choose_noise(*losses, k=k, m=m)
-    yield "h = 1, symmetric", choose_noise(*losses, k=k, m=m, symmetric=True)
+    yield "h = 1, symmetric", choose_noise(*losses, k=k, m=m, design="symmetric")
     yield "h = 2, asymmetric", choose_noise(*losses, k=k, h=2, m=m)
     published = choose_published(*losses, k=k, m=m)
     if published is not None:

@@ -24,7 +24,7 @@ from rappor.errors import (
 from rappor_server.errors import ConflictError, LimitError, NotFoundError, StoreError
 
 RETRY_SECONDS: Final = 5
-_MEDIA_TYPE: Final = "application/problem+json"
+MEDIA_TYPE: Final = "application/problem+json"
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Problem(Exception):  # noqa: N818 - a problem document is what it becomes
     headers: dict[str, str] | None = None
 
 
-class _Document(msgspec.Struct, frozen=True):
+class ProblemDocument(msgspec.Struct, frozen=True):
     """The JSON object of a problem."""
 
     type: str
@@ -69,14 +69,16 @@ def problem_of(error: RapporError) -> Problem:
 
 def render(problem: Problem) -> Response:
     """Answer with a problem document."""
-    document = _Document("about:blank", problem.status.phrase, problem.status.value, problem.detail)
+    document = ProblemDocument(
+        "about:blank", problem.status.phrase, problem.status.value, problem.detail
+    )
     headers = dict(problem.headers or {})
     if problem.retry_after is not None:
         headers["Retry-After"] = str(math.ceil(problem.retry_after))
     return Response(
         msgspec.json.encode(document),
         status_code=problem.status.value,
-        media_type=_MEDIA_TYPE,
+        media_type=MEDIA_TYPE,
         headers=headers,
     )
 
@@ -101,5 +103,5 @@ async def on_http_exception(_: Request, error: Exception) -> Response:
 
 
 async def on_bug(_: Request, __: Exception) -> Response:
-    """Answer without telling what has failed inside."""
+    """Answer without saying what has failed inside."""
     return render(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the collector has failed"))

@@ -302,8 +302,8 @@ def _conclude(
     for number, members in enumerate(found[0].ties, start=1):
         group[members] = number
     against = tuple(
-        _against(base, each, overlap, changes, order, threshold, (error, adjusted))
-        for (base, each), overlap, changes in zip(pairs, rho, found, strict=True)
+        _against(pair, overlap, changes, order, threshold, (error, adjusted))
+        for pair, overlap, changes in zip(pairs, rho, found, strict=True)
     )
     least = min(each.unchanged_p_value for each in against)
     return Comparison(
@@ -319,15 +319,15 @@ def _conclude(
 
 
 def _against(
-    base: _Side,
-    other: _Side,
+    pair: tuple[_Side, _Side],
     overlap: float,
     changes: Changes,
     order: NDArray[np.int64],
     threshold: float,
     errors: tuple[float, float],
 ) -> Against:
-    """Make the rows of one sample."""
+    """Make the rows of one sample, the second of a pair."""
+    base, other = pair
     (low, high), (low_adjusted, high_adjusted) = map(changes.interval, errors)
     changed = changes.p_value <= threshold
     strings = min(float(changes.p_value.min()) * len(changed), 1.0)

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rappor.errors import RapporError
-from rappor_server.pages import answers, lists, metrics, rendering, signing
+from rappor_server.pages import lists, metrics, questions, rendering, signing
 from rappor_server.pages.signing import Desk, sent, shown, to_page
 from rappor_server.problems import Problem, problem_of
 
@@ -56,17 +56,17 @@ ROUTES: Final = (
     Route("/sign-out", sent(signing.sign_out), methods=["POST"]),
     Route("/static/{name}", static, methods=["GET"]),
     Route("/metrics/{name}", shown(metrics.metric), methods=["GET"]),
-    Route("/metrics/{name}/ranking", sent(answers.rank), methods=["POST"]),
-    Route("/metrics/{name}/trend", sent(answers.run_over_time), methods=["POST"]),
-    Route("/metrics/{name}/comparison", sent(answers.compare), methods=["POST"]),
-    Route("/metrics/{name}/segments", sent(answers.segment), methods=["POST"]),
+    Route("/metrics/{name}/ranking", sent(questions.rank), methods=["POST"]),
+    Route("/metrics/{name}/trend", sent(questions.run_over_time), methods=["POST"]),
+    Route("/metrics/{name}/comparison", sent(questions.compare), methods=["POST"]),
+    Route("/metrics/{name}/segments", sent(questions.segment), methods=["POST"]),
     Route("/metrics/{name}/lists", sent(lists.keep, most=lists.MOST_BYTES), methods=["POST"]),
     Route("/metrics/{name}/lists", shown(lists.text), methods=["GET"]),
     Route("/metrics/{name}/lists/delete", sent(lists.delete), methods=["POST"]),
-    Route("/answers/{id}", shown(answers.answer), methods=["GET"]),
-    Route("/answers/{id}/progress", shown(answers.progress), methods=["GET"]),
-    Route("/answers/{id}/files/{file}", shown(answers.file), methods=["GET"]),
-    Route("/answers/{id}/cancel", sent(answers.cancel), methods=["POST"]),
+    Route("/answers/{id}", shown(questions.answer), methods=["GET"]),
+    Route("/answers/{id}/progress", shown(questions.progress), methods=["GET"]),
+    Route("/answers/{id}/files/{file}", shown(questions.file), methods=["GET"]),
+    Route("/answers/{id}/cancel", sent(questions.cancel), methods=["POST"]),
 )
 
 
@@ -128,7 +128,7 @@ async def _on_http_exception(_: Request, error: Exception) -> Response:
 
 
 async def _on_bug(_: Request, __: Exception) -> Response:
-    """Answer without telling what has failed inside."""
+    """Answer without saying what has failed inside."""
     return _render(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the collector has failed"))
 
 

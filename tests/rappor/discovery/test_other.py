@@ -49,7 +49,7 @@ def collect(
     texts = dataclasses.replace(texts, k=64, m=m)
     population = Population(list(held), list(held.values()))
     return simulate_other(
-        population, categories, texts, PARTS, n_reports=n_reports, seed=seed, metric="editor"
+        population, (categories, texts), PARTS, n_reports=n_reports, seed=seed, metric="editor"
     )
 
 
@@ -88,7 +88,7 @@ def test_both_collections_are_of_the_same_values() -> None:
     )
     texts = dataclasses.replace(texts, k=2040, m=1, insecure=True)
     population = Population(list(EDITORS), list(EDITORS.values()))
-    first, *parts = simulate_other(population, categories, texts, PARTS, n_reports=1_000, seed=1)
+    first, *parts = simulate_other(population, (categories, texts), PARTS, n_reports=1_000, seed=1)
     (empty,) = encoder(texts).bits("", 0)
     assert first.ones[0, -1] == sum(each.n_reports - each.ones[0, empty] for each in parts)
 
@@ -202,7 +202,7 @@ def test_a_learned_alphabet_has_the_characters_of_the_categories() -> None:
     categories, texts = with_other(named)
     texts = dataclasses.replace(texts, k=64, m=32)
     population = Population(["kate", "nano"], [2, 1])
-    counts = simulate_other(population, categories, texts, PARTS, n_reports=20_000, seed=1)
+    counts = simulate_other(population, (categories, texts), PARTS, n_reports=20_000, seed=1)
     found = name_other(counts, longest=2, keep=5).found
     assert set("vscodeqtkan") <= set(found.alphabet)
     assert found.alphabet == found.alphabet.lower()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import get_args
 
 import pytest
 from hypothesis import assume, given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from rappor import Counts, Params, ParamsError, decode, epsilon_1, epsilon_inf, epsilon_n
 from rappor.planning.detection_limit import detection_limit, rare_variance, standard_error
 from rappor.planning.noise import (
+    Design,
     choose_noise,
     choose_published,
     enough_epsilon_inf,
@@ -41,19 +43,17 @@ losses = st.tuples(st.floats(1e-3, 40), st.floats(0, 4)).map(
 )
 
 
-@given(losses, st.sampled_from([1, 1, 2, 3, 16]), st.booleans(), st.booleans())
-def test_no_loss_is_exceeded(
-    pair: tuple[float, float], h: int, symmetric: bool, filled: bool
-) -> None:
+@given(losses, st.sampled_from([1, 1, 2, 3, 16]), st.sampled_from(get_args(Design)))
+def test_no_loss_is_exceeded(pair: tuple[float, float], h: int, design: Design) -> None:
     """After rounding to 32 bits both losses are at most what was asked, and hardly less."""
     one, inf = pair
-    params = choose_noise(one, inf, k=32, h=h, symmetric=symmetric, filled=filled)
+    params = choose_noise(one, inf, k=32, h=h, design=design)
     assert epsilon_1(params) <= one
     assert epsilon_inf(params) <= inf * (1 + 1e-15)
     if one < 10 * h and inf < 20 * h:  # beyond, 32-bit coins end
         assert epsilon_1(params) >= one * 0.997
         assert epsilon_inf(params) >= inf * 0.999
-    if symmetric:
+    if design == "symmetric":
         assert params.p + params.q == pytest.approx(1, abs=1e-8)
 
 
@@ -65,7 +65,7 @@ def test_no_design_of_the_same_privacy_is_better(f: float, p: float, up: float, 
     assume(0.05 <= one <= inf <= 40)
     best = choose_noise(one, inf, h=h)
     assert rare_variance(best) <= rare_variance(other) * (1 + ROUNDING)
-    filled = choose_noise(one, inf, h=h, filled=True)
+    filled = choose_noise(one, inf, h=h, design="filled")
     assert filled_variance(filled) <= filled_variance(other) * (1 + ROUNDING)
     assert filled_variance(filled) <= filled_variance(best) * (1 + ROUNDING)
 
@@ -76,7 +76,7 @@ def test_more_hash_functions_never_help(pair: tuple[float, float]) -> None:
     assume(0.05 <= pair[0] <= 10)
     designs = [rare_variance(choose_noise(*pair, h=h)) for h in (1, 2, 3, 4)]
     assert all(low <= high for low, high in itertools.pairwise(designs))
-    symmetric = rare_variance(choose_noise(*pair, symmetric=True))
+    symmetric = rare_variance(choose_noise(*pair, design="symmetric"))
     assert designs[0] <= symmetric * (1 + ROUNDING)
 
 
@@ -128,7 +128,7 @@ def test_named_profiles_are_what_the_planner_chooses(name: str, one: float, inf:
 
 def test_variances_at_equal_privacy() -> None:
     """At (1.0743, 4.394), designs of one and two hash functions."""
-    asymmetric, symmetric = choose_noise(ONE, INF), choose_noise(ONE, INF, symmetric=True)
+    asymmetric, symmetric = choose_noise(ONE, INF), choose_noise(ONE, INF, design="symmetric")
     two = choose_noise(ONE, INF, h=2)
     published = choose_published(ONE, INF)
     assert published is not None
@@ -151,7 +151,7 @@ def test_variances_at_equal_privacy() -> None:
 def test_equal_means_equal_at_one_report_and_at_infinity() -> None:
     """In between, one hash function spends slightly more."""
     assert round(epsilon_n(choose_noise(ONE, INF), 5), 3) == 3.744
-    assert round(epsilon_n(choose_noise(ONE, INF, symmetric=True), 5), 3) == 3.879
+    assert round(epsilon_n(choose_noise(ONE, INF, design="symmetric"), 5), 3) == 3.879
     assert round(epsilon_n(PAPER, 5), 3) == 3.656
 
 

@@ -301,10 +301,10 @@ def test_report_size_is_limited_on_request() -> None:
 def test_a_limited_report_is_filled() -> None:
     """Three bytes have 24 bits, and no fewer would do as well."""
     planned = plan(1000, epsilon_1=2, epsilon_inf=4, reports=1_000_000, max_bytes=3)
-    assert planned.params == choose_noise(2, 4, k=24, m=planned.params.m, filled=True)
+    assert planned.params == choose_noise(2, 4, k=24, m=planned.params.m, design="filled")
     assert planned.excess < assess_excess(choose_noise(2, 4, k=24, m=planned.params.m))
     for k in (16, 23):
-        fewer = choose_noise(2, 4, k=k, m=planned.params.m, filled=True)
+        fewer = choose_noise(2, 4, k=k, m=planned.params.m, design="filled")
         assert assess_excess(fewer) > planned.excess
 
 

@@ -36,9 +36,7 @@ def test_a_metric_says_how_it_is(reader: Visitor) -> None:
     """Its description is escaped, its days are listed, and expiry is a warning."""
     page = reader.get("/pages/metrics/home_page").text
     assert "The &lt;b&gt;page&lt;/b&gt; that" in page
-    by_day = tables(page)[
-        "Released reports of the blocks that end on each day, the last days first"
-    ]
+    by_day = tables(page)["Released reports, by the last day of each block, newest first"]
     assert by_day[1:] == [[str(day), "20,000"] for day in reversed(DAYS)]
     assert "All days are UTC." in page
     over = reader.get("/pages/metrics/other").text
@@ -98,7 +96,7 @@ def test_hostile_candidates_are_harmless(reader: Visitor) -> None:
         ({"level": "0"}, 422, "level must be a number"),
         ({"correction": "none"}, 422, "correction must be one of"),
         ({"from": "2030-01-01"}, 422, "No results for these dates"),
-        ({"list": "nobody's"}, 404, "has no list of this name any more"),
+        ({"list": "nobody's"}, 404, "has no list of this name"),
     ],
 )
 def test_a_question_without_an_answer_says_why(
