@@ -13,7 +13,7 @@ misses its target by more than three standard errors:
   they say;
 - decoding raises no error and no warning.
 
-Where 19 of 20 answers say that their errors cannot be relied on (`is_unsure`), what is missed is
+Where 19 of 20 answers say that their errors cannot be relied on (`_is_unsure`), what is missed is
 printed in yellow: the cell is foretold, and does not fail.
 
 Intervals that hold too much (over 96 % of all) are no false promise, and are only counted.
@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ from benchmarks.tables import Cell as TableCell
 from benchmarks.tables import Failing, Foretold, Table
 from rappor.decoding.decoder import decode
 from rappor.decoding.detection import Detection
-from rappor.decoding.diagnostics import is_unsure
+from rappor.decoding.diagnostics import FEW_PATTERNS
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.p_values import PValues
 from rappor.decoding.thresholds import Thresholds
@@ -178,8 +178,14 @@ def _compare(estimates: Estimates, shares: Mapping[str, float], adaptive: str) -
         found=tuple(int(found.sum()) for found in decided),
         below=tuple(int((p_values[absent] <= tail).sum()) for tail in TAILS),
         absent=int(absent.sum()),
-        unsure=is_unsure(estimates.diagnostics),
+        unsure=_is_unsure(estimates.diagnostics),
     )
+
+
+def _is_unsure(diagnostics: Mapping[str, Any]) -> bool:
+    """Tell whether strings collide too often, or an absent one has few patterns of bits."""
+    capacity = diagnostics.get("capacity") or {"overfull": False}
+    return bool(capacity["overfull"] or diagnostics.get("least_p_value", 0.0) > FEW_PATTERNS)
 
 
 def _decide(p_values: NDArray[np.float64], correction: str) -> NDArray[np.bool_]:

@@ -58,7 +58,7 @@ def parse_proxy(text: str) -> Address:
 
 
 def check_key(key: str) -> None:
-    """Refuse a key for sending that no header can hold; the message does not show it."""
+    """Refuse an upload key that no header can hold; the message does not show it."""
     if not key or not all("!" <= letter <= "~" for letter in key):
         raise ParamsError("key must be printable ASCII without spaces")
 

@@ -147,7 +147,8 @@ class _Output:
 @click.option(
     "--forged",
     is_flag=True,
-    help="In place of intervals, list how many forged reports would make and hide each row.",
+    help="List how many forged reports would make and hide each row, in the table in place of "
+    "intervals.",
 )
 @grouped(
     "output",
@@ -210,7 +211,7 @@ def decode(
             reports_per_device=reports_per_device,
             progress=slow,
         )
-    _write(estimates, output, source, detected_only=not show_all)
+    _write(estimates, output, source, detected_only=not show_all, forged=forged)
     if output.as_json:
         click.echo(estimates.to_json(detected_only=not show_all))
     else:
@@ -258,14 +259,16 @@ def _decode_pair(
         print_other(found)
 
 
-def _write(estimates: Estimates, output: _Output, source: Source, *, detected_only: bool) -> None:
+def _write(
+    estimates: Estimates, output: _Output, source: Source, *, detected_only: bool, forged: bool
+) -> None:
     """Write the files that were asked for."""
     if output.csv_path is not None:
         estimates.to_csv(output.csv_path, detected_only=detected_only)
     if output.html_path is not None:
         from rappor.reporting.page import estimates_page
 
-        page = estimates_page(estimates, _origin(source))
+        page = estimates_page(estimates, _origin(source), forged=forged)
         Path(output.html_path).write_text(page, encoding="utf-8", newline="")
     save_chart(estimates, output.chart)
 

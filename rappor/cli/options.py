@@ -154,9 +154,7 @@ def _field_name(field: dataclasses.Field[Any]) -> str:
 def save_chart(record: Displayed, path: str | None) -> None:
     """Draw a record's chart into a file, if one was asked for."""
     if path is not None:
-        from rappor.reporting.charts import save
-
-        save(record.plot(), path)
+        record.plot().save(path)
 
 
 seed_option = click.option(

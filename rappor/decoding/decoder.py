@@ -17,6 +17,7 @@ from rappor.decoding.blas_threads import one_thread
 from rappor.decoding.breakdown import Breakdown, Found, answer_rows, break_down, string_rows
 from rappor.decoding.capacity import describe_capacity, fit_all, is_full, simplex_fit
 from rappor.decoding.collected import standardise
+from rappor.decoding.contrasts import add_sampling
 from rappor.decoding.debias import Target, debias
 from rappor.decoding.design import Design
 from rappor.decoding.detection import Detection
@@ -246,7 +247,7 @@ def _conclude_strings(
         interval=normal_interval(
             selection.estimate, _apart(target, selection), tail, devices=_devices(target, selection)
         ),
-        sum_errors=partial(_sum_errors, target, design, selection),
+        covariance=partial(_covariance, target, design, selection),
         shares=shares,
         residual=standardise(target, selection.fit),
         breakdown=_breakdown(target, design, selection, tail, thresholds),
@@ -412,18 +413,19 @@ def _devices(target: Target, selection: Selection) -> float:
     return float(weight.sum()) ** 2 / max(spread, np.finfo(float).tiny)
 
 
-def _sum_errors(
-    target: Target, design: Design, selection: Selection, sums: Sequence[NDArray[np.int64]]
+def _covariance(
+    target: Target, design: Design, selection: Selection, entries: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return the standard error of the sum of each of these sets of candidates, (t,)."""
-    fitted = np.union1d(selection.chosen, np.concatenate(sums))
-    fitted = fitted[np.isfinite(selection.std_error[fitted])]
-    inside = np.array([np.isin(fitted, candidates) for candidates in sums])
+    """Return the covariance of the estimates of these candidates, (r, r), fitted together."""
     if isinstance(selection.fit, ShrunkenFit):
-        noise = selection.fit.sum_errors_of(fitted, inside)
+        noise = selection.fit.covariance_of(entries)
     else:
-        noise = selection.fit.sum_errors(design.columns(fitted), inside)
-    return _with_sampling(target, inside @ selection.estimate[fitted], noise)
+        fitted = np.union1d(selection.chosen, entries)
+        own = np.isin(fitted, entries)
+        noise = selection.fit.covariance(design.columns(fitted))[np.ix_(own, own)]
+    estimate, each = selection.estimate[entries], np.diag_indices_from(noise)
+    noise[each] = _with_sampling(target, estimate, np.sqrt(np.maximum(noise[each], 0.0))) ** 2
+    return add_sampling(noise, estimate, np.array(1 / _devices(target, selection)))
 
 
 def _decode_closed(target: Target, detection: Detection, *, distribution: bool) -> Estimates:
@@ -447,7 +449,7 @@ def _decode_closed(target: Target, detection: Detection, *, distribution: bool) 
             std_error=std_error,
             p_values=thresholds.p_values,
             interval=answers.proportions.interval,
-            sum_errors=partial(closed_form.sum_errors, target, estimate),
+            covariance=partial(closed_form.covariance, target, answers),
             shares=Shares(share=share, std_error=std_error) if distribution else None,
             residual=None,
             breakdown=break_down(

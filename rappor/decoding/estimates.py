@@ -199,13 +199,13 @@ class Estimates(Displayed):
         """
         return saved(csv_text(self._columns(), self.rows(detected_only=detected_only)), path)
 
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+    def to_html(self, path: str | os.PathLike[str] | None = None, *, forged: bool = False) -> str:
         """Return the report as one HTML page, and write it to `path` if there is one.
 
         It needs no other file, no network and no script; README.md of `rappor.reporting` says
-        what is on it.
+        what is on it. With `forged` the table says what forged reports could do.
         """
-        return saved(str(draw("page", "estimates_page", self)), path)
+        return saved(str(draw("page", "estimates_page", self, forged=forged)), path)
 
     def _table(self) -> dict[str, Any]:
         everything = {
@@ -240,7 +240,7 @@ class Estimates(Displayed):
         )
         if math.isfinite(self.unallocated):
             held = self.unallocated < 0
-            share = 1 - self.unallocated if held else self.unallocated
+            share = 1.0 if held else self.unallocated
             summary += (
                 f"; {share:.1%} of the mass is {'detected' if held else 'unallocated'} "
                 f"(standard error {self.unallocated_std_error:.1%})"

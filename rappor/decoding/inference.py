@@ -13,6 +13,7 @@ from scipy import special
 
 from rappor.decoding.breakdown import Breakdown
 from rappor.decoding.collected import describe_collected
+from rappor.decoding.contrasts import Covariance, Joint
 from rappor.decoding.debias import Target
 from rappor.decoding.detection import Detection
 from rappor.decoding.devices import assumption
@@ -23,11 +24,13 @@ from rappor.decoding.significance import NullTail
 from rappor.decoding.thresholds import Thresholds
 
 Interval = Callable[[float], tuple[NDArray[np.float64], NDArray[np.float64]]]
-SumErrors = Callable[[Sequence[NDArray[np.int64]]], NDArray[np.float64]]
 
 _TOPS: Final = (10, 20, 50, 100, 1000)
 """Rows that a picture or a page may stop after: what the detected ones after them hold together has
 an error of its own."""
+
+_UNKNOWN: Final = Rest(after=0, rows=0, proportion=math.nan, std_error=math.nan)
+"""Of answers that do not exclude each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,7 +43,7 @@ class Raw:
     p_values : of the entries, and of candidates that have none.
     interval : returns the ends, (c,) each, of the two-sided intervals that miss with a
         probability.
-    sum_errors : returns the standard error of the sum of each of t sets of entries, (t,).
+    covariance : returns that of the estimates of r entries that are fitted together, (r, r).
     shares : the distribution answer, (c,), or None.
     residual : (n,) float64, of each row in standard deviations; None where nothing was fitted.
     breakdown : how many forged reports make and hide what is detected.
@@ -52,7 +55,7 @@ class Raw:
     std_error: NDArray[np.float64]
     p_values: PValues
     interval: Interval
-    sum_errors: SumErrors
+    covariance: Covariance
     shares: Shares | None
     residual: NDArray[np.float64] | None
     breakdown: Breakdown
@@ -114,7 +117,7 @@ def conclude(
     chosen_share = max(int(detected.sum()), 1) / raw.p_values.n
     low_adjusted, high_adjusted = raw.interval((1 - detection.confidence) * chosen_share)
     entry = listing.entries
-    whole, *rests = _rests(raw, entry[detected[entry]], detected)
+    whole, *rests = _rests(raw, entry[detected[entry]], detected) if exclusive else [_UNKNOWN]
     return Estimates(
         candidates=tuple(listing.names[i] for i in listing.order),
         proportion=raw.estimate[entry],
@@ -133,9 +136,9 @@ def conclude(
         n_candidates=len(listing.names) + raw.p_values.n - len(p_value),
         p_value_counts=raw.p_values.counts,
         reports=target.n_reports,
-        unallocated=1 - whole.proportion if exclusive else math.nan,
-        unallocated_std_error=whole.std_error if exclusive else math.nan,
-        rests=tuple(rests) if exclusive else (),
+        unallocated=1 - whole.proportion,
+        unallocated_std_error=whole.std_error,
+        rests=tuple(rests),
         assumed=assumption(target.counts, target.repetitions),
         diagnostics=diagnostics,
         collected=describe_collected(target, raw.residual),
@@ -152,15 +155,11 @@ def _rests(raw: Raw, rows: NDArray[np.int64], detected: NDArray[np.bool_]) -> tu
     tops = [0, *(top for top in _TOPS if top < len(rows))]
     left = [np.setdiff1d(found, rows[:top]) for top in tops]
     left[0] = np.union1d(found, raw.given)
-    errors = raw.sum_errors(left)
+    joint = Joint.of(left[0], raw.estimate, raw.std_error, raw.p_values, raw.covariance)
     return tuple(
-        Rest(
-            after=top,
-            rows=len(rows) - top,
-            proportion=float(raw.estimate[entries].sum()),
-            std_error=float(error),
-        )
-        for top, entries, error in zip(tops, left, errors, strict=True)
+        Rest(after=top, rows=len(rows) - top, proportion=proportion, std_error=std_error)
+        for top, entries in zip(tops, left, strict=True)
+        for proportion, std_error in [joint.sum_of(entries)]
     )
 
 

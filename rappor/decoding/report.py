@@ -27,10 +27,10 @@ from rappor.protocol.params import Params
 LISTED: Final = 1000
 """Rows that a page lists; the others are counted."""
 
-CHARTED: Final = 50
+CHARTED: Final = 10
 """Detected rows of the chart, one of the tops for which `Estimates.rests` has the others' sum."""
 
-CHARTED_UNDETECTED: Final = 10
+CHARTED_UNDETECTED: Final = 3
 """Undetected rows of the chart: the nearest to detection, to see how near they are."""
 
 CELLS: Final = 64

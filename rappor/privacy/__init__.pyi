@@ -7,7 +7,6 @@ from rappor.privacy.changing_params import change_cost as change_cost
 from rappor.privacy.changing_params import price_change as price_change
 from rappor.privacy.changing_values import Visibility as Visibility
 from rappor.privacy.changing_values import change_visibility as change_visibility
-from rappor.privacy.changing_values import history_loss as history_loss
 from rappor.privacy.linkability import Linkability as Linkability
 from rappor.privacy.linkability import Recognition as Recognition
 from rappor.privacy.linkability import cohort_bits as cohort_bits

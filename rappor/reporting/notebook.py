@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from rappor.decoding.comparison.comparison import Comparison
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.report import EstimatesReport, report
+from rappor.decoding.report import report
 from rappor.decoding.segments.segments import Segments
 from rappor.decoding.trends.trend import Trend
 from rappor.planning.plans import Plan
 from rappor.privacy.report import PrivacyReport
 from rappor.protocol.params import Params
-from rappor.reporting import figures
-from rappor.reporting.markup import Markup, join, shorten, tag
-from rappor.reporting.numbers import most_belief, nats, percent, points, short_percent
+from rappor.reporting.markup import shorten, tag
+from rappor.reporting.numbers import (
+    measured,
+    most_belief,
+    moved,
+    nats,
+    percent,
+    short_percent,
+    span,
+    span_of_points,
+)
 from rappor.reporting.page import candidates_table
+from rappor.reporting.plots import difference_interval
 from rappor.reporting.remarks import changes, in_segments, over_time, remarks
 from rappor.reporting.tables import pairs, table
-from rappor.reporting.trend_figures import panel
 
 _TOP: Final = 20
 """Rows in a notebook, of the detected ones and of the others together."""
-
-_PANELS: Final = 6
 
 
 class _Check(Protocol):
@@ -62,91 +68,75 @@ class _Audit(Protocol):
 def estimates_html(estimates: Estimates) -> str:
     """Return the chart and the table of the first rows, and what belongs to them."""
     found = report(estimates)
-    first = dataclasses.replace(found, rows=found.rows[:_TOP], charted=found.charted[:_TOP])
+    first = dataclasses.replace(found, rows=found.rows[:_TOP])
     parts = [tag("p", text) for text in remarks(estimates)]
-    return tag("div", _shares(first), candidates_table(first), *parts)
-
-
-def _shares(found: EstimatesReport) -> Markup:
-    if not found.charted:
-        return join("")
-    name = f"shares-{found.candidates_sha256[:8]}"
-    caption = "Shares of the reports, with intervals; hollow dots are not detected."
-    return figures.shares(found.charted, name=name, caption=caption)
+    chart = [estimates.plot().inline()] if found.charted else []
+    return tag("div", *chart, candidates_table(first), *parts)
 
 
 def comparison_html(comparison: Comparison) -> str:
-    """Return a table of the first changes of each sample, and what belongs to them."""
+    """Return the first changes as a chart and a table, and what belongs to them."""
     interval = f"adjusted {short_percent(comparison.detection.confidence)} interval, points"
-    tables = [
-        table(
-            f"Changes from {each.baseline} to {each.sample.name}",
-            ("candidate", each.baseline, each.sample.name, "points", interval, "kind"),
+    rows = list(comparison.rows(changed_only=True))[:_TOP]
+    shown = table(
+        f"Changes from {comparison.before}",
+        ("candidate", "sample", "points", interval, "kind"),
+        (
             (
-                (
-                    row["candidate"],
-                    percent(row["baseline_proportion"], 3),
-                    percent(row["proportion"], 3),
-                    points(row["difference"]),
-                    f"{points(row['ci_low_adjusted'])} .. {points(row['ci_high_adjusted'])}",
-                    row["kind"],
-                )
-                for row in changed_rows(comparison, each.sample.name)[:_TOP]
-            ),
-        )
-        for each in comparison.against
-    ]
-    return tag("div", *tables, *(tag("p", text) for text in changes(comparison)))
-
-
-def changed_rows(comparison: Comparison, sample: str) -> list[dict[str, Any]]:
-    """Return the changed rows of one sample."""
-    return [row for row in comparison.rows(changed_only=True) if row["sample"] == sample]
+                row["candidate"],
+                row["sample"],
+                moved(row["difference"], row["std_error"]),
+                span_of_points(*difference_interval(row), row["std_error"]),
+                row["kind"],
+            )
+            for row in rows
+        ),
+        left=2,
+    )
+    sentences = (tag("p", text) for text in changes(comparison))
+    return tag("div", comparison.plot().inline(), shown, *sentences)
 
 
 def trend_html(trend: Trend) -> str:
     """Return a panel for each of the first strings, and what belongs to them."""
-    panels = [
-        tag(
-            "div",
-            tag("strong", shorten(name, 60)),
-            panel(trend, column, name=f"trend-{column}", caption=f"Share of {name}"),
-        )
-        for column, name in enumerate(trend.candidates[:_PANELS])
-    ]
-    last = [period.name for period in trend.periods if period.reports][-1]
-    rows = [row for row in trend.rows() if last.startswith(row["first"])]
+    last = [period for period in trend.periods if period.reports][-1]
+    rows = [row for row in trend.rows() if row["first"] == str(last.first)]
     shares = table(
-        f"Shares of the reports of {last}",
+        f"Shares of the reports of {last.name}",
         ("candidate", "share", f"adjusted {short_percent(trend.detection.confidence)} interval"),
         (
             (
                 shorten(row["candidate"], 60),
-                percent(row["proportion"], 3),
-                "unknown"
-                if row["ci_low"] is None
-                else f"{percent(row['ci_low'], 3)} .. {percent(row['ci_high'], 3)}",
+                measured(row["proportion"], row["std_error"]),
+                span(row["ci_low"], row["ci_high"], row["std_error"]),
             )
             for row in rows[:_TOP]
         ),
     )
-    return tag("div", *panels, shares, *(tag("p", text) for text in over_time(trend)))
+    sentences = (tag("p", text) for text in over_time(trend))
+    return tag("div", trend.plot().inline(), shares, *sentences)
 
 
 def segments_html(found: Segments) -> str:
     """Return a table of the first strings in each segment, and what belongs to them."""
+    levels = found.levels
     shares = table(
         "Shares of the reports in each segment",
         ("candidate", *(segment.name for segment in found.segments)),
         (
             (
                 shorten(name, 60),
-                *(percent(float(share), 3) for share in found.levels.proportion[:, column]),
+                *map(
+                    measured,
+                    levels.proportion[:, column].tolist(),
+                    levels.std_error[:, column].tolist(),
+                ),
             )
             for column, name in enumerate(found.candidates[:_TOP])
         ),
     )
-    return tag("div", shares, *(tag("p", text) for text in in_segments(found)))
+    sentences = (tag("p", text) for text in in_segments(found))
+    return tag("div", found.plot().inline(), shares, *sentences)
 
 
 def plan_html(plan: Plan) -> str:

@@ -1,8 +1,8 @@
 """The settings of a collector, each with its default and with what its option says of it.
 
 A flag comes first, then the environment (RAPPOR_SERVER_...), then a TOML file, then the default
-(`cli/options`). Secrets come from files or from the environment, never from a flag: the key for
-sending is in the file that `upload_key_file` names, and a database's address with a password
+(`cli/options`). Secrets come from files or from the environment, never from a flag: the upload
+keys are in the file that `upload_key_file` names, and a database's address with a password
 belongs in RAPPOR_SERVER_DATABASE.
 """
 
@@ -25,10 +25,9 @@ _PATH: Final = click.Path()
 _NUMBER: Final = click.IntRange(min=1)
 
 
-class _Listed(click.ParamType):
+class _Listed(click.types.StringParamType):
     """One entry of a list; in the environment, commas separate them."""
 
-    name = "text"
     envvar_list_splitter = ","
 
 
@@ -49,99 +48,116 @@ def _setting(default: Any, unit: str | None, text: str, kind: Any = str) -> Any:
 class Settings:
     """How a collector runs; sizes in bytes, times in seconds."""
 
-    registry: str = _setting("", "TOML", "The file of the registry.", _PATH)
+    registry: str = _setting("", "TOML", "The registry file.", _PATH)
     older: tuple[str, ...] = _setting(
         (),
         "TOML",
-        "An earlier registry whose parameters are still accepted; may be repeated.",
+        "An earlier registry whose parameters are still accepted. May be repeated.",
         _Listed(),
     )
     database: str = _setting(
         "",
         "URL",
-        "The database, sqlite:///FILE or postgresql://HOST/NAME; by default an SQLite file beside "
+        "The database: sqlite:///FILE or postgresql://HOST/NAME. Without it an SQLite file beside "
         "the registry.",
     )
     database_seconds: float = _setting(
-        60.0, "SECONDS", "How long a start waits for a database that does not answer yet.", _seconds
+        60.0,
+        "SECONDS",
+        "How long to wait at the start for a database that does not answer.",
+        _seconds,
     )
     host: str = _setting("127.0.0.1", "ADDRESS", "The address to listen on.")
     port: int = _setting(
         8080,
         "NUMBER",
-        "The port to listen on; 0 lets the system choose one.",
+        "The port to listen on. With 0 the system chooses one.",
         click.IntRange(0, 65535),
     )
     workers: int = _setting(
         1,
         "PROCESSES",
-        "The number of processes; more than one needs PostgreSQL and --admin.",
+        "The number of worker processes. More than one needs PostgreSQL and --admin.",
         _NUMBER,
     )
     admin: str = _setting(
         "",
         "HOST:PORT",
-        "An address for operators and analysts; the other one then only receives.",
+        "A separate address for operators and analysts. The other one then only takes uploads.",
     )
     pages: bool = _setting(
         default=False,
         unit=None,
-        text="Serve pages for people at the address of --admin; they sign in with a token.",
+        text="Serve a dashboard at the address of --admin. People sign in with a token.",
         kind=bool,
     )
     upload_key_file: str = _setting(
         "",
         "FILE",
-        "A file of keys, NAME KEY LAST-DAY a line, of which uploads must carry one; without it "
-        "everyone may send.",
+        "A file of upload keys, one NAME KEY LAST-DAY per line. Uploads must carry one of them. "
+        "Without this file everybody may upload.",
         _PATH,
     )
     stop_file: str = _setting(
-        "", "TOML", "A file of metrics that devices stop reporting, with their last days.", _PATH
+        "",
+        "TOML",
+        "A file of metrics that devices must not report until a day that it names.",
+        _PATH,
     )
-    max_body: int = _setting(1_000_000, "BYTES", "The largest upload as it is sent.", _NUMBER)
+    max_body: int = _setting(
+        1_000_000, "BYTES", "The largest upload before decompression.", _NUMBER
+    )
     max_decompressed: int = _setting(
         4_000_000, "BYTES", "The largest upload after decompression.", _NUMBER
     )
-    max_reports: int = _setting(1000, "REPORTS", "The most reports in one upload.", _NUMBER)
+    max_reports: int = _setting(
+        1000, "REPORTS", "The largest number of reports in one upload.", _NUMBER
+    )
     max_bodies: int = _setting(
         128_000_000,
         "BYTES",
-        "The most bytes of all bodies under way before others get 503.",
+        "The most bytes of all request bodies in memory. Further requests get 503.",
         _NUMBER,
     )
     max_connections: int = _setting(
         4_000,
         "CONNECTIONS",
-        "The most connections of devices to one process before others get 503.",
+        "The most device connections to one process. Further ones get 503.",
         _NUMBER,
     )
     body_seconds: float = _setting(
         15.0,
         "SECONDS",
-        "How long the head of a request, and then its body, may take to arrive.",
+        "How long the head of a request may take to arrive, and then its body.",
         _seconds,
     )
     rate: int = _setting(
         0,
         "UPLOADS",
-        "Uploads that one source may send in a minute, for each worker; 0 is no limit.",
+        "Uploads that one source may send to one worker in a minute. 0 means no limit.",
         click.IntRange(min=0),
     )
     origins: tuple[str, ...] = _setting(
-        (), "ORIGIN", "A web origin whose pages may send, or * for all; may be repeated.", _Listed()
+        (),
+        "ORIGIN",
+        "A web origin whose pages may upload, or * for all. May be repeated.",
+        _Listed(),
     )
     suspicious: str = _setting(
         "refuse",
         None,
-        "What becomes of reports whose number of ones no honest device shows.",
+        "What to do with reports whose number of ones no honest device sends.",
         click.Choice([choice.value for choice in Suspicious]),
     )
     report_days: int = _setting(
-        90, "DAYS", "How long raw reports are kept, where a metric says keep_reports.", _NUMBER
+        90, "DAYS", "How long raw reports are kept, for metrics with keep_reports.", _NUMBER
     )
-    readers: int = _setting(1, "PROCESSES", "Processes that read counts for analysts.", _NUMBER)
-    decoders: int = _setting(2, "PROCESSES", "Processes that make estimates.", _NUMBER)
+    readers: int = _setting(
+        1, "PROCESSES", "The number of processes that read counts for analysts.", _NUMBER
+    )
+    decoders: int = _setting(
+        2, "PROCESSES", "The number of processes that compute estimates.", _NUMBER
+    )
     decode_seconds: float = _setting(
         60.0, "SECONDS", "How long one answer to an analyst may take.", _seconds
     )
@@ -149,19 +165,22 @@ class Settings:
         4_000_000_000, "BYTES", "How much memory one answer to an analyst may take.", _NUMBER
     )
     jobs_per_token: int = _setting(
-        1, "JOBS", "Estimates that one token may have under way.", _NUMBER
+        1, "JOBS", "Estimates that one token may have in progress.", _NUMBER
     )
     max_candidates: int = _setting(
         1_000_000,
         "CANDIDATES",
-        "The most candidates that one request for estimates may list.",
+        "The most candidates in one request for estimates.",
         _NUMBER,
     )
     commit_seconds: float = _setting(
-        15.0, "SECONDS", "How long an upload may wait for its commit before it gets 503.", _seconds
+        15.0,
+        "SECONDS",
+        "How long an upload may wait for its commit. After that it gets 503.",
+        _seconds,
     )
     max_queue: int = _setting(
-        10_000, "UPLOADS", "How many uploads may wait for a commit before others get 503.", _NUMBER
+        10_000, "UPLOADS", "How many uploads may wait for a commit. Further ones get 503.", _NUMBER
     )
     tls_certificate: str = _setting(
         "", "PEM", "The certificate chain, to serve HTTPS directly.", _PATH
@@ -170,7 +189,7 @@ class Settings:
     proxies: str = _setting(
         "127.0.0.1",
         "ADDRESSES",
-        "Proxies, separated by commas, whose X-Forwarded-For is believed.",
+        "Proxies whose X-Forwarded-For is trusted, separated by commas.",
     )
 
     def __post_init__(self) -> None:

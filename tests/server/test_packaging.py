@@ -145,7 +145,7 @@ def test_secrets_are_handed_over_by_systemd() -> None:
     fields = {field.name for field in dataclasses.fields(Settings)}
     assert {name.removeprefix("RAPPOR_SERVER_").lower() for name, *_ in named} <= fields
     runbook = (FOLDER / "runbook.md").read_text(encoding="utf-8")
-    for secret in ("Replace a key for sending", "Renew a certificate"):
+    for secret in ("Replace an upload key", "Renew a certificate"):
         _, _, advice = runbook.partition(f"**{secret}**")
         assert "[tls.conf](tls.conf)" in advice.partition("- **")[0], secret
 

@@ -307,12 +307,12 @@ import sys
 from rappor_server import logs
 from rappor_server.cli.serve import run
 from rappor_server.collector import utc_today
-from rappor_server.inputs import Inputs
+from rappor_server.input_files import InputFiles
 from rappor_server.settings import Settings
 
 settings = Settings(registry=sys.argv[1], port=0)
 logs.configure()
-sys.exit(run(settings, Inputs.read(settings, today=utc_today())))
+sys.exit(run(settings, InputFiles.read(settings, today=utc_today())))
 """
 
 

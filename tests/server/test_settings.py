@@ -100,5 +100,5 @@ def test_wrong_settings_are_refused(flags: str, text: str, message: str, tmp_pat
 def test_a_wrong_environment_is_refused(name: str, text: str, message: str) -> None:
     """As a wrong flag is."""
     with pytest.raises((RapporError, click.BadParameter)) as caught:
-        chosen(**{f"RAPPOR_SERVER_{name}": text})
+        chosen(file=None, **{f"RAPPOR_SERVER_{name}": text})
     assert message in str(caught.value)

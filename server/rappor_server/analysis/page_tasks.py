@@ -21,7 +21,7 @@ from rappor.errors import ParamsError
 from rappor.progress import Progress
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
-from rappor_server.analysis.answers import Answers, key_of
+from rappor_server.analysis.answer_cache import AnswerCache, key_of
 from rappor_server.analysis.candidate_sources import CandidateSource
 from rappor_server.analysis.release_json import write_release
 from rappor_server.analysis.releases import Release, Selection, check_decodable, releases_by
@@ -39,7 +39,7 @@ PARTS: Final = "application/vnd.rappor.parts"
 MOST_BYTES: Final = 10_000_000
 """Of a file of an answer: the process that hands it over has devices to answer too."""
 
-_ANSWERS: Final = Answers(64_000_000)
+_CACHE: Final = AnswerCache(64_000_000)
 """What this process has drawn."""
 
 _TELL_SECONDS: Final = 0.5
@@ -98,14 +98,14 @@ class PageTask(ABC, Generic[_Found]):
         if not collections:
             raise ParamsError(no_results(self.metric))
         key = self._key(store, collections)
-        if (known := _ANSWERS.find(key)) is not None:
+        if (known := _CACHE.find(key)) is not None:
             return known
         tell("hashing candidates")
         candidates = self.asked.candidates(store)
         tell("decoding")
         answer = msgspec.msgpack.encode(self.answer(found, candidates, _Steps(tell)))
         if key == self._key(store, collections):  # the candidates are still the same
-            _ANSWERS.keep(key, answer)
+            _CACHE.keep(key, answer)
         return answer
 
     @abstractmethod

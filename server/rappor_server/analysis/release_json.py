@@ -10,13 +10,13 @@ import msgspec
 from rappor_server.analysis.releases import DayReports, Release
 
 
-class _Devices(msgspec.Struct, frozen=True):
+class Devices(msgspec.Struct, frozen=True):
     """The most that the devices' squared reports can sum to."""
 
     squares: int
 
 
-class _Collection(msgspec.Struct, frozen=True, kw_only=True):
+class Collection(msgspec.Struct, frozen=True, kw_only=True):
     """The counts of some days under one parameter set: reports (m) and ones (m, k) as lists.
 
     `devices` is None where the metric's interval bounds nothing.
@@ -26,19 +26,19 @@ class _Collection(msgspec.Struct, frozen=True, kw_only=True):
     params: msgspec.Raw
     reports: list[int]
     ones: list[list[int]]
-    devices: _Devices | None
+    devices: Devices | None
     first: datetime.date = msgspec.field(name="from")
     last: datetime.date = msgspec.field(name="to")
 
 
-class _Document(msgspec.Struct, frozen=True, kw_only=True):
+class CountsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The JSON object of a release."""
 
     metric: str
     first: datetime.date = msgspec.field(name="from")
     last: datetime.date = msgspec.field(name="to")
     reports: int
-    collections: tuple[_Collection, ...]
+    collections: tuple[Collection, ...]
     days: tuple[DayReports, ...]
     withheld: tuple[datetime.date, ...]
 
@@ -50,18 +50,18 @@ def write_release(release: Release) -> bytes:
 
 def write_releases(releases: Sequence[Release], first: datetime.date, last: datetime.date) -> bytes:
     """Write what is released of several stretches of a range, one or more, as one document."""
-    document = _Document(
+    document = CountsAnswer(
         metric=releases[0].metric,
         first=first,
         last=last,
         reports=sum(release.n_reports for release in releases),
         collections=tuple(
-            _Collection(
+            Collection(
                 fingerprint=counts.params.fingerprint,
                 params=msgspec.Raw(counts.params.to_json().encode()),
                 reports=counts.reports.tolist(),
                 ones=counts.ones.tolist(),
-                devices=None if counts.squares is None else _Devices(counts.squares),
+                devices=None if counts.squares is None else Devices(counts.squares),
                 first=release.first,
                 last=release.last,
             )

@@ -291,7 +291,7 @@ def _withheld(
 
 
 def _add_rows(store: Store, asked: Selection, stretches: _Stretches) -> None:
-    """Add what may be shown, and the days that wait, each to its stretch of days."""
+    """Add what may be shown, and the days not yet released, each to its stretch of days."""
     sets: dict[str, Params] = {}
     with failing_as_store_error(), store.engine.connect() as db:
         for day in asked.waiting(db):

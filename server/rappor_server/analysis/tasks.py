@@ -19,7 +19,7 @@ from rappor.errors import DecodeError, ParamsError, ReportError
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
 from rappor_server.analysis import releases, warning_signs
-from rappor_server.analysis.answers import Answers, key_of
+from rappor_server.analysis.answer_cache import AnswerCache, key_of
 from rappor_server.analysis.candidate_sources import CandidateSource
 from rappor_server.analysis.release_json import write_release, write_releases
 from rappor_server.analysis.releases import DayReports, Release
@@ -36,7 +36,7 @@ CSV: Final = "text/csv"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 TEXT: Final = "text/plain"
 
-_ANSWERS: Final = Answers(64_000_000)
+_CACHE: Final = AnswerCache(64_000_000)
 """Estimates that this process has made."""
 
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{16}")
@@ -187,11 +187,11 @@ class EstimatesTask:
             raise ParamsError(no_results(self.metric))
         releases.check_decodable(release)
         key = self._key(asked, release, store)
-        if (known := _ANSWERS.find(key)) is not None:
+        if (known := _CACHE.find(key)) is not None:
             return known
         answer = self._answer(asked, release, store, tell)
         if key == self._key(asked, release, store):  # the file of candidates is still the same
-            _ANSWERS.keep(key, answer)
+            _CACHE.keep(key, answer)
         return answer
 
     def _key(self, asked: EstimateBody, release: Release, store: Store) -> bytes:

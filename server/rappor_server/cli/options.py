@@ -67,8 +67,8 @@ def setting_options(*names: str, hidden: tuple[str, ...] = ()) -> Decorator:
             type=click.Path(),
             metavar="TOML",
             envvar=_CONFIG,
-            help=f"A file of settings, also named by {_CONFIG}; flags and other {_PREFIX}... "
-            "variables come before it.",
+            help=f"A file of settings. Also the variable {_CONFIG}. Flags and other {_PREFIX}... "
+            "variables take precedence.",
         )
     )
 
@@ -97,6 +97,25 @@ def _option(name: str, *, is_hidden: bool) -> Decorator:
 
 database_options = setting_options("registry", "database")
 """Adds --registry, --database and --config to a command."""
+
+
+def _show_all(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        for each in context.command.params:
+            if isinstance(each, click.Option):
+                each.hidden = False
+        click.echo(context.get_help())
+        context.exit()
+
+
+help_all_option = click.option(
+    "--help-all",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    help="Show all options and exit.",
+)
 
 
 def read_settings(options: Mapping[str, Any]) -> Settings:
@@ -141,8 +160,8 @@ def check_database(chosen: Settings) -> None:
             engine.dispose()
     if not is_there:
         raise ConfigError(
-            f"database must be that of a collector, got {url.render_as_string()}, which holds "
-            "nothing: rappor-server serve or migrate makes its tables"
+            f"database must be that of a collector, got {url.render_as_string()}, which is "
+            "empty: run rappor-server serve or migrate to create the tables"
         )
 
 

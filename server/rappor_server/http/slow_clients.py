@@ -255,6 +255,6 @@ async def _answer_not_http(scope: Scope, receive: Receive, send: Send) -> None:
 def _too_many_connections() -> Problem:
     return Problem(
         HTTPStatus.SERVICE_UNAVAILABLE,
-        "the collector has as many connections as it may",
+        "the collector has reached its limit of connections",
         retry_after=RETRY_SECONDS,
     )

@@ -111,7 +111,7 @@ def _check_key(collector: Collector, headers: Mapping[bytes, bytes]) -> None:
         collector.refuse("no-key")
         raise Problem(
             HTTPStatus.UNAUTHORIZED,
-            "sending needs the key of this collector",
+            "uploading needs the upload key of this collector",
             headers={"WWW-Authenticate": "Bearer"},
         )
     if sender:

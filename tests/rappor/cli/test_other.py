@@ -180,4 +180,4 @@ def test_the_demo_tells_what_is_found_and_what_is_not(shell: Shell) -> None:
     assert code == 0
     assert "9,000 devices: other is" in out
     assert "Not found without a list:" in out
-    assert "share of other" in (shell.place / "other.svg").read_text()
+    assert "Shares of other" in (shell.place / "other.svg").read_text()

@@ -207,10 +207,10 @@ def test_chart_is_drawn(suffix: str, ask: Callable[..., Answer], tmp_path: Path)
     path = tmp_path / f"belief{suffix}"
     code, _, _ = ask("--profile", "strict", "--chart", str(path))
     assert code == 0
-    assert path.stat().st_size > 5_000
+    assert path.stat().st_size > 3_000
     if suffix == ".svg":
         text = path.read_text(encoding="utf-8")
-        assert text.count('aria-roledescription="line mark"') == 4
+        assert text.count("<polyline") == 4
         assert "10 reports: epsilon = 2; any number: epsilon = 2" in text
 
 
@@ -251,24 +251,24 @@ def test_bad_input_gets_one_sentence(
     assert "Traceback" not in err
 
 
-def test_missing_charts_are_told_before_the_work() -> None:
+def test_what_a_png_lacks_is_told_before_the_work() -> None:
     """One sentence that names the extra."""
     program = (
-        "import sys\nsys.modules['altair'] = None\nfrom rappor.cli.app import run\n"
-        "sys.exit(run(['privacy', '--profile', 'strict', '--chart', 'a.svg']))"
+        "import sys\nsys.modules['resvg_py'] = None\nfrom rappor.cli.app import run\n"
+        "sys.exit(run(['privacy', '--profile', 'strict', '--chart', 'a.png']))"
     )
     answer = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert (answer.returncode, answer.stdout) == (2, "")
-    assert "rappor[charts]" in answer.stderr
+    assert "rappor[png]" in answer.stderr
 
 
 def test_no_arrays_are_loaded() -> None:
     """Without counts and charts the command needs the standard library and rich."""
     program = (
         "import sys\nfrom rappor.cli.app import run\nrun(['privacy', '--profile', 'strict'])\n"
-        "assert not {'numpy', 'altair'} & set(sys.modules)"
+        "assert not {'numpy', 'resvg_py'} & set(sys.modules)"
     )
     answer = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False

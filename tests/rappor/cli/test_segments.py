@@ -14,7 +14,7 @@ from shell import Shell
 
 from rappor import Counts, Population, Registry, simulate_counts
 from rappor.counts.released import Period, Released
-from rappor.reporting.numbers import percent
+from rappor.reporting.numbers import measured
 
 DAY = datetime.date(2026, 11, 2)
 HOSTILE = "<b>2</b>"
@@ -79,7 +79,7 @@ def test_json_csv_page_and_chart_have_the_same_segments(segments: Shell) -> None
     assert HOSTILE not in text
     (shown,) = [rows for caption, rows in tables(text).items() if caption.startswith("Shares of")]
     assert [cells[2] for cells in shown[1:]] == [
-        percent(row["proportion"], 3) for row in found["rows"]
+        measured(row["proportion"], row["std_error"]) for row in found["rows"]
     ]
     panels = drawings(text)
     assert len(panels) == 2

@@ -177,7 +177,9 @@ def test_one_candidate_is_answered() -> None:
     error = abs(standardised_errors(estimates, POPULATION)[0])
     assert estimates.detected.tolist() == [True]
     assert error < largest_error(1)
-    assert estimates.unallocated == pytest.approx(1 - estimates.proportion[0])
+    left = 1 - estimates.proportion[0]
+    assert estimates.unallocated == pytest.approx(left, abs=0.02 * estimates.std_error[0])
+    assert estimates.unallocated_std_error == pytest.approx(estimates.std_error[0], rel=0.01)
 
 
 def test_an_empty_cohort_is_tolerated() -> None:

@@ -148,12 +148,12 @@ def one_hot(shares: list[float]) -> Estimates:
 def test_more_than_all_is_said_to_be_noise() -> None:
     """What is detected may add up to more than everything; then nothing is unallocated."""
     lines = str(one_hot([0.7, 0.4])).splitlines()
-    assert "; 110.0% of the mass is detected (standard error " in lines[-2]
+    assert "; 100.0% of the mass is detected (standard error " in lines[-2]
     (sentence,) = unallocated(one_hot([0.7, 0.4]))
-    assert sentence.startswith("The detected candidates add up to 110.0 % of the reports (standard")
-    assert "nothing is left for other strings" in sentence
+    assert sentence.startswith("The detected candidates hold all of the reports (standard error ")
+    assert sentence.endswith(": nothing is left for other strings.")
     (sentence,) = unallocated(one_hot([0.7, 0.2]))
-    assert sentence.startswith("10.0 % of the reports are unallocated (standard error ")
+    assert sentence.startswith("10.2 % of the reports are unallocated (standard error ")
 
 
 def test_people_read_no_share_below_zero() -> None:

@@ -27,14 +27,14 @@ def estimates(counts: Counts) -> Estimates:
 
 
 def test_rests_are_sums_of_the_rows_after_the_first(estimates: Estimates) -> None:
-    """Each has the rows' sum; its error is below that of rows which were added as independent."""
+    """Each is below the rows' sum, which selection lifted; its error is about theirs together."""
     detected = estimates.proportion[estimates.detected]
     assert [rest.after for rest in estimates.rests] == [10, 20]
     for rest in estimates.rests:
         left = slice(rest.after, None)
         errors = estimates.std_error[estimates.detected][left]
         assert rest.rows == len(detected) - rest.after
-        assert rest.proportion == pytest.approx(detected[left].sum())
+        assert 0 < detected[left].sum() - rest.proportion < 4 * rest.std_error
         assert errors.max() < rest.std_error < errors.sum()
 
 

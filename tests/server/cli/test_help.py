@@ -14,8 +14,9 @@ import click
 import pytest
 from collectors import REGISTRY, command, run_command, run_script
 from rappor_server.cli.app import server
-from rappor_server.cli.help import Command
 from rappor_server.settings import Settings
+
+from rappor.cli.commands import Command
 
 SEARCHES = REGISTRY.replace("[metrics.sound]", "[metrics.search_engine]")
 """A registry with the metric that the examples name."""
@@ -143,7 +144,7 @@ def test_mistyped_commands_are_hinted_at() -> None:
         assert answer.returncode == 2
         assert f"did you mean {hint}?" in answer.stderr
     nothing = run_command("zzz")
-    assert "there is no command 'zzz'" in nothing.stderr
+    assert "unknown command 'zzz'" in nothing.stderr
     assert "did you mean" not in nothing.stderr
 
 
