@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rappor.cli.commands import Command
-from rappor.cli.console import Slow, print_json, show
+from rappor.cli.console import Slow, print_json, show, width
 from rappor.cli.decode import warn
 from rappor.cli.demo_other import SIZES, play, print_demo
 from rappor.cli.numbers import NUMBER, even_odds_become
@@ -266,7 +266,7 @@ def _most_frequent(population: Population) -> list[str]:
 
 
 def _print(found: Demo) -> None:
-    from rappor.cli.estimates_table import print_estimates
+    from rappor.reporting.text import estimates_text
 
     estimates = found.estimates
     show(
@@ -274,7 +274,7 @@ def _print(found: Demo) -> None:
         f"sent one noisy report of {found.params.k} bits (profile {found.profile}). We test "
         f"{estimates.n_candidates:,} candidates against the sums of the reports:\n"
     )
-    print_estimates(estimates, detected_only=True, truth=found.truth)
+    click.echo(estimates_text(estimates, detected_only=True, truth=found.truth, width=width()))
     if found.n_detected:
         show(_false_ones(found))
     show(_privacy(found.params))
