@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rappor.cli.commands import Command
-from rappor.cli.console import Slow, print_json, show
+from rappor.cli.console import Slow, print_json, show, width
 from rappor.cli.decode import warn
 from rappor.cli.demo_other import SIZES, play, print_demo
 from rappor.cli.numbers import NUMBER, even_odds_become
@@ -273,8 +273,8 @@ def _most_frequent(population: Population) -> list[str]:
 
 
 def _print(found: Demo) -> None:
-    from rappor.cli.estimates_table import estimates_table
     from rappor.reporting.remarks import unallocated
+    from rappor.reporting.text import detected_table
 
     estimates, n = found.estimates, found.n_detected
     are = "is" if found.n_false == 1 else "are"
@@ -283,8 +283,10 @@ def _print(found: Demo) -> None:
         f"Each of {estimates.reports:,} devices holds one of {found.n_values:,} values and has "
         f"sent one noisy report of {found.params.k} bits (profile {found.profile}). We test "
         f"{estimates.n_candidates:,} candidates against the sums of the reports and detect "
-        f"{n:,}{shown}:\n",
-        estimates_table(estimates, detected_only=True, truth=found.truth, most=_SHOWN),
+        f"{n:,}{shown}:\n"
+    )
+    click.echo(detected_table(estimates, truth=found.truth, most=_SHOWN, width=width()))
+    show(
         *estimates.warnings,
         f"\nOf the {n:,} detected, {found.n_false:,} {are} false: hardly any device holds them.",
         *unallocated(estimates),
