@@ -28,12 +28,14 @@ from benchmarks import (
     scenarios,
     speed,
     stream,
+    sums,
 )
 from benchmarks.tables import Table
 
 BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
     "paper": accuracy.paper,
     "coverage": accuracy.coverage,
+    "sums": sums.sums,
     "atlas": atlas.atlas,
     "tables": published.tables,
     "grid": grid.grid,

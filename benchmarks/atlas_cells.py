@@ -179,7 +179,7 @@ def _all_pairs(factors: Factors) -> Iterator[Pair]:
 
 
 def _possible(cell: Cell) -> bool:
-    """Tell whether devices can be so: uneven cohorts are several."""
+    """Return whether devices can be so: uneven cohorts are several."""
     return not (cell.get("m") == 1 and cell.get("cohorts") == UNEVEN)
 
 

@@ -27,7 +27,7 @@ N_TRUE = 1000
 
 
 def measure(n_candidates: int) -> dict[str, float]:
-    """Hash and decode so many candidates, 1,000 of them held by Zipf's law."""
+    """Hash and decode a number of candidates, 1,000 of them present by Zipf's law."""
     strings = [f"example.org/{i}" for i in range(n_candidates)]
     population = Population(strings[:N_TRUE], 1 / np.arange(1.0, N_TRUE + 1))
     counts = simulate_counts(population, PARAMS, n_reports=N_REPORTS, seed=1)

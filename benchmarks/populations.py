@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.simulation.population import Population
+from rappor.simulation.population import Population, english_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,6 +68,27 @@ def zipf_missing(seed: int) -> Collection:
     return _collect(_zipf(), asked=_without_a_tenth(1000, seed), n_absent=1000, seed=seed)
 
 
+def falling(seed: int) -> Collection:
+    """Return shares that fall as (3 + i)^-1.1, i = 0..149, and 150 absent strings."""
+    weights = np.arange(3.0, 153.0) ** -1.1
+    return _collect(weights, asked=np.arange(150), n_absent=150, seed=seed)
+
+
+def ten(seed: int) -> Collection:
+    """Return ten equally frequent strings, and ten absent ones."""
+    return _collect(np.ones(10), asked=np.arange(10), n_absent=10, seed=seed)
+
+
+def words(seed: int) -> Collection:
+    """Return the 50,000 words of `rappor demo`, of which the 10,000 most frequent are asked about.
+
+    The words are those of the demo in every collection but the seed before them.
+    """
+    weights = english_words().weights
+    most = np.argsort(-weights, kind="stable")[:10_000]
+    return _collect(weights, asked=most, n_absent=0, seed=seed)
+
+
 POPULATIONS: dict[str, Callable[[int], Collection]] = {
     "exp": exp,
     "zipf_half": zipf_half,
@@ -75,6 +96,9 @@ POPULATIONS: dict[str, Callable[[int], Collection]] = {
     "one_heavy": one_heavy,
     "zipf_missing": zipf_missing,
     "exp_missing": exp_missing,
+    "falling": falling,
+    "ten": ten,
+    "words": words,
 }
 
 

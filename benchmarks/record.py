@@ -47,7 +47,7 @@ def read(name: str) -> list[Table]:
 
 
 def processor() -> str:
-    """Return the processor's name where the system tells it."""
+    """Return the processor's name if the system has one."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text(encoding="utf-8").splitlines():

@@ -18,6 +18,7 @@ from benchmarks.accuracy import LEVEL
 from benchmarks.populations import POPULATIONS, Collection
 from benchmarks.tables import Table
 from rappor.decoding.decoder import decode
+from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
 from rappor.protocol.params import Params
 from rappor.simulation.scenarios import SCENARIOS, Scenario, simulate_scenario
@@ -77,7 +78,7 @@ def measure(scenario: Scenario, seed: int) -> Run:
     )
     each = scenario.reports_a_day
     counts = [day.counts.of_devices(reports_per_device=each) for day in days]
-    found = decode(counts, collection.candidates, level=LEVEL)
+    found = decode(counts, collection.candidates, detection=Detection(level=LEVEL))
     answered = np.mean([_shares(day.answered, collection) for day in days], axis=0)
     present = answered > 0
     places = {text: i for i, text in enumerate(collection.candidates)}

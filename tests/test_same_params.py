@@ -39,7 +39,7 @@ def metric(params: Params) -> Metric:
 
 
 def entry(params: Params) -> str:
-    return write_registry(params, "page", expires=EXPIRES, epoch="quarter", interval="day")
+    return write_registry(metric(params))
 
 
 def of_profile(name: str, params: Params) -> str:

@@ -47,7 +47,7 @@ class HttpTransport:
     """Sends uploads over HTTPS, each over a connection of its own, through the system's proxies."""
 
     def __init__(self, url: str, *, key: str | None = None) -> None:
-        """Keep the collector's address, and the key for sending if the collector wants one.
+        """Keep the collector's address, and the upload key if the collector wants one.
 
         Raises ParamsError unless the scheme is https, or http to this very machine, and for an
         address or a key that cannot be right.

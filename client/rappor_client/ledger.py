@@ -68,8 +68,8 @@ class Spent:
         from rappor.privacy.notice import at_most  # noqa: PLC0415 - for people only
 
         paragraphs = [
-            f"Privacy loss so far: epsilon = {self.nats:.2f} (nats). An observer who gives even "
-            "odds that this device holds some value can be at most "
+            f"Privacy loss so far: epsilon = {self.nats:.2f} (nats). Somebody who thought it 50 % "
+            "likely that this device has some value is at most "
             f"{at_most(self.belief()[1])} sure after all of its reports."
         ]
         for name, spent in self.metrics.items():
@@ -81,7 +81,7 @@ class Spent:
             ]
         for year, nats in self.reserved.items():
             known = f"  Reserved for {year}: epsilon = {nats:.2f} at most."
-            lost = f"  What was reserved for {year} is not known: its records were lost."
+            lost = f"  Reserved for {year}: unknown, because its records were lost."
             paragraphs.append(lost if nats == math.inf else known)
         if self.carried:
             paragraphs.append(f"  Before consent was withdrawn: epsilon = {self.carried:.2f}.")

@@ -145,11 +145,6 @@ class _Program:
     metavar="N",
     help="Reports that each device is asked for, up to 100.",
 )
-@click.option(
-    "--timing",
-    is_flag=True,
-    help="Also test whether the encoder takes the same time for values of one length.",
-)
 @seed_option
 @chart_option
 @json_option
@@ -160,7 +155,6 @@ def audit(
     values_path: str | None,
     trials: int | None,
     reports: int,
-    timing: bool,
     seed: int | None,
     chart: str | None,
     as_json: bool,
@@ -183,10 +177,6 @@ def audit(
     """
     metric = subject.named
     program.check()
-    if timing and (program.command is not None or program.client is not None):
-        raise click.UsageError(
-            "--timing must be left out with --command and --client: starting them takes longer"
-        )
     if values_path is not None and (program.exact or program.client is not None):
         raise click.UsageError("--values must be left out with --exact and --client")
     if program.exact:
@@ -195,7 +185,7 @@ def audit(
         found = _client(program.client, subject, trials, seed)
     else:
         values = [] if values_path is None else _read_values(values_path)
-        found = _from_outside(program, metric, values, trials, reports, timing=timing, seed=seed)
+        found = _from_outside(program, metric, values, trials, reports, seed)
     save_chart(found, chart)
     if as_json:
         print_json(found)
@@ -242,8 +232,6 @@ def _from_outside(
     values: list[str],
     trials: int | None,
     reports: int,
-    *,
-    timing: bool,
     seed: int | None,
 ) -> Audit:
     from rappor import auditing
@@ -263,8 +251,6 @@ def _from_outside(
         if program.command is None:
             slow("testing coins", 0, None)
             found = found.with_checks(auditing.audit_coins(metric.params, system_coins))
-        if timing:
-            found = found.with_checks(auditing.audit_timing(metric, progress=slow))
     return found
 
 

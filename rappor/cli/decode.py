@@ -12,10 +12,9 @@ import click
 from click.core import ParameterSource
 
 from rappor.cli.commands import Command
-from rappor.cli.console import Slow
-from rappor.cli.decode_files import Source, is_pair
+from rappor.cli.console import Slow, width
+from rappor.cli.count_files import is_pair
 from rappor.cli.options import (
-    Detection,
     chart_option,
     csv_option,
     detection_options,
@@ -25,6 +24,8 @@ from rappor.cli.options import (
     save_chart,
     source_options,
 )
+from rappor.cli.sources import GoogleSource, PartSource, Source
+from rappor.decoding.detection import Detection
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
@@ -36,6 +37,27 @@ if TYPE_CHECKING:
 _RELIABLE_FROM: Final = 100
 """Reports below which detections of strings that nobody has were seen in up to 18 % of collections
 at an error rate of 5 %; from here on in at most 3 %."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked(GoogleSource):
+    """What the command line says of files, ours or those of google/rappor."""
+
+    file_format: str
+
+    def source(self) -> Source:
+        """Return the files as the case that they are."""
+        if self.file_format == "google":
+            return self
+        if self.params_path or self.map_path or self.client:
+            raise click.UsageError("--params, --map and --client go with --format google")
+        return Source(
+            paths=self.paths,
+            registry_path=self.registry_path,
+            metric_name=self.metric_name,
+            candidates_path=self.candidates_path,
+            stream=self.stream,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +87,8 @@ class _Output:
     ),
 )
 @grouped(
-    "source",
-    Source,
+    "asked",
+    _Asked,
     *source_options("Candidate strings"),
     click.option(
         "--stream",
@@ -125,7 +147,8 @@ class _Output:
 @click.option(
     "--forged",
     is_flag=True,
-    help="In place of intervals, list how many forged reports would make and hide each row.",
+    help="List how many forged reports would make and hide each row, in the table in place of "
+    "intervals.",
 )
 @grouped(
     "output",
@@ -137,7 +160,7 @@ class _Output:
 )
 def decode(
     *,
-    source: Source,
+    asked: _Asked,
     detection: Detection,
     devices: float | None,
     reports_per_device: float | None,
@@ -162,32 +185,39 @@ def decode(
     The files know their parameters; --registry adds the metric's own candidates and its minimum
     of reports.
     """
-    from rappor.cli.estimates_table import print_estimates
     from rappor.decoding.decoder import decode as decode_counts
+    from rappor.reporting.text import estimates_text
 
+    source = asked.source()
     counts = source.read()
     if is_pair(counts):
         _check_pair_options()
-        _decode_pair(counts, source.known_of(counts), detection, as_json=output.as_json)
+        pair = PartSource(
+            paths=asked.paths,
+            registry_path=asked.registry_path,
+            metric_name=asked.metric_name,
+            known_path=asked.candidates_path,
+        )
+        _decode_pair(counts, pair.known(counts), detection, as_json=output.as_json)
         return
     candidates = source.candidates(counts)
     with Slow() as slow:
         estimates = decode_counts(
             counts,
             candidates,
-            level=detection.level,
-            correction=detection.correction,
-            confidence=detection.confidence,
+            detection=detection,
             distribution=distribution,
             devices=devices,
             reports_per_device=reports_per_device,
             progress=slow,
         )
-    _write(estimates, output, source, detected_only=not show_all)
+    _write(estimates, output, source, detected_only=not show_all, forged=forged)
     if output.as_json:
         click.echo(estimates.to_json(detected_only=not show_all))
     else:
-        print_estimates(estimates, detected_only=not show_all, forged=forged)
+        click.echo(
+            estimates_text(estimates, detected_only=not show_all, forged=forged, width=width())
+        )
     warn(estimates, candidates)
 
 
@@ -222,9 +252,7 @@ def _decode_pair(
         found = name_other(
             counts,
             known=known,
-            level=detection.level,
-            correction=detection.correction,
-            confidence=detection.confidence,
+            detection=detection,
             progress=slow,
         )
     if as_json:
@@ -233,14 +261,16 @@ def _decode_pair(
         print_other(found)
 
 
-def _write(estimates: Estimates, output: _Output, source: Source, *, detected_only: bool) -> None:
+def _write(
+    estimates: Estimates, output: _Output, source: Source, *, detected_only: bool, forged: bool
+) -> None:
     """Write the files that were asked for."""
     if output.csv_path is not None:
         estimates.to_csv(output.csv_path, detected_only=detected_only)
     if output.html_path is not None:
         from rappor.reporting.page import estimates_page
 
-        page = estimates_page(estimates, _origin(source))
+        page = estimates_page(estimates, _origin(source), forged=forged)
         Path(output.html_path).write_text(page, encoding="utf-8", newline="")
     save_chart(estimates, output.chart)
 

@@ -60,7 +60,7 @@ class OtherDemo(Displayed):
             found = {text.string: text.of_other for text in each.named.strings}
             kind = (
                 "found without a list, adjusted "
-                f"{short_percent(each.named.categories.confidence)} interval"
+                f"{short_percent(each.named.categories.detection.confidence)} interval"
             )
             rows = []
             for name in dict.fromkeys([*self.truth, *found]):
@@ -124,7 +124,7 @@ def _at(devices: int, categories: Params, seed: int | None, slow: Slow) -> Other
     from rappor.simulation.other import simulate_other
 
     drawn = simulate_other(
-        editors(), *with_other(categories), DEFAULT_PARTS, n_reports=devices, seed=seed
+        editors(), with_other(categories), DEFAULT_PARTS, n_reports=devices, seed=seed
     )
     named = name_other(drawn, _LETTERS, longest=_LONGEST, keep=_KEPT, progress=slow)
     listed = decode(drawn[-1], GUESSES)
@@ -157,7 +157,7 @@ def print_demo(demo: OtherDemo) -> None:
 
 
 def _rows(each: OtherOfSize, demo: OtherDemo) -> Table:
-    confidence = short_percent(each.named.categories.confidence)
+    confidence = short_percent(each.named.categories.detection.confidence)
     interval = f"{confidence} interval"
     shown = table("text", "truth", "no list", interval, f"{demo.n_guesses} guesses", interval)
     blind = {text.string: text.of_other for text in each.named.strings}
@@ -168,7 +168,7 @@ def _rows(each: OtherOfSize, demo: OtherDemo) -> Table:
 
 
 def _cells(share: Share | None) -> tuple[str, ...]:
-    return ("-", "") if share is None else tuple(share_cells(share, 1))
+    return ("-", "") if share is None else tuple(share_cells(share))
 
 
 def _truth(name: str, demo: OtherDemo) -> str:

@@ -12,7 +12,6 @@ from rappor.cli.commands import Command
 from rappor.cli.console import print_json
 from rappor.cli.numbers import COUNT, NUMBER, WholeNumber
 from rappor.cli.options import (
-    Detection,
     chart_option,
     detection_options,
     grouped,
@@ -24,6 +23,7 @@ from rappor.cli.options import (
 from rappor.cli.plan_asked import Budget, Repeats, Size, Strings, Subject
 from rappor.cli.plan_parts import Search, print_parts_plan
 from rappor.cli.plan_tables import print_plan
+from rappor.decoding.detection import Detection
 from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.params import MAX_HASHES
 from rappor.protocol.profiles import PROFILES

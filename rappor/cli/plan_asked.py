@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rappor.cli.options import Detection
+from rappor.decoding.detection import Detection
 from rappor.files import read_text, replacing
 from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.loss import epsilon_1, epsilon_inf
@@ -239,9 +239,7 @@ class Strings:
             raise click.UsageError("give --zipf or --table, not both")
         return Question(
             frequencies=frequencies,
-            correction=detection.correction,
-            level=detection.level,
+            detection=detection,
             power=power,
-            confidence=detection.confidence,
             reports_per_device=each,
         )

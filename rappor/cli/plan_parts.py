@@ -82,7 +82,7 @@ def _summary(planned: DiscoveryPlan) -> Table:
     summary.add_row(
         "finds",
         f"{planned.layout.found:,.1f} strings in {planned.reports:,} reports "
-        f"(false discovery rate {short_percent(question.level)})",
+        f"(false discovery rate {short_percent(question.detection.level)})",
     )
     return summary
 

@@ -87,7 +87,7 @@ def _add_prediction(summary: Table, planned: Plan) -> None:
     condition = (
         f"in {planned.reports:,} reports{_devices(planned)}, among "
         f"{question.frequencies.n_candidates:,} candidates "
-        f"({_CONTROL[question.correction]} {short_percent(question.level)})"
+        f"({_CONTROL[question.detection.correction]} {short_percent(question.detection.level)})"
     )
     if planned.share is None:
         summary.add_row("detects", f"no share {condition}")
@@ -97,9 +97,9 @@ def _add_prediction(summary: Table, planned: Plan) -> None:
     summary.add_row("expected", f"{prediction.found:,.1f} detected strings")
     summary.add_row(
         "interval",
-        f"{percent(prediction.width, 3)} wide at {short_percent(question.confidence)} confidence "
-        f"for that share, {percent(prediction.adjusted_width, 3)} wide when adjusted for selection "
-        "(FCR)",
+        f"{percent(prediction.width, 3)} wide at {short_percent(question.detection.confidence)} "
+        f"confidence for that share, {percent(prediction.adjusted_width, 3)} wide when adjusted "
+        "for selection (FCR)",
     )
     if not encoding_of(planned.params).hashed:
         summary.add_row(

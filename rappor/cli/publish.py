@@ -14,8 +14,9 @@ import click
 
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json
-from rappor.cli.options import Detection, detection_options, json_option
+from rappor.cli.options import detection_options, json_option
 from rappor.cli.trend_files import TrendFiles, smooth_option, trend_files
+from rappor.decoding.detection import Detection
 from rappor.errors import FileError
 from rappor.files import alone, filling, replacing
 from rappor.protocol.wire import METRIC_NAME
@@ -85,9 +86,7 @@ def publish(
             candidates,  # type: ignore[arg-type]  # a stream is refused with a sentence
             by=files.by,
             smooth=smooth,
-            level=detection.level,
-            correction=detection.correction,
-            confidence=detection.confidence,
+            detection=detection,
             progress=slow,
         )
     notice = describe(metric).splitlines()

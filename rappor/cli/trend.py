@@ -7,7 +7,6 @@ import click
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow
 from rappor.cli.options import (
-    Detection,
     chart_option,
     csv_option,
     detection_options,
@@ -16,6 +15,7 @@ from rappor.cli.options import (
     save_chart,
 )
 from rappor.cli.trend_files import TrendFiles, smooth_option, trend_files
+from rappor.decoding.detection import Detection
 
 
 @click.command(
@@ -65,9 +65,7 @@ def trend(
             candidates,  # type: ignore[arg-type]  # a stream is refused with a sentence
             by=files.by,
             smooth=smooth,
-            level=detection.level,
-            correction=detection.correction,
-            confidence=detection.confidence,
+            detection=detection,
             progress=slow,
         )
     if csv_path is not None:

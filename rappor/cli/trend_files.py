@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rappor.cli.decode_files import Source, days_of, read_counts
+from rappor.cli.count_files import days_of, read_counts
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import (
     grouped,
     source_options,
 )
+from rappor.cli.sources import Source
 from rappor.errors import DecodeError, FileError, MetricError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class TrendFiles(Source):
         if not released.n_reports:
             raise DecodeError("counts must hold at least 1 report, got 0")
         samples = [list(period.collections) for period in released.periods if period.n_reports]
-        return released, self.candidates_for(*samples)
+        return released, self.candidates(*samples)
 
     def _joined(self) -> Released:
         """Join the files that a collector answered."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.decoding.contrasts import add_sampling
 from rappor.decoding.debias import Target
 from rappor.decoding.proportions import Proportions
 from rappor.errors import DecodeError
@@ -29,11 +28,13 @@ class Answers:
     ----------
     estimate, std_error : (k,) float64. The proportion, unclipped, by the inverse-variance mean
         over parameter sets, and its standard error at that proportion.
+    weight : (g, k) float64. What each collection weighs in that mean.
     proportions : the counts themselves, for tests and intervals.
     """
 
     estimate: NDArray[np.float64]
     std_error: NDArray[np.float64]
+    weight: NDArray[np.float64]
     proportions: Proportions
 
 
@@ -52,7 +53,7 @@ def read_answers(target: Target, params: Params) -> Answers:
     at_zero = target.noise(np.zeros(len(target))).reshape(shape)
     first = pool(proportions, at_zero)[0]
     noise = target.noise(np.tile(first, shape[0])).reshape(shape)
-    estimate, std_error = pool(proportions, noise)
+    estimate, std_error, weight = pool(proportions, noise)
     columns = {
         name: getattr(target, name).reshape(shape)[:, :1]
         for name in ("reports", "repeated", "p_star", "q_star", "p", "q")
@@ -61,45 +62,32 @@ def read_answers(target: Target, params: Params) -> Answers:
     return Answers(
         estimate=estimate,
         std_error=std_error,
+        weight=weight,
         proportions=Proportions(ones=ones, **columns),
     )
 
 
-def sum_error(target: Target, estimate: NDArray[np.float64]) -> float:
-    """Return the standard error of the sum of these answers' shares, each device giving one.
-
-    Given the value, the bits of a report are independent; the value itself sets one at most. So
-    the variance of the sum is that of the coins, added up, and that of one value's share.
-    """
-    share = np.clip(estimate, 0.0, 1.0)
-    total = min(float(share.sum()), 1.0)
-    precision = 0.0
-    for counts, repetition in zip(target.counts, target.repetitions, strict=True):
-        own, each = counts.params, repetition.reports_per_device
-        gap = own.q_star - own.p_star
-        coins = share * own.q_star * (1 - own.q_star) + (1 - share) * own.p_star * (1 - own.p_star)
-        kept = share * own.f0 * (1 - own.f0) + (1 - share) * own.f1 * (1 - own.f1)
-        again = (own.q - own.p) ** 2 * float(kept.sum())
-        values = each * gap**2 * total * (1 - total)
-        one = (float(coins.sum()) + (each - 1) * again + values) / gap**2
-        precision += counts.n_reports / max(one, _LEAST_NOISE)
-    return math.sqrt(1 / precision)
-
-
-def sum_errors(
-    target: Target, estimate: NDArray[np.float64], sums: Sequence[NDArray[np.int64]]
-) -> NDArray[np.float64]:
-    """Return `sum_error` of each of these sets of answers, (t,); estimate is (c,)."""
-    return np.array([sum_error(target, estimate[answers]) for answers in sums])
+def covariance(target: Target, answers: Answers, entries: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the covariance of the shares of these answers, (r, r), of which a device gives one."""
+    weight = answers.weight[:, entries]
+    devices = [
+        counts.n_reports / each.reports_per_device
+        for counts, each in zip(target.counts, target.repetitions, strict=True)
+    ]
+    return add_sampling(
+        np.diag(answers.std_error[entries] ** 2),
+        answers.estimate[entries],
+        (weight / np.array(devices)[:, None]).T @ weight,
+    )
 
 
 def pool(
     proportions: NDArray[np.float64], noise: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the inverse-variance mean over collections, (k,), and its standard error."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return the inverse-variance mean of g collections, (k,), its error, and weights, (g, k)."""
     weight = 1 / np.maximum(noise, _LEAST_NOISE)
     total = weight.sum(axis=0)
-    return (weight * proportions).sum(axis=0) / total, 1 / np.sqrt(total)
+    return (weight * proportions).sum(axis=0) / total, 1 / np.sqrt(total), weight / total
 
 
 def simplex_shares(

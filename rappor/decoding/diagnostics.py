@@ -321,14 +321,6 @@ def _too_full(capacity: Mapping[str, Any] | None) -> Iterator[str]:
         )
 
 
-def is_unsure(diagnostics: Mapping[str, Any]) -> bool:
-    """Tell whether the answer says that its errors cannot be relied on.
-
-    So it is where strings collide too often, or where an absent string has few patterns of bits.
-    """
-    return any((*_few_patterns(diagnostics), *_too_full(diagnostics.get("capacity"))))
-
-
 def _forged_cohorts(odd: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if odd:
         who = "1 cohort has" if len(odd) == 1 else f"{len(odd):,} cohorts have"

@@ -35,7 +35,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from scipy import linalg, special
 
 MIDDLE: Final = 0.6
 """Quantile of the posteriors whose sum over the strings stands for their total."""
@@ -61,7 +61,7 @@ _BINS: Final = 64
 """Bins of a standard error: the prior is fitted to z scores rounded to them, so that a million
 candidates cost as much as a few thousand."""
 
-_NO_NOISE: Final = 1e-12
+NO_NOISE: Final = 1e-12
 """Standard error that stands for none: an estimate with less is its own answer."""
 
 _STEPS: Final = 100
@@ -121,7 +121,7 @@ def estimate_shares(estimate: NDArray[np.float64], std_error: NDArray[np.float64
     known = np.isfinite(std_error)
     if not known.any():
         return Shares(share=share, std_error=error)
-    scale = np.maximum(std_error[known], _NO_NOISE)
+    scale = np.maximum(std_error[known], NO_NOISE)
     z = estimate[known] / scale
     rounded, place, counts = np.unique(
         np.rint(z * _BINS) / _BINS, return_inverse=True, return_counts=True
@@ -183,11 +183,34 @@ def posterior_moments(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return mean and variance of the share given each estimate, in standard errors, (u,) each."""
     parts, centre = _posterior(prior, z)
-    density = -(centre**2) / 2 - np.log(2 * np.pi) / 2
-    means = centre + np.exp(density - special.log_ndtr(centre))
+    means = _means(centre)
     mean = (parts * means).sum(axis=1)
     squares = (parts * (1 + centre * means)).sum(axis=1)
     return mean, np.maximum(squares - mean**2, 0.0)
+
+
+def posterior_slopes(prior: Prior, z: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how the mean of each share, (u, 1 + t), moves with the logarithm of each weight."""
+    parts, centre = _posterior(prior, z)
+    mean = (parts * _means(centre)).sum(axis=1, keepdims=True)
+    return np.hstack(
+        [(parts.sum(axis=1, keepdims=True) - 1) * mean, parts * (_means(centre) - mean)]
+    )
+
+
+def prior_covariance(
+    prior: Prior, z: NDArray[np.float64], counts: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the covariance, (1 + t, 1 + t), of the logarithms of the fitted weights.
+
+    It is the inverse of their information, of weights that add up to one. Each is known to within
+    its own size at least, as none is negative.
+    """
+    parts, _ = _posterior(prior, z)
+    odds = np.hstack([1 - parts.sum(axis=1, keepdims=True), parts])
+    inverse = linalg.inv((odds * counts[:, None]).T @ odds + np.eye(len(prior.weights)))
+    sums = inverse @ prior.weights
+    return np.asarray(inverse - np.outer(sums, sums) / (prior.weights @ sums))
 
 
 def _posterior(
@@ -200,6 +223,12 @@ def _posterior(
     """
     joint = _likelihood(prior.means, z) * prior.weights
     return joint[:, 1:] / joint.sum(axis=1, keepdims=True), z[:, None] - 1 / prior.means
+
+
+def _means(centre: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the means of normal distributions around these centres, cut off at zero."""
+    density = -(centre**2) / 2 - np.log(2 * np.pi) / 2
+    return np.asarray(centre + np.exp(density - special.log_ndtr(centre)))
 
 
 def _likelihood(means: NDArray[np.float64], z: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -152,26 +152,17 @@ class Fit:
         moved[:, ~inside] = rest / (np.maximum(information, _TINY) * self.kappa)
         return moved * self.weight[:, None]
 
-    def sum_errors(
-        self, columns: sparse.csc_array, summed: NDArray[np.bool_]
-    ) -> NDArray[np.float64]:
-        """Return the standard errors of sums of coefficients, if just these columns are fitted.
+    def covariance(self, columns: sparse.csc_array) -> NDArray[np.float64]:
+        """Return the covariance of the coefficients, (s, s), if just these columns are fitted.
 
         Parameters
         ----------
         columns : (n, s) sparse, without the backgrounds.
-        summed : (t, s) bool. The columns of each sum.
-
-        Returns
-        -------
-        (t,) float64.
         """
         n_backgrounds = len(self.coefficients) - self.n_selected
         basis = sparse.hstack([self.basis[:, :n_backgrounds], columns], format="csc")
         inverse = _inverse(weighted_products(basis, self.weight, basis.tocsr()))
-        own = inverse[n_backgrounds:, n_backgrounds:]
-        variance = np.einsum("ts,ts->t", summed @ own, summed)
-        return np.asarray(np.sqrt(np.maximum(variance, 0.0)) / self.kappa)
+        return np.asarray(inverse[n_backgrounds:, n_backgrounds:] / self.kappa**2)
 
 
 def fit_rows(

@@ -110,16 +110,12 @@ class ShrunkenFit(Fit):
         """Return how far each row's proportion moves the estimates of these candidates, (n, c)."""
         return self.moved[:, places]
 
-    def sum_errors_of(
-        self, candidates: NDArray[np.int64], summed: NDArray[np.bool_]
-    ) -> NDArray[np.float64]:
-        """Return the standard errors of sums of these candidates, (t,); summed is (t, s)."""
+    def covariance_of(self, candidates: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the covariance of the estimates of these candidates, (s, s)."""
         moved, random = self.moved[:, candidates], self.random[:, candidates]
         own = self.s2 * moved.T @ random
         errors = moved.T @ self.total @ moved - own - own.T
-        errors += np.diag(self.s2 * random.any(axis=0))
-        variance = np.einsum("ts,ts->t", summed @ errors, summed)
-        return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
+        return np.asarray(errors + np.diag(self.s2 * random.any(axis=0)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -152,7 +152,7 @@ def decode(
     sums : as `aggregate` returns them, or stored and read again.
     candidates : strings for all metrics, or for each metric its own.
     by : the columns that keep collections apart, as `aggregate` was given them.
-    options : those of `rappor.decode`, such as level and correction.
+    options : those of `rappor.decode`, such as `detection`.
 
     Returns
     -------

@@ -18,7 +18,7 @@ from rappor.privacy.small_cohorts import Filling, fill
 from rappor.protocol import loss
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import LETTERS, Params
-from rappor.registry.metric import MIN_COHORT
+from rappor.registry.metric import MIN_COHORT, Metric
 
 REMEDIES: Final = {
     "coins": "the coins' noise, which only more devices, more reports or a larger loss lower",
@@ -117,13 +117,15 @@ class Plan(Displayed):
             A metric cannot have this name.
         """
         return write_registry(
-            self.params,
-            name,
-            expires=expires,
-            description=description,
-            owner=owner,
-            epoch=epoch,
-            interval=interval,
+            Metric(
+                name=name,
+                params=self.params,
+                expires=expires,
+                description=description,
+                owner=owner,
+                epoch=epoch,
+                interval=interval,
+            )
         )
 
     def _table(self) -> dict[str, list[Any]]:
@@ -156,10 +158,10 @@ class Plan(Displayed):
             "reports": self.reports,
             "reports_per_device": question.reports_per_device,
             "candidates": question.frequencies.n_candidates,
-            "correction": question.correction,
-            "level": question.level,
+            "correction": question.detection.correction,
+            "level": question.detection.level,
             "power": question.power,
-            "confidence": question.confidence,
+            "confidence": question.detection.confidence,
             "share": prediction.share,
             "found": prediction.found,
             "filled_cohorts": self.filling.share,

@@ -55,9 +55,9 @@ def unchanged(against: Sequence[Against]) -> str:
 
 def error_rate(estimates: Estimates | Comparison | Trend | Segments) -> str:
     """Say which error rate the detections have."""
-    bonferroni = estimates.correction == "bonferroni"
+    bonferroni = estimates.detection.correction == "bonferroni"
     kind = "a probability of any false one" if bonferroni else "a false discovery rate"
-    return f"{kind} of {short_percent(estimates.level)}"
+    return f"{kind} of {short_percent(estimates.detection.level)}"
 
 
 def over_time(trend: Trend) -> Iterator[str]:
@@ -175,9 +175,8 @@ def unallocated(estimates: Estimates) -> Iterator[str]:
         return
     if estimates.unallocated < 0:
         yield (
-            f"The detected candidates add up to {percent(1 - estimates.unallocated)} of the "
-            f"reports (standard error {percent(estimates.unallocated_std_error)}): nothing is left "
-            "for other strings. More than 100 % is noise, which lifted some of the detected too."
+            "The detected candidates hold all of the reports (standard error "
+            f"{percent(estimates.unallocated_std_error)}): nothing is left for other strings."
         )
     else:
         yield (

@@ -76,7 +76,7 @@ def simulate_repeated(
     return Simulation(counts=Counts(params, ones, reports, metric, squares), devices=held)
 
 
-def simulate_days(
+def simulate_days(  # noqa: PLR0913 - devices, days and how they change
     population: Population,
     params: Params,
     *,

@@ -239,7 +239,7 @@ def test_right_addresses_are_read(url: str, host: str, port: int, path: str) -> 
         ("example.org", "collector must be an https address .*, got no scheme"),
         ("https://", "collector must be an https address"),
         ("", "collector must be an https address"),
-        ("https://me:secret@example.org", "collector must hold no user name"),
+        ("https://me:secret@example.org", "collector must have no user name"),
         ("https://example.org/?key=1", "collector must be an address without"),
         ("https://example.org/?", "collector must be an address without"),
         ("https://example.org#top", "collector must be an address without"),

@@ -126,8 +126,8 @@ def test_spent_says_which_promise_each_metric_has(open_client: Opener, clock: Fi
     assert max(map(len, text.splitlines())) <= 80
     text = " ".join(text.split())
     assert text.startswith(
-        "Privacy loss so far: epsilon = 8.00 (nats). An observer who gives even odds that this "
-        "device holds some value can be at most 99.967 % sure after all of its reports. "
+        "Privacy loss so far: epsilon = 8.00 (nats). Somebody who thought it 50 % "
+        "likely that this device has some value is at most 99.967 % sure after all of its reports. "
     )
     assert " page: epsilon = 4.00, 2 reports of 2 bit patterns. " in text
     assert " theme: epsilon = 4.00, 2 reports of 2 bit patterns. " in text

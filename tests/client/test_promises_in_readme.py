@@ -113,7 +113,7 @@ record.choice_within_an_interval_is_uniform_by_its_coins
 record.changed_parameters_wait_for_the_next_epoch
     Changed parameters wait for the next epoch.
 record.silent_metric_is_silent_for_every_value
-    its silence tells nothing about its values
+    its silence says nothing about its values
 record.opting_out_of_a_metric_drops_what_waits_of_it
     refuse one metric and drop its waiting reports
 reservation.new_identity_in_the_same_year_has_no_new_budget

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from rappor.decoding.comparison.comparison import Comparison
+from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import number_or_none
 from rappor.decoding.side_by_side import Levels
 from rappor.decoding.spreadsheet import csv_text
@@ -70,7 +71,7 @@ class Segments(Displayed):
     n_candidates : candidates that were asked about.
     assumed : one line on the devices, on which all errors depend.
     warnings : sentences about where the answer is unsure.
-    level, correction, confidence : the arguments of `by_segment`.
+    detection : how sure to be: the argument of `by_segment`.
     """
 
     _drawn_as: ClassVar[str] = "segments"
@@ -83,9 +84,7 @@ class Segments(Displayed):
     n_candidates: int
     assumed: str
     warnings: tuple[str, ...]
-    level: float
-    correction: str
-    confidence: float
+    detection: Detection
 
     def __repr__(self) -> str:
         return (
@@ -130,7 +129,7 @@ class Segments(Displayed):
                 }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as the object that `rappor segments --json` prints."""
+        """Return everything as the object that `rappor compare --by --json` prints."""
         return {
             "metric": self.metric,
             "segments": [dataclasses.asdict(each) for each in self.segments],

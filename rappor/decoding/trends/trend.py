@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from rappor.decoding.comparison.comparison import Comparison
+from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import number_or_none
 from rappor.decoding.side_by_side import Levels
 from rappor.decoding.spreadsheet import csv_text
@@ -100,7 +101,7 @@ class Trend(Displayed):
     n_candidates : candidates that were asked about.
     assumed : one line on the devices, on which all errors depend.
     warnings : sentences about where the answer is unsure.
-    level, correction, confidence : the arguments of `trend`.
+    detection : how sure to be: the argument of `trend`.
     """
 
     _drawn_as: ClassVar[str] = "trend"
@@ -117,9 +118,7 @@ class Trend(Displayed):
     n_candidates: int
     assumed: str
     warnings: tuple[str, ...]
-    level: float
-    correction: str
-    confidence: float
+    detection: Detection
 
     def __repr__(self) -> str:
         return (

@@ -75,11 +75,3 @@ def test_the_examples_run() -> None:
     test = doctest.DocTestParser().get_doctest(example, {}, "auditing", None, None)
     assert len(test.examples) > 20
     assert doctest.DocTestRunner().run(test).failed == 0
-
-
-def test_every_module_has_its_room() -> None:
-    """The map names what lies in the folder, and nothing else."""
-    there = {path.name for path in FOLDER.glob("*.py") if not path.name.startswith("__")}
-    named = re.findall(r"^\| `(\S+\.py)` \|", DOCUMENT, re.MULTILINE)
-    assert set(named) == there
-    assert len(named) == len(there)

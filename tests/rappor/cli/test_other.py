@@ -128,8 +128,8 @@ def test_both_prices_are_told(shop: Shell) -> None:
     assert "editor.other: What is in no category of editor" in out
     assert "a device answers both or neither" in out
     told = " ".join(out.partition("both or neither")[2].split())
-    one = "Both reports of one value together: an observer who gives even odds to a value can come"
-    assert f"{one} near certainty, either way" in told
+    one = "Both reports of one value together: somebody who thought a value 50 % likely can become"
+    assert f"{one} almost certain, either way" in told
     code, out, _ = shop("privacy", "editor", "--registry", "registry.toml", "--json")
     assert json.loads(out)["together"] == {
         "metrics": ["editor", "editor.other"],
@@ -180,4 +180,4 @@ def test_the_demo_tells_what_is_found_and_what_is_not(shell: Shell) -> None:
     assert code == 0
     assert "9,000 devices: other is" in out
     assert "Not found without a list:" in out
-    assert "share of other" in (shell.place / "other.svg").read_text()
+    assert "Shares of other" in (shell.place / "other.svg").read_text()

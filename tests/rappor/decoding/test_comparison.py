@@ -17,6 +17,7 @@ from rappor import CandidateStream, Comparison, Counts, Params, Population, comp
 from rappor.decoding.comparison.answers import Joined, answer_changes
 from rappor.decoding.comparison.changes import rows_p_value
 from rappor.decoding.comparison.differences import Sample, differences, estimated_overlap
+from rappor.decoding.detection import Detection
 from rappor.decoding.devices import merge
 from rappor.errors import DecodeError
 from rappor.simulation import simulate_days, simulate_repeated
@@ -295,7 +296,7 @@ def test_noise_may_differ_between_samples() -> None:
 def test_several_samples_have_one_error_rate() -> None:
     """Each is compared with the first; the correction counts all rows of all."""
     samples = {"a": drawn(BEFORE, 40), "b": drawn(BEFORE, 41), "c": drawn(AFTER, 42)}
-    found = compare(samples, NAMES, correction="bonferroni")
+    found = compare(samples, NAMES, detection=Detection(correction="bonferroni"))
     assert [each.sample.name for each in found.against] == ["b", "c"]
     assert found.n_tests == 80
     assert found.unchanged_p_value == min(2 * found.against[1].unchanged_p_value, 1)

@@ -23,6 +23,7 @@ from rappor.decoding.comparison.differences import (
     shape_of,
 )
 from rappor.decoding.debias import debias
+from rappor.decoding.detection import Detection
 from rappor.decoding.devices import merge
 from rappor.decoding.overlap import estimate_overlap
 from rappor.simulation import simulate_days
@@ -277,7 +278,7 @@ def test_intervals_of_changes_are_widened_for_their_choice() -> None:
         "b": answers([5, 3, 2], 2),
         "c": answers([3, 5, 2], 3),
     }
-    found = compare(samples, overlap=0.0, confidence=0.9)
+    found = compare(samples, overlap=0.0, detection=Detection(confidence=0.9))
     changed = sum(int(each.changed.sum()) for each in found.against)
     assert 2 <= changed < 6
     for each, name in zip(found.against, "bc", strict=True):

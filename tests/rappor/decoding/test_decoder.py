@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from rappor.candidates.candidates import Candidates
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
+from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
 from rappor.errors import DecodeError, ParamsError
 from rappor.protocol.params import Params
@@ -105,16 +106,16 @@ def test_collections_of_different_questions_are_refused() -> None:
 def test_impossible_error_rates_are_refused(name: str, value: Any) -> None:
     """Level and confidence lie strictly between 0 and 1."""
     options: dict[str, Any] = {name: value}
-    with pytest.raises(DecodeError, match=rf"{name} must be a number in \(0, 1\)"):
-        decode(counted(n=1000), CANDIDATES, **options)
+    with pytest.raises(ParamsError, match=rf"{name} must be a number in \(0, 1\)"):
+        Detection(**options)
 
 
 def test_an_unknown_correction_is_refused() -> None:
     """The message lists the valid ones."""
     with pytest.raises(
-        DecodeError, match="correction must be one of bh, adaptive, bonferroni, got 'none'"
+        ParamsError, match="correction must be one of bh, adaptive, bonferroni, got 'none'"
     ):
-        decode(counted(n=1000), CANDIDATES, correction="none")
+        Detection(correction="none")
 
 
 def same(a: Estimates, b: Estimates) -> bool:
@@ -176,7 +177,9 @@ def test_one_candidate_is_answered() -> None:
     error = abs(standardised_errors(estimates, POPULATION)[0])
     assert estimates.detected.tolist() == [True]
     assert error < largest_error(1)
-    assert estimates.unallocated == pytest.approx(1 - estimates.proportion[0])
+    left = 1 - estimates.proportion[0]
+    assert estimates.unallocated == pytest.approx(left, abs=0.02 * estimates.std_error[0])
+    assert estimates.unallocated_std_error == pytest.approx(estimates.std_error[0], rel=0.01)
 
 
 def test_an_empty_cohort_is_tolerated() -> None:
@@ -195,7 +198,11 @@ def test_an_empty_cohort_is_tolerated() -> None:
 def test_hardly_any_reports_detect_no_absent_candidate(n_reports: int) -> None:
     """Where every candidate is absent, a handful of reports is not taken for a finding."""
     p_values = [
-        decode(counted(n=n_reports, seed=seed), ABSENT, level=0.001, correction="bonferroni")
+        decode(
+            counted(n=n_reports, seed=seed),
+            ABSENT,
+            detection=Detection(level=0.001, correction="bonferroni"),
+        )
         for seed in range(20)
     ]
     assert sum(bool(estimates.detected.any()) for estimates in p_values) <= 3

@@ -9,6 +9,7 @@ import json
 import pytest
 
 from rappor import Counts, Params, Population, by_segment, compare, decode, simulate_counts
+from rappor.decoding.detection import Detection
 from rappor.decoding.segments.segments import Segments
 from rappor.errors import DecodeError
 
@@ -56,7 +57,9 @@ def test_differences_are_those_of_other_devices_from_the_largest(found: Segments
         each.name: counts.unsegmented
         for each, counts in zip(found.segments, (LARGE, OTHER, SMALL), strict=True)
     }
-    again = compare(samples, found.candidates, overlap=0.0, level=0.05 * 3 / 23)
+    again = compare(
+        samples, found.candidates, overlap=0.0, detection=Detection(level=0.05 * 3 / 23)
+    )
     ours = {(row["segment"], row["candidate"]): row for row in found.rows() if "difference" in row}
     assert len(ours) == 6
     for row in again.rows():

@@ -108,13 +108,12 @@ def test_the_variances_are_of_largest_restricted_likelihood() -> None:
 
 
 def test_a_sum_of_one_has_its_own_error() -> None:
-    """Of strong candidates and of others; two that collide have errors in common."""
+    """Of strong candidates and of others; those that collide have errors in common."""
     _, _, fit = fitted(3, strong_apart=True)
     every = np.flatnonzero(np.isfinite(fit.std_error))[:50]
-    alone = fit.sum_errors_of(every, np.eye(len(every), dtype=bool))
-    assert alone == pytest.approx(fit.std_error[every], rel=1e-3)
-    both = fit.sum_errors_of(every, np.ones((1, len(every)), dtype=bool))[0]
-    assert both != pytest.approx(np.sqrt(np.sum(alone**2)), rel=1e-3)
+    covariance = fit.covariance_of(every)
+    assert np.sqrt(covariance.diagonal()) == pytest.approx(fit.std_error[every], rel=1e-3)
+    assert covariance.sum() != pytest.approx(np.trace(covariance), rel=1e-3)
 
 
 def test_influences_are_those_of_the_estimates() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rappor import Candidates, CandidateStream, Counts, Params, Population, simulate_counts
+from rappor.decoding.detection import Detection
 from rappor.decoding.suggestions import suggest
 from rappor.errors import DecodeError
 
@@ -59,8 +60,8 @@ def test_the_level_decides_what_is_suggested() -> None:
     usual = suggest(counts, KNOWN, listed)
     p_value, n = max(usual.p_value), len(usual.strings)
     level = 0.9 * float(p_value) * usual.n_candidates / n
-    strict = suggest(counts, KNOWN, listed, level=level)
-    assert strict.level == level < 0.05
+    strict = suggest(counts, KNOWN, listed, detection=Detection(level=level))
+    assert strict.estimates.detection.level == level < 0.05
     assert len(strict.strings) < n
     assert set(strict.strings) < set(usual.strings)
 

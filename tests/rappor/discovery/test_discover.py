@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from rappor import Counts, Params, Population, decode, discover
+from rappor.decoding.detection import Detection
 from rappor.discovery import Discoveries
 from rappor.errors import DecodeError, ParamsError
 from rappor.protocol.parts import Part
@@ -116,7 +117,11 @@ def test_a_first_part_of_one_character_is_searched_in_all_of_unicode() -> None:
     words = {"жук": 2.0, "куж": 2.0, "ужк": 1.0}
     parts = (Part("prefix:1", 0.5), Part("whole"))
     params = dataclasses.replace(PARAMS, m=64)
-    found = discover(collect(words, parts, params=params), longest=3, correction="bonferroni")
+    found = discover(
+        collect(words, parts, params=params),
+        longest=3,
+        detection=Detection(correction="bonferroni"),
+    )
     assert found.prefixes[0].candidates > 100_000
     assert set("жук") <= set(found.alphabet)
     assert true_of(found, words) == set(words)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from google_clients import permanent_python
+from google_clients import permanent_python, write_map
 from scipy import stats
 
 from rappor import (
@@ -35,6 +35,7 @@ from rappor import (
 )
 from rappor.candidates.google_hashing import LAYOUT
 from rappor.cli.app import run
+from rappor.decoding.detection import Detection
 from rappor.google import files
 from rappor.google.effective_noise import effective_f
 from rappor.protocol.randomizer import instantaneous_response, permanent, permanent_response
@@ -168,7 +169,11 @@ def test_error_control_changes_what_is_detected() -> None:
     counts = files.read_counts(GOOGLE / "counts.csv", PAPER)
     candidates = files.read_candidates(GOOGLE / "candidates.txt")
     found = [
-        int(decode(counts, candidates, level=level, correction=correction).detected.sum())
+        int(
+            decode(
+                counts, candidates, detection=Detection(level=level, correction=correction)
+            ).detected.sum()
+        )
         for level, correction in ((0.2, "bh"), (0.05, "bh"), (0.05, "bonferroni"), (1e-4, "bh"))
     ]
     assert found == sorted(found, reverse=True)
@@ -277,7 +282,7 @@ def test_every_string_stays_the_text_it_is(name: str, tmp_path: Path) -> None:
     params = Params(k=64, h=1, m=8, f=0.25, p=0.25, q=0.75, layout=LAYOUT)
     counts = expected_counts(params, {name: 0.7, "other": 0.3})
     candidates = Candidates.from_list([name, "other", "absent"])
-    files.write_map(tmp_path / "map.csv", candidates, params)
+    write_map(tmp_path / "map.csv", candidates, params)
     mapped = files.read_map(tmp_path / "map.csv", params)
     assert mapped.strings == candidates.strings
     for asked in (candidates, mapped):
@@ -309,9 +314,3 @@ def test_nothing_detected_is_an_answer(tmp_path: Path, capsys: pytest.CaptureFix
     words += ["--candidates", str(tmp_path / "candidates.txt")]
     assert run(["decode", str(GOOGLE / "counts.csv"), "--format", "google", *words]) == 0
     assert '"estimates": []' in capsys.readouterr().out
-    results = tmp_path / "results.csv"
-    results.write_text("yesterday's\n")
-    counts = files.read_counts(GOOGLE / "counts.csv", PAPER)
-    files.write_results(results, decode(counts, ["nobody holds this"]))
-    assert results.read_text().count("\n") == 1
-    assert results.read_text().startswith("string,")

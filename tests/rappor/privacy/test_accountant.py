@@ -15,6 +15,7 @@ from enumeration import Distribution, instantaneous_of, permanent_of
 
 from rappor import Candidates, Population, decode, simulate_counts
 from rappor.candidates.google_hashing import LAYOUT
+from rappor.decoding.detection import Detection
 from rappor.errors import ParamsError
 from rappor.planning.changed_params import decode_together, joint_error
 from rappor.planning.detection_limit import standard_error
@@ -178,7 +179,11 @@ def test_the_decoder_takes_counts_before_and_after() -> None:
         for seed, (params, n) in enumerate(sizes.items())
     ]
     absent = [f"absent {i}" for i in range(50)]
-    found = decode(counts, Candidates.from_list(["a", "b", *absent]), correction="bonferroni")
+    found = decode(
+        counts,
+        Candidates.from_list(["a", "b", *absent]),
+        detection=Detection(correction="bonferroni"),
+    )
     error = joint_error(BALANCED, noisier, before=300_000, after=200_000)
     rows = {row["candidate"]: row for row in found.rows()}
     assert rows["a"]["detected"]

@@ -58,11 +58,3 @@ def test_the_table_of_profiles_is_that_of_the_code() -> None:
         assert noise == pytest.approx([getattr(params, letter) for letter in NOISE], abs=6e-7)
         assert epsilon_1(params) == pytest.approx(one, abs=1e-4)
         assert epsilon_inf(params) == pytest.approx(inf, abs=1e-4)
-
-
-def test_every_module_has_its_room() -> None:
-    """The map names what lies in the folder, and nothing else."""
-    folder = ROOT / "rappor" / "protocol"
-    there = {p.name + "/" * p.is_dir() for p in folder.iterdir() if not p.name.startswith("__")}
-    named = set(re.findall(r"^\| `(\S+)` \|", DOCUMENT, re.MULTILINE))
-    assert named == there - {"README.md"}

@@ -33,7 +33,7 @@ def test_the_limit_of_detection_says_what_would_halve_it() -> None:
     ("left", "told"),
     [
         (0.25, ["25.0 % of the reports are unallocated (standard error 1.0 %): "]),
-        (-0.02, ["The detected candidates add up to 102.0 % of the reports (standard error 1.0 %"]),
+        (-0.02, ["The detected candidates hold all of the reports (standard error 1.0 %"]),
         (float("nan"), []),
     ],
 )

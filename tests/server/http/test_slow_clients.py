@@ -61,14 +61,14 @@ class Connection(asyncio.Transport):
         config = Config(app, lifespan="off", ws="none", log_config=None)
         config.load()
         state = {SETTINGS: Settings(registry="metrics.toml")}
-        self.is_read = True
+        self._is_read = True
         self.sent = b""
         self.protocol = PunctualProtocol(config, ServerState(), state)
         self.protocol.connection_made(self)
 
     def say(self, data: bytes) -> None:
         """Bring what one read of the socket brings."""
-        assert self.is_read
+        assert self.is_read()
         self.protocol.data_received(data)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -77,11 +77,15 @@ class Connection(asyncio.Transport):
 
     def pause_reading(self) -> None:
         """Note that nothing more is read."""
-        self.is_read = False
+        self._is_read = False
 
     def resume_reading(self) -> None:
         """Note that the socket is read again."""
-        self.is_read = True
+        self._is_read = True
+
+    def is_read(self) -> bool:
+        """Tell whether the socket is read."""
+        return self._is_read
 
     def is_closing(self) -> bool:
         """Stay open."""
@@ -109,9 +113,9 @@ def test_nothing_is_read_while_a_request_waits_for_its_turn() -> None:
         connection = Connection(app)
         connection.say(head % 3 + b"abc" + head % length + bytes(100_000))
         await has_read.wait()
-        assert not connection.is_read
+        assert not connection.is_read()
         may_answer.set()
-        while not connection.is_read:
+        while not connection.is_read():
             await asyncio.sleep(0)
         assert connection.sent.endswith(b"3 bytes")
         connection.say(bytes(50_000))

@@ -248,6 +248,6 @@ def test_reports_are_spread_over_segments() -> None:
     assert list(explain_cohorts(registry_of(plain), reports=5_000)) == []
     first, second = explain_cohorts(registry_of(told), reports=5_000)
     assert "m is too large for 5,000 reports in 3 segments" in first.text
-    assert "fill nine in ten" in first.text
+    assert "reports, 90 % have" in first.text
     assert "fewer than min_reports = 5,000 in each" in second.text
     assert list(explain_cohorts(registry_of(told), reports=15_000)) == []

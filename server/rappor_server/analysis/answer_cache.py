@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 
-class Answers:
+class AnswerCache:
     """The latest answers of one process, as many as fit into some bytes; for one thread."""
 
     def __init__(self, n_bytes: int) -> None:

@@ -6,7 +6,6 @@ import datetime
 
 import msgspec
 
-from rappor_server.analysis.freezes import Frozen
 from rappor_server.analysis.releases import DayReports
 from rappor_server.analysis.warning_signs import OverfullCohort, Refusals
 
@@ -32,19 +31,6 @@ class MetricsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     metrics: list[MetricAnswer]
     refusals: list[Refusals]
-
-
-class FreezeAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of POST /v1/metrics/NAME/freezes."""
-
-    id: str
-    reports: int
-
-
-class FreezesAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of GET /v1/metrics/NAME/freezes."""
-
-    freezes: list[Frozen]
 
 
 class AnalysisAnswer(msgspec.Struct, frozen=True, kw_only=True):

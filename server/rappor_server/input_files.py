@@ -20,7 +20,7 @@ from rappor_server.upload_keys import UploadKeys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
+class InputFiles:
     """The texts of the files that settings name; where they name none, the text is empty.
 
     A process that starts anew gets those that were last found good, whatever the files hold then.
@@ -68,7 +68,7 @@ class Inputs:
         return AcceptedParams(current, older, text=self.registry, digest=self.digest, stops=stops)
 
     def upload_keys(self, settings: Settings) -> UploadKeys | None:
-        """Return the keys for sending, None if everyone may send."""
+        """Return the upload keys, None if everyone may send."""
         if not settings.upload_key_file:
             return None
         return UploadKeys.loads(self.keys, path=settings.upload_key_file)

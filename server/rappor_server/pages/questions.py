@@ -11,9 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rappor.counts.calendar import STRETCHES
+from rappor.decoding.detection import CORRECTIONS, Detection
 from rappor.registry.metric import Metric
+from rappor_server.access import start_job
 from rappor_server.analysis.candidate_lists import KeptList
-from rappor_server.analysis.candidate_sources import CandidateSource
+from rappor_server.analysis.candidate_sources import CandidateSource, candidates_file
 from rappor_server.analysis.jobs import Job
 from rappor_server.analysis.page_tasks import (
     PARTS,
@@ -26,16 +28,13 @@ from rappor_server.analysis.page_tasks import (
     TrendTask,
 )
 from rappor_server.analysis.tasks import Range
-from rappor_server.http.queries import candidates_file, start_job
 from rappor_server.pages.forms import Form
 from rappor_server.pages.signing import Reader, to_see
 from rappor_server.problems import Problem, problem_of
 
-CORRECTIONS: Final = ("bh", "adaptive", "bonferroni")
 _WAIT_SECONDS: Final = 0.5
-"""How long a form waits for a quick answer, before the page that tells how far it is."""
-_LEVEL: Final = 0.05
-_CONFIDENCE: Final = 0.95
+"""How long a form waits for a quick answer, before the page with its progress."""
+_SURE: Final = Detection()
 _MOST_SMOOTHED: Final = 400
 _MEDIA_TYPES: Final = {"html": "text/html", "csv": "text/csv", "json": "application/json"}
 
@@ -98,7 +97,7 @@ async def answer(request: Request, reader: Reader) -> Response:
     """GET /pages/answers/ID: the answer, or how far it is."""
     job = _job(request, reader)
     if job.ended is None:
-        return reader.render("waiting.html", job=job, told=_told(reader, job))
+        return reader.render("waiting.html", job=job, progress=_progress(reader, job))
     if job.error is not None:
         problem = problem_of(job.error)
         return reader.render(
@@ -115,8 +114,8 @@ async def answer(request: Request, reader: Reader) -> Response:
 async def progress(request: Request, reader: Reader) -> Response:
     """GET /pages/answers/ID/progress: how far an answer is, for a script."""
     job = _job(request, reader)
-    told = Progress(text=_told(reader, job), is_over=job.ended is not None)
-    return Response(msgspec.json.encode(told), media_type=_MEDIA_TYPES["json"])
+    now = Progress(text=_progress(reader, job), is_over=job.ended is not None)
+    return Response(msgspec.json.encode(now), media_type=_MEDIA_TYPES["json"])
 
 
 async def file(request: Request, reader: Reader) -> Response:
@@ -149,9 +148,11 @@ def _asked(reader: Reader, metric: Metric, form: Form) -> Asked:
     return Asked(
         metric=metric,
         source=_source(reader, metric, form.text("list")),
-        level=form.share("level", _LEVEL),
-        correction=form.choice("correction", CORRECTIONS),
-        confidence=form.share("confidence", _CONFIDENCE),
+        detection=Detection(
+            level=form.share("level", _SURE.level),
+            correction=form.choice("correction", CORRECTIONS),
+            confidence=form.share("confidence", _SURE.confidence),
+        ),
     )
 
 
@@ -165,12 +166,12 @@ def _source(reader: Reader, metric: Metric, name: str) -> CandidateSource | None
     """Return the list of a name, or the registry's file where none is named."""
     if name:
         return KeptList(metric=metric.name, name=name)
-    return candidates_file(reader.collector, metric)
+    return candidates_file(metric, registry=reader.collector.settings.registry)
 
 
 def _range(form: Form, first: str, last: str) -> Range:
-    """Return a range of days; they are read here, so that a wrong one is told at once."""
-    found = Range(first=form.day(first), last=form.day(last), freeze=None)
+    """Return a range of days; they are read here, so that a wrong one is reported at once."""
+    found = Range(first=form.day(first), last=form.day(last))
     found.days()
     return found
 
@@ -187,8 +188,7 @@ def _job(request: Request, reader: Reader) -> Job:
 def _gone() -> Problem:
     return Problem(
         HTTPStatus.NOT_FOUND,
-        "this answer is not kept any more: answers stay for ten minutes after they were last "
-        "looked at",
+        "this answer has been deleted: answers are kept for ten minutes after they were opened",
     )
 
 
@@ -197,7 +197,7 @@ def _answered(job: Job) -> Answered:
     return msgspec.msgpack.decode(job.result, type=Answered)
 
 
-def _told(reader: Reader, job: Job) -> str:
+def _progress(reader: Reader, job: Job) -> str:
     seconds = reader.collector.jobs.seconds(job)
     doing = job.step or "waiting for a process"
     return f"{doing}, for {seconds:.0f} seconds"

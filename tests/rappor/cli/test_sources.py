@@ -17,7 +17,8 @@ from places import ROOT
 from shell import Shell, uploads
 
 from rappor import Counts, Params, Registry
-from rappor.cli.decode_files import Source, days_of
+from rappor.cli.count_files import days_of
+from rappor.cli.sources import GoogleSource, PartSource, Source
 from rappor.google.effective_noise import Client
 
 GOOGLE = ROOT / "tests" / "rappor" / "google" / "data"
@@ -206,12 +207,11 @@ def test_the_noise_of_a_client_of_google_is_its_own(tmp_path: Path) -> None:
     (tmp_path / "counts.csv").write_text("100,60,70\n")
     clients: tuple[Client | None, ...] = (None, "python", "cpp", "java")
     read = [
-        Source(
+        GoogleSource(
             paths=(str(tmp_path / "counts.csv"),),
             registry_path=None,
             metric_name=None,
             candidates_path=str(GOOGLE / "candidates.txt"),
-            file_format="google",
             params_path=str(tmp_path / "params.csv"),
             client=client,
         ).read()
@@ -251,7 +251,9 @@ def test_every_file_that_was_read_is_told(shell: Shell, counts: str) -> None:
         hashlib.sha256(Path(file.name).read_bytes()).hexdigest() for file in told
     ]
     assert [file.name for file in source_of(counts, candidates="-").files()] == [counts]
-    theirs = dataclasses.replace(source_of(counts), params_path=asked, map_path=registry)
+    theirs = GoogleSource(
+        **dataclasses.asdict(source_of(counts)), params_path=asked, map_path=registry
+    )
     assert [file.name for file in theirs.files()] == [counts, asked, registry]
 
 
@@ -301,11 +303,18 @@ def test_texts_of_other_have_their_own_candidates(shell: Shell) -> None:
     registry = Registry.load(place / "pair.toml")
     pair = [Counts.zero(metric.params, metric.name) for metric in registry.values()]
     beside = str(place / "pair.toml")
-    assert source_of(registry=beside).known_of(pair) == ["kate", "nano"]
-    named = source_of(registry=beside, candidates=shell.path("engines.txt"))
-    assert named.known_of(pair) == ["bing", "duckduckgo", "qwant"]
-    assert source_of(candidates=shell.path("engines.txt")).known_of(pair) == named.known_of(pair)
-    assert source_of().known_of(pair) == []
+
+    def known(registry_path: str | None, known_path: str | None) -> list[str]:
+        source = PartSource(
+            paths=(), registry_path=registry_path, metric_name=None, known_path=known_path
+        )
+        return source.known(pair)
+
+    named = ["bing", "duckduckgo", "qwant"]
+    assert known(beside, None) == ["kate", "nano"]
+    assert known(beside, shell.path("engines.txt")) == named
+    assert known(None, shell.path("engines.txt")) == named
+    assert known(None, None) == []
 
 
 @pytest.mark.parametrize(

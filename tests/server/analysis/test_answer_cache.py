@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from collectors import ACCEPTED, commit, report_of, upload_of
-from rappor_server.analysis.answers import Answers, key_of
+from rappor_server.analysis.answer_cache import AnswerCache, key_of
 from rappor_server.analysis.candidate_sources import CandidatesFile
 from rappor_server.analysis.tasks import CSV, JSON, EstimatesTask
 from rappor_server.storage.store import Store
@@ -16,7 +16,7 @@ from rappor_server.storage.store import Store
 
 def test_as_many_answers_are_kept_as_fit() -> None:
     """Those that were looked for longest ago go first; one that is too large is not kept."""
-    answers = Answers(10)
+    answers = AnswerCache(10)
     answers.keep(b"a", bytes(4))
     answers.keep(b"b", bytes(4))
     assert answers.find(b"a") == bytes(4)
