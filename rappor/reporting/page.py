@@ -155,7 +155,7 @@ def candidates_table(found: EstimatesReport, *, name: str = "", forged: bool = F
     if found.estimates.share is not None:
         columns["distribution"] = lambda row: measured(row["share"], row["share_std_error"])
         columns["its error"] = lambda row: measured(row["share_std_error"], row["share_std_error"])
-    caption = "Candidates: detected ones by their share, then the others by their p-value"
+    caption = "Candidates: detected ones first"
     return join(*listing(caption, columns, found.rows, left=1, name=name))
 
 
