@@ -10,7 +10,7 @@ from rich.table import Table
 
 from rappor.cli.alphabet import characters
 from rappor.cli.commands import Command
-from rappor.cli.console import Slow, escape, section, table
+from rappor.cli.console import Slow, escape, section, table, width
 from rappor.cli.count_files import is_pair
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import (
@@ -195,9 +195,9 @@ def _search_list(
 
 
 def _print(found: Discoveries) -> None:
-    from rappor.cli.estimates_table import print_estimates
+    from rappor.reporting.text import estimates_text
 
-    print_estimates(found.estimates, detected_only=True)
+    click.echo(estimates_text(found.estimates, detected_only=True, width=width()))
     _print_search(found)
 
 
