@@ -78,7 +78,7 @@ def dots(
             top += _ROW
     axis, height = _axis(scale, top, write)
     for kind, text in enumerate(kinds):
-        marks.append(marker(kind, "6", height + 8))
+        marks.append(marker(kind, "6", height + 8, full=not kind))
         marks.append(tag("text", text, x=18, y=height + 13))
         height += _LINE
     return Chart(title=title, content=join(axis, *marks), height=height + 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 import unicodedata
 from collections.abc import Iterator, Mapping
@@ -36,8 +37,17 @@ def estimates_text(
     reports stand in their place.
     """
     sentences = [*([_FORGED] if forged else []), *remarks(estimates)]
-    rows = list(_rows(estimates, detected_only=detected_only, truth=truth, forged=forged))
-    return "\n".join([*_table(rows, width), *(wrap(sentence, width) for sentence in sentences)])
+    rows = _rows(estimates, detected_only=detected_only, truth=truth, forged=forged)
+    lines = _table(list(rows), width)
+    return "\n".join([*lines, *(wrap(sentence, width) for sentence in sentences)])
+
+
+def detected_table(
+    estimates: Estimates, *, truth: Mapping[str, int], most: int, width: int = 100
+) -> str:
+    """Write the most frequent detected rows alone, beside the truth."""
+    rows = _rows(estimates, detected_only=True, truth=truth, forged=False)
+    return "\n".join(_table(list(itertools.islice(rows, 1 + most)), width))
 
 
 def wrap(sentence: str, width: int) -> str:
