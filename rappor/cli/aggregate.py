@@ -77,7 +77,7 @@ class Aggregated:
 )
 @registry_option()
 @metric_option()
-@click.option("--part", metavar="PART", help="A part of the metric, where it has parts.")
+@click.option("--part", metavar="PART", help="A part of the metric, if it has parts.")
 @click.option(
     "--out", required=True, type=click.Path(), metavar="FILE", help="Counts file to write."
 )
@@ -86,12 +86,12 @@ class Aggregated:
     type=click.Choice(["files", "spark"]),
     default="files",
     show_default=True,
-    help="Who adds up: all cores of this machine, or Apache Spark.",
+    help="Where reports are added up: on all cores of this machine, or in Apache Spark.",
 )
 @click.option(
     "--remote",
     metavar="URL",
-    help="A Spark Connect server, such as sc://localhost; without it Spark's own settings decide.",
+    help="A Spark Connect server, such as sc://localhost. Default: Spark's own settings.",
 )
 @json_option
 def aggregate(
@@ -107,10 +107,10 @@ def aggregate(
 ) -> None:
     """Add up uploads or stored reports into counts.
 
-    INPUTS are files and folders of reports in Parquet, CSV or JSON lines, or of uploads, one
-    JSON document a line (- is standard input). What is not a report is refused, and the refusals
-    are counted by reason. --metric may be left out where only one metric is there. Run it again
-    after an interruption: FILE.checkpoint knows which files are added up. With --engine spark,
+    INPUTS are files and folders of reports in Parquet, CSV or JSON lines, or of uploads, one JSON
+    document per line (- is standard input). Rows that are not reports are refused and counted by
+    reason. If there is only one metric, you can omit --metric. After an interruption, run the
+    command again: FILE.checkpoint has the files that are already added up. With --engine spark,
     INPUTS are paths as Spark reads them.
     """
     registry = Registry.load(registry_path)

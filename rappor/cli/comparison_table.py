@@ -16,7 +16,7 @@ _LEAST_NAME, _MOST_NAME = 9, 40
 
 
 def print_comparison(comparison: Comparison, *, changed_only: bool) -> None:
-    """Print the rows of each sample, what was tested, what was assumed, and what looks wrong.
+    """Print the rows of each sample, the tests, the assumptions and the warnings.
 
     A list of changes shows their adjusted intervals, which hold for it as a whole; a list of all
     candidates shows the interval of each on its own.
@@ -60,7 +60,7 @@ def _cells(row: Mapping[str, Any], suffix: str) -> Iterator[str]:
     yield _share(row["proportion"])
     yield "unknown" if row["difference"] is None else points(row["difference"])
     low, high = row[f"ci_low{suffix}"], row[f"ci_high{suffix}"]
-    yield "unknown" if low is None or high is None else f"{points(low)} .. {points(high)}"
+    yield "unknown" if low is None or high is None else f"{points(low)} to {points(high)}"
     yield p_value(row["p_value"])
     yield row["kind"]
 

@@ -91,7 +91,7 @@ class Demo:
 @click.option(
     "--small",
     is_flag=True,
-    help="Ten thousand devices, each of which holds one of the 20 most frequent words.",
+    help="Ten thousand devices, each with one of the 20 most frequent words.",
 )
 @click.option(
     "--other",
@@ -104,7 +104,7 @@ class Demo:
     "path",
     type=click.Path(),
     metavar="FILE",
-    help="Your own data: one value a line, or CSV with the header value,count or value,weight.",
+    help="Your own data: one value per line, or CSV with the header value,count or value,weight.",
 )
 @click.option(
     "--reports",
@@ -136,11 +136,12 @@ def demo(
 ) -> None:
     """Simulate a million devices and find their common words.
 
-    Every device holds one English word and draws its own noisy report. The decoder sees only
-    the sums of the reports and tests 10,000 candidates. The truth stands beside each estimate.
+    Each device has one English word and sends one noisy report. The decoder sees only the sums of
+    the reports and tests 10,000 candidates. The table shows the truth beside each estimate.
 
-    With --other devices hold an editor, and a third of them one that is no category: what can be
-    found in "other", without a list and by 20 guesses, and from how many devices on.
+    With --other, devices have an editor, and a third of them one that is in no category. The
+    command shows what can be found in "other", without a list and with 20 guesses, and how many
+    devices that needs.
     """
     from rappor.candidates.candidates import Candidates
     from rappor.decoding.decoder import decode

@@ -14,7 +14,7 @@ from rappor.reporting.remarks import remarks
 
 _FORGED: Final = (
     "forged make: if this many of the reports are forged, nobody may have the string. forged hide: "
-    "this many forged reports more would hide the row, and the same reports may hide others."
+    "this many more forged reports would hide the row, and perhaps others too."
 )
 
 _LEAST_NAME, _MOST_NAME = 9, 40
@@ -28,7 +28,7 @@ def print_estimates(
     truth: Mapping[str, int] | None = None,
     forged: bool = False,
 ) -> None:
-    """Print the rows, what they leave unallocated, what was assumed, and what looks wrong.
+    """Print the rows, the unallocated share, the assumptions and the warnings.
 
     A list of detected rows shows their adjusted intervals, which hold for it as a whole; a list of
     all candidates shows the interval of each on its own. With `forged` the numbers of forged
@@ -85,7 +85,7 @@ def _cells(
 def _interval(row: Mapping[str, Any], suffix: str) -> str:
     low, high = adjusted_interval(row) if suffix else (row["ci_low"], row["ci_high"])
     known = low is not None and high is not None
-    return f"{percent(low, 3)} .. {percent(high, 3)}" if known else "unknown"
+    return f"{percent(low, 3)} to {percent(high, 3)}" if known else "unknown"
 
 
 def _forged(row: Mapping[str, Any]) -> Iterator[str]:

@@ -48,20 +48,20 @@ def _interval(share: Share, decimals: int) -> str:
     if not math.isfinite(share.low):
         return "unknown"
     low, high = max(share.low, 0.0), max(share.high, 0.0)
-    return f"{percent(low, decimals)} .. {percent(high, decimals)}"
+    return f"{percent(low, decimals)} to {percent(high, decimals)}"
 
 
 def _remarks(found: NamedOther) -> Iterator[str]:
-    """Yield what was announced, and how much of `other` stays without a name."""
+    """Yield what was found, and how much of `other` is unnamed."""
     from rappor.reporting.remarks import answer
 
     yield answer(found.found.estimates)
     unnamed, other = found.unnamed, escape(found.categories.candidates[-1])
     if math.isfinite(unnamed.proportion):
         yield (
-            f"{percent(max(unnamed.proportion, 0.0))} of {other} has no name here "
+            f"{percent(max(unnamed.proportion, 0.0))} of {other} is unnamed "
             f"({_interval(unnamed, 1)}): texts that are too rare, too long, or have a character "
-            "that was not looked for."
+            "outside the alphabet."
         )
     else:
-        yield f"{other} itself cannot be told from nothing."
+        yield f"{other} itself is not significant, so shares of it are unknown."

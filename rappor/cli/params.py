@@ -75,9 +75,9 @@ def params(
 ) -> None:
     """Show the privacy loss and the detection limit of parameters.
 
-    Name a metric of a registry (--registry, --metric), a --profile, or the parameters one by
-    one. The detection limit counts the privacy noise alone; `rappor plan` also counts
-    collisions of strings.
+    Name a metric of a registry (--registry, --metric), a --profile, or the parameters one by one.
+    The detection limit includes only the privacy noise; `rappor plan` also includes collisions of
+    strings.
     """
     found = ParamsReport(
         params=subject.params,

@@ -45,7 +45,7 @@ _MOST_NAME: Final = 40
 @click.option(
     "--dimension",
     metavar="NAME",
-    help="The one property that segments are told apart by; all of them if omitted.",
+    help="The property that segments are split by. Default: all properties.",
 )
 @detection_options
 @csv_option
@@ -64,9 +64,9 @@ def segments(
 ) -> None:
     """Show shares in segments: devices of a version, a country.
 
-    COUNTS are files of `rappor pull --segments`, of a metric whose entry names public properties.
-    Every segment is decoded on its own, and compared with the largest one. A segment below the
-    metric's minimum of reports is not released by a collector, and refused from elsewhere.
+    COUNTS are files from `rappor pull --segments`, for a metric with public properties. Each
+    segment is decoded separately and compared with the largest one. A collector does not release
+    segments below the metric's minimum number of reports, and the command refuses them.
     """
     from rappor.decoding.segments.by_segment import by_segment
 
@@ -121,7 +121,7 @@ def _cells(row: Mapping[str, Any]) -> Iterator[str]:
     yield percent(row["proportion"], 3)
     low, high = row["ci_low"], row["ci_high"]
     unknown = low is None or high is None
-    yield "unknown" if unknown else f"{percent(low, 3)} .. {percent(high, 3)}"
+    yield "unknown" if unknown else f"{percent(low, 3)} to {percent(high, 3)}"
     difference = row.get("difference")
     mark = " *" if row.get("differs") else ""
     yield "" if difference is None else points(difference) + mark

@@ -56,8 +56,8 @@ def _load(source: Source) -> tuple[list[Counts], Candidates]:
     required=True,
     type=click.Path(),
     metavar="FILE",
-    help="The larger list, one string a line, also packed by gzip; it is read several times and "
-    "never held.",
+    help="The larger list, one string per line, plain or gzip. It is read several times and not "
+    "kept in memory.",
 )
 @click.option(
     "--level",
@@ -71,9 +71,9 @@ def _load(source: Source) -> tuple[list[Counts], Candidates]:
 def suggest(*, source: Source, list_path: str, level: float, as_json: bool) -> None:
     """Find strings of a list that explain what candidates do not.
 
-    COUNTS are files as `rappor decode` reads them. Known and listed strings are decoded together;
-    the p-values of the listed ones are corrected for the length of their list alone. Bits that no
-    known candidate explains are told beside.
+    COUNTS are files as for `rappor decode`. Known and listed strings are decoded together. The
+    p-values of the listed strings are corrected for the length of the list only. The command also
+    shows bits that no known candidate explains.
     """
     from rappor.candidates.stream import CandidateStream
     from rappor.decoding.suggestions import suggest as find

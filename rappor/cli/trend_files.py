@@ -112,16 +112,15 @@ trend_files = grouped(
     click.option(
         "--by",
         type=click.Choice(["day", "week", "month"]),
-        help="Length of a period, no shorter than those of the counts; as the counts have them if "
-        "omitted.",
+        help="Length of a period, at least that of the counts. Default: that of the counts.",
     ),
     click.option(
         "--from",
         "first",
         type=click.DateTime(["%Y-%m-%d"]),
         metavar="DAY",
-        help="Day (UTC) of the first file, for files that do not tell their days; each of the "
-        "others is of the next day, or as --by says.",
+        help="Day (UTC) of the first file, for files without days. Each further file is of the "
+        "next day, or of the next period of --by.",
     ),
 )
 smooth_option = click.option(

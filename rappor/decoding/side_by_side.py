@@ -27,9 +27,9 @@ from rappor.protocol.encodings import encoding_of
 
 _REASONS: Final = {
     "counts": "the most that the counts allow",
-    "days": "as the scatter of the counts that were added tells",
-    "unknown": "because nothing is known of them: if devices reported again within one, the errors "
-    "are larger than these",
+    "days": "estimated from the variance of the counts that were added",
+    "unknown": "nothing is known of the devices; if they reported again within one, the errors are "
+    "larger",
 }
 
 
@@ -41,7 +41,7 @@ class Levels:
     ----------
     proportion, std_error : (t, s) float64. Shares of all reports of the sample, unclipped.
     ci_low, ci_high : (t, s) float64. They hold for the strings that are shown as a whole.
-    detected : (t, s) bool. Whether the sample alone tells the string from nothing.
+    detected : (t, s) bool. Whether the sample alone detects the string.
     unallocated, unallocated_std_error : (t,) float64, as of `Estimates`.
     counted : samples with reports behind each estimate, t of them.
     """

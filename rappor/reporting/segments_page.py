@@ -48,8 +48,8 @@ def _panels(found: Segments) -> Iterator[Markup]:
     yield tag(
         "p",
         "Dots are the share of the reports of each segment, full where the string is detected in "
-        f"that segment. Bars over them are {short_percent(found.detection.confidence)} intervals, adjusted "
-        "so that they hold for the strings that are shown as a whole. Segments are named by "
+        f"that segment. Bars over them are {short_percent(found.detection.confidence)} intervals, "
+        "adjusted so that they hold for all strings shown together. Segments are named by "
         f"{', '.join(found.dimensions)}.",
     )
     if n < len(found.candidates):
@@ -63,7 +63,7 @@ def _segments(found: Segments) -> Markup:
     errors = found.levels.unallocated_std_error.tolist()
     return table(
         "Segments by their reports",
-        ("segment", "reports", "devices that know as much", "unallocated", "std error"),
+        ("segment", "reports", "effective number of devices", "unallocated", "std error"),
         (
             (
                 name_of(segment.name),

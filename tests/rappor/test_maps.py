@@ -6,6 +6,7 @@ import re
 
 from places import ROOT
 
+
 def test_what_is_added_goes_to_places_that_exist() -> None:
     """Every path in the table of the house is a file or a folder."""
     text = (ROOT / "rappor" / "README.md").read_text(encoding="utf-8")

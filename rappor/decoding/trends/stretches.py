@@ -44,7 +44,7 @@ def stretches(released: Released, by: str | None) -> tuple[str, list[Stretch]]:
     Parameters
     ----------
     by : "day", "week" or "month", no finer than the periods; if omitted, what the periods are.
-        Periods that are none of these stay as they are, and nothing is known to be missing.
+        Other periods stay as they are, and nothing is known to be missing.
 
     Raises
     ------

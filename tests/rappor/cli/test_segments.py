@@ -54,7 +54,7 @@ def test_shares_and_differences_are_printed(segments: Shell) -> None:
     ]
     assert [row[-1] == "*" for row in rows] == [False, True, False, True]
     words = " ".join(out.split())
-    assert "2 of 2 differences from version=1 are told from noise (*)" in words
+    assert "2 of 2 differences from version=1 are significant (*)" in words
     assert "Those of two segments are other devices." in words
 
 

@@ -62,9 +62,9 @@ def test_shares_gaps_and_the_course_are_printed(days: Shell) -> None:
     assert [len(row[-1]) for row in rows.values()] == [5, 5]
     assert [row[-1][2] for row in rows.values()] == ["\u00b7", "\u00b7"]
     words = " ".join(out.split())
-    assert "There are no reports of 2026-11-04." in words
-    assert "Some reports wait at the collector, of 2026-11-06." in words
-    assert "steps from one day to the next are told from noise" in words
+    assert "There are no reports for 2026-11-04." in words
+    assert "Some reports are not yet released for 2026-11-06." in words
+    assert "steps from one day to the next are significant" in words
     assert "Assumed: within a day" in words
 
 

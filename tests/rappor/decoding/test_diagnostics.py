@@ -159,7 +159,7 @@ def test_a_bad_fit_warns_with_the_table() -> None:
     (sentence,) = estimates.warnings
     assert estimates.diagnostics["goodness_of_fit"]["p_value"] < FIT_FALSE_ALARM
     assert str(estimates).endswith(sentence)
-    assert sentence.startswith("The bits scatter ")
+    assert sentence.startswith("The variance of the bits is ")
     assert "the counts cannot tell which" in sentence
 
 

@@ -150,8 +150,10 @@ def test_more_than_all_is_said_to_be_noise() -> None:
     lines = str(one_hot([0.7, 0.4])).splitlines()
     assert "; 100.0% of the mass is detected (standard error " in lines[-2]
     (sentence,) = unallocated(one_hot([0.7, 0.4]))
-    assert sentence.startswith("The detected candidates hold all of the reports (standard error ")
-    assert sentence.endswith(": nothing is left for other strings.")
+    assert sentence.startswith(
+        "The detected candidates account for all of the reports (standard error "
+    )
+    assert sentence.endswith(" %).")
     (sentence,) = unallocated(one_hot([0.7, 0.2]))
     assert sentence.startswith("10.2 % of the reports are unallocated (standard error ")
 
