@@ -60,7 +60,7 @@ _NOT_EXAMINED: Final = (
     "Accidents: a full or damaged disk, a process that is killed, a folder that was copied.",
     "Concurrency: two processes or threads on one device.",
     "Secrets: how a device draws its own.",
-    "Rare faults: an audit without --client asks many more devices, and measures losses.",
+    "Rare faults: an audit without --client tests many more devices, and measures losses.",
 )
 
 

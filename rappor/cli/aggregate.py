@@ -129,7 +129,7 @@ def aggregate(
     counts = _one_collection(_together(uploads, rows), metric_name, part)
     if counts is None or counts.n_reports == 0:
         _warn(refused)
-        raise DecodeError("inputs must hold at least 1 acceptable report, got 0")
+        raise DecodeError("inputs must have at least 1 acceptable report, got 0")
     counts.save(out)
     checkpoint.unlink(missing_ok=True)
     found = Aggregated(
@@ -197,7 +197,7 @@ def _lines(paths: list[str], slow: Slow) -> Iterator[bytes]:
             with open_text(path) if is_packed(path) else click.open_file(path, "rb") as stream:
                 for number, line in enumerate(stream):
                     if number == 0 and line.startswith(_COUNTS_FILE):
-                        raise FileError(path, "it holds counts already: rappor decode reads it")
+                        raise FileError(path, "it has counts already: run rappor decode on it")
                     yield line
                     done += len(line)
                     if number % _LINES == 0:
@@ -239,11 +239,11 @@ def _one_collection(
     names = sorted({key[0] for key in found})
     if name is None and len(names) > 1:
         raise MetricError(
-            f"give --metric: inputs hold reports of several metrics, {', '.join(names)}"
+            f"give --metric: inputs have reports of several metrics, {', '.join(names)}"
         )
     chosen = _unsegmented(counts for key, counts in found.items() if name in (None, key[0]))
     if not chosen and names:
-        raise DecodeError(f"inputs must hold reports of {name}, got {', '.join(names)}")
+        raise DecodeError(f"inputs must have reports of {name}, got {', '.join(names)}")
     if chosen and (part is not None or len(chosen) > 1):
         return _one_part(chosen, part)
     return chosen[0] if chosen else None
@@ -262,7 +262,7 @@ def _unsegmented(found: Iterable[Counts]) -> list[Counts]:
 def _one_part(chosen: list[Counts], name: str | None) -> Counts:
     """Return the counts of the part that is asked for: parts never mix."""
     parts = {counts.params.part: counts for counts in chosen}
-    got = f"inputs hold {', '.join(sorted(parts)) if '' not in parts else 'no parts'}"
+    got = f"inputs have {', '.join(sorted(parts)) if '' not in parts else 'no parts'}"
     if name is None:
         raise MetricError(f"give --part: {got} of {chosen[0].metric}")
     if name not in parts:

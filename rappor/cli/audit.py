@@ -178,7 +178,7 @@ def audit(
     metric = subject.named
     program.check()
     if values_path is not None and (program.exact or program.client is not None):
-        raise click.UsageError("--values must be left out with --exact and --client")
+        raise click.UsageError("--values must be omitted with --exact and --client")
     if program.exact:
         found = _exactly(program, metric, trials, seed)
     elif program.client is not None:

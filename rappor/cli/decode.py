@@ -234,7 +234,7 @@ def _check_pair_options() -> None:
         words = (name.removesuffix("_path").replace("_", "-") for name in sorted(rest))
         names = ", ".join(f"--{word}" for word in words)
         raise click.UsageError(
-            f"{names} must be left out for counts of categories and of what is in their other"
+            f"{names} must be omitted for counts of categories and of what is in their other"
         )
 
 

@@ -164,7 +164,7 @@ def demo(
         raise click.UsageError("give either --small or --values")
     population, values = _few_words() if small else _population(path)
     if values is not None and reports is not None:
-        raise click.UsageError("--reports must be left out where --values counts the devices")
+        raise click.UsageError("--reports must be omitted where --values counts the devices")
     n_drawn = reports or (SMALL_REPORTS if small else REPORTS)
     n_reports = n_drawn if values is None else len(values)
     candidates = Candidates.from_list(_most_frequent(population))

@@ -159,7 +159,7 @@ def _print_search(found: Discoveries) -> None:
         f"\nStrings of up to {found.longest} characters, alphabet ({learned}): {found.alphabet}"
     )
     if found.unfinished:
-        section("Prefixes that hold more than their strings", _unfinished(found))
+        section("Prefixes with a larger share than their strings", _unfinished(found))
 
 
 def _parts(found: Discoveries) -> Table:

@@ -116,7 +116,7 @@ def _print(found: ParamsReport) -> None:
     section(
         "Privacy loss by the number of reports of one value",
         _losses(found.losses),
-        "An observer who gives even odds that a device holds some value can be at most this sure "
+        "Somebody who thought it 50 % likely that a device has some value can be at most this sure "
         "afterwards.",
     )
     section(

@@ -72,7 +72,7 @@ def segments(
 
     counts = [each for each in source.read() if each.n_reports]
     if not counts:
-        raise DecodeError("counts must hold at least 1 report, got 0")
+        raise DecodeError("counts must have at least 1 report, got 0")
     samples: dict[Segment, list[Counts]] = {}
     for each in counts:
         samples.setdefault(each.params.segment, []).append(each)

@@ -183,7 +183,7 @@ def simulate(
     population = Population.from_csv(population_path)
     as_reports = _is_folder(out) or Path(out).suffix == ".parquet"
     if as_reports and size.repeated:
-        raise click.UsageError("a .parquet file holds one report a device: write counts")
+        raise click.UsageError("a .parquet file has one report per device: write counts")
     pair = [registry[name] for name in registry.together(metric_name)]
     if as_reports or size.repeated or len(pair) == 1 or pair[0] is not metric:
         pair = [metric]

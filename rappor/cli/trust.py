@@ -254,7 +254,7 @@ def _draw(survey: _Survey, slow: Slow, *, seed: int | None) -> Panels:
                 domain=(0, 1),
                 percent=True,
             ),
-            f"{survey.devices:,} devices, epsilon told as noise",
+            f"{survey.devices:,} devices, epsilon shown as noise",
             _NOISES,
             lambda noise: (CoinSurvey(1 - noise, 0.5).epsilon, survey.devices),
         ),

@@ -96,7 +96,7 @@ def merge(
         if counts.n_reports:
             groups.setdefault((counts.metric, counts.params.fingerprint), []).append(counts)
     if not groups:
-        raise DecodeError("counts must hold at least 1 report, got 0")
+        raise DecodeError("counts must have at least 1 report, got 0")
     merged = [_add(group) for group in groups.values()]
     each = _given(sum(counts.n_reports for counts in merged), devices, reports_per_device)
     if each is not None:

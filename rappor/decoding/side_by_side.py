@@ -125,13 +125,13 @@ def listed_candidates(
     """Return the candidates, normalised as the devices did; None where bits are answers."""
     if isinstance(candidates, str | CandidateStream):
         raise DecodeError(
-            "candidates must be a list of strings; samples side by side take no stream"
+            "candidates must be a list of strings; several samples do not accept a stream"
         )
     if isinstance(candidates, Candidates):
         return _with_empty(candidates, counts)
     if not any(encoding_of(each.params).hashed for each in counts):
         if candidates is not None:
-            raise DecodeError("candidates must be left out: this encoding answers for every bit")
+            raise DecodeError("candidates must be omitted: this encoding answers for every bit")
         return None
     listed = Candidates.from_list(candidates or (), normalize=counts[0].params.normalize)
     return _with_empty(listed, counts)

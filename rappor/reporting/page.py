@@ -103,7 +103,7 @@ def _estimates(found: EstimatesReport, *, forged: bool) -> Markup:
                 chart.title,
                 chart.inline(),
                 f"Bars over the dots are {confidence} intervals, adjusted so that they hold for "
-                f"the detected list as a whole.{hollow}"
+                f"all detected candidates together.{hollow}"
                 + (f" {more:,} more detected candidates are in the table only." if more else ""),
             )
         )

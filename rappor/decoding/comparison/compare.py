@@ -135,7 +135,7 @@ def _sample(name: str, collections: CollectionsOf) -> Sample:
     if not isinstance(listed, Sequence) or not all(isinstance(each, Counts) for each in listed):
         raise DecodeError(f"sample {name!r} must be Counts or a list of them")
     if not sum(counts.n_reports for counts in listed):
-        raise DecodeError(f"sample {name!r} must hold at least 1 report, got 0")
+        raise DecodeError(f"sample {name!r} must have at least 1 report, got 0")
     # The name of the metric does not matter: two metrics may be compared.
     merged, repetitions = merge(listed)
     return Sample(name=name, counts=tuple(merged), repetitions=tuple(repetitions))
@@ -152,7 +152,7 @@ def _listed(
         raise DecodeError("samples must have the same kind of values: strings or answers")
     if not hashed.pop():
         if candidates is not None:
-            raise DecodeError("candidates must be left out: this encoding answers for every bit")
+            raise DecodeError("candidates must be omitted: this encoding answers for every bit")
         return None
     normalizers = sorted({each.normalize for each in params})
     if len(normalizers) > 1:

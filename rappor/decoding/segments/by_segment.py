@@ -108,7 +108,7 @@ def by_segment(
 def _grouped(counts: Sequence[Counts], dimension: str | None) -> dict[Segment, list[Counts]]:
     """Return the counts of each segment without its name, the segment with most reports first."""
     if not counts:
-        raise DecodeError("counts must hold at least 1 report, got 0")
+        raise DecodeError("counts must have at least 1 report, got 0")
     names = {name for each in counts for name, _ in each.params.segment}
     if not names:
         raise DecodeError(

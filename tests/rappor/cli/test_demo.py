@@ -128,7 +128,7 @@ def test_demo_of_counted_devices_takes_no_reports(shell: Shell) -> None:
     (shell.place / "own.txt").write_text("cat\ndog\n")
     code, out, err = shell("demo", "--values", "own.txt", "--reports", "5")
     assert (code, out) == (2, "")
-    assert "--reports must be left out where --values counts the devices" in " ".join(err.split())
+    assert "--reports must be omitted where --values counts the devices" in " ".join(err.split())
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_segments_without_reports_are_left_out(segments: Shell) -> None:
         dataclasses.replace(found, periods=periods).save(segments.place / "segments.json")
         words = ("--candidates", "engines.txt", "--registry", "metrics.toml")
         got, _, err = segments("segments", "segments.json", *words)
-        assert (got, "counts must hold at least 1 report, got 0" in err) == (code, code == 1)
+        assert (got, "counts must have at least 1 report, got 0" in err) == (code, code == 1)
 
 
 def test_a_segment_below_the_minimum_is_refused(segments: Shell) -> None:

@@ -398,11 +398,11 @@ def test_questions_without_an_answer_are_refused() -> None:
     counts, answers = drawn(BEFORE, 1, n=100), Counts(BOOLEAN, [[1]], [2])
     with pytest.raises(DecodeError, match="samples must number at least 2, got 1"):
         compare({"a": counts}, NAMES)
-    with pytest.raises(DecodeError, match="sample 'b' must hold at least 1 report"):
+    with pytest.raises(DecodeError, match="sample 'b' must have at least 1 report"):
         compare({"a": counts, "b": Counts.zero(PARAMS)}, NAMES)
     with pytest.raises(DecodeError, match="same kind of values"):
         compare({"a": counts, "b": answers}, NAMES)
-    with pytest.raises(DecodeError, match="candidates must be left out"):
+    with pytest.raises(DecodeError, match="candidates must be omitted"):
         compare({"a": answers, "b": answers}, NAMES)
     with pytest.raises(DecodeError, match="a stream is not compared"):
         compare({"a": counts, "b": counts}, CandidateStream.from_strings(["a"]))
