@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import functools
@@ -151,4 +152,6 @@ def read_text(path: str | os.PathLike[str]) -> str:
         raise FileError(path, error.strerror or "unreadable") from None
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise FileError(path, "it is not UTF-8", line=line) from None
+        wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        reason = "it is not UTF-8 but UTF-16: save it as UTF-8" if wide else "it is not UTF-8"
+        raise FileError(path, reason, line=line) from None

@@ -57,7 +57,7 @@ def test_demo_output_is_what_the_demo_prints() -> None:
         assert [re.sub(r"[\d.,]+", "0", line.rstrip()).split() for line in ours] == [
             re.sub(r"[\d.,]+", "0", line.rstrip()).split() for line in theirs
         ]
-    found = [line.split()[0] for line in head.splitlines()[3:]]
+    found = [line.split()[0] for line in head.splitlines()[4:]]
     assert found[1:7] == ["the", "to", "and", "of", "a", "in"]
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from rappor.cli.console import escape, show, width
 from rappor.decoding.comparison.comparison import Against, Comparison
-from rappor.reporting.numbers import p_value, percent, points, short_percent
+from rappor.reporting.numbers import measured, moved, p_value, short_percent, span_of_points
 from rappor.reporting.remarks import changes
 
 _LEAST_NAME, _MOST_NAME = 9, 40
@@ -56,14 +56,10 @@ def _table(comparison: Comparison, each: Against, *, changed_only: bool) -> Tabl
 def _cells(row: Mapping[str, Any], suffix: str) -> Iterator[str]:
     group = f" (group {row['group']})" if "group" in row else ""
     yield escape(row["candidate"] + group)
-    yield _share(row["baseline_proportion"])
-    yield _share(row["proportion"])
-    yield "unknown" if row["difference"] is None else points(row["difference"])
-    low, high = row[f"ci_low{suffix}"], row[f"ci_high{suffix}"]
-    yield "unknown" if low is None or high is None else f"{points(low)} to {points(high)}"
+    error = row["std_error"]
+    yield measured(row["baseline_proportion"], error) or "unknown"
+    yield measured(row["proportion"], error) or "unknown"
+    yield moved(row["difference"], error) or "unknown"
+    yield span_of_points(row[f"ci_low{suffix}"], row[f"ci_high{suffix}"], error)
     yield p_value(row["p_value"])
     yield row["kind"]
-
-
-def _share(share: float | None) -> str:
-    return "unknown" if share is None else percent(share, 3)

@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from rappor.cli.commands import Command
-from rappor.cli.console import Slow
+from rappor.cli.console import Slow, width
 from rappor.cli.count_files import is_pair
 from rappor.cli.options import (
     chart_option,
@@ -184,8 +184,8 @@ def decode(
     The files contain their parameters. --registry adds the metric's candidates and its minimum
     number of reports.
     """
-    from rappor.cli.estimates_table import print_estimates
     from rappor.decoding.decoder import decode as decode_counts
+    from rappor.reporting.text import estimates_text
 
     source = asked.source()
     counts = source.read()
@@ -214,7 +214,9 @@ def decode(
     if output.as_json:
         click.echo(estimates.to_json(detected_only=not show_all))
     else:
-        print_estimates(estimates, detected_only=not show_all, forged=forged)
+        click.echo(
+            estimates_text(estimates, detected_only=not show_all, forged=forged, width=width())
+        )
     warn(estimates, candidates)
 
 

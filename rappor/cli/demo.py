@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rappor.cli.commands import Command
-from rappor.cli.console import Slow, print_json, show
+from rappor.cli.console import Slow, print_json, show, width
 from rappor.cli.decode import warn
 from rappor.cli.demo_other import SIZES, play, print_demo
 from rappor.cli.numbers import NUMBER, even_odds_become
@@ -20,7 +20,6 @@ from rappor.errors import FileError
 from rappor.files import read_text
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import PROFILES, Params
-from rappor.reporting.numbers import short_percent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,6 +36,9 @@ SMALL: Final = 20
 """Values and candidates of the small demo."""
 
 SMALL_REPORTS: Final = 10_000
+_SHOWN: Final = 20
+"""Rows of the table at most."""
+
 MOST_COUNTED: Final = 10**8
 """Devices that a table may count: each one's value is held in memory, in 8 bytes."""
 
@@ -207,13 +209,18 @@ def _population(path: str | None) -> tuple[Population, NDArray[np.int64] | None]
         return english_words(), None
     text = read_text(path)
     lines = text.splitlines()
-    header = lines[0].strip().replace('"', "") if lines else ""
+    if not any(lines):
+        raise FileError(path, "it is empty: write one value a line")
+    header = lines[0].strip().replace('"', "")
     if header == "value,weight":
         return Population.from_csv(path), None
     if header == "value,count":
         population, held = Population.from_csv(path), _counts_column(text, path)
     elif "," in header:
         raise FileError(path, "the header must be value,count or value,weight", line=1)
+    elif separator := next((each for each in ";\t" if each in header), ""):
+        name = "semicolons" if separator == ";" else "tabs"
+        raise FileError(path, f"its columns are separated by {name}: use commas", line=1)
     else:
         population = Population.from_values(line for line in lines if line)
         held = np.rint(population.weights * sum(map(bool, lines))).astype(np.int64)
@@ -267,36 +274,31 @@ def _most_frequent(population: Population) -> list[str]:
 
 
 def _print(found: Demo) -> None:
-    from rappor.cli.estimates_table import print_estimates
+    from rappor.reporting.remarks import unallocated
+    from rappor.reporting.text import detected_table
 
-    estimates = found.estimates
+    estimates, n = found.estimates, found.n_detected
+    are = "is" if found.n_false == 1 else "are"
+    shown = "" if n <= _SHOWN else f", of which these {_SHOWN} are the most frequent"
     show(
         f"Each of {estimates.reports:,} devices holds one of {found.n_values:,} values and has "
         f"sent one noisy report of {found.params.k} bits (profile {found.profile}). We test "
-        f"{estimates.n_candidates:,} candidates against the sums of the reports:\n"
+        f"{estimates.n_candidates:,} candidates against the sums of the reports and detect "
+        f"{n:,}{shown}:\n"
     )
-    print_estimates(estimates, detected_only=True, truth=found.truth)
-    if found.n_detected:
-        show(_false_ones(found))
-    show(_privacy(found.params))
-
-
-def _false_ones(found: Demo) -> str:
-    """Say how many of the detected are false here, beside what the error rate promises."""
-    are = "is" if found.n_false == 1 else "are"
-    level = short_percent(found.estimates.detection.level)
-    return (
-        f"{found.n_false} of {found.n_detected} {are} false (a false one is held by fewer devices "
-        f"than one standard error). The rate of {level} is a mean "
-        "over many collections, of candidates that nobody holds."
+    click.echo(detected_table(estimates, truth=found.truth, most=_SHOWN, width=width()))
+    show(
+        *estimates.warnings,
+        f"\nOf the {n:,} detected, {found.n_false:,} {are} false: hardly any device holds them.",
+        *unallocated(estimates),
+        _privacy(found.params),
     )
 
 
 def _privacy(params: Params) -> str:
     one, every = epsilon_1(params), epsilon_inf(params)
     return (
-        f"Privacy: epsilon_1 = {one:.2f} (this report), epsilon_inf = {every:.2f} (any number of "
-        "reports of one value), in nats. An observer who gives even odds that a device holds some "
-        f"value can be at most {even_odds_become(one)} sure after this report, and at most "
-        f"{even_odds_become(every)} sure after any number of reports."
+        "An observer who gives even odds that a device holds some value is at most "
+        f"{even_odds_become(one)} sure after its report (epsilon_1 = {one:.2f}), and at most "
+        f"{even_odds_become(every)} sure after any number of reports (epsilon_inf = {every:.2f})."
     )

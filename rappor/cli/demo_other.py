@@ -167,7 +167,7 @@ def _rows(each: OtherOfSize, demo: OtherDemo) -> Table:
 
 
 def _cells(share: Share | None) -> tuple[str, ...]:
-    return ("-", "") if share is None else tuple(share_cells(share, 1))
+    return ("-", "") if share is None else tuple(share_cells(share))
 
 
 def _truth(name: str, demo: OtherDemo) -> str:

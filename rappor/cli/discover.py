@@ -10,7 +10,7 @@ from rich.table import Table
 
 from rappor.cli.alphabet import characters
 from rappor.cli.commands import Command
-from rappor.cli.console import Slow, escape, section, table
+from rappor.cli.console import Slow, escape, section, table, width
 from rappor.cli.count_files import is_pair
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import (
@@ -18,9 +18,10 @@ from rappor.cli.options import (
     grouped,
     json_option,
     metric_option,
+    refuse_beside,
     registry_option,
 )
-from rappor.cli.sources import PartSource
+from rappor.cli.sources import PartSource, Source
 from rappor.decoding.detection import Detection
 from rappor.reporting.numbers import percent
 
@@ -46,6 +47,7 @@ class _Search:
         "rappor discover pet-prefix-2.counts pet-whole.counts --alphabet a-z",
         "rappor discover pet-prefix-2.counts pet-whole.counts --alphabet a-z0-9._- \\\n"
         "  --longest 3 --known words.txt --json",
+        "rappor discover week.counts --known engines.txt --list words.txt",
     ),
 )
 @grouped(
@@ -86,6 +88,14 @@ class _Search:
         "candidates, and at least 50.",
     ),
 )
+@click.option(
+    "--list",
+    "list_path",
+    type=click.Path(),
+    metavar="FILE",
+    help="Search this list instead, one string a line, also packed by gzip; it is read several "
+    "times and never held.",
+)
 @detection_options
 @click.option(
     "--csv",
@@ -99,6 +109,7 @@ def discover(
     *,
     source: PartSource,
     search: _Search,
+    list_path: str | None,
     detection: Detection,
     csv_path: str | None,
     as_json: bool,
@@ -114,6 +125,10 @@ def discover(
     were tested. The command also shows what cannot be found: the share of reports that no prefix
     explains, and prefixes with a larger share than their strings.
 
+    With --list, COUNTS are files as for `rappor decode`. Known and listed strings are decoded
+    together. The p-values of the listed strings are corrected for the length of the list only. The
+    command also shows bits that no known string explains.
+
     For a metric with other = "discover", give its counts and those of its other together. The
     command then also shows the categories, and the share of other for each string.
     """
@@ -121,6 +136,10 @@ def discover(
     from rappor.discovery import part_by_part
     from rappor.discovery.other import name_other
 
+    if list_path is not None:
+        refuse_beside("--list", _Search, "csv_path")
+        _search_list(source, list_path, detection, as_json=as_json)
+        return
     counts = source.read()
     both = is_pair(counts)
     with Slow() as slow:
@@ -145,10 +164,40 @@ def discover(
         _print(found)
 
 
-def _print(found: Discoveries) -> None:
-    from rappor.cli.estimates_table import print_estimates
+def _search_list(
+    source: PartSource, list_path: str, detection: Detection, *, as_json: bool
+) -> None:
+    """Find strings of a list that explain what the known ones do not."""
+    from rappor.candidates.candidates import Candidates
+    from rappor.candidates.stream import CandidateStream
+    from rappor.cli.suggestions_table import print_suggestions
+    from rappor.decoding.suggestions import suggest
 
-    print_estimates(found.estimates, detected_only=True)
+    of_one = Source(
+        paths=source.paths,
+        registry_path=source.registry_path,
+        metric_name=source.metric_name,
+        candidates_path=source.known_path,
+    )
+    counts = of_one.read()
+    known = of_one.candidates(counts)
+    if known is None:
+        raise click.UsageError("COUNTS must be of strings: every answer of another metric is known")
+    if not isinstance(known, Candidates):
+        raise click.UsageError("known strings must be fewer: give the long list as --list")
+    listed = CandidateStream.from_file(list_path, normalize=known.normalize)
+    with Slow() as slow:
+        found = suggest(counts, known.strings, listed, detection=detection, progress=slow)
+    if as_json:
+        click.echo(found.to_json())
+    else:
+        print_suggestions(found)
+
+
+def _print(found: Discoveries) -> None:
+    from rappor.reporting.text import estimates_text
+
+    click.echo(estimates_text(found.estimates, detected_only=True, width=width()))
     _print_search(found)
 
 

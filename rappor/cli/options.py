@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from rappor.cli.numbers import WholeNumber
 from rappor.decoding.detection import CORRECTIONS, Detection
@@ -124,6 +125,30 @@ html_option = click.option(
     metavar="FILE",
     help="Also write a report as one HTML file: charts, tables, diagnostics, hashes.",
 )
+
+
+def refuse_beside(option: str, *others: str | type[Any]) -> None:
+    """Refuse arguments, or the fields of a record, that an option would ignore."""
+    context = click.get_current_context()
+    names = [
+        name
+        for each in others
+        for name in (
+            [each] if isinstance(each, str) else map(_field_name, dataclasses.fields(each))
+        )
+    ]
+    given = [
+        param.opts[0]
+        for param in context.command.params
+        if param.name in names
+        and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(f"{', '.join(given)} must be left out beside {option}")
+
+
+def _field_name(field: dataclasses.Field[Any]) -> str:
+    return field.name
 
 
 def save_chart(record: Displayed, path: str | None) -> None:

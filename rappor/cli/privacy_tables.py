@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from rich.table import Table
 
 from rappor.cli.console import escape, section, show, table
 from rappor.cli.numbers import even_odds_become, least_belief
-from rappor.cli.params import describe_params, reports_of
 from rappor.planning.changed_params import JointError
 from rappor.privacy.changing_params import EntryChange
 from rappor.privacy.linkability import Linkability
@@ -21,14 +21,25 @@ from rappor.privacy.report import (
     Together,
     ValueChange,
 )
+from rappor.protocol.params import Params
 from rappor.reporting.numbers import most_belief, nats, percent, short_percent
 
 _ALIKE: Final = "Below, only devices with the same properties are counted"
 
 
-def print_report(report: PrivacyReport, error: JointError | None, *, devices: int) -> None:
-    """Print one section after the other; `error` is that of estimates from these devices."""
-    show(describe_params(report.params))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detectable:
+    """What one report of each device can detect; `std_error` is that of a rare string's count."""
+
+    devices: int
+    candidates: int
+    std_error: float
+    detection_limit: float
+
+
+def print_report(report: PrivacyReport, error: JointError | None, limit: Detectable) -> None:
+    """Print one section after the other; `error` is that of estimates around a change."""
+    show(_describe(report.params))
     section(
         "What an observer can believe after reports of one value",
         _beliefs(report.losses),
@@ -49,13 +60,34 @@ def print_report(report: PrivacyReport, error: JointError | None, *, devices: in
             "reach, 'mean' is its average when the value did change. A metric with patterns = 1 "
             "hides a change: it keeps to the value of its first report.",
         )
+    section(
+        "Detection",
+        f"A report from each of {limit.devices:,} devices detects a share of "
+        f"{percent(limit.detection_limit, 3)} with 80 % probability, among {limit.candidates:,} "
+        f"candidates (Bonferroni 5 %). The standard error of a count is {limit.std_error:,.0f} "
+        "reports. This counts the noise alone; `rappor plan` also counts collisions of strings.",
+    )
     section(_batch(report.shuffling), _shuffled(report.shuffling))
     own = "" if report.told is None else "their properties, "
     section("What links the reports of one device", *_links(report.linkability, own))
     if report.account is not None:
         section(_person(report.account), _account(report.account))
     if report.change is not None:
-        section("If the entry changes", *_change(report.change, error, devices))
+        section("If the entry changes", *_change(report.change, error, limit.devices))
+
+
+def _describe(params: Params) -> str:
+    """Write a parameter set on two lines."""
+    letters = ", ".join(f"{letter} = {getattr(params, letter):.6g}" for letter in "khmfpq")
+    return (
+        f"{params.encoding}, {letters}\n"
+        f"p* = {params.p_star:.6f}, q* = {params.q_star:.6f}, fingerprint {params.fingerprint}"
+    )
+
+
+def _reports_or_all(n: int | None) -> str:
+    """Write a number of reports, None being any number."""
+    return "any number" if n is None else f"{n:,}"
 
 
 def _together(together: Together) -> str:
@@ -76,7 +108,7 @@ def _beliefs(losses: tuple[Loss, ...]) -> Table:
             f"{least_belief(belief.least)} to {most_belief(belief.most, loss.epsilon)}"
             for belief in loss.beliefs
         )
-        shown.add_row(reports_of(loss.reports), nats(loss.epsilon), *cells)
+        shown.add_row(_reports_or_all(loss.reports), nats(loss.epsilon), *cells)
     return shown
 
 
@@ -84,7 +116,7 @@ def _value_changes(changes: tuple[ValueChange, ...]) -> Table:
     shown = table("reports", "accounted (nats)", "worst (nats)", "mean (nats)")
     for change in changes:
         numbers = (change.accounted, change.worst, change.mean)
-        shown.add_row(reports_of(change.reports), *map(nats, numbers))
+        shown.add_row(_reports_or_all(change.reports), *map(nats, numbers))
     return shown
 
 
@@ -101,7 +133,7 @@ def _shuffled(shuffling: Shuffling) -> Table | str:
         return "A cohort may have one device only: shuffling promises nothing."
     shown = table("reports", "local epsilon", "epsilon after shuffling")
     for loss in shuffling.losses:
-        shown.add_row(reports_of(loss.reports), nats(loss.local), nats(loss.epsilon))
+        shown.add_row(_reports_or_all(loss.reports), nats(loss.local), nats(loss.epsilon))
     return shown
 
 

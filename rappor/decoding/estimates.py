@@ -221,31 +221,8 @@ class Estimates(Displayed):
         return [name for name in COLUMNS if asked or not name.startswith("share")]
 
     def __str__(self) -> str:
-        """Print the detected rows for people, the assumption and the warnings.
-
-        The interval is the adjusted one, which holds for the list as a whole.
-        """
-        interval = f"adjusted {100 * self.detection.confidence:.4g} % interval"
-        lines = [f"{'candidate':<24} {'reports':>12} {'std error':>11} {'share':>9}  {interval}"]
-        lines.extend(
-            f"{row['candidate'][:24]:<24} {row['count']:>12,.0f} {row['std_error']:>11,.0f} "
-            f"{row['proportion']:>9.4%}  "
-            f"{low:.4%} to {high:.4%}"
-            for row in self.rows(detected_only=True)
-            for low, high in [adjusted_interval(row)]
-        )
-        summary = (
-            f"{int(self.detected.sum())} of {self.n_candidates} candidates detected in "
-            f"{self.reports:,} reports"
-        )
-        if math.isfinite(self.unallocated):
-            held = self.unallocated < 0
-            share = 1.0 if held else self.unallocated
-            summary += (
-                f"; {share:.1%} of the mass is {'detected' if held else 'unallocated'} "
-                f"(standard error {self.unallocated_std_error:.1%})"
-            )
-        return "\n".join([*lines, summary, self.assumed, *self.warnings])
+        """Print the detected rows for people, as `rappor decode` does."""
+        return str(draw("text", "estimates_text", self))
 
 
 def adjusted_interval(row: Mapping[str, Any]) -> tuple[float, float]:

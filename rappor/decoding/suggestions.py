@@ -59,7 +59,7 @@ class Suggestions:
         ]
 
     def to_json(self) -> str:
-        """Write everything but the estimates as JSON, the object of `rappor suggest --json`."""
+        """Write all but the estimates as JSON, the object of `rappor discover --list --json`."""
         document = {
             "suggestions": self.rows(),
             "candidates": self.n_candidates,

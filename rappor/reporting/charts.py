@@ -114,9 +114,12 @@ class Panels(Picture):
     charts: Sequence[Chart]
     columns: int = 3
 
-    def inline(self) -> Markup:
-        """Return all of them as parts of a page."""
-        parts = (figure(chart.title, chart.inline()) for chart in self.charts)
+    def inline(self, *, addressed: bool = False) -> Markup:
+        """Return all of them as parts of a page, on request each with an address of its own."""
+        parts = (
+            figure(chart.title, chart.inline(), name=f"figure-{number}" if addressed else "")
+            for number, chart in enumerate(self.charts)
+        )
         return tag("div", *parts, class_="panels")
 
     def _svg(self) -> Markup:

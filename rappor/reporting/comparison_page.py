@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from rappor.decoding.comparison.comparison import Against, Comparison
+from rappor.reporting.columns import Columns, candidate
 from rappor.reporting.document import Content, header
 from rappor.reporting.markup import Markup, tag
 from rappor.reporting.numbers import (
@@ -17,7 +17,7 @@ from rappor.reporting.numbers import (
 )
 from rappor.reporting.plots import changes_chart, difference_interval, sorted_rows
 from rappor.reporting.remarks import changes
-from rappor.reporting.tables import figure, folded, listing, name_of, section, table
+from rappor.reporting.tables import figure, folded, listing, section, table
 
 _DRAWN: Final = 40
 _NEAREST: Final = 10
@@ -72,7 +72,13 @@ def _numbers(comparison: Comparison, each: Against) -> Markup:
     part = section if each.changed.any() else folded
     title = f"From {each.baseline} to {each.sample.name}"
     number = comparison.against.index(each)
-    return part(title, *_rows(comparison, each, f"differences-{number}"), name=f"numbers-{number}")
+    rows = listing(
+        f"{title}: changes, then the others by their p-value",
+        comparison_columns(comparison),
+        sorted_rows(comparison, each),
+        name=f"differences-{number}",
+    )
+    return part(title, *rows, name=f"numbers-{number}")
 
 
 def _samples(comparison: Comparison) -> Markup:
@@ -90,11 +96,10 @@ def _samples(comparison: Comparison) -> Markup:
     )  # fmt: skip
 
 
-def _rows(comparison: Comparison, each: Against, name: str) -> Iterator[Markup]:
-    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
-        "candidate": lambda row: name_of(
-            row["candidate"], f" (group {row['group']})" if "group" in row else ""
-        ),
+def comparison_columns(comparison: Comparison) -> Columns:
+    """Return the columns of the rows of a comparison."""
+    return {
+        "candidate": candidate,
         "change": lambda row: row["kind"],
         "difference, points": lambda row: moved(row["difference"], row["std_error"]) or "unknown",
         f"{short_percent(comparison.detection.confidence)} interval": lambda row: span_of_points(
@@ -104,9 +109,3 @@ def _rows(comparison: Comparison, each: Against, name: str) -> Iterator[Markup]:
         "after": lambda row: measured(row["proportion"], row["std_error"]) or "unknown",
         "p-value": lambda row: p_value(row["p_value"]),
     }
-    yield from listing(
-        f"From {each.baseline} to {each.sample.name}: changes, then the others by their p-value",
-        columns,
-        sorted_rows(comparison, each),
-        name=name,
-    )

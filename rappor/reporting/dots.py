@@ -78,7 +78,7 @@ def dots(
             top += _ROW
     axis, height = _axis(scale, top, write)
     for kind, text in enumerate(kinds):
-        marks.append(marker(kind, "6", height + 8))
+        marks.append(marker(kind, "6", height + 8, full=not kind))
         marks.append(tag("text", text, x=18, y=height + 13))
         height += _LINE
     return Chart(title=title, content=join(axis, *marks), height=height + 4)
@@ -134,8 +134,8 @@ def _stem(dot: Dot, scale: Scale, y: float) -> list[Markup]:
     if dot.low is not None and dot.high is not None:
         low, high = scale(dot.low), scale(dot.high)
         parts.append(
-            tag("rect", x=f"{low:g}%", width=f"{high - low:.4g}%", y=y - 7, height=14, rx=2,
-                fill=COLORS[dot.kind], fill_opacity=0.35)
+            tag("rect", x=f"{low:g}%", width=f"{high - low:.4g}%", y=y - 6, height=12, rx=2,
+                fill=COLORS[dot.kind], fill_opacity=0.4)
         )  # fmt: skip
     return parts
 

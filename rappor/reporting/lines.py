@@ -60,7 +60,7 @@ class Axis:
         return f"{value:.6g}"
 
 
-def line_chart(
+def line_chart(  # noqa: PLR0913 - what a chart shows has many parts
     rows: Iterable[Row],
     *,
     x: Axis,

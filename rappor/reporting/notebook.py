@@ -3,140 +3,66 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Iterable
+from typing import Any, Final
 
 from rappor.decoding.comparison.comparison import Comparison
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.report import report
 from rappor.decoding.segments.segments import Segments
 from rappor.decoding.trends.trend import Trend
+from rappor.display import Displayed
 from rappor.planning.plans import Plan
 from rappor.privacy.report import PrivacyReport
 from rappor.protocol.params import Params
-from rappor.reporting.markup import shorten, tag
-from rappor.reporting.numbers import (
-    measured,
-    most_belief,
-    moved,
-    nats,
-    percent,
-    short_percent,
-    span,
-    span_of_points,
-)
+from rappor.reporting.columns import Columns
+from rappor.reporting.comparison_page import comparison_columns
+from rappor.reporting.markup import Markup, tag
+from rappor.reporting.numbers import most_belief, nats, percent, short_percent
 from rappor.reporting.page import candidates_table
-from rappor.reporting.plots import difference_interval
 from rappor.reporting.remarks import changes, in_segments, over_time, remarks
-from rappor.reporting.tables import pairs, table
+from rappor.reporting.segments_page import segment_columns
+from rappor.reporting.tables import listing, pairs, table
+from rappor.reporting.trend_page import trend_columns
 
 _TOP: Final = 20
 """Rows in a notebook, of the detected ones and of the others together."""
-
-
-class _Check(Protocol):
-    """What is shown of a check of an audit."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def verdict(self) -> str: ...
-    @property
-    def detail(self) -> str: ...
-
-
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-class _Audit(Protocol):
-    """What is shown of an audit."""
-
-    @property
-    def metric(self) -> _Named: ...
-    @property
-    def trials(self) -> int: ...
-    @property
-    def checks(self) -> Sequence[_Check]: ...
-    @property
-    def faults(self) -> Sequence[_Check]: ...
-    @property
-    def not_examined(self) -> Sequence[str]: ...
 
 
 def estimates_html(estimates: Estimates) -> str:
     """Return the chart and the table of the first rows, and what belongs to them."""
     found = report(estimates)
     first = dataclasses.replace(found, rows=found.rows[:_TOP])
-    parts = [tag("p", text) for text in remarks(estimates)]
-    chart = [estimates.plot().inline()] if found.charted else []
-    return tag("div", *chart, candidates_table(first), *parts)
+    return _shown(estimates, [candidates_table(first)], remarks(estimates))
 
 
 def comparison_html(comparison: Comparison) -> str:
     """Return the first changes as a chart and a table, and what belongs to them."""
-    interval = f"adjusted {short_percent(comparison.detection.confidence)} interval, points"
+    name, *others = comparison_columns(comparison).items()
+    columns: Columns = dict([name, ("sample", lambda row: row["sample"]), *others])
     rows = list(comparison.rows(changed_only=True))[:_TOP]
-    shown = table(
-        f"Changes from {comparison.before}",
-        ("candidate", "sample", "points", interval, "kind"),
-        (
-            (
-                row["candidate"],
-                row["sample"],
-                moved(row["difference"], row["std_error"]),
-                span_of_points(*difference_interval(row), row["std_error"]),
-                row["kind"],
-            )
-            for row in rows
-        ),
-        left=2,
-    )
-    sentences = (tag("p", text) for text in changes(comparison))
-    return tag("div", comparison.plot().inline(), shown, *sentences)
+    shown = listing(f"Changes from {comparison.before}", columns, rows)
+    return _shown(comparison, shown, changes(comparison))
 
 
 def trend_html(trend: Trend) -> str:
-    """Return a panel for each of the first strings, and what belongs to them."""
+    """Return a panel for each of the first strings, the last shares, and what belongs to them."""
     last = [period for period in trend.periods if period.reports][-1]
-    rows = [row for row in trend.rows() if row["first"] == str(last.first)]
-    shares = table(
-        f"Shares of the reports of {last.name}",
-        ("candidate", "share", f"adjusted {short_percent(trend.detection.confidence)} interval"),
-        (
-            (
-                shorten(row["candidate"], 60),
-                measured(row["proportion"], row["std_error"]),
-                span(row["ci_low"], row["ci_high"], row["std_error"]),
-            )
-            for row in rows[:_TOP]
-        ),
-    )
-    sentences = (tag("p", text) for text in over_time(trend))
-    return tag("div", trend.plot().inline(), shares, *sentences)
+    rows = [row for row in trend.rows() if row["first"] == str(last.first)][:_TOP]
+    shown = listing(f"Shares of the reports of {last.name}", trend_columns(trend), rows)
+    return _shown(trend, shown, over_time(trend))
 
 
 def segments_html(found: Segments) -> str:
-    """Return a table of the first strings in each segment, and what belongs to them."""
-    levels = found.levels
-    shares = table(
-        "Shares of the reports in each segment",
-        ("candidate", *(segment.name for segment in found.segments)),
-        (
-            (
-                shorten(name, 60),
-                *map(
-                    measured,
-                    levels.proportion[:, column].tolist(),
-                    levels.std_error[:, column].tolist(),
-                ),
-            )
-            for column, name in enumerate(found.candidates[:_TOP])
-        ),
-    )
-    sentences = (tag("p", text) for text in in_segments(found))
-    return tag("div", found.plot().inline(), shares, *sentences)
+    """Return a panel for each of the first strings, the first rows, and what belongs to them."""
+    rows = list(found.rows())[:_TOP]
+    shown = listing("Shares of the reports in each segment", segment_columns(found), rows)
+    return _shown(found, shown, in_segments(found))
+
+
+def _shown(record: Displayed, tables: Iterable[Markup], sentences: Iterable[str]) -> str:
+    """Return a record's chart, its tables and its sentences."""
+    return tag("div", record.plot().inline(), *tables, *(tag("p", text) for text in sentences))
 
 
 def plan_html(plan: Plan) -> str:
@@ -196,7 +122,7 @@ def privacy_html(found: PrivacyReport) -> str:
     )
 
 
-def audit_html(audit: _Audit) -> str:
+def audit_html(audit: Any) -> str:
     """Return the verdict, every check, and what was not examined."""
     n = len(audit.faults)
     verdict = f"{n} of {len(audit.checks)} checks found a fault" if n else "No check found a fault"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from rappor.decoding.estimates import Estimates
@@ -16,6 +16,7 @@ from rappor.decoding.report import (
 )
 from rappor.protocol.encodings import encoding_of
 from rappor.reporting.cohort_charts import cohort_bits, cohort_reports, residuals
+from rappor.reporting.columns import Columns, candidate
 from rappor.reporting.document import Content, header
 from rappor.reporting.markup import Markup, join, shorten, tag
 from rappor.reporting.numbers import (
@@ -29,7 +30,7 @@ from rappor.reporting.numbers import (
 )
 from rappor.reporting.plots import error_of, interval, shares_chart
 from rappor.reporting.remarks import answer, findings, unallocated
-from rappor.reporting.tables import figure, folded, name_of, pairs, scrolling, table, yes
+from rappor.reporting.tables import figure, folded, listing, pairs, scrolling, table, yes
 
 _MOST_GRIDS: Final = 3
 """Parameter sets whose residuals are drawn, so that the page stays small."""
@@ -139,19 +140,32 @@ def _masses(found: EstimatesReport) -> Iterator[Markup]:
 def candidates_table(found: EstimatesReport, *, name: str = "", forged: bool = False) -> Markup:
     """Return the table of the rows that are listed; one with a name can be sorted."""
     confidence = short_percent(found.estimates.detection.confidence)
-    columns = ["candidate", "share", f"{confidence} interval", "detected", "reports", "std error",
-               "p-value"]  # fmt: skip
-    if forged:
-        columns += ["forged make", "forged hide"]
-    if found.estimates.share is not None:
-        columns += ["distribution", "its error"]
     reports = found.estimates.reports
-    return table(
-        "Candidates: detected ones by their share, then the others by their p-value",
-        columns,
-        (tuple(_cells(row, reports, forged=forged)) for row in found.rows),
-        name=name,
-    )
+    columns: Columns = {
+        "candidate": candidate,
+        "share": lambda row: measured(row["proportion"], error_of(row, reports)),
+        f"{confidence} interval": lambda row: span(*interval(row), error_of(row, reports)),
+        "detected": lambda row: yes(fact=row["detected"]),
+        "reports": lambda row: f"{row['count']:,.0f}",
+        "std error": lambda row: _reports(row["std_error"]),
+        "p-value": lambda row: p_value(row["p_value"]),
+    }
+    for key in ("forged_to_make", "forged_to_hide") if forged else ():
+        columns[key.replace("_to", "").replace("_", " ")] = _forged(key)
+    if found.estimates.share is not None:
+        columns["distribution"] = lambda row: measured(row["share"], row["share_std_error"])
+        columns["its error"] = lambda row: measured(row["share_std_error"], row["share_std_error"])
+    caption = "Candidates: detected ones by their share, then the others by their p-value"
+    return join(*listing(caption, columns, found.rows, left=1, name=name))
+
+
+def _reports(number: float | None) -> str:
+    return "unknown" if number is None else f"{number:,.0f}"
+
+
+def _forged(key: str) -> Callable[[Mapping[str, Any]], str]:
+    """Return what writes how many forged reports do it; nothing for an undetected row."""
+    return lambda row: "" if key not in row else _reports(row[key]).replace("unknown", "none can")
 
 
 def _unlisted(found: EstimatesReport) -> str:
@@ -162,23 +176,6 @@ def _unlisted(found: EstimatesReport) -> str:
         f"{found.unlisted_detected:,} detected and {found.unlisted_undetected:,} undetected ones "
         "are not."
     )
-
-
-def _cells(row: Mapping[str, Any], reports: int, *, forged: bool) -> Iterator[str]:
-    error = error_of(row, reports)
-    yield name_of(row["candidate"], f" (group {row['group']})" if "group" in row else "")
-    yield measured(row["proportion"], error)
-    yield span(*interval(row), error)
-    yield yes(fact=row["detected"])
-    yield f"{row['count']:,.0f}"
-    yield "unknown" if row["std_error"] is None else f"{row['std_error']:,.0f}"
-    yield p_value(row["p_value"])
-    for key in ("forged_to_make", "forged_to_hide") if forged else ():
-        number = row.get(key)
-        yield "" if key not in row else "none can" if number is None else f"{number:,}"
-    if "share" in row:
-        yield measured(row["share"], row["share_std_error"])
-        yield measured(row["share_std_error"], row["share_std_error"]) or "unknown"
 
 
 def _question(found: EstimatesReport) -> Markup:

@@ -1,10 +1,13 @@
-"""The chart of each record: what pages show, `.plot()` returns and `--chart` saves."""
+"""The chart of each record: what pages show, `.plot()` returns and `--chart` saves.
+
+Audits and demos are `Any`: only the command line may import their rooms.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from rappor.decoding.comparison.comparison import Against, Comparison
 from rappor.decoding.estimates import Estimates, adjusted_interval
@@ -27,32 +30,6 @@ SEGMENTS: Final = 24
 
 _DRAWN: Final = {1: "1 report", 10: "10 reports", None: "any number"}
 _STEPS: Final = 60
-
-
-class _Check(Protocol):
-    """What is drawn of a check of an audit."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def bound(self) -> float | None: ...
-    @property
-    def claim(self) -> float | None: ...
-    @property
-    def reach(self) -> float | None: ...
-
-
-class _Audit(Protocol):
-    """What is drawn of an audit."""
-
-    @property
-    def checks(self) -> Sequence[_Check]: ...
-
-
-class _OtherDemo(Protocol):
-    """What is drawn of the demo of `other`: the title and the dots of each panel."""
-
-    def panels(self) -> Iterator[tuple[str, list[dict[str, Any]]]]: ...
 
 
 def estimates_plot(estimates: Estimates, *, top: int = 20, rest: bool = False) -> Chart:
@@ -115,7 +92,7 @@ def mass_row(mass: Mass) -> Row:
     )
 
 
-def other_demo_plot(demo: _OtherDemo) -> Panels:
+def other_demo_plot(demo: Any) -> Panels:
     """Draw what is found in `other` without a list beside the truth, a panel for each size."""
     return Panels(
         title="Shares of other: found without a list, and the truth",
@@ -199,13 +176,11 @@ def trend_plot(trend: Trend, *, top: int = 6) -> Panels:
     names = trend.candidates[:top]
     return Panels(
         title=f"Shares of the reports by {trend.by}" if names else "No candidate is detected",
-        charts=[trend_panel(trend, column) for column in range(len(names))],
+        charts=[
+            time_panel(trend, column, shorten(name, _NAME_COLUMNS))
+            for column, name in enumerate(names)
+        ],
     )
-
-
-def trend_panel(trend: Trend, column: int) -> Chart:
-    """Draw how the share of one string runs."""
-    return time_panel(trend, column, shorten(trend.candidates[column], _NAME_COLUMNS))
 
 
 def segments_plot(found: Segments, *, top: int = 6) -> Panels:
@@ -214,11 +189,11 @@ def segments_plot(found: Segments, *, top: int = 6) -> Panels:
     by = ", ".join(found.dimensions)
     return Panels(
         title=f"Shares of the reports by {by}" if names else "No candidate is detected",
-        charts=[segments_panel(found, column) for column in range(len(names))],
+        charts=[_segments(found, column) for column in range(len(names))],
     )
 
 
-def segments_panel(found: Segments, column: int) -> Chart:
+def _segments(found: Segments, column: int) -> Chart:
     """Draw the share of one string in each of the largest segments."""
     levels, rows = found.levels, []
     for number, segment in enumerate(found.segments[:SEGMENTS]):
@@ -284,7 +259,7 @@ def _curve(loss: Loss) -> list[dict[str, Any]]:
     ]
 
 
-def audit_plot(audit: _Audit) -> Chart:
+def audit_plot(audit: Any) -> Chart:
     """Draw, for each loss that was bounded, the bound, the claim and what could be reached."""
     kinds = ("measured, at least", "claimed, at most", "reachable with these trials")
     rows = []

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from rappor.decoding.trends.trend import Trend
+from rappor.reporting.columns import Columns, contrast, left_over, levels, share
 from rappor.reporting.document import Content, header
 from rappor.reporting.markup import Markup, shorten, tag
-from rappor.reporting.numbers import (
-    measured,
-    moved,
-    p_value,
-    short_percent,
-    span,
-    span_of_points,
-)
-from rappor.reporting.plots import trend_panel
+from rappor.reporting.numbers import short_percent
+from rappor.reporting.plots import trend_plot
 from rappor.reporting.remarks import over_time
-from rappor.reporting.tables import figure, folded, listing, name_of, section, table, yes
+from rappor.reporting.tables import folded, listing, section, table
 
 _PANELS: Final = 12
 _MARKS: Final = 2400
@@ -38,8 +32,16 @@ def trend_content(trend: Trend) -> Content:
 
 def trend_sections(trend: Trend) -> Iterator[Markup]:
     """Yield the panels, the table of shares and the table of periods."""
-    yield tag("section", *_panels(trend), id="shares")
-    yield section("Numbers", *_rows(trend), name="numbers")
+    _, *sentences = over_time(trend)
+    n = n_panels(trend)
+    parts = [_legend(trend)] if n else []
+    if n < len(trend.candidates):
+        parts.append(f"{len(trend.candidates) - n:,} more strings are in the table only.")
+    panels = trend_plot(trend, top=n).inline(addressed=True)
+    yield tag("section", panels, *(tag("p", text) for text in [*parts, *sentences]), id="shares")
+    caption = f"Shares of the reports by {trend.by}"
+    rows = listing(caption, trend_columns(trend), list(trend.rows()), name="shares-by-period")
+    yield section("Numbers", *rows, name="numbers")
     yield folded(f"Every {trend.by}: reports and what is missing", _periods(trend), name="periods")
 
 
@@ -48,22 +50,16 @@ def n_panels(trend: Trend) -> int:
     return min(len(trend.candidates), _PANELS, max(1, _MARKS // len(trend.periods)))
 
 
-def _panels(trend: Trend) -> Iterator[Markup]:
-    n = n_panels(trend)
-    panels = (trend_panel(trend, column) for column in range(n))
-    yield tag(
-        "div",
-        *(
-            figure(panel.title, panel.inline(), name=f"figure-{number}")
-            for number, panel in enumerate(panels)
-        ),
-        class_="panels",
-    )
-    if n:
-        yield tag("p", _legend(trend))
-    if n < len(trend.candidates):
-        yield tag("p", f"{len(trend.candidates) - n:,} more strings are in the table only.")
-    yield from (tag("p", sentence) for sentence in list(over_time(trend))[1:])
+def trend_columns(trend: Trend) -> Columns:
+    """Return the columns of the rows of a trend."""
+    interval = f"{short_percent(trend.detection.confidence)} interval"
+    when = "day" if trend.by == "day" else f"{trend.by} from"
+    name, *others = levels(f"adjusted {interval}").items()
+    columns: Columns = dict([name, (when, lambda row: row["first"]), *others])
+    columns["share"] = lambda row: "no reports" if not row["reports"] else others[0][1](row)
+    if trend.smoothed is not None:
+        columns |= share(f"smoothed {interval}", "smoothed", "smoothed_", "smoothed")
+    return columns | contrast("step", interval, "changed", ("rise", "fall"))
 
 
 def _legend(trend: Trend) -> str:
@@ -86,7 +82,6 @@ def _legend(trend: Trend) -> str:
 
 def _periods(trend: Trend) -> Markup:
     changed = {each.period for each in trend.params_changes}
-    errors = trend.levels.unallocated_std_error.tolist()
     return table(
         f"Every {trend.by}: reports, effective number of devices, and unallocated share",
         (trend.by, "reports", "effective number of devices", "days without reports",
@@ -98,50 +93,9 @@ def _periods(trend: Trend) -> Markup:
                 f"{period.devices:,.0f}",
                 f"{period.missing_days:,}",
                 f"{period.withheld:,}",
-                measured(share, error) or "unknown",
-                measured(error, error) or "unknown",
+                *left,
                 " ".join(period.fingerprints) + (" (changed)" if period.name in changed else ""),
             )
-            for period, share, error in zip(
-                trend.periods, trend.levels.unallocated.tolist(), errors, strict=True
-            )
+            for period, left in zip(trend.periods, left_over(trend.levels), strict=True)
         ),
     )  # fmt: skip
-
-
-def _rows(trend: Trend) -> Iterator[Markup]:
-    interval = f"{short_percent(trend.detection.confidence)} interval"
-    of_days = trend.by != "day"
-    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
-        "candidate": lambda row: name_of(row["candidate"]),
-        f"{trend.by} from" if of_days else "day": lambda row: row["first"],
-        "share": lambda row: (
-            measured(row["proportion"], row["std_error"]) if row["reports"] else "no reports"
-        ),
-        f"adjusted {interval}": lambda row: _interval(row, "", row["std_error"]),
-        "detected": lambda row: yes(fact=row["detected"]),
-    }
-    if trend.smoothed is not None:
-        columns |= {
-            "smoothed": lambda row: measured(row["smoothed"], row["smoothed_std_error"]),
-            f"its {interval}": lambda row: _interval(row, "smoothed_", row["smoothed_std_error"]),
-        }
-    columns |= {
-        "step, points": lambda row: moved(row.get("step"), row["std_error"]),
-        f"step's {interval}": lambda row: (
-            ""
-            if row.get("step_ci_low") is None
-            else span_of_points(row["step_ci_low"], row["step_ci_high"], row["std_error"])
-        ),
-        "p-value": lambda row: "" if row.get("step") is None else p_value(row["step_p_value"]),
-        "change": lambda row: ("rise" if row["step"] > 0 else "fall") if row.get("changed") else "",
-    }
-    rows = list(trend.rows())
-    yield from listing(
-        f"Shares of the reports by {trend.by}", columns, rows, name="shares-by-period"
-    )
-
-
-def _interval(row: Mapping[str, Any], prefix: str, error: float | None) -> str:
-    low = row[f"{prefix}ci_low"]
-    return "" if low is None else span(low, row[f"{prefix}ci_high"], error)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -22,6 +23,8 @@ from rappor.errors import (
     ReportError,
 )
 from rappor_server.errors import ConflictError, LimitError, NotFoundError, StoreError
+
+Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 RETRY_SECONDS: Final = 5
 MEDIA_TYPE: Final = "application/problem+json"
@@ -83,25 +86,30 @@ def render(problem: Problem) -> Response:
     )
 
 
-async def on_problem(_: Request, error: Exception) -> Response:
-    """Answer with a problem that an endpoint raised."""
-    assert isinstance(error, Problem)
-    return render(error)
+def handlers(render: Callable[[Problem], Response]) -> dict[Any, Handler]:
+    """Return what an application does about errors: each becomes a problem, shown by `render`."""
 
+    async def on_problem(_: Request, error: Exception) -> Response:
+        assert isinstance(error, Problem)
+        return render(error)
 
-async def on_rappor_error(_: Request, error: Exception) -> Response:
-    """Answer with the problem that an error of the project becomes."""
-    assert isinstance(error, RapporError)
-    return render(problem_of(error))
+    async def on_rappor_error(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RapporError)
+        return render(problem_of(error))
 
+    async def on_http_exception(_: Request, error: Exception) -> Response:
+        """Show the problem behind a status that the framework chose: 404, 405."""
+        assert isinstance(error, HTTPException)
+        status = HTTPStatus(error.status_code)
+        return render(Problem(status, status.description, headers=dict(error.headers or {})))
 
-async def on_http_exception(_: Request, error: Exception) -> Response:
-    """Answer with the problem behind a status that the framework chose: 404, 405."""
-    assert isinstance(error, HTTPException)
-    status = HTTPStatus(error.status_code)
-    return render(Problem(status, status.description, headers=dict(error.headers or {})))
+    async def on_bug(_: Request, __: Exception) -> Response:
+        """Show nothing of what has failed inside."""
+        return render(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the collector has failed"))
 
-
-async def on_bug(_: Request, __: Exception) -> Response:
-    """Answer without saying what has failed inside."""
-    return render(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the collector has failed"))
+    return {
+        Problem: on_problem,
+        RapporError: on_rappor_error,
+        HTTPException: on_http_exception,
+        Exception: on_bug,
+    }

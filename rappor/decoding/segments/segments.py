@@ -129,7 +129,7 @@ class Segments(Displayed):
                 }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as the object that `rappor segments --json` prints."""
+        """Return everything as the object that `rappor compare --by --json` prints."""
         return {
             "metric": self.metric,
             "segments": [dataclasses.asdict(each) for each in self.segments],

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, Final
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
@@ -92,12 +91,7 @@ def create(
         routes=[*ROUTES, *_mounted(rooms)],
         lifespan=lifespan,
         middleware=_middleware(settings, admin_port),
-        exception_handlers={
-            problems.Problem: problems.on_problem,
-            RapporError: problems.on_rappor_error,
-            HTTPException: problems.on_http_exception,
-            Exception: problems.on_bug,
-        },
+        exception_handlers=problems.handlers(problems.render),
     )
     app.router.redirect_slashes = False  # a path that does not exist is a problem, not a redirect
     return app

@@ -45,7 +45,7 @@ class Commits(Protocol):
 class Bounds:
     """How many uploads a group and the queue have at most.
 
-    No more join a group once it has so many reports: handing it over holds up the event loop.
+    No more join a group that has these reports: handing it over holds up the event loop.
     """
 
     batch: int = 256

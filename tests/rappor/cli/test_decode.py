@@ -19,6 +19,7 @@ import pytest
 from shell import Shell
 
 from rappor import Counts, Params
+from rappor.reporting.numbers import measured
 
 
 def test_decode_contract(shell: Shell, counts: str) -> None:
@@ -130,7 +131,8 @@ def test_a_terminal_of_80_columns_cuts_names_and_no_number(shell: Shell, counts:
     assert any("\u2026" in line for line in lines[start : start + 4])
     for line, row in zip(lines[start + 1 : start + 4], rows, strict=True):
         assert f"  {row['count']:,.0f}  " in line
-        assert f"{100 * row['proportion']:.3f} %" in line
+        error = row["std_error"] / 50_000
+        assert f"  {measured(row['proportion'], error)}  " in line
         assert len(line) <= 80
 
 

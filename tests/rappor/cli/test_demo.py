@@ -116,10 +116,11 @@ def test_demo_ends_with_what_an_observer_can_believe(shell: Shell) -> None:
     assert code == 0
     text = " ".join(out.split())
     assert "Each of 50,000 devices holds one of 2 values" in text
-    assert "0 of 2 are false (a false one is held by fewer devices" in text
+    assert "Of the 2 detected, 0 are false: hardly any device holds them." in text
     assert text.endswith(
-        "An observer who gives even odds that a device holds some value can be at most 88.1 % sure "
-        "after this report, and at most 98.3 % sure after any number of reports."
+        "An observer who gives even odds that a device holds some value is at most 88.1 % sure "
+        "after its report (epsilon_1 = 2.00), and at most 98.3 % sure after any number of reports "
+        "(epsilon_inf = 4.00)."
     )
 
 
@@ -132,22 +133,28 @@ def test_demo_of_counted_devices_takes_no_reports(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "code"),
+    ("content", "said"),
     [
-        (b"", 2),
-        (b"\xff\xfe\x00", 2),
-        (b"value,count\ncat,1.5\n", 2),
-        (b"value,count\ncat,nan\n", 2),
-        (b"name,devices\ncat,3\n", 2),
-        (b"cat,3\ndog,2\n", 2),
-        (b"value,count\ncat,99999999\ndog,2\n", 2),
-        (b"value,count\ncat,1e300\n", 2),
-        (b"x" * 200_000 + b",", 2),
+        (b"", "it is empty: write one value a line"),
+        (b"\n\n", "it is empty: write one value a line"),
+        (b"value;count\ncat;3\n", "its columns are separated by semicolons: use commas"),
+        (b"value\tcount\ncat\t3\n", "its columns are separated by tabs: use commas"),
+        ("value,count\ncat,3\n".encode("utf-16"), "it is not UTF-8 but UTF-16: save it as UTF-8"),
+        (b"\xfe\xff\x00", "it is not UTF-8 but UTF-16: save it as UTF-8"),
+        (b"\xff", "it is not UTF-8"),
+        (b"value,count\ncat,1.5\n", "count must be a whole number"),
+        (b"value,count\ncat,nan\n", "a weight must be a number"),
+        (b"name,devices\ncat,3\n", "the header must be"),
+        (b"cat,3\ndog,2\n", "the header must be"),
+        (b"value,count\ncat,99999999\ndog,2\n", "must add up to at most"),
+        (b"value,count\ncat,1e300\n", "must add up to at most"),
+        (b"x" * 200_000 + b",", "the header must be"),
     ],
 )
-def test_demo_refuses_bad_values(shell: Shell, content: bytes, code: int) -> None:
-    """Empty, binary and fractional data, and another table, get one sentence."""
+def test_demo_refuses_bad_values(shell: Shell, content: bytes, said: str) -> None:
+    """Empty, foreign and fractional data, and another table, get one sentence."""
     (shell.place / "own").write_bytes(content)
     got, out, err = shell("demo", "--values", "own")
-    assert (got, out) == (code, "")
+    assert (got, out) == (2, "")
+    assert said in " ".join(err.split())
     assert len(err.strip().splitlines()) == 1

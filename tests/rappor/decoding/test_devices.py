@@ -167,7 +167,7 @@ def test_every_answer_says_what_it_assumed() -> None:
     unknown = Counts(PARAMS, known.ones, known.reports)
     lines = {
         "the most that the counts allow": decode(known, CANDIDATES),
-        "if devices reported again, the errors are larger": decode(unknown, CANDIDATES),
+        "if they reported again, the errors are larger": decode(unknown, CANDIDATES),
         "100 devices, 10 reports each (as given)": decode(known, CANDIDATES, devices=100),
         "2 collections may be from the same devices": decode([known, known], ABSENT),
     }

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pages import SVG, drawings, tables, tags
 
-from rappor import Comparison, Params, Population, compare, simulate_counts
+from rappor import Comparison, Detection, Params, Population, compare, simulate_counts
 from rappor.reporting.comparison_page import comparison_page
 from rappor.reporting.numbers import measured, moved, span_of_points
 from rappor.reporting.remarks import changes
@@ -64,7 +64,7 @@ def test_the_nearest_are_drawn_where_nothing_changed() -> None:
         name: simulate_counts(Population(NAMES, [1, 1, 1, 1]), PARAMS, n_reports=2e4, seed=seed)
         for seed, name in enumerate(("May", "June"))
     }
-    same = compare(samples, NAMES, level=1e-6)
+    same = compare(samples, NAMES, detection=Detection(level=1e-6))
     assert not same.n_changed
     (drawing,) = drawings(comparison_page(same)).values()
     assert [dot.get("fill") for dot in drawing.iter(f"{SVG}circle")] == ["none"] * 4

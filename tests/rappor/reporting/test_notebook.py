@@ -202,6 +202,6 @@ def test_changes_in_a_notebook_are_the_record(comparison: Comparison) -> None:
     assert drawn(comparison, top=2) == numbers
     shown = comparison._repr_html_()
     (cells,) = tables(shown).values()
-    assert [(line[0], line[2]) for line in cells[1:3]] == numbers
-    assert cells[1][4] == rows[0]["kind"]
+    assert [(line[0], line[3]) for line in cells[1:3]] == numbers
+    assert cells[1][2] == rows[0]["kind"]
     assert "a significant change in" in shown

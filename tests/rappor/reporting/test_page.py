@@ -103,7 +103,7 @@ def test_what_was_asked_is_told_with_its_price(estimates: Estimates, page: str) 
     assert found["bits k, hashes h, cohorts m"] == f"{params.k}, {params.h}, {params.m}"
     for name, loss in (
         ("epsilon of one report", epsilon_1(params)),
-        ("epsilon of any number of reports of one value", epsilon_inf(params)),
+        ("epsilon of all reports of one value", epsilon_inf(params)),
     ):
         assert found[name].startswith(f"{loss:.4f} nats; a belief of 50 % becomes at most ")
         told = float(found[name].split()[-2])

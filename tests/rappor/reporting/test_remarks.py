@@ -22,7 +22,7 @@ def test_the_limit_of_detection_says_what_would_halve_it() -> None:
     """Every way that there is; none is beyond all reports."""
     told = limit(0.01, with_reports=4000, with_cohorts=32)
     ways = "To detect 0.50 %, collect 4,000 reports from more devices or 32 cohorts."
-    assert told == f"A share of 1.00 % is detected with 80 % probability; {ways}"
+    assert told == f"A share of 1.00 % is detected with 80 % probability. {ways}"
     assert limit(0.01).endswith("To detect 0.50 %, collect more reports and more cohorts.")
     assert limit(1.0).startswith("A share of 100.00 % is detected")
     for share in (None, 1.01):
@@ -80,4 +80,4 @@ def test_gaps_name_five_periods_and_count_the_others() -> None:
 def test_smoothed_estimates_are_of_so_many_periods() -> None:
     """The one that is named is one of them."""
     found: Any = SimpleNamespace(window=3, by="week")
-    assert "3 weeks together, the week that is named and the 2 before it" in smoothing(found)
+    assert "3 weeks together: the named week and the 2 before it" in smoothing(found)
