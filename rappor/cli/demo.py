@@ -281,7 +281,7 @@ def _print(found: Demo) -> None:
     are = "is" if found.n_false == 1 else "are"
     shown = "" if n <= _SHOWN else f", of which these {_SHOWN} are the most frequent"
     show(
-        f"Each of {estimates.reports:,} devices holds one of {found.n_values:,} values and has "
+        f"Each of {estimates.reports:,} devices has one of {found.n_values:,} values and has "
         f"sent one noisy report of {found.params.k} bits (profile {found.profile}). We test "
         f"{estimates.n_candidates:,} candidates against the sums of the reports and detect "
         f"{n:,}{shown}:\n"
@@ -289,7 +289,7 @@ def _print(found: Demo) -> None:
     click.echo(detected_table(estimates, truth=found.truth, most=_SHOWN, width=width()))
     show(
         *estimates.warnings,
-        f"\nOf the {n:,} detected, {found.n_false:,} {are} false: hardly any device holds them.",
+        f"\nOf the {n:,} detected, {found.n_false:,} {are} false: hardly any device has them.",
         *unallocated(estimates),
         _privacy(found.params),
     )
@@ -298,7 +298,7 @@ def _print(found: Demo) -> None:
 def _privacy(params: Params) -> str:
     one, every = epsilon_1(params), epsilon_inf(params)
     return (
-        "An observer who gives even odds that a device holds some value is at most "
+        "Somebody who thought it 50 % likely that a device has some value is at most "
         f"{even_odds_become(one)} sure after its report (epsilon_1 = {one:.2f}), and at most "
         f"{even_odds_become(every)} sure after any number of reports (epsilon_inf = {every:.2f})."
     )

@@ -93,8 +93,8 @@ class _Search:
     "list_path",
     type=click.Path(),
     metavar="FILE",
-    help="Search this list instead, one string a line, also packed by gzip; it is read several "
-    "times and never held.",
+    help="Search this list instead, one string per line, plain or gzip. It is read several times "
+    "and not kept in memory.",
 )
 @detection_options
 @click.option(

@@ -144,7 +144,7 @@ def refuse_beside(option: str, *others: str | type[Any]) -> None:
         and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
     ]
     if given:
-        raise click.UsageError(f"{', '.join(given)} must be left out beside {option}")
+        raise click.UsageError(f"{', '.join(given)} must be omitted with {option}")
 
 
 def _field_name(field: dataclasses.Field[Any]) -> str:

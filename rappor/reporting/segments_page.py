@@ -28,7 +28,7 @@ def segments_content(found: Segments) -> Content:
     legend = (
         "Dots are the share of the reports of each segment, full where the string is detected in "
         f"that segment. Bars over them are {short_percent(found.detection.confidence)} intervals, "
-        "adjusted so that they hold for the strings that are shown as a whole. Segments are named "
+        "adjusted so that they hold for all strings shown together. Segments are named "
         f"by {', '.join(found.dimensions)}."
     )
     sentences = [legend, *others]
