@@ -34,7 +34,7 @@ _ACCIDENTS: Final = 1e-3
 
 
 def values_needed(params: Params, devices: int) -> int:
-    """Return about how many values tell devices apart."""
+    """Return about how many values distinguish devices."""
     pairs, alike = devices**2 / 2, _most_likely(params)
     for n_values in range(1, _MOST_VALUES):
         if pairs * alike**n_values < _ACCIDENTS:

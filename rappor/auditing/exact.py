@@ -33,10 +33,10 @@ _NORMALIZERS: Final = tuple(name for name in NORMALIZERS if name != "domain")
 
 
 _NOT_EXAMINED: Final = (
-    "Coins: fresh ones were given; whether it draws its own well, and anew, was not asked.",
+    "Coins: the audit gave fresh ones and did not test the program's own.",
     "Permanent coins: they follow from the secret; a <= for < there differs once in 2^32 coins.",
-    "Parts: which part a device answers for was not asked, only what it tells of each.",
-    "Normalizers: domain was not asked about, which depends on a list.",
+    "Parts: the choice of a device's part was not tested, only the answers for each part.",
+    "Normalizers: domain was not tested, because it depends on a list.",
     "Clients: epochs, consent, the ledger and uploads are no part of an encoder.",
 )
 

@@ -234,7 +234,7 @@ class Strings:
 
         n = subject.n_answers
         if self.candidates is not None and n is not None:
-            raise click.UsageError(f"--candidates must be left out: there are {n} answers")
+            raise click.UsageError(f"--candidates must be omitted: there are {n} answers")
         n = n or self.candidates or 1000
         if self.table is None:
             frequencies = Frequencies.zipf(n, 1.0 if self.zipf is None else self.zipf)

@@ -139,7 +139,7 @@ def _near(probability: float, other: float) -> bool:
 
 def _loss(epsilon: float) -> str:
     most = even_odds_become(epsilon)
-    return f"{nats(epsilon)} nats: an observer who gives even odds can be at most {most} sure"
+    return f"{nats(epsilon)} nats: somebody who thought a value 50 % likely is at most {most} sure"
 
 
 def _others(alternatives: tuple[Alternative, ...]) -> Table:

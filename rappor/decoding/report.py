@@ -62,9 +62,9 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What a parameter set tells of one device, in nats, and what even odds become by it.
+    """What a parameter set reveals about one device, in nats, and what a belief of 50 % becomes.
 
-    `reports` are those that one device is taken to have sent, and `epsilon_n` their loss.
+    `reports` are those that one device is assumed to have sent, and `epsilon_n` their loss.
     """
 
     epsilon_1: float
@@ -328,7 +328,7 @@ def _checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
     detection, n = estimates.detection, estimates.n_candidates
     yield _asked(
         "Is the question stated?",
-        f"{n:,} candidates were asked about. What is decided by the answer, and was it written "
+        f"{n:,} candidates were tested. What does the answer decide, and was this written "
         "into the metric's description before the counts were seen?",
     )
     yield _asked(
@@ -343,13 +343,12 @@ def _checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
     yield _sample(estimates)
     yield _asked(
         "Were the inputs checked?",
-        "The counts do not hold what was refused. How many reports did the collector refuse, and "
-        "why?",
+        "The counts do not contain refused reports. How many did the collector refuse, and why?",
     )
     yield _outliers(estimates)
     yield _asked(
         "Does the season matter?",
-        "These estimates are of all days together. Do weekdays and holidays differ? A trend by "
+        "These estimates are for all days together. Do weekdays and holidays differ? A trend by "
         "day shows it.",
     )
     yield _enough(estimates)
@@ -362,9 +361,9 @@ def _checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
     yield Check(
         question="Do estimates have intervals that hold?",
         verdict="yes",
-        answer="Detected rows have intervals that are widened for having been chosen: of the "
-        f"intervals of such lists {100 * detection.confidence:.4g} % hold the truth in the mean. "
-        "Intervals of undetected rows are of each row alone.",
+        answer="Detected rows have intervals that are widened because the rows were selected: "
+        f"on average {100 * detection.confidence:.4g} % of such intervals cover the truth. "
+        "Intervals of undetected rows are for each row alone.",
     )
     one_answer = not math.isnan(estimates.unallocated)
     yield Check(
@@ -376,7 +375,7 @@ def _checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
     yield _assumptions(estimates)
     yield _asked(
         "Is a cause claimed?",
-        "A difference between groups is not the effect of what distinguishes them. Was anything "
+        "A difference between groups need not be caused by what distinguishes them. Was anything "
         "changed at random?",
     )
     yield Check(
@@ -416,8 +415,9 @@ def _sample(estimates: Estimates) -> Check:
     return Check(
         question="Is the sample representative?",
         verdict="you answer" if even else "no",
-        answer=f"{estimates.reports:,} reports spread over the cohorts {balance}. Those who never "
-        "answer are not in the counts. Who are they, and was a share of devices drawn (`sample`)?",
+        answer=f"{estimates.reports:,} reports spread over the cohorts {balance}. Devices that "
+        "never report are not in the counts. Which are they, and was a share of devices drawn "
+        "(`sample`)?",
     )
 
 
@@ -429,7 +429,7 @@ def _outliers(estimates: Estimates) -> Check:
         verdict="yes" if odd or rows else "no",
         answer=(f"{odd:,} cohorts have" if odd else "No cohort has")
         + f" a number of ones that honest devices do not send, and the fit gave {rows:,} bits less "
-        "weight. Reports that the collector set aside are not in the counts.",
+        "weight. Reports in quarantine are not in the counts.",
     )
 
 
@@ -440,7 +440,9 @@ def _enough(estimates: Estimates) -> Check:
         return _asked(question, "No limit is known here. Which share must not be missed?")
     if share > 1:
         return Check(
-            question=question, verdict="no", answer="No string is visible here, however common."
+            question=question,
+            verdict="no",
+            answer="No string can be detected here, however common.",
         )
     return _asked(
         question,
@@ -461,13 +463,13 @@ def _assumptions(estimates: Estimates) -> Check:
 
 
 def _fit(estimates: Estimates) -> tuple[bool, str]:
-    """Tell whether the candidates explain the counts, and say how well."""
+    """Return whether the candidates explain the counts, and how well."""
     fit = estimates.diagnostics.get("goodness_of_fit")
     if fit is None:
-        return True, "Each bit is an answer, so nothing is left to explain."
+        return True, "Each bit is an answer, so there is nothing to explain."
     explained = fit["p_value"] >= FIT_FALSE_ALARM
     return explained, (
-        f"The candidates {'explain' if explained else 'do not explain'} the counts: the squares of "
-        f"what is left are {fit['chi2_per_degree']:.3g} times those of the noise "
+        f"The candidates {'explain' if explained else 'do not explain'} the counts: the squared "
+        f"residuals are {fit['chi2_per_degree']:.3g} times those of the noise "
         f"(p = {fit['p_value']:.2g})."
     )

@@ -25,7 +25,7 @@ SUFFIXES: Final = (".svg", ".png", ".html")
 """What `save` can write."""
 
 COLORS: Final = ("#1f77c9", "#d55e00", "#0b8f6a", "#a05fc0", "#8a7300", "#c2306a", "#7a7a7a")
-"""Hues that people of all kinds of colour vision can tell apart, on white and on black."""
+"""Hues that people with all kinds of colour vision can distinguish, on white and on black."""
 
 _FONTS: Final = (
     "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'Noto Sans', 'DejaVu Sans', "

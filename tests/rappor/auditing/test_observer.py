@@ -128,7 +128,7 @@ def test_a_seed_repeats_what_is_observed() -> None:
 @pytest.mark.parametrize(
     ("reports", "sentence"),
     [
-        ([], "reports must hold at least one number"),
+        ([], "reports must have at least one number"),
         ([0], "reports must be an integer of at least 1"),
         ([2, 1], "reports must grow, got 1 after 2"),
         ([1, 1], "reports must grow, got 1 after 1"),

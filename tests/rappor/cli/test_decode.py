@@ -214,7 +214,7 @@ def test_decode_of_categories_takes_no_candidates(shell: Shell) -> None:
     assert [row["candidate"] for row in answer["estimates"]] == ["light", "dark", "other"]
     code, _, err = shell.metric("decode", name, "--candidates", "engines.txt", name="theme")
     assert code == 2
-    assert "must be left out" in err
+    assert "must be omitted" in err
 
 
 @pytest.mark.parametrize(("option", "value"), [("--level", "nan"), ("--confidence", "1")])

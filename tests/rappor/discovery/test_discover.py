@@ -241,7 +241,7 @@ def test_a_part_without_reports_is_refused() -> None:
     """It is named."""
     prefix, whole = collect({"kiwi": 1.0})
     empty = Counts(prefix.params, 0 * prefix.ones, 0 * prefix.reports)
-    with pytest.raises(DecodeError, match="counts of prefix:2 must hold at least 1 report"):
+    with pytest.raises(DecodeError, match="counts of prefix:2 must have at least 1 report"):
         discover([empty, whole], LETTERS)
 
 

@@ -209,7 +209,7 @@ def test_a_learned_alphabet_has_the_characters_of_the_categories() -> None:
 
 
 def test_nothing_is_named_where_other_is_empty() -> None:
-    """Shares of what cannot be told from nothing are unknown, and JSON writes null for them."""
+    """Shares of what is not significant are unknown, and JSON writes null for them."""
     found = find(collect({"vscode": 1.0, "vim": 1.0}, n_reports=2_000))
     assert math.isnan(found.unnamed.proportion)
     document = json.loads(found.to_json())

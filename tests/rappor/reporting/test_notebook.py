@@ -204,4 +204,4 @@ def test_changes_in_a_notebook_are_the_record(comparison: Comparison) -> None:
     (cells,) = tables(shown).values()
     assert [(line[0], line[3]) for line in cells[1:3]] == numbers
     assert cells[1][2] == rows[0]["kind"]
-    assert "something changed in" in shown
+    assert "a significant change in" in shown

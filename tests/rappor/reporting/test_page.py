@@ -91,7 +91,7 @@ def test_the_answer_comes_first_and_the_rest_is_folded(estimates: Estimates, pag
 
 
 def test_what_was_asked_is_told_with_its_price(estimates: Estimates, page: str) -> None:
-    """Metric, parameters, both losses and what even odds become, as the library computes them."""
+    """Metric, parameters, both losses and what 50 % becomes, as computed."""
     (collected,) = estimates.collected
     params = collected.params
     (found,) = [
@@ -102,9 +102,9 @@ def test_what_was_asked_is_told_with_its_price(estimates: Estimates, page: str) 
     assert found["bits k, hashes h, cohorts m"] == f"{params.k}, {params.h}, {params.m}"
     for name, loss in (
         ("epsilon of one report", epsilon_1(params)),
-        ("epsilon of any number of reports of one value", epsilon_inf(params)),
+        ("epsilon of all reports of one value", epsilon_inf(params)),
     ):
-        assert found[name].startswith(f"{loss:.4f} nats; even odds become at most ")
+        assert found[name].startswith(f"{loss:.4f} nats; a belief of 50 % becomes at most ")
         told = float(found[name].split()[-2])
         assert told / 100 >= belief_bound(loss, 0.5)[1] > told / 100 - 1e-3
 
