@@ -40,7 +40,6 @@ LARGE: Final = 4.0
 """Residual, in standard deviations, from which a bit is named: noise has one in 16,000."""
 
 _LISTED_GROUPS: Final = 100
-_STEPS: Final = (1.0, 2.0, 3.0, LARGE, math.inf)
 _PACKAGES: Final = ("rappor", "numpy", "scipy", "scikit-learn")
 
 
@@ -76,16 +75,6 @@ class Told:
     belief_inf: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResidualStep:
-    """Residuals that are `low` to `high` away from 0; `expected` are those of normal noise."""
-
-    low: float
-    high: float
-    bits: int
-    expected: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ResidualGrid:
     """Residuals by cohort and bit, in standard deviations.
@@ -95,14 +84,12 @@ class ResidualGrid:
     cells : (r, c) float64. Of each block of neighbouring cohorts and bits the residual that is
         furthest from 0; NaN where no cohort has reports.
     cohorts, bits : how many cohorts and bits a cell covers.
-    steps : how they are spread, beside normal ones.
     large : (cohort, bit, residual) of those beyond `LARGE`, the largest first; ten at most.
     """
 
     cells: NDArray[np.float64]
     cohorts: int
     bits: int
-    steps: tuple[ResidualStep, ...]
     large: tuple[tuple[int, int, float], ...]
 
 
@@ -313,20 +300,10 @@ def _grid(residuals: NDArray[np.float64]) -> ResidualGrid:
     whole[:m, :k] = residuals
     blocks = whole.reshape(rows, cohorts, columns, bits).swapaxes(1, 2).reshape(rows, columns, -1)
     furthest = np.nanargmax(np.where(np.isnan(blocks), -1.0, np.abs(blocks)), axis=2)
-    away = np.abs(residuals[~np.isnan(residuals)])
     return ResidualGrid(
         cells=np.take_along_axis(blocks, furthest[:, :, None], axis=2)[:, :, 0],
         cohorts=cohorts,
         bits=bits,
-        steps=tuple(
-            ResidualStep(
-                low=low,
-                high=high,
-                bits=int(((away >= low) & (away < high)).sum()),
-                expected=len(away) * (math.erfc(low / 2**0.5) - math.erfc(high / 2**0.5)),
-            )
-            for low, high in zip((0.0, *_STEPS), _STEPS, strict=False)
-        ),
         large=_largest(residuals),
     )
 

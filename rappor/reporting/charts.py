@@ -93,6 +93,10 @@ class Chart(Picture):
             fill="currentColor", font_family=_FONTS, font_size=13,
         )  # fmt: skip
 
+    def figure(self, description: str = "", *, name: str = "") -> Markup:
+        """Return it under its title, with a description; one with a name has an address."""
+        return figure(self.title, self.inline(), description, name=name)
+
     def drawn(self, **attributes: str | float) -> Markup:
         """Return its `svg` element."""
         fixed = self.width is not None
@@ -117,7 +121,7 @@ class Panels(Picture):
     def inline(self, *, addressed: bool = False) -> Markup:
         """Return all of them as parts of a page, on request each with an address of its own."""
         parts = (
-            figure(chart.title, chart.inline(), name=f"figure-{number}" if addressed else "")
+            chart.figure(name=f"figure-{number}" if addressed else "")
             for number, chart in enumerate(self.charts)
         )
         return tag("div", *parts, class_="panels")

@@ -17,7 +17,7 @@ from rappor.reporting.numbers import (
 )
 from rappor.reporting.plots import changes_chart, difference_interval, sorted_rows
 from rappor.reporting.remarks import changes
-from rappor.reporting.tables import figure, folded, listing, section, table
+from rappor.reporting.tables import folded, listing, section, table
 
 _DRAWN: Final = 40
 _NEAREST: Final = 10
@@ -64,7 +64,7 @@ def _drawing(comparison: Comparison, each: Against) -> Markup:
     left = len(changed) - len(chosen)
     more = f" {left:,} more changes are in the table only." if changed and left else ""
     chart = changes_chart(each, chosen)
-    return figure(chart.title, chart.inline(), told + more)
+    return chart.figure(told + more)
 
 
 def _numbers(comparison: Comparison, each: Against) -> Markup:

@@ -30,7 +30,7 @@ from rappor.reporting.numbers import (
 )
 from rappor.reporting.plots import error_of, interval, shares_chart
 from rappor.reporting.remarks import answer, findings, unallocated
-from rappor.reporting.tables import figure, folded, listing, pairs, scrolling, table, yes
+from rappor.reporting.tables import folded, listing, pairs, table, yes
 
 _MOST_GRIDS: Final = 3
 """Parameter sets whose residuals are drawn, so that the page stays small."""
@@ -100,9 +100,7 @@ def _estimates(found: EstimatesReport, *, forged: bool) -> Markup:
             else ""
         )
         parts.append(
-            figure(
-                chart.title,
-                chart.inline(),
+            chart.figure(
                 f"Bars over the dots are {confidence} intervals, adjusted so that they hold for "
                 f"all detected candidates together.{hollow}"
                 + (f" {more:,} more detected candidates are in the table only." if more else ""),
@@ -155,7 +153,7 @@ def candidates_table(found: EstimatesReport, *, name: str = "", forged: bool = F
     if found.estimates.share is not None:
         columns["distribution"] = lambda row: measured(row["share"], row["share_std_error"])
         columns["its error"] = lambda row: measured(row["share_std_error"], row["share_std_error"])
-    caption = "Candidates: detected ones by their share, then the others by their p-value"
+    caption = "Candidates: detected ones first"
     return join(*listing(caption, columns, found.rows, left=1, name=name))
 
 
@@ -279,9 +277,7 @@ def _cohorts(each: CollectedReport, balance: Mapping[str, Any]) -> Iterator[Mark
         chart = cohort_reports(
             "How many reports each cohort has.", each.cohorts, each.expected_reports
         )
-        yield figure(
-            chart.title,
-            chart.inline(),
+        yield chart.figure(
             f"Honest devices spread evenly around the dashed line, {each.expected_reports:,.0f} "
             f"reports. P-value of this spread: {balance['p_value']:.3g}. "
             f"{balance['empty']:,} cohorts are empty.{_ranged(each)}",
@@ -290,9 +286,7 @@ def _cohorts(each: CollectedReport, balance: Mapping[str, Any]) -> Iterator[Mark
         possible = encoding_of(each.params).true_bits
         least, most = possible[0], possible[-1]
         chart = cohort_bits("How many true bits a report of each cohort has.", each.cohorts)
-        yield figure(
-            chart.title,
-            chart.inline(),
+        yield chart.figure(
             f"Honest reports have {least if least == most else f'{least} to {most}'} in the mean; "
             "short strokes mark the least and the most that they have with probability 1 - 1e-9 at "
             f"either end. Forged reports with an honest number of ones are not found."
@@ -310,27 +304,13 @@ def _ranged(each: CollectedReport) -> str:
 def _residuals(grid: ResidualGrid) -> Iterator[Markup]:
     chart = residuals("Residuals by cohort and bit: what the candidates do not explain.", grid)
     together = grid.cohorts * grid.bits
-    yield figure(
-        chart.title,
-        scrolling(chart.inline(), chart.title),
+    yield chart.figure(
         "A square's area is the residual in standard deviations of its noise, up to 5: full where "
         "there are more ones than the candidates explain, hollow where there are fewer. Noise "
         "alone looks random; a column of full squares is a bit of strings that are no "
         "candidates."
         + (f" Each square is the most extreme of {together} neighbours." if together > 1 else ""),
     )
-    yield table(
-        "Residuals by size, beside those of normal noise",
-        ("standard deviations", "bits", "normal noise"),
-        (
-            (
-                f"{step.low:g} to {step.high:g}" if step.high < float("inf")
-                else f"{step.low:g} and more",
-                f"{step.bits:,}", f"{step.expected:,.1f}",
-            )
-            for step in grid.steps
-        ),
-    )  # fmt: skip
     if grid.large:
         yield table(
             f"Residuals beyond {LARGE:g} standard deviations, at most ten",

@@ -132,7 +132,7 @@ def test_a_terminal_of_80_columns_cuts_names_and_no_number(shell: Shell, counts:
     for line, row in zip(lines[start + 1 : start + 4], rows, strict=True):
         assert f"  {row['count']:,.0f}  " in line
         error = row["std_error"] / 50_000
-        assert f"  {measured(row['proportion'], error)}  " in line
+        assert f"  {measured(row['proportion'], error)}" in line
         assert len(line) <= 80
 
 
