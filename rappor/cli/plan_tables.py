@@ -133,7 +133,7 @@ def _devices(planned: Plan) -> str:
 
 
 def _near(probability: float, other: float) -> bool:
-    """Tell whether two probabilities are one to the digits of a profile."""
+    """Return whether two probabilities are one to the digits of a profile."""
     return abs(probability - other) < 1e-6
 
 
