@@ -13,7 +13,8 @@ from places import ROOT
 from rappor.privacy import belief_bound, link
 from rappor.privacy.notice import at_most
 from rappor.protocol.loss import epsilon_1, epsilon_inf
-from rappor.protocol.params import PROFILES, Params
+from rappor.protocol.params import Params
+from rappor.protocol.profiles import PROFILES
 from rappor.registry.budget import reserve
 from rappor.registry.metric import Metric
 
@@ -94,7 +95,7 @@ def test_the_threat_model_is_what_the_library_computes() -> None:
     assert f"| who sees all reports of a year | at most {reserve(metric).total:g} nats" in page
 
 
-@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("name", ["strict", "balanced", "low-noise"])
 def test_the_table_of_recognition_is_what_the_library_computes(name: str) -> None:
     """Among a million devices, by sets of 1, 2 and 5 reports."""
     page = (ROOT / "rappor" / "privacy" / "README.md").read_text(encoding="utf-8")

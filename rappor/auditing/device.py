@@ -381,8 +381,7 @@ _TINY: Final = 1e-6
 
 def _repeated(matches: Matches, params: Params, when: str) -> Iterator[Case]:
     """Yield pairs of reports with one permanent response."""
-    a = params.f / 2
-    for value, one in enumerate((a, 1 - a)):
+    for value, one in enumerate((params.f1, 1 - params.f0)):
         both, n = int(matches.both[value]), int(matches.n[value])
         expected = one * params.q**2 + (1 - one) * params.p**2
         yield Case(f"both bits one given true {value} {when}", both, n, expected)

@@ -19,7 +19,8 @@ from rappor.cli.options import chart_option, json_option, save_chart, seed_optio
 from rappor.errors import FileError
 from rappor.files import read_text
 from rappor.protocol.loss import epsilon_1, epsilon_inf
-from rappor.protocol.params import PROFILES, Params
+from rappor.protocol.params import Params
+from rappor.protocol.profiles import PROFILES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,9 +85,9 @@ class Demo:
     cls=Command,
     examples=(
         "rappor demo --seed 1",
-        "rappor demo --profile accurate --reports 1e5 --chart words.svg",
+        "rappor demo --profile low-noise --reports 1e5 --chart words.svg",
         "rappor demo --values words.txt",
-        "rappor demo --small --profile accurate --seed 1",
+        "rappor demo --small --profile low-noise --seed 1",
         "rappor demo --other --seed 1 --chart other.svg",
     ),
 )

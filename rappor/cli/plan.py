@@ -25,7 +25,8 @@ from rappor.cli.plan_parts import Search, print_parts_plan
 from rappor.cli.plan_tables import print_plan
 from rappor.decoding.detection import Detection
 from rappor.protocol.encodings import ENCODINGS
-from rappor.protocol.params import MAX_HASHES, PROFILES
+from rappor.protocol.params import MAX_HASHES
+from rappor.protocol.profiles import PROFILES
 from rappor.registry.metric import EPOCHS, INTERVALS
 
 

@@ -21,7 +21,7 @@ from rappor.privacy.report import (
     Together,
     ValueChange,
 )
-from rappor.protocol.params import Params
+from rappor.protocol.params import LETTERS, Params
 from rappor.reporting.numbers import most_belief, nats, percent, short_percent
 
 _ALIKE: Final = "Below, only devices with the same properties are counted"
@@ -78,7 +78,7 @@ def print_report(report: PrivacyReport, error: JointError | None, limit: Detecta
 
 def _describe(params: Params) -> str:
     """Write a parameter set on two lines."""
-    letters = ", ".join(f"{letter} = {getattr(params, letter):.6g}" for letter in "khmfpq")
+    letters = ", ".join(f"{letter} = {getattr(params, letter):.6g}" for letter in LETTERS)
     return (
         f"{params.encoding}, {letters}\n"
         f"p* = {params.p_star:.6f}, q* = {params.q_star:.6f}, fingerprint {params.fingerprint}"

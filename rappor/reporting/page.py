@@ -208,7 +208,7 @@ def _asked(each: CollectedReport) -> Markup:
         (
             ("encoding", f"{params.encoding}, normalizer {params.normalize}"),
             ("bits k, hashes h, cohorts m", f"{params.k:,}, {params.h}, {params.m:,}"),
-            ("noise f, p, q", f"{params.f:g}, {params.p:g}, {params.q:g}"),
+            ("noise f, g, p, q", f"{params.f:g}, {params.g:g}, {params.p:g}, {params.q:g}"),
             ("a bit is 1 with probability", f"p* = {params.p_star:.5g} if its true bit is 0, "
              f"q* = {params.q_star:.5g} if it is 1"),
             ("reports", f"{collected.n_reports:,}"),

@@ -96,7 +96,7 @@ def test_only_the_permanent_response_keeps_values_back() -> None:
     assert abs(bare.values - exposure.ceiling) < error
     assert bare.true_bits == pytest.approx(1)
     assert kept.values + error < bare.values
-    assert kept.true_bits == pytest.approx(1 - params.f / 2)
+    assert kept.true_bits == pytest.approx(1 - (params.f1 + params.f0) / 2)
     assert kept.permanent_bits == pytest.approx(1)
 
 

@@ -27,7 +27,7 @@ def test_demo_on_own_values(shell: Shell) -> None:
 
 def test_a_small_demo_has_ten_thousand_devices_and_20_words(shell: Shell) -> None:
     """Every word is a candidate; --reports says another number, and own values another demo."""
-    code, out, _ = shell("demo", "--small", "--seed", "1", "--profile", "accurate", "--json")
+    code, out, _ = shell("demo", "--small", "--seed", "1", "--profile", "low-noise", "--json")
     assert code == 0
     document = json.loads(out)
     rows = document["estimates"]
@@ -86,7 +86,7 @@ def test_demo_says_how_many_are_false() -> None:
     estimates = decode(
         simulate_counts(
             Population(["a", "b", "c"], [5, 3, 2]),
-            Params.profile("accurate"),
+            Params.profile("low-noise"),
             n_reports=100_000,
             seed=1,
         ),
@@ -99,8 +99,8 @@ def test_demo_says_how_many_are_false() -> None:
         found = Demo(
             estimates=estimates,
             truth=truth,
-            params=Params.profile("accurate"),
-            profile="accurate",
+            params=Params.profile("low-noise"),
+            profile="low-noise",
             n_values=3,
         )
         assert (found.n_detected, found.n_false) == (3, n_false)

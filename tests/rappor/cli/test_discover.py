@@ -21,7 +21,7 @@ expires = 2999-12-31
 epoch = "month"
 interval = "none"
 encoding = "bloom"
-profile = "accurate"
+profile = "low-noise"
 parts = [{name = "prefix:2", share = 0.4}, {name = "whole"}]
 candidates = "engines.txt"
 """

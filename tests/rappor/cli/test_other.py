@@ -17,7 +17,7 @@ owner = "tools@example.org"
 expires = 2999-12-31
 encoding = "onehot"
 categories = ["vscode", "vim"]
-profile = "accurate"
+profile = "low-noise"
 epoch = "quarter"
 other = "discover"
 parts = [{name = "prefix:2", share = 0.4}, {name = "whole"}]
@@ -166,7 +166,7 @@ def test_a_registry_for_javascript_is_refused(shop: Shell) -> None:
 @pytest.mark.acceptance
 def test_the_demo_tells_what_is_found_and_what_is_not(shell: Shell) -> None:
     """At the published size the most frequent text is found; the truth stands beside all."""
-    words = ("--other", "--reports", "9000", "--profile", "accurate", "--seed", "1")
+    words = ("--other", "--reports", "9000", "--profile", "low-noise", "--seed", "1")
     code, out, _ = shell("demo", *words, "--json")
     assert code == 0
     document = json.loads(out)

@@ -11,7 +11,7 @@ import pytest
 from rappor import Counts, Estimates, Params, Population, decode, simulate_counts
 from rappor.decoding.report import report
 
-PARAMS = dataclasses.replace(Params.profile("accurate"), k=64, m=16)
+PARAMS = dataclasses.replace(Params.profile("low-noise"), k=64, m=16)
 NAMES = [f"name {number}" for number in range(40)]
 
 

@@ -18,8 +18,7 @@ from rappor.errors import DecodeError, ParamsError
 from rappor.protocol.parts import Part
 from rappor.simulation import simulate_counts, simulate_parts
 
-ACCURATE = Params.profile("accurate")
-PARAMS = dataclasses.replace(ACCURATE, k=64, m=32)
+PARAMS = dataclasses.replace(Params.profile("low-noise"), k=64, m=32)
 """Low noise and few rows: a string of 5 % in 100,000 reports is 40 standard errors above nothing,
 so it is missed with a probability below 1e-12."""
 

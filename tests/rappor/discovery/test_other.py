@@ -35,10 +35,8 @@ from rappor.simulation import simulate_other
 
 LETTERS = string.ascii_lowercase
 PARTS = (Part("prefix:2", 0.4), Part("whole"))
-NOISE = Params.profile("accurate")
-NAMED = Params(
-    k=2, encoding="onehot", categories=("vscode", "vim"), f=NOISE.f, p=NOISE.p, q=NOISE.q
-)
+STRINGS = Params.profile("low-noise")
+NAMED = dataclasses.replace(STRINGS, k=2, m=1, encoding="onehot", categories=("vscode", "vim"))
 EDITORS = {"vscode": 50.0, "vim": 20.0, "kate": 15.0, "nano": 10.0, "zed": 5.0}
 
 

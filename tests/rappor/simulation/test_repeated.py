@@ -27,7 +27,7 @@ WORDS = Population(["a", "b", "c"], [5, 3, 2])
 
 
 def variance_between(params: Params, share: float) -> float:
-    mean = params.f / 2 + (1 - params.f) * share
+    mean = params.f1 + (1 - params.f) * share
     return (params.q - params.p) ** 2 * mean * (1 - mean)
 
 

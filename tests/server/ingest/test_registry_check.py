@@ -207,7 +207,7 @@ def test_weak_and_expiring_metrics_are_warned_of() -> None:
         metric_of("weak", weak),
         metric_of("over", STRICT, expires=TODAY - datetime.timedelta(days=1)),
         metric_of("soon", STRICT, expires=TODAY + datetime.timedelta(days=30)),
-        metric_of("fine", Params.profile("accurate")),
+        metric_of("fine", Params.profile("low-noise")),
     )
     texts = [finding.text for finding in check_registry(registry, folder=Path(), today=TODAY)]
     assert len(texts) == 3
