@@ -29,7 +29,7 @@ NOISES = {
 
 
 def agrees(share: float, cohorts: int, expected: float) -> bool:
-    """Tell whether the mean share of these cohorts can have this expectation.
+    """Return whether the mean share of these cohorts can have this expectation.
 
     Hoeffding 1963, Theorem 1: a mean as far off has probability exp(-n KL) at most, each way.
     """

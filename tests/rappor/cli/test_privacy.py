@@ -169,7 +169,7 @@ def test_infinite_losses_are_null_and_said(ask: Callable[..., Answer]) -> None:
     code, out, _ = ask(*words)
     assert code == 0
     assert "infinite" in out
-    assert "The permanent response tells 0 bits once" in " ".join(out.split())
+    assert "The permanent response reveals 0 bits once" in " ".join(out.split())
 
 
 def test_people_read_every_section(ask: Callable[..., Answer]) -> None:
