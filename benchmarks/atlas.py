@@ -45,7 +45,7 @@ from rappor.decoding.inference import ErrorControl
 from rappor.decoding.p_values import PValues
 
 N_RUNS: Final = 200
-SECONDS: Final = 60.0
+SECONDS: Final = 54.0
 """Collections of a cell, or as many as take this time on one core, and at least `LEAST`."""
 
 LEAST: Final = 10
