@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rappor import Counts, Params, ParamsError, decode, epsilon_1, epsilon_inf, epsilon_n
+from rappor import Counts, Params, ParamsError, decode, epsilon_1, epsilon_inf
 from rappor.planning.detection_limit import detection_limit, rare_variance, standard_error
 from rappor.planning.noise import (
     Design,
@@ -20,6 +20,7 @@ from rappor.planning.noise import (
     optimum,
     shortest,
 )
+from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import PROFILES, threshold
 
 ONE, INF = 1.0743, 2 * 2 * math.log(3)
