@@ -6,6 +6,7 @@ of the data come first and are not timed.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import resource
 import sys
@@ -20,14 +21,7 @@ from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
 
-PARAMS = Params(
-    k=128,
-    h=1,
-    m=64,
-    f=Params.profile("balanced").f,
-    p=Params.profile("balanced").p,
-    q=Params.profile("balanced").q,
-)
+PARAMS = dataclasses.replace(Params.profile("balanced"), m=64)
 N_REPORTS = 10_000_000
 N_TRUE = 1000
 

@@ -79,7 +79,7 @@ CASES: Final[Mapping[str, Case]] = {
         profile="balanced", n_reports=1_000_000, parts=_TWO
     ),
     "3 and 6 letters, epsilon_1 = 4, 1e7": Case(
-        profile="accurate", n_reports=10_000_000, parts=_TWO, k=512
+        profile="low-noise", n_reports=10_000_000, parts=_TWO, k=512
     ),
     "a letter a part, epsilon_1 = 2, 1e7": Case(
         profile="balanced", n_reports=10_000_000, parts=_LETTER_BY_LETTER

@@ -76,7 +76,7 @@ _CASES: dict[str, Callable[[], Case]] = {
     "balanced, Bonferroni": lambda: _case(
         _zipf(150), 300, correction="bonferroni", epsilon_1=2, epsilon_inf=4, reports=300_000
     ),
-    "accurate": lambda: _case(_zipf(150), 300, epsilon_1=4, epsilon_inf=8, reports=100_000),
+    "low-noise": lambda: _case(_zipf(150), 300, epsilon_1=4, epsilon_inf=6, reports=100_000),
     "privacy of [EPK14]": lambda: _case(
         _exponential(100), 200, epsilon_1=1.0743, epsilon_inf=4.394449, reports=1_000_000
     ),

@@ -45,7 +45,7 @@ class Run:
 def scenarios(*, quick: bool) -> list[Table]:
     """Decode collections of every named scenario."""
     table = Table(
-        title=f"scenarios: accurate, {N_DEVICES:,} devices, exp(-.05 i), mean over the seeds",
+        title=f"scenarios: low-noise, {N_DEVICES:,} devices, exp(-.05 i), mean over the seeds",
         columns=("scenario", "reports", "found", "false share", "error", "answered", "held"),
         note="Answered, held: share of the adjusted intervals that hold the share of the devices "
         "that answer for a string, and of those that hold it on the last day. Error: standard "
@@ -72,7 +72,7 @@ def summarise(runs: list[Run]) -> list[int | float]:
 
 def measure(scenario: Scenario, seed: int) -> Run:
     """Simulate one collection and decode it."""
-    collection, params = POPULATIONS["exp"](seed), Params.profile("accurate")
+    collection, params = POPULATIONS["exp"](seed), Params.profile("low-noise")
     days = list(
         simulate_scenario(scenario, collection.population, params, n_devices=N_DEVICES, seed=seed)
     )

@@ -150,7 +150,7 @@ class Client:
         if not consent or withdrawal.was_killed(place):
             _erase(place, clock, Failures(place))
         if collector is not None and transport is not None:
-            raise ParamsError("collector must be absent beside a transport")
+            raise ParamsError("collector must be absent with a transport")
         if collector is not None:
             with unforked(wait=True):
                 from rappor_client.http_transport import HttpTransport  # noqa: PLC0415 - 60 ms

@@ -26,12 +26,12 @@ _MOST_REPORTS: Final = 1 << 53
 """More than a device can have sent."""
 
 ONE_PATTERN: Final = (
-    "Your device keeps repeating the value of its first report, whatever happens later. This "
-    "bounds everything that your reports reveal about your values, if the number and the times of "
+    "Your device keeps repeating the value of its first report, even if your value changes. This "
+    "limits everything that your reports reveal about your values, if the number and the times of "
     "the reports do not depend on them."
 )
 SEVERAL_PATTERNS: Final = (
-    "This bounds what your reports reveal about WHICH values you had. It does not hide WHEN a "
+    "This limits what your reports reveal about WHICH values you had. It does not hide WHEN a "
     "value changed or came back, nor that two values share all their bits: over many reports, that "
     "can show."
 )

@@ -27,7 +27,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from rappor.protocol.params import Params
+from rappor.protocol.params import LETTERS, Params
 from rappor.registry.metric import Metric
 from rappor.reporting.markup import visible
 
@@ -40,7 +40,7 @@ _FEW_STEPS: Final = 1000
 _GLUE: Final = "\ue000"
 """Stands for a blank at which no line is broken: rich breaks at all that Unicode knows."""
 
-_LETTERS: Final = ("encoding", "k", "h", "m", "f", "p", "q", "p_star", "q_star", "fingerprint")
+_LETTERS: Final = ("encoding", *LETTERS, "p_star", "q_star", "fingerprint")
 
 
 def print_json(record: Any, **beside: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -93,10 +94,10 @@ def play(profile: str, seed: int | None, slow: Slow, sizes: tuple[int, ...] = SI
     """Let as many devices as each size says report what they hold, and look what is found."""
     from rappor.simulation.editors import COMMON, GUESSES, NAMED, editors
 
-    noise = Params.profile(profile)
     named = tuple(NAMED)
-    categories = Params(
-        k=len(named), encoding="onehot", categories=named, f=noise.f, p=noise.p, q=noise.q
+    strings = Params.profile(profile)  # one noise for both metrics: that of strings
+    categories = dataclasses.replace(
+        strings, encoding="onehot", k=len(named), m=1, categories=named
     )
     population = editors()
     shares = dict(zip(population.values, population.weights.tolist(), strict=True))
@@ -144,7 +145,7 @@ def print_demo(demo: OtherDemo) -> None:
         last = each.named.categories.row(len(each.named.categories) - 1)
         section(
             f"{each.devices:,} devices: other is {percent(last['proportion'])} "
-            f"({percent(last['ci_low'])} .. {percent(last['ci_high'])})",
+            f"({percent(last['ci_low'])} to {percent(last['ci_high'])})",
             _rows(each, demo),
             _remark(each, demo),
         )

@@ -64,7 +64,7 @@ class _Batch:
         default=10,
         show_default=True,
         metavar="N",
-        help="Reports that a device sends of each value, for the account of one person.",
+        help="Reports of each value, for the total loss of one person.",
     ),
     click.option(
         "--values",
@@ -72,7 +72,7 @@ class _Batch:
         default=1,
         show_default=True,
         metavar="N",
-        help="Distinct values of each metric, or epochs, for the account of one person.",
+        help="Distinct values of each metric, or epochs, for the total loss of one person.",
     ),
     click.option(
         "--group",
@@ -122,7 +122,7 @@ class _Batch:
     "--changed",
     type=click.Path(),
     metavar="FILE",
-    help="Registry with the metric as it would become: what the change costs.",
+    help="Registry with the changed metric. Shows what the change costs.",
 )
 @json_option
 @chart_option
@@ -139,7 +139,7 @@ def privacy(
     """Report what a metric promises, shows and detects.
 
     Name a METRIC of a registry, a --profile, or the parameters one by one. A registry adds the
-    account of one person over all its metrics. All numbers come from the effective
+    total loss of one person over all its metrics. All numbers are computed from the effective
     probabilities of the 32-bit coins.
     """
     metric = subject.metric

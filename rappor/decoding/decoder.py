@@ -100,7 +100,7 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     target = debias(*merge(collections, devices=devices, reports_per_device=reports_per_device))
     if not all(encoding_of(collection.params).hashed for collection in collections):
         if candidates is not None:
-            raise DecodeError("candidates must be left out: this encoding answers for every bit")
+            raise DecodeError("candidates must be omitted: this encoding answers for every bit")
         return _decode_closed(target, detection, distribution=distribution)
     keep = len(target) + 2 * SCREENED
     listed = _listed(candidates, collections, keep)

@@ -30,7 +30,7 @@ class Thresholds:
         if self.p_values.others is not None and _may_pass(self.p_values, steps, found):
             raise DecodeError(
                 f"more than the {len(self.p_values.rows):,} best candidates of the stream may be "
-                "detected: take fewer candidates and hold them, or a lower level"
+                "detected: use fewer candidates as a list, or a lower level"
             )
         return found
 

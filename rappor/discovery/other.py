@@ -38,7 +38,7 @@ def name_other(
 
     The devices of both metrics are the same, the noise of their two reports is not. So a share of
     `other` is the quotient of two estimates whose errors are independent, and its interval is
-    Fieller's (1954); it has no end where `other` itself cannot be told from nothing.
+    Fieller's (1954); it has no end where `other` itself is not significant.
 
     Parameters
     ----------
@@ -54,15 +54,14 @@ def name_other(
 
     Examples
     --------
+    >>> import dataclasses
     >>> from rappor import Params, Population
     >>> from rappor import name_other
     >>> from rappor.registry.other import DEFAULT_PARTS, with_other
     >>> from rappor.simulation import simulate_other
     >>> named = ("vscode", "vim")
-    >>> noise = Params.profile("accurate")
-    >>> categories = Params(
-    ...     k=2, encoding="onehot", categories=named, f=noise.f, p=noise.p, q=noise.q
-    ... )
+    >>> strings = Params.profile("low-noise")
+    >>> categories = dataclasses.replace(strings, encoding="onehot", k=2, m=1, categories=named)
     >>> editors = Population([*named, "helix", "zed"], [5, 2, 2, 1])
     >>> drawn = simulate_other(
     ...     editors, with_other(categories), DEFAULT_PARTS, n_reports=100_000, seed=1

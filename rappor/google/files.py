@@ -91,7 +91,12 @@ def read_params(path: PathLike, *, client: Client | None = None) -> Params:
 
 
 def write_params(path: PathLike, params: Params) -> None:
-    """Write params.csv; probabilities as the effective ones, to 10 digits."""
+    """Write params.csv; probabilities as the effective ones, to 10 digits.
+
+    Raises ParamsError where f forces other shares of bits to 1 and to 0: the file has no g.
+    """
+    if params.t_1 != params.t_0:
+        raise ParamsError(f"g must be 0.5 to be written as params.csv, got {params.g:g}")
     row = [params.k, params.h, params.m, *(f"{x:.10g}" for x in (params.p, params.q, params.f))]
     _write(path, [_PARAMS_HEADER, row])
 

@@ -39,7 +39,7 @@ from rappor.planning.frequencies import Frequencies
 from rappor.planning.noise import Budget, choose_noise
 from rappor.planning.power import Question
 from rappor.protocol import loss
-from rappor.protocol.params import Params
+from rappor.protocol.params import LETTERS, Params
 from rappor.protocol.parts import WHOLE, Part
 from rappor.ranges import check_integer, read_count
 from rappor.registry.metric import Metric
@@ -142,7 +142,7 @@ class DiscoveryPlan:
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as the object that `rappor plan --discover --json` prints."""
         return {
-            **{letter: getattr(self.params, letter) for letter in "khmfpq"},
+            **{letter: getattr(self.params, letter) for letter in LETTERS},
             "fingerprint": self.params.fingerprint,
             "epsilon_1": loss.epsilon_1(self.params),
             "epsilon_inf": loss.epsilon_inf(self.params),

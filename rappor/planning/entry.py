@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rappor.errors import FileError, MetricError
-from rappor.planning.noise import shortest
+from rappor.planning.noise import shortest, shortest_forced
 from rappor.protocol import loss
 from rappor.protocol.encodings import encoding_of
-from rappor.protocol.params import Params
+from rappor.protocol.params import LETTERS, Params
 from rappor.protocol.parts import Part
 from rappor.registry.budget import reserve
 from rappor.registry.metric import Metric
@@ -22,7 +22,7 @@ from rappor.registry.registry import Registry
 DESCRIPTION: Final = "say here, for the people concerned, what is collected"
 OWNER: Final = "you@example.org"
 
-_KEYS: Final = ("profile", "k", "h", "m", "f", "p", "q")
+_KEYS: Final = ("profile", *LETTERS)
 """The keys of an entry that a plan decides; encoding, categories and all else stay."""
 
 _KEY: Final = re.compile(r"\s*['\"]?([\w-]+)['\"]?\s*=")
@@ -108,9 +108,11 @@ def params_lines(params: Params) -> list[str]:
 def _numbers(params: Params) -> list[str]:
     """Write the lines of dimensions and noise."""
     letters = "khm" if encoding_of(params).hashed else ""
+    f, g = shortest_forced(params)
     return [
         *(f"{letter} = {getattr(params, letter)}" for letter in letters),
-        f"f = {shortest(params.f, halved=True)}  # epsilon_inf {loss.epsilon_inf(params):.4f}",
+        f"f = {f}  # epsilon_inf {loss.epsilon_inf(params):.4f}",
+        *([] if params.t_1 == params.t_0 else [f"g = {g}"]),
         f"p = {shortest(params.p)}  # epsilon_1 {loss.epsilon_1(params):.4f}",
         f"q = {shortest(params.q)}",
     ]
@@ -140,7 +142,7 @@ def replace_numbers(text: str, name: str, params: Params) -> str:
 
 def with_numbers(params: Params, planned: Params) -> Params:
     """Return parameters with the planned dimensions and noise."""
-    numbers = {letter: getattr(planned, letter) for letter in "khmfpq"}
+    numbers = {letter: getattr(planned, letter) for letter in LETTERS}
     return dataclasses.replace(params, **numbers, insecure=True)
 
 
@@ -158,7 +160,7 @@ def _first_line(lines: list[str], name: str) -> int:
     pattern = re.compile(rf"\s*\[\s*metrics\s*\.\s*(?:{quoted}|\"{quoted}\"|'{quoted}')\s*\]")
     found = [i for i, line in enumerate(lines) if pattern.match(line)]
     if len(found) != 1:
-        raise MetricError(f"metric {name}: the registry must hold one line {header(name)}")
+        raise MetricError(f"metric {name}: the registry must have one line {header(name)}")
     return found[0]
 
 

@@ -17,7 +17,7 @@ from rappor.planning.power import Prediction, Question, predict
 from rappor.privacy.small_cohorts import Filling, fill
 from rappor.protocol import loss
 from rappor.protocol.encodings import encoding_of
-from rappor.protocol.params import Params
+from rappor.protocol.params import LETTERS, Params
 from rappor.registry.metric import MIN_COHORT, Metric
 
 REMEDIES: Final = {
@@ -136,10 +136,7 @@ class Plan(Displayed):
         rows = [("this plan", self.params, self.excess, self.share), *designs]
         return {
             "name": [name for name, *_ in rows],
-            **{
-                letter: [getattr(params, letter) for _, params, *_ in rows]
-                for letter in ("k", "h", "m", "f", "p", "q")
-            },
+            **{letter: [getattr(params, letter) for _, params, *_ in rows] for letter in LETTERS},
             "excess": [excess for *_, excess, _ in rows],
             "share": [share for *_, share in rows],
         }
@@ -170,6 +167,8 @@ class Plan(Displayed):
             "filled_cohorts": self.filling.share,
             "std_error": prediction.error,
             "rare_std_error": prediction.rare_error,
+            "largest": prediction.largest,
+            "largest_std_error": prediction.largest_error,
             "interval_width": prediction.width,
             "adjusted_interval_width": prediction.adjusted_width,
             "excess": _number(self.excess),
@@ -221,7 +220,7 @@ def _alternatives(params: Params, budget: Budget) -> Iterator[tuple[str, Params]
     losses = (budget.epsilon_1, budget.epsilon_inf)
     k, m = params.k, params.m
     yield "h = 1, asymmetric", choose_noise(*losses, k=k, m=m)
-    yield "h = 1, symmetric", choose_noise(*losses, k=k, m=m, design="symmetric")
+    yield "h = 1, symmetric", choose_noise(*losses, k=k, m=m, symmetric=True)
     yield "h = 2, asymmetric", choose_noise(*losses, k=k, h=2, m=m)
     published = choose_published(*losses, k=k, m=m)
     if published is not None:
@@ -248,4 +247,4 @@ def _number(value: float) -> float | None:
 
 
 def _letters(params: Params) -> dict[str, float]:
-    return {letter: getattr(params, letter) for letter in ("k", "h", "m", "f", "p", "q")}
+    return {letter: getattr(params, letter) for letter in LETTERS}

@@ -106,6 +106,7 @@ class Prediction:
         frequencies.
     share : the smallest share detected with the question's power; None if even 1 is not.
     rare_error : standard error of an absent candidate.
+    largest, largest_error : the largest share of the frequencies, and its standard error.
     error, width, adjusted_width : standard error of a string of that share, or of share 1
         without one, and whole widths of its interval alone and of the one that is widened
         for the detected list (Benjamini and Yekutieli 2005).
@@ -117,6 +118,8 @@ class Prediction:
     probabilities: NDArray[np.float64]
     share: float | None
     rare_error: float
+    largest: float
+    largest_error: float
     error: float
     width: float
     adjusted_width: float
@@ -140,13 +143,15 @@ def predict(params: Params, n_reports: int, question: Question) -> Prediction:
     n_detected = max(found + frequencies.absent * threshold, 1.0)
     own = np.array([1.0 if share is None else share])
     error = float(collection.errors(own)[0])
-    missed = 1 - question.detection.confidence
+    missed, largest = 1 - question.detection.confidence, float(frequencies.shares.max())
     chosen_share = min(n_detected / frequencies.n_candidates, 1)
     return Prediction(
         found=found,
         probabilities=probabilities,
         share=share,
         rare_error=float(errors[0]),
+        largest=largest,
+        largest_error=float(collection.errors(np.array([largest]))[0]),
         error=error,
         width=2 * _quantile(missed / 2) * error,
         adjusted_width=2 * _quantile(missed * chosen_share / 2) * error,

@@ -104,9 +104,9 @@ def _log_probability(
 @functools.lru_cache(maxsize=1 << 16)
 def _log_mixture(params: Params, truth: int, n: int, ones: int) -> float:
     """Return the log probability of n reports in their order, under one permanent response."""
-    a = params.f / 2
-    of_one = _log(1 - a if truth else a) + _log_run(params.q, n, ones)
-    of_zero = _log(a if truth else 1 - a) + _log_run(params.p, n, ones)
+    permanent = 1 - params.f0 if truth else params.f1
+    of_one = _log(permanent) + _log_run(params.q, n, ones)
+    of_zero = _log(1 - permanent) + _log_run(params.p, n, ones)
     high, low = max(of_one, of_zero), min(of_one, of_zero)
     return high if low == -math.inf else high + math.log1p(math.exp(low - high))
 

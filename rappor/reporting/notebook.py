@@ -14,7 +14,7 @@ from rappor.decoding.trends.trend import Trend
 from rappor.display import Displayed
 from rappor.planning.plans import Plan
 from rappor.privacy.report import PrivacyReport
-from rappor.protocol.params import Params
+from rappor.protocol.params import NOISE, Params
 from rappor.reporting.columns import Columns
 from rappor.reporting.comparison_page import comparison_columns
 from rappor.reporting.markup import Markup, tag
@@ -88,8 +88,8 @@ def plan_html(plan: Plan) -> str:
             (
                 (
                     other.name,
-                    f"h = {other.params.h}, f = {other.params.f:.4g}, p = {other.params.p:.4g}, "
-                    f"q = {other.params.q:.4g}",
+                    f"h = {other.params.h}, f = {other.params.f:.4g}, g = {other.params.g:.4g}, "
+                    f"p = {other.params.p:.4g}, q = {other.params.q:.4g}",
                     f"{other.excess:.3g}",
                     "none" if other.share is None else percent(other.share, 3),
                 )
@@ -105,7 +105,7 @@ def privacy_html(found: PrivacyReport) -> str:
     priors = [belief.prior for belief in found.losses[0].beliefs]
     return tag(
         "div",
-        tag("p", found.promise or "Parameters without a metric: nothing is said of epochs."),
+        tag("p", found.promise or "Parameters without a metric: epochs are unknown."),
         table(
             "The most that an observer can believe after reports of one value",
             ("reports", "epsilon", *(f"from {short_percent(prior)}" for prior in priors)),
@@ -144,6 +144,6 @@ def _letters(params: Params) -> tuple[tuple[str, str], ...]:
     return (
         ("encoding", params.encoding),
         ("k, h, m", f"{params.k:,}, {params.h}, {params.m:,}"),
-        ("f, p, q", f"{params.f:.6g}, {params.p:.6g}, {params.q:.6g}"),
+        ("f, g, p, q", ", ".join(f"{getattr(params, letter):.6g}" for letter in NOISE)),
         ("fingerprint", params.fingerprint),
     )

@@ -20,7 +20,7 @@ from rappor import Params, epsilon_inf
 from rappor.errors import ParamsError
 from rappor.protocol.loss import belief_bound, epsilon_n, epsilon_reports
 
-QUIETER = Params(k=128, h=1, m=1, f=BALANCED.f, p=0.4, q=0.6)
+QUIETER = dataclasses.replace(BALANCED, p=0.4, q=0.6)
 OTHER_F = Params(k=128, h=1, m=1, f=0.4, p=BALANCED.p, q=BALANCED.q)
 
 
@@ -65,9 +65,9 @@ def test_change_of_p_and_q_goes_on_under_the_same_response(open_client: Opener) 
     "changed",
     [
         OTHER_F,
-        Params(k=64, m=1, f=BALANCED.f, p=BALANCED.p, q=BALANCED.q),
-        Params(k=128, h=2, m=1, f=BALANCED.f, p=BALANCED.p, q=BALANCED.q),
-        Params(k=128, m=64, f=BALANCED.f, p=BALANCED.p, q=BALANCED.q),
+        dataclasses.replace(BALANCED, k=64),
+        dataclasses.replace(BALANCED, h=2),
+        dataclasses.replace(BALANCED, m=64),
         dataclasses.replace(BALANCED, normalize="casefold"),
     ],
     ids=["f", "k", "h", "m", "normalizer"],

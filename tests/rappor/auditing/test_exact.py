@@ -36,7 +36,7 @@ def second_implementation(question: DeviceInputs) -> DeviceOutputs:
     bits = reference.unpack(encoding.encode(encoding.parse_value(value), cohort), params.k)
     if params.encoding == "bloom" and params.normalize == "none":
         bits = reference.bloom(told(value, params.part), cohort, params.k, params.h)
-    memoised = reference.permanent(secret, named, params.t_f, bits)
+    memoised = reference.permanent(secret, named, params.t_1, params.t_0, bits)
     report = reference.instantaneous_response(memoised, params.t_p, params.t_q, list(coins))
     return DeviceOutputs(cohort, *map(reference.pack, (bits, memoised, report)))
 

@@ -173,7 +173,7 @@ def test_decode_adds_files_of_one_set_and_joins_files_of_two(shell: Shell, count
     assert shell.metric("simulate", *words, name="engine_strict")[0] == 0
     strict = Counts.load(other)
     Counts(strict.params, strict.ones, strict.reports, "engine").save(other)
-    Counts.zero(Params.profile("accurate"), "engine").save(empty)
+    Counts.zero(Params.profile("low-noise"), "engine").save(empty)
     files = (counts, counts, other, empty)
     answer = json.loads(shell.metric("decode", *files, "--candidates", "engines.txt", "--json")[1])
     assert answer["reports"] == 109_000
@@ -214,7 +214,7 @@ def test_decode_of_categories_takes_no_candidates(shell: Shell) -> None:
     assert [row["candidate"] for row in answer["estimates"]] == ["light", "dark", "other"]
     code, _, err = shell.metric("decode", name, "--candidates", "engines.txt", name="theme")
     assert code == 2
-    assert "must be left out" in err
+    assert "must be omitted" in err
 
 
 @pytest.mark.parametrize(("option", "value"), [("--level", "nan"), ("--confidence", "1")])

@@ -17,7 +17,7 @@ owner = "tools@example.org"
 expires = 2999-12-31
 encoding = "onehot"
 categories = ["vscode", "vim"]
-profile = "accurate"
+profile = "low-noise"
 epoch = "quarter"
 other = "discover"
 parts = [{name = "prefix:2", share = 0.4}, {name = "whole"}]
@@ -70,7 +70,7 @@ def test_decode_does_the_same_by_the_metrics_candidates(shop: Shell) -> None:
     assert {"kate", "nano"} <= {row["candidate"] for row in json.loads(out)["other"]}
     code, _, err = shop("decode", *COUNTS, "--forged")
     assert code == 2
-    assert "--forged must be left out for counts of categories" in err
+    assert "--forged must be omitted for counts of categories" in err
 
 
 def test_counts_of_strangers_are_refused(shop: Shell) -> None:
@@ -166,7 +166,7 @@ def test_a_registry_for_javascript_is_refused(shop: Shell) -> None:
 @pytest.mark.acceptance
 def test_the_demo_tells_what_is_found_and_what_is_not(shell: Shell) -> None:
     """At the published size the most frequent text is found; the truth stands beside all."""
-    words = ("--other", "--reports", "9000", "--profile", "accurate", "--seed", "1")
+    words = ("--other", "--reports", "9000", "--profile", "low-noise", "--seed", "1")
     code, out, _ = shell("demo", *words, "--json")
     assert code == 0
     document = json.loads(out)

@@ -180,7 +180,7 @@ def test_people_read_every_section(ask: Callable[..., Answer]) -> None:
         "2.0433",
         "3.389",
         "4.3944",
-        "single a device out",
+        "identify a device among",
         "51 reports",
         "half way",
         "after shuffling",

@@ -34,7 +34,7 @@ from rappor.protocol.params import Params
 def test_no_reports_are_refused() -> None:
     """Nothing collected has no answer, be it no collection or an empty one."""
     for counts in ([], Counts.zero(PARAMS), [Counts.zero(PARAMS)] * 2):
-        with pytest.raises(DecodeError, match="counts must hold at least 1 report, got 0"):
+        with pytest.raises(DecodeError, match="counts must have at least 1 report, got 0"):
             decode(counts, CANDIDATES)
 
 
@@ -85,7 +85,7 @@ def test_a_column_of_strings_is_a_list_of_candidates(column: Any) -> None:
 def test_candidates_for_a_closed_form_are_refused() -> None:
     """An encoding with a bit for each answer answers for all of them."""
     params = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
-    with pytest.raises(DecodeError, match="candidates must be left out"):
+    with pytest.raises(DecodeError, match="candidates must be omitted"):
         decode(Counts(params, [[5]], [10]), ["true"])
 
 

@@ -141,8 +141,10 @@ def one_hot(shares: list[float]) -> Estimates:
 def test_more_than_all_is_said_to_be_noise() -> None:
     """What is detected may add up to more than everything; then nothing is unallocated."""
     (sentence,) = unallocated(one_hot([0.7, 0.4]))
-    assert sentence.startswith("The detected candidates hold all of the reports (standard error ")
-    assert sentence.endswith(": nothing is left for other strings.")
+    assert sentence.startswith(
+        "The detected candidates account for all of the reports (standard error "
+    )
+    assert sentence.endswith(" %).")
     (sentence,) = unallocated(one_hot([0.7, 0.2]))
     assert sentence.startswith("10.2 % of the reports are unallocated (standard error ")
 

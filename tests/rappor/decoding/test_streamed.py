@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
@@ -36,7 +37,7 @@ ROWS = (
 
 def few_bits(h: int = 1, m: int = 16) -> Params:
     """Return parameters with so few rows that a stream of 30,000 strings is not held."""
-    return Params(k=32, h=h, m=m, f=BALANCED.f, p=BALANCED.p, q=BALANCED.q)
+    return dataclasses.replace(BALANCED, k=32, h=h, m=m)
 
 
 def collect(params: Params, n_reports: float = 1e6, seed: int = 1) -> Counts:

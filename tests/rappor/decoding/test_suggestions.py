@@ -14,7 +14,7 @@ from rappor.errors import DecodeError
 
 KNOWN = ["vscode", "vim", "emacs"]
 BALANCED = Params.profile("balanced")
-PARAMS = Params(k=64, h=1, m=16, f=BALANCED.f, p=BALANCED.p, q=BALANCED.q)
+PARAMS = dataclasses.replace(BALANCED, k=64, m=16)
 """So few rows that a stream of 30,000 strings is not held."""
 
 LIST = ["helix", "zed", *KNOWN, *(f"editor {i}" for i in range(30_000))]

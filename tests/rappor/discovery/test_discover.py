@@ -17,8 +17,7 @@ from rappor.errors import DecodeError, ParamsError
 from rappor.protocol.parts import Part
 from rappor.simulation import simulate_counts, simulate_parts
 
-ACCURATE = Params.profile("accurate")
-PARAMS = dataclasses.replace(ACCURATE, k=64, m=32)
+PARAMS = dataclasses.replace(Params.profile("low-noise"), k=64, m=32)
 """Low noise and few rows: a string of 5 % in 100,000 reports is 40 standard errors above nothing,
 so it is missed with a probability below 1e-12."""
 
@@ -240,7 +239,7 @@ def test_a_part_without_reports_is_refused() -> None:
     """It is named."""
     prefix, whole = collect({"kiwi": 1.0})
     empty = Counts(prefix.params, 0 * prefix.ones, 0 * prefix.reports)
-    with pytest.raises(DecodeError, match="counts of prefix:2 must hold at least 1 report"):
+    with pytest.raises(DecodeError, match="counts of prefix:2 must have at least 1 report"):
         discover([empty, whole], LETTERS)
 
 

@@ -36,10 +36,8 @@ from rappor.simulation import simulate_other
 
 LETTERS = string.ascii_lowercase
 PARTS = (Part("prefix:2", 0.4), Part("whole"))
-NOISE = Params.profile("accurate")
-NAMED = Params(
-    k=2, encoding="onehot", categories=("vscode", "vim"), f=NOISE.f, p=NOISE.p, q=NOISE.q
-)
+STRINGS = Params.profile("low-noise")
+NAMED = dataclasses.replace(STRINGS, k=2, m=1, encoding="onehot", categories=("vscode", "vim"))
 EDITORS = {"vscode": 50.0, "vim": 20.0, "kate": 15.0, "nano": 10.0, "zed": 5.0}
 
 
@@ -210,7 +208,7 @@ def test_a_learned_alphabet_has_the_characters_of_the_categories() -> None:
 
 
 def test_nothing_is_named_where_other_is_empty() -> None:
-    """Shares of what cannot be told from nothing are unknown, and JSON writes null for them."""
+    """Shares of what is not significant are unknown, and JSON writes null for them."""
     found = find(collect({"vscode": 1.0, "vim": 1.0}, n_reports=2_000))
     assert math.isnan(found.unnamed.proportion)
     document = json.loads(found.to_json())

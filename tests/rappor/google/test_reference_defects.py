@@ -78,7 +78,7 @@ def coins_of(u: int) -> Callable[[int], Sequence[int]]:
 
 def test_a_set_bit_is_cleared_by_its_coin() -> None:
     """Defect: a randomizer that never clears a set bit, so that a zero proves absence."""
-    between = coins_of(SMALL.t_f + 1)  # from t(f/2) to 2 t(f/2): the response is 0
+    between = coins_of(SMALL.t_1 + 1)  # from t_1 to t_1 + t_0: the response is 0
     assert permanent_response(b"\x0f", SMALL, between) == b"\x00"
 
 
@@ -123,7 +123,7 @@ def test_f_is_decoded_as_it_was_randomized(f: float) -> None:
     effective f can be named.
     """
     params = Params(k=8, h=1, m=1, f=f, p=0.25, q=0.75)
-    randomized = 2 * params.t_f / 2**32
+    randomized = (params.t_1 + params.t_0) / 2**32
     assert params.q_star - params.p_star == pytest.approx(
         (1 - randomized) * (params.t_q - params.t_p) / 2**32, rel=1e-15
     )

@@ -73,6 +73,9 @@ def patterns_of(params: Params) -> list[int]:
         Params(k=2, encoding="flags", categories=("a", "b"), f=0.3, p=0.1, q=0.6),
         Params(k=1, encoding="boolean", f=0.3, p=0.1, q=0.6),
         Params(k=2, encoding="buckets", categories=("0",), f=0.9, p=0.0, q=0.4),
+        onehot(2, f=0.6, g=0.1, p=0.1, q=0.6),
+        Params(k=2, h=1, f=0.6, g=0.1, p=0.1, q=0.6),
+        Params(k=2, encoding="flags", categories=("a", "b"), f=0.6, g=0.1, p=0.1, q=0.6),
     ],
     ids=str,
 )

@@ -113,7 +113,7 @@ def test_no_bound_is_a_warning() -> None:
 
 def test_a_weak_bound_is_not_shown_as_a_percentage() -> None:
     """Rounded it would read as 100 %."""
-    text = describe(make(Params.profile("accurate")))
+    text = describe(make(Params.profile("low-noise")))
     assert "somebody who thought a value 50 % likely can become almost certain" in text
     assert "100 %" not in text
 

@@ -46,7 +46,7 @@ class Reports(http.server.BaseHTTPRequestHandler):
 def estimates() -> Estimates:
     """Return estimates of few candidates in few bits: axe-core looks at every mark of a page."""
     names = [f"site {number}.example" for number in range(20)]
-    params = dataclasses.replace(Params.profile("accurate"), k=32, m=8)
+    params = dataclasses.replace(Params.profile("low-noise"), k=32, m=8)
     weights = [1 / (rank + 1) for rank in range(20)]
     counts = simulate_counts(Population(names, weights), params, n_reports=20_000, seed=5)
     return decode(counts, [*names, "absent.example"])
