@@ -46,7 +46,7 @@ from rappor.decoding.p_values import PValues
 from rappor.decoding.thresholds import Thresholds
 
 N_RUNS: Final = 200
-SECONDS: Final = 60.0
+SECONDS: Final = 54.0
 """Collections of a cell, or as many as take this time on one core, and at least `LEAST`."""
 
 LEAST: Final = 10
@@ -183,7 +183,7 @@ def _compare(estimates: Estimates, shares: Mapping[str, float], adaptive: str) -
 
 
 def _is_unsure(diagnostics: Mapping[str, Any]) -> bool:
-    """Tell whether strings collide too often, or an absent one has few patterns of bits."""
+    """Return whether strings collide too often, or an absent one has few patterns of bits."""
     capacity = diagnostics.get("capacity") or {"overfull": False}
     return bool(capacity["overfull"] or diagnostics.get("least_p_value", 0.0) > FEW_PATTERNS)
 

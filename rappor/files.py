@@ -63,7 +63,7 @@ def filling(folder: str | os.PathLike[str]) -> Iterator[Path]:
 def alone(folder: str | os.PathLike[str]) -> Iterator[None]:
     """Wait until no other process holds a folder in this way, and hold it, where POSIX has locks.
 
-    A process that ends, however it ends, lets go.
+    It is released when the process ends, however it ends.
     """
     if os.name != "posix":
         yield

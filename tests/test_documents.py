@@ -64,7 +64,7 @@ def test_demo_output_is_what_the_demo_prints() -> None:
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_the_guarantee_is_what_the_library_computes(name: str) -> None:
-    """Both losses, and what they make of even odds, rounded up."""
+    """Both losses, and what 50 % becomes, rounded up."""
     (row,) = re.findall(rf"^\| `{name}` \| (.*) \|$", README, re.MULTILINE)
     one, after_one, inf, after_all = row.split(" | ")
     params = Params.profile(name)
@@ -90,8 +90,8 @@ def test_the_threat_model_is_what_the_library_computes() -> None:
     )
     one = at_most(belief_bound(epsilon_1(params), 0.5)[1])
     quarter = at_most(belief_bound(epsilon_inf(params), 0.5)[1])
-    assert f"| who sees one report | at most {one} sure from even odds |" in page
-    assert f"| who sees all reports of a quarter | at most {quarter} sure from even odds |" in page
+    assert f"| who sees one report | at most {one} sure from 50 % |" in page
+    assert f"| who sees all reports of a quarter | at most {quarter} sure from 50 % |" in page
     assert f"| who sees all reports of a year | at most {reserve(metric).total:g} nats" in page
 
 
@@ -102,7 +102,7 @@ def test_the_table_of_recognition_is_what_the_library_computes(name: str) -> Non
     linked = link(Params.profile(name), reports=(1, 2, 5))
     cells = [f"{100 * each.probability:.0f} %" for each in linked.recognised[:3]]
     assert f"| {name} | {' | '.join(cells)} | {linked.permanent_bits:.0f} bits |" in page
-    assert f"{linked.cohort_devices:,} of which are in its cohort" in page
+    assert f"of which {linked.cohort_devices:,} are in its cohort" in page
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -22,6 +22,19 @@ BANNED: Final = {
     r"\bshall\b": "say must, or will",
     r"\bFACTS\b": "name the source",
     r"\bso many\b": "say how many",
+    r"\b(?:told|tells?) from (?:noise|nothing)\b": "say significant, or detected",
+    r"\btold alone\b": "say detected in this week",
+    r"\bknows? as much\b": "say effective number",
+    r"\b(?:days?|weeks?|months?) that waits?\b": "say not yet released",
+    r"\b(?:which|that|who) (?:is|are) (?-i:none)\b": "say is not a ...",
+    r"\baskers?\b": "say client",
+    r"\blets? go\b": "say disconnected, or released",
+    r"\b(?:told|tells?)(?: \w+)? apart\b": "say split by, or distinguished",
+    r"\bas was said\b": "say as given",
+    r"\bscatter(?:s|ed)?\b": "say variance",
+    r"\bwhat is left\b": "say the rest, or what remains",
+    r"[\w%)}\]] \.\. [\w(<{\[+-]": "say to",
+    r"\beven odds\b": "say 50 %",
 }
 NAMES: Final = {"made", "Made", "facts", "chance", "law", "standing", "freedom", "cut"}
 """Identifiers that said too little; `cut` may name the part of a string."""

@@ -150,7 +150,7 @@ class Client:
         if not consent or withdrawal.was_killed(place):
             _erase(place, clock, Failures(place))
         if collector is not None and transport is not None:
-            raise ParamsError("collector must be absent beside a transport")
+            raise ParamsError("collector must be absent with a transport")
         if collector is not None:
             with unforked(wait=True):
                 from rappor_client.http_transport import HttpTransport  # noqa: PLC0415 - 60 ms
@@ -478,7 +478,7 @@ class Client:
         return self._keep(db, late)
 
     def _is_begun(self, metric: Metric, now: float, deadline: float) -> bool:
-        """Tell whether the device is in an epoch that it began as part of the metric's sample."""
+        """Return whether the device is in an epoch that it began as part of the metric's sample."""
         with self._store.reading(patience=_left(deadline)) as db:
             return scope_memory.is_begun(db, metric.name, day_of(now))
 

@@ -26,12 +26,12 @@ _MOST_REPORTS: Final = 1 << 53
 """More than a device can have sent."""
 
 ONE_PATTERN: Final = (
-    "Your device keeps repeating the value of its first report, whatever happens later. This "
-    "bounds everything that your reports reveal about your values, if the number and the times of "
+    "Your device keeps repeating the value of its first report, even if your value changes. This "
+    "limits everything that your reports reveal about your values, if the number and the times of "
     "the reports do not depend on them."
 )
 SEVERAL_PATTERNS: Final = (
-    "This bounds what your reports reveal about WHICH values you had. It does not hide WHEN a "
+    "This limits what your reports reveal about WHICH values you had. It does not hide WHEN a "
     "value changed or came back, nor that two values share all their bits: over many reports, that "
     "can show."
 )
@@ -174,12 +174,12 @@ def dump_charged(db: sqlite3.Connection) -> list[list[Any]]:
 
 
 def has_forgotten(db: sqlite3.Connection, charged: Iterable[Sequence[Any]]) -> bool:
-    """Tell whether the ledger has fewer reports of a scope than `dump_charged` once returned."""
+    """Return whether the ledger has fewer reports of a scope than `dump_charged` once returned."""
     return any(n > n_charged(db, metric, epoch) for metric, epoch, n in charged)
 
 
 def is_sound(charged: Iterable[Sequence[Any]]) -> bool:
-    """Tell whether this is something that `dump_charged` can have returned."""
+    """Return whether this is something that `dump_charged` can have returned."""
     return all(
         isinstance(metric, str) and isinstance(epoch, str) and type(n) is int and n >= 0
         for metric, epoch, n in charged

@@ -106,7 +106,7 @@ def audit(  # noqa: PLR0913 - what an audit may be told
 
     Raises ParamsError for trials or reports outside their range, for parameters under which one
     report reveals the value and for a metric with parts, whose devices have parameters of their
-    own; ReportError for answers that are no reports and values that are none.
+    own; ReportError for answers that are no reports and values that do not fit.
     """
     if metric.parts:
         raise ParamsError("a metric with parts must be audited bit by bit: rappor audit --exact")

@@ -67,7 +67,7 @@ def _check(name: str, seen: Sequence[Bits], behind: Sequence[Bits], probability:
     enough = max(mean + 2, float(stats.binom.isf(ALARM, n, probability)) + 1)
     rarest = math.floor(n / max(_SURE, 2 * enough))
     if rarest < 2 and verdict_of(p_value) == "pass":
-        detail = f"{n:,} devices without any noise would be nothing unusual"
+        detail = f"{n:,} devices without any noise would not be unusual"
         return Check(name=name, verdict="not seen", detail=detail)
     return Check(
         name=name,

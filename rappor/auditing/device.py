@@ -60,7 +60,7 @@ _NOT_EXAMINED: Final = (
     "Accidents: a full or damaged disk, a process that is killed, a folder that was copied.",
     "Concurrency: two processes or threads on one device.",
     "Secrets: how a device draws its own.",
-    "Rare faults: an audit without --client asks many more devices, and measures losses.",
+    "Rare faults: an audit without --client tests many more devices, and measures losses.",
 )
 
 
@@ -113,7 +113,7 @@ def audit_client(
     declares the metric.
 
     Raises ParamsError for a metric with several patterns, parts or `other` and for devices outside
-    their range, and ReportError for answers that are none.
+    their range, and ReportError for other answers.
     """
     devices = read_count("devices", devices, _LEAST_DEVICES, _MOST_DEVICES)
     if metric.patterns > 1 or metric.parts or metric.params.other:

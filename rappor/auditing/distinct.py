@@ -36,7 +36,7 @@ _ACCIDENTS: Final = 1e-3
 
 
 def values_needed(params: Params, devices: int) -> int:
-    """Return about how many values tell devices apart."""
+    """Return about how many values distinguish devices."""
     pairs, true_bits = devices**2 / 2, encoding_of(params).true_bits
     alike = max(_most_likely(params, ones) for ones in (true_bits[0], true_bits[-1]))
     for n_values in range(1, _MOST_VALUES):

@@ -16,11 +16,11 @@ import numpy as np
 from rappor.auditing.auditor import Audit
 from rappor.auditing.check import Check
 from rappor.auditing.pairs import random_values
-from rappor.auditing.shipped_encoder import Answer, Question, shipped_answer
+from rappor.auditing.shipped_encoder import DeviceInputs, DeviceOutputs, shipped_answer
 from rappor.auditing.subject import JsonLines
 from rappor.protocol.encodings import ENCODINGS, encoding_of
 from rappor.protocol.normalizers import NORMALIZERS
-from rappor.protocol.params import ONE, Params
+from rappor.protocol.params import ONE, Noise, Params
 from rappor.protocol.randomizer import SECRET_BYTES
 from rappor.ranges import read_count
 from rappor.registry.metric import Metric
@@ -33,16 +33,16 @@ _NORMALIZERS: Final = tuple(name for name in NORMALIZERS if name != "domain")
 
 
 _NOT_EXAMINED: Final = (
-    "Coins: fresh ones were given; whether it draws its own well, and anew, was not asked.",
+    "Coins: the audit gave fresh ones and did not test the program's own.",
     "Permanent coins: they follow from the secret; a <= for < there differs once in 2^32 coins.",
-    "Parts: which part a device answers for was not asked, only what it tells of each.",
-    "Normalizers: domain was not asked about, which depends on a list.",
+    "Parts: the choice of a device's part was not tested, only the answers for each part.",
+    "Normalizers: domain was not tested, because it depends on a list.",
     "Clients: epochs, consent, the ledger and uploads are no part of an encoder.",
 )
 
 
 def audit_exactly(
-    subject: Callable[[Question], Answer] | JsonLines,
+    subject: Callable[[DeviceInputs], DeviceOutputs] | JsonLines,
     metric: Metric,
     *,
     vectors: int = 500,
@@ -63,7 +63,7 @@ def audit_exactly(
         for number in range(vectors)
     ]
     if isinstance(subject, JsonLines):
-        answers: Sequence[Answer] = subject.answer(questions)
+        answers: Sequence[DeviceOutputs] = subject.answer(questions)
     else:
         answers = [subject(question) for question in questions]
     wrong = [
@@ -79,7 +79,7 @@ def audit_exactly(
 
 
 def audit_protocol(
-    subject: Callable[[Question], Answer] | JsonLines,
+    subject: Callable[[DeviceInputs], DeviceOutputs] | JsonLines,
     metric: Metric,
     *,
     vectors: int = 500,
@@ -97,13 +97,13 @@ def audit_protocol(
     )
 
 
-def _first_difference(question: Question, answer: Answer) -> tuple[int, str] | None:
+def _first_difference(question: DeviceInputs, answer: DeviceOutputs) -> tuple[int, str] | None:
     """Return which field differs first, on the way from value to report, and where."""
     params, expected = question.params, shipped_answer(question)
     for number, (own, other) in enumerate(zip(expected, answer, strict=True)):
         if own == other:
             continue
-        what = Answer._fields[number]
+        what = DeviceOutputs._fields[number]
         if isinstance(own, bytes) and isinstance(other, bytes):
             differing = int.from_bytes(own, "little") ^ int.from_bytes(other, "little")
             what += f", bit {(differing & -differing).bit_length() - 1}"
@@ -111,7 +111,7 @@ def _first_difference(question: Question, answer: Answer) -> tuple[int, str] | N
     return None
 
 
-def _any_question(rng: np.random.Generator) -> Question:
+def _any_question(rng: np.random.Generator) -> DeviceInputs:
     name = "q" + "".join(rng.choice(_NAME_LETTERS, size=int(rng.integers(0, 20))))
     params = random_params(rng)
     if encoding_of(params).hashed:
@@ -120,12 +120,12 @@ def _any_question(rng: np.random.Generator) -> Question:
     return _question(rng, params, name)
 
 
-def _question(rng: np.random.Generator, params: Params, metric: str) -> Question:
+def _question(rng: np.random.Generator, params: Params, metric: str) -> DeviceInputs:
     thresholds = [params.t_p, params.t_q]
     edges = [max(0, min(t - below, ONE - 1)) for t in thresholds for below in (0, 1)]
     anywhere = rng.integers(0, ONE, size=params.k)
     coins = np.where(rng.random(params.k) < 0.5, rng.choice(edges, size=params.k), anywhere)
-    return Question(
+    return DeviceInputs(
         secret=rng.bytes(SECRET_BYTES),
         metric=metric,
         epoch=str(rng.choice(_EPOCHS)),
@@ -138,9 +138,12 @@ def _question(rng: np.random.Generator, params: Params, metric: str) -> Question
 def random_params(rng: np.random.Generator) -> Params:
     """Return parameters of any encoding, with any noise; mostly few bits."""
     p = rng.uniform(0.01, 0.5)
-    noise = {"f": rng.uniform(0.01, 0.9), "p": p, "q": rng.uniform(p + 0.01, 0.99)}
-    if rng.random() < 0.5:
-        noise["g"] = rng.uniform(0.01, 0.99)
+    noise: Noise = {
+        "f": rng.uniform(0.01, 0.9),
+        "g": rng.choice([0.5, rng.uniform(0.01, 0.99)]),
+        "p": p,
+        "q": rng.uniform(p + 0.01, 0.99),
+    }
     kind = ENCODINGS[str(rng.choice(list(ENCODINGS)))]
     k = int(rng.integers(2, 64))
     if kind.hashed:

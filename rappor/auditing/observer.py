@@ -150,7 +150,7 @@ def _check_reports(reports: Sequence[int]) -> None:
         if n <= before:
             raise ParamsError(f"reports must grow, got {n} after {before}")
     if not reports:
-        raise ParamsError("reports must hold at least one number, got none")
+        raise ParamsError("reports must have at least one number, got none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,7 @@ def restart_check(subject: Subject, params: Params, request: Request) -> Check:
     name = "restart: no repeated reports"
     n = _requests_needed(params, remembers=subject.remembers)
     if n is None:
-        detail = "reports take no fresh coins: p = 0 and q = 1"
+        detail = "reports need no fresh coins: p = 0 and q = 1"
         return Check(name=name, verdict="not seen", detail=detail)
     first, second = (
         [response.report for response in subject.restart().respond([request] * n)] for _ in range(2)

@@ -41,7 +41,7 @@ def collects(*, registry_path: str, as_json: bool, names: tuple[str, ...]) -> No
     registry = Registry.load(registry_path, today=today)
     if as_json:
         if names:
-            raise click.UsageError("METRICS must be absent beside --json: a registry is whole")
+            raise click.UsageError("METRICS must be absent with --json: a registry is whole")
         notices = {name: describe(metric) for name, metric in registry.items()}
         click.echo(sealed_json(registry, notices))
         return

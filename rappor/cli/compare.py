@@ -48,10 +48,10 @@ class _Samples(Source):
         return samples, self.candidates(*checked)
 
     def segments(self) -> tuple[list[Counts], Candidates | CandidateStream | None]:
-        """Read the counts of segments; each one must hold the metric's minimum."""
+        """Read the counts of segments; each one must have the metric's minimum."""
         counts = [each for each in self.read() if each.n_reports]
         if not counts:
-            raise DecodeError("counts must hold at least 1 report, got 0")
+            raise DecodeError("counts must have at least 1 report, got 0")
         samples: dict[Segment, list[Counts]] = {}
         for each in counts:
             samples.setdefault(each.params.segment, []).append(each)
@@ -106,8 +106,8 @@ def _periods(path: str) -> dict[str, list[Counts]]:
     "--overlap",
     type=float,
     metavar="SHARE",
-    help="How much the devices of two samples are the same: 0 for others, 1 for the same ones with "
-    "as many reports; what the bits tell, else 0, if omitted.",
+    help="How much the devices of two samples are the same: 0 for different devices, 1 for the "
+    "same ones with as many reports. Default: estimated from the bits if possible, else 0.",
 )
 @click.option(
     "--baseline",
@@ -119,10 +119,10 @@ def _periods(path: str) -> dict[str, list[Counts]]:
 @click.option(
     "--by",
     metavar="PROPERTY",
-    help="Compare groups of devices: counts of segments are split by this public property, or by "
-    "all of them if it is 'all'.",
+    help="Compare groups of devices: split counts of segments by this public property, or by all "
+    "properties with 'all'.",
 )
-@click.option("--all", "show_all", is_flag=True, help="List candidates that did not change too.")
+@click.option("--all", "show_all", is_flag=True, help="Also list candidates that did not change.")
 @csv_option
 @html_option
 @chart_option
@@ -140,19 +140,20 @@ def compare(
     chart: str | None,
     as_json: bool,
 ) -> None:
-    """Tell which shares differ between two samples or more.
+    """Show which shares differ between two or more samples.
 
-    COUNTS are files as for `rappor decode`, each of one sample: a period, a segment, a metric. The
-    first is the baseline of all others, unless --baseline says otherwise. One file that was pulled
-    by day, week or month has a sample for each.
+    COUNTS are files as for `rappor decode`, one for each sample: a period, a segment or a metric.
+    The first sample is the baseline of all others, unless --baseline changes that. A file that was
+    pulled by day, week or month has one sample for each.
 
-    Differences are estimated bit by bit, so strings that did not change cancel, even those that
-    are no candidates. Every difference has an interval, and the level bounds the false ones. A
-    newcomer is detected in a sample and not in the baseline, a leaver the other way round.
+    Differences are estimated bit by bit, so strings that did not change cancel out, even if they
+    are no candidates. Each difference has an interval, and the level limits false changes. A
+    newcomer is detected in a sample but not in the baseline; for a leaver it is the other way
+    round.
 
-    With --by, COUNTS are files of `rappor pull --segments`, of a metric whose entry names public
-    properties. Each segment is decoded on its own and compared with the largest one. A segment
-    below the metric's minimum of reports is refused.
+    With --by, COUNTS are files of `rappor pull --segments`, for a metric with public properties.
+    Each segment is decoded separately and compared with the largest one. The command refuses
+    segments below the metric's minimum number of reports.
     """
     from rappor.cli.comparison_table import print_comparison
     from rappor.decoding.comparison.compare import compare as compare_samples

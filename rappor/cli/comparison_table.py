@@ -16,7 +16,7 @@ _LEAST_NAME, _MOST_NAME = 9, 40
 
 
 def print_comparison(comparison: Comparison, *, changed_only: bool) -> None:
-    """Print the rows of each sample, what was tested, what was assumed, and what looks wrong.
+    """Print the rows of each sample, the tests, the assumptions and the warnings.
 
     A list of changes shows their adjusted intervals, which hold for it as a whole; a list of all
     candidates shows the interval of each on its own.

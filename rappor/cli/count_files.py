@@ -30,8 +30,8 @@ def read_counts(path: str) -> list[Counts]:
     if first_line.startswith(_PARQUET) or _is_upload(first_line):
         raise FileError(
             path,
-            "it holds reports, not counts; add them up first: "
-            f"rappor aggregate {path} --registry FILE --metric NAME --out FILE",
+            "it has reports, not counts; add them up first: rappor aggregate {path} --registry "
+            "FILE --metric NAME --out FILE",
         )
     return Counts.load_all(path)
 
@@ -101,13 +101,13 @@ def check_counts(counts: list[Counts], metric: Metric) -> None:
     n_reports = sum(each.n_reports for each in counts)
     if n_reports < metric.min_reports:
         raise DecodeError(
-            f"counts must hold at least {metric.min_reports:,} reports, the minimum of "
+            f"counts must have at least {metric.min_reports:,} reports, the minimum of "
             f"{metric.name}, got {n_reports:,}"
         )
 
 
 def is_pair(counts: list[Counts]) -> bool:
-    """Tell whether some counts are of categories with `other`, and others of what is in it."""
+    """Return whether some counts are of categories with `other`, and others of what is in it."""
     return len({encoding_of(each.params).hashed for each in counts if each.params.other}) == 2
 
 

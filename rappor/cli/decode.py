@@ -93,8 +93,8 @@ class _Output:
     click.option(
         "--stream",
         is_flag=True,
-        help="Read the candidates several times and never hold them; files of 64 MB and packed "
-        "ones are always read so. Of a long list only the best candidates have rows.",
+        help="Read the candidates several times instead of keeping them in memory, as for files "
+        "of 64 MB and gzip files. Only the best candidates of a long list have rows.",
     ),
     click.option(
         "--format",
@@ -116,7 +116,7 @@ class _Output:
         "map_path",
         type=click.Path(),
         metavar="FILE",
-        help="map.csv of google/rappor, in place of --candidates.",
+        help="map.csv of google/rappor, instead of --candidates.",
     ),
     click.option(
         "--client",
@@ -129,26 +129,25 @@ class _Output:
     "--devices",
     type=float,
     metavar="N",
-    help="Devices behind all reports together, if they reported again; what the counts or several "
-    "files tell if omitted.",
+    help="Number of devices behind all reports, if they reported again. Default: what the counts "
+    "say, or an estimate from several files.",
 )
 @click.option(
     "--reports-per-device",
     type=float,
     metavar="N",
-    help="Reports of each device, in place of --devices; 1 if no device reported again.",
+    help="Reports of each device, instead of --devices; 1 if no device reported again.",
 )
-@click.option("--all", "show_all", is_flag=True, help="List undetected candidates too.")
+@click.option("--all", "show_all", is_flag=True, help="Also list undetected candidates.")
 @click.option(
     "--distribution",
     is_flag=True,
-    help="Also estimate the whole distribution: a column of shares that are not negative.",
+    help="Also estimate the distribution: a column of shares that are not negative.",
 )
 @click.option(
     "--forged",
     is_flag=True,
-    help="List how many forged reports would make and hide each row, in the table in place of "
-    "intervals.",
+    help="Show how many forged reports would create and hide each row, instead of intervals.",
 )
 @grouped(
     "output",
@@ -169,21 +168,21 @@ def decode(
     forged: bool,
     output: _Output,
 ) -> None:
-    """Estimate how many reports hold each candidate.
+    """Estimate how many reports have each candidate.
 
-    COUNTS are one or more files: of `rappor simulate`, `rappor aggregate` or `rappor convert`, or
-    the JSON that a collector answers for its counts. Files under one parameter set are added, as
-    days on which the same devices may have reported; different sets are decoded together.
+    COUNTS are one or more files: from `rappor simulate`, `rappor aggregate` or `rappor convert`, or
+    the JSON that a collector returns. Files with the same parameters are added, as days on which
+    the same devices may have reported. Files with different parameters are decoded together.
 
-    Nothing in a report proves that a device sent it. --forged shows what that means for each
-    detected row: how many of the reports, if forged, would make such a row of a string that
-    nobody has, and how many more would hide it. The fewer, the less the row proves.
+    Nothing in a report proves that a device sent it. --forged shows for each detected row how many
+    forged reports would create it, and how many more would hide it. A row that few reports can
+    create proves little.
 
-    COUNTS of a metric that says other = "discover" and those of what is in its other are answered
-    together: the categories, and then the strings in other. `rappor discover` has more options.
+    For a metric with other = "discover", give its counts and those of its other together. The
+    command then shows the categories and the strings in other. `rappor discover` has more options.
 
-    The files know their parameters; --registry adds the metric's own candidates and its minimum
-    of reports.
+    The files contain their parameters. --registry adds the metric's candidates and its minimum
+    number of reports.
     """
     from rappor.decoding.decoder import decode as decode_counts
     from rappor.reporting.text import estimates_text
@@ -237,7 +236,7 @@ def _check_pair_options() -> None:
         words = (name.removesuffix("_path").replace("_", "-") for name in sorted(rest))
         names = ", ".join(f"--{word}" for word in words)
         raise click.UsageError(
-            f"{names} must be left out for counts of categories and of what is in their other"
+            f"{names} must be omitted for counts of categories and of what is in their other"
         )
 
 

@@ -94,7 +94,7 @@ class Demo:
 @click.option(
     "--small",
     is_flag=True,
-    help="Ten thousand devices, each of which holds one of the 20 most frequent words.",
+    help="Ten thousand devices, each with one of the 20 most frequent words.",
 )
 @click.option(
     "--other",
@@ -107,7 +107,7 @@ class Demo:
     "path",
     type=click.Path(),
     metavar="FILE",
-    help="Your own data: one value a line, or CSV with the header value,count or value,weight.",
+    help="Your own data: one value per line, or CSV with the header value,count or value,weight.",
 )
 @click.option(
     "--reports",
@@ -139,11 +139,12 @@ def demo(
 ) -> None:
     """Simulate a million devices and find their common words.
 
-    Every device holds one English word and draws its own noisy report. The decoder sees only
-    the sums of the reports and tests 10,000 candidates. The truth stands beside each estimate.
+    Each device has one English word and sends one noisy report. The decoder sees only the sums of
+    the reports and tests 10,000 candidates. The table shows the truth beside each estimate.
 
-    With --other devices hold an editor, and a third of them one that is no category: what can be
-    found in "other", without a list and by 20 guesses, and from how many devices on.
+    With --other, devices have an editor, and a third of them one that is in no category. The
+    command shows what can be found in "other", without a list and with 20 guesses, and how many
+    devices that needs.
     """
     from rappor.candidates.candidates import Candidates
     from rappor.decoding.decoder import decode
@@ -166,7 +167,7 @@ def demo(
         raise click.UsageError("give either --small or --values")
     population, values = _few_words() if small else _population(path)
     if values is not None and reports is not None:
-        raise click.UsageError("--reports must be left out where --values counts the devices")
+        raise click.UsageError("--reports must be omitted where --values counts the devices")
     n_drawn = reports or (SMALL_REPORTS if small else REPORTS)
     n_reports = n_drawn if values is None else len(values)
     candidates = Candidates.from_list(_most_frequent(population))
@@ -281,7 +282,7 @@ def _print(found: Demo) -> None:
     are = "is" if found.n_false == 1 else "are"
     shown = "" if n <= _SHOWN else f", of which these {_SHOWN} are the most frequent"
     show(
-        f"Each of {estimates.reports:,} devices holds one of {found.n_values:,} values and has "
+        f"Each of {estimates.reports:,} devices has one of {found.n_values:,} values and has "
         f"sent one noisy report of {found.params.k} bits (profile {found.profile}). We test "
         f"{estimates.n_candidates:,} candidates against the sums of the reports and detect "
         f"{n:,}{shown}:\n"
@@ -289,7 +290,7 @@ def _print(found: Demo) -> None:
     click.echo(detected_table(estimates, truth=found.truth, most=_SHOWN, width=width()))
     show(
         *estimates.warnings,
-        f"\nOf the {n:,} detected, {found.n_false:,} {are} false: hardly any device holds them.",
+        f"\nOf the {n:,} detected, {found.n_false:,} {are} false: hardly any device has them.",
         *unallocated(estimates),
         _privacy(found.params),
     )
@@ -298,7 +299,7 @@ def _print(found: Demo) -> None:
 def _privacy(params: Params) -> str:
     one, every = epsilon_1(params), epsilon_inf(params)
     return (
-        "An observer who gives even odds that a device holds some value is at most "
+        "Somebody who thought it 50 % likely that a device has some value is at most "
         f"{even_odds_become(one)} sure after its report (epsilon_1 = {one:.2f}), and at most "
         f"{even_odds_become(every)} sure after any number of reports (epsilon_inf = {every:.2f})."
     )

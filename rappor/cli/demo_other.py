@@ -145,7 +145,7 @@ def print_demo(demo: OtherDemo) -> None:
         last = each.named.categories.row(len(each.named.categories) - 1)
         section(
             f"{each.devices:,} devices: other is {percent(last['proportion'])} "
-            f"({percent(last['ci_low'])} .. {percent(last['ci_high'])})",
+            f"({percent(last['ci_low'])} to {percent(last['ci_high'])})",
             _rows(each, demo),
             _remark(each, demo),
         )

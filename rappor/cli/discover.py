@@ -61,7 +61,7 @@ class _Search:
         "known_path",
         type=click.Path(),
         metavar="FILE",
-        help="Strings to ask about beside, one a line; the metric's own candidates if omitted.",
+        help="Known strings to test as well, one per line. Default: the metric's candidates.",
     ),
 )
 @grouped(
@@ -70,22 +70,22 @@ class _Search:
     click.option(
         "--alphabet",
         metavar="CHARACTERS",
-        help="Characters of the strings; a-z stands for all from a to z, a hyphen at either end "
-        "for itself. Learned from the first part if omitted.",
+        help="Characters of the strings; a-z means all from a to z, a hyphen at either end means "
+        "itself. Default: learned from the first part.",
     ),
     click.option(
         "--longest",
         type=WholeNumber(1),
         metavar="N",
-        help="Characters of the longest string to look for; if omitted, the last prefix is "
-        "continued by as many as it has more than the prefix before it.",
+        help="Length of the longest string to look for, in characters. By default, the last "
+        "prefix is continued by as many characters as it is longer than the prefix before it.",
     ),
     click.option(
         "--keep",
         type=WholeNumber(1),
         metavar="N",
-        help="Prefixes of a part that are continued; if omitted, as many as make 20 million "
-        "candidates, and 50 at least.",
+        help="Prefixes of a part that are continued. Default: as many as make 20 million "
+        "candidates, and at least 50.",
     ),
 )
 @click.option(
@@ -93,8 +93,8 @@ class _Search:
     "list_path",
     type=click.Path(),
     metavar="FILE",
-    help="Search this list instead, one string a line, also packed by gzip; it is read several "
-    "times and never held.",
+    help="Search this list instead, one string per line, plain or gzip. It is read several times "
+    "and not kept in memory.",
 )
 @detection_options
 @click.option(
@@ -114,23 +114,23 @@ def discover(
     csv_path: str | None,
     as_json: bool,
 ) -> None:
-    """Find strings that no list of candidates names.
+    """Find strings without a list of candidates, part by part.
 
-    COUNTS are files of every part of one metric in one epoch: a file for each part, or the JSON
-    that a collector answers for its counts. With --registry it is checked that the days of such
-    an answer are of one epoch.
+    COUNTS are files of every part of one metric in one epoch: one file for each part, or the JSON
+    that a collector returns. With --registry the command checks that the days of such an answer
+    are in one epoch.
 
-    The best prefixes of each part are continued in all ways; only the last test, by the devices
-    that answer for the whole string, announces anything, and its error rate is over all strings
-    that were asked about. What cannot be found is told: the share of reports that no prefix
-    explains, and prefixes that hold more than their strings.
+    The best prefixes of each part are continued in all ways. Only the last test, on the devices
+    that report the whole string, announces strings, and its error rate is over all strings that
+    were tested. The command also shows what cannot be found: the share of reports that no prefix
+    explains, and prefixes with a larger share than their strings.
 
     With --list, COUNTS are files as for `rappor decode`. Known and listed strings are decoded
-    together; the p-values of the listed ones are corrected for the length of their list alone, and
-    bits that no known string explains are told beside.
+    together. The p-values of the listed strings are corrected for the length of the list only. The
+    command also shows bits that no known string explains.
 
-    With the counts of a metric that says other = "discover" beside those of what is in its other,
-    it answers for the categories, too, and says which share of other each string has.
+    For a metric with other = "discover", give its counts and those of its other together. The
+    command then also shows the categories, and the share of other for each string.
     """
     from rappor.cli.other_table import print_other
     from rappor.discovery import part_by_part
@@ -208,7 +208,7 @@ def _print_search(found: Discoveries) -> None:
         f"\nStrings of up to {found.longest} characters, alphabet ({learned}): {found.alphabet}"
     )
     if found.unfinished:
-        section("Prefixes that hold more than their strings", _unfinished(found))
+        section("Prefixes with a larger share than their strings", _unfinished(found))
 
 
 def _parts(found: Discoveries) -> Table:

@@ -94,8 +94,8 @@ def source_options(strings: str) -> tuple[Callable[[_Command], _Command], ...]:
             "candidates_path",
             type=click.Path(allow_dash=True),
             metavar="FILE",
-            help=f"{strings}, one a line, also packed by gzip; - is standard input; the metric's "
-            "own if omitted.",
+            help=f"{strings}, one per line, plain or gzip; - is standard input. Default: those of "
+            "the metric.",
         ),
     )
 
@@ -144,7 +144,7 @@ def refuse_beside(option: str, *others: str | type[Any]) -> None:
         and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
     ]
     if given:
-        raise click.UsageError(f"{', '.join(given)} must be left out beside {option}")
+        raise click.UsageError(f"{', '.join(given)} must be omitted with {option}")
 
 
 def _field_name(field: dataclasses.Field[Any]) -> str:
@@ -161,7 +161,7 @@ seed_option = click.option(
     "--seed",
     type=WholeNumber(0),
     metavar="N",
-    help="Random seed of a run that can be repeated; a new one each run if omitted.",
+    help="Random seed for a repeatable run. Default: a new one for each run.",
 )
 
 
@@ -181,8 +181,9 @@ detection_options = grouped(
         type=click.Choice(CORRECTIONS),
         default="bh",
         show_default=True,
-        help="What the level bounds: the expected share of false detections (bh; adaptive finds "
-        "more where many candidates are present), or the probability of any (bonferroni).",
+        help="What the level limits: the expected share of false detections (bh; adaptive finds "
+        "more if many candidates are present), or the probability of any false detection "
+        "(bonferroni).",
     ),
     click.option(
         "--confidence",

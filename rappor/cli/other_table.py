@@ -52,16 +52,16 @@ def _interval(share: Share) -> str:
 
 
 def _remarks(found: NamedOther) -> Iterator[str]:
-    """Yield what was announced, and how much of `other` stays without a name."""
+    """Yield what was found, and how much of `other` is unnamed."""
     from rappor.reporting.remarks import answer
 
     yield answer(found.found.estimates)
     unnamed, other = found.unnamed, escape(found.categories.candidates[-1])
     if math.isfinite(unnamed.proportion):
         yield (
-            f"{measured(max(unnamed.proportion, 0.0), unnamed.std_error)} of {other} has no name "
-            f"here ({_interval(unnamed)}): texts that are too rare, too long, or have a character "
-            "that was not looked for."
+            f"{measured(max(unnamed.proportion, 0.0), unnamed.std_error)} of {other} is unnamed "
+            f"({_interval(unnamed)}): texts that are too rare, too long, or have a character "
+            "outside the alphabet."
         )
     else:
-        yield f"{other} itself cannot be told from nothing."
+        yield f"{other} itself is not significant, so shares of it are unknown."

@@ -38,7 +38,7 @@ class Budget:
         reports = size.reports_of(question)
         given = self._given(subject)
         if given is not None:
-            return planning.assess(given, question, reports=reports, share=size.share)
+            return planning.plan_for(given, question, reports=reports, share=size.share)
         if self.epsilon_1 is None or self.epsilon_inf is None:
             raise click.UsageError(
                 "give --epsilon-1 and --epsilon-inf, or --profile, or --registry and --metric"
@@ -229,7 +229,7 @@ class Strings:
 
         n = subject.n_answers
         if self.candidates is not None and n is not None:
-            raise click.UsageError(f"--candidates must be left out: there are {n} answers")
+            raise click.UsageError(f"--candidates must be omitted: there are {n} answers")
         n = n or self.candidates or 1000
         if self.table is None:
             frequencies = Frequencies.zipf(n, 1.0 if self.zipf is None else self.zipf)

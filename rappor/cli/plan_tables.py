@@ -125,7 +125,7 @@ def _devices(planned: Plan) -> str:
 
 
 def _near(params: Params, name: str) -> bool:
-    """Tell whether the noise is a profile's, to the digits that are shown."""
+    """Return whether the noise is a profile's, to the digits that are shown."""
     try:
         profile = Params.profile(name, encoding=params.encoding, categories=params.categories)
     except ParamsError:  # more flags than profiles have
@@ -135,7 +135,7 @@ def _near(params: Params, name: str) -> bool:
 
 def _loss(epsilon: float) -> str:
     most = even_odds_become(epsilon)
-    return f"{nats(epsilon)} nats: an observer who gives even odds can be at most {most} sure"
+    return f"{nats(epsilon)} nats: somebody who thought a value 50 % likely is at most {most} sure"
 
 
 def _others(alternatives: tuple[Alternative, ...]) -> Table:

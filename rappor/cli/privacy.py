@@ -15,7 +15,7 @@ from rappor.cli.subject import Subject, metric_argument, subject_options
 from rappor.errors import ParamsError
 from rappor.planning.changed_params import JointError, decode_together, joint_error
 from rappor.planning.detection_limit import detection_limit, standard_error
-from rappor.privacy.report import Batch, Usage, assess, assess_params
+from rappor.privacy.report import Batch, Usage, privacy_report, privacy_report_of
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -64,7 +64,7 @@ class _Batch:
         default=10,
         show_default=True,
         metavar="N",
-        help="Reports that a device sends of each value, for the account of one person.",
+        help="Reports of each value, for the total loss of one person.",
     ),
     click.option(
         "--values",
@@ -72,7 +72,7 @@ class _Batch:
         default=1,
         show_default=True,
         metavar="N",
-        help="Distinct values of each metric, or epochs, for the account of one person.",
+        help="Distinct values of each metric, or epochs, for the total loss of one person.",
     ),
     click.option(
         "--group",
@@ -122,7 +122,7 @@ class _Batch:
     "--changed",
     type=click.Path(),
     metavar="FILE",
-    help="Registry with the metric as it would become: what the change costs.",
+    help="Registry with the changed metric. Shows what the change costs.",
 )
 @json_option
 @chart_option
@@ -139,7 +139,7 @@ def privacy(
     """Report what a metric promises, shows and detects.
 
     Name a METRIC of a registry, a --profile, or the parameters one by one. A registry adds the
-    account of one person over all its metrics. All numbers come from the effective
+    total loss of one person over all its metrics. All numbers are computed from the effective
     probabilities of the 32-bit coins.
     """
     metric = subject.metric
@@ -150,9 +150,11 @@ def privacy(
         new = Registry.load(changed).metric(metric.name)
     shuffled = batch.read(subject.params)
     if metric is None:
-        report = assess_params(subject.params, batch=shuffled)
+        report = privacy_report_of(subject.params, batch=shuffled)
     else:
-        report = assess(metric, registry=subject.registry, usage=usage, batch=shuffled, changed=new)
+        report = privacy_report(
+            metric, registry=subject.registry, usage=usage, batch=shuffled, changed=new
+        )
     error = None if new is None else _joint_error(subject.params, new, batch.devices)
     limit = Detectable(
         devices=batch.devices,

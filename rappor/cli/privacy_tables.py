@@ -24,7 +24,7 @@ from rappor.privacy.report import (
 from rappor.protocol.params import LETTERS, Params
 from rappor.reporting.numbers import most_belief, nats, percent, short_percent
 
-_ALIKE: Final = "Devices that are counted below, in a batch or in all, are those that tell the same"
+_ALIKE: Final = "Below, only devices with the same properties are counted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +43,12 @@ def print_report(report: PrivacyReport, error: JointError | None, limit: Detecta
     section(
         "What an observer can believe after reports of one value",
         _beliefs(report.losses),
-        "Each cell holds the least and the most that the belief above it can become.",
+        "Each cell has the least and the most that the belief above it can become.",
     )
     if report.promise is not None:
-        section("Which promise", report.promise)
+        section("What is promised", report.promise)
     if report.told is not None:
-        section("What is told in the clear", escape(report.told), f"{_ALIKE}.")
+        section("What is sent without noise", escape(report.told), f"{_ALIKE}.")
     if report.together is not None:
         section("Answered together", _together(report.together))
     if report.value_changes:
@@ -68,8 +68,8 @@ def print_report(report: PrivacyReport, error: JointError | None, limit: Detecta
         "reports. This counts the noise alone; `rappor plan` also counts collisions of strings.",
     )
     section(_batch(report.shuffling), _shuffled(report.shuffling))
-    told = "" if report.told is None else "what they tell, "
-    section("What links the reports of one device", *_links(report.linkability, told))
+    own = "" if report.told is None else "their properties, "
+    section("What links the reports of one device", *_links(report.linkability, own))
     if report.account is not None:
         section(_person(report.account), _account(report.account))
     if report.change is not None:
@@ -95,8 +95,8 @@ def _together(together: Together) -> str:
     return (
         f"A device answers {' and '.join(together.metrics)} together or not at all, in a report "
         f"each. Both reports of one value lose epsilon_1 = {nats(one)}, all its reports "
-        f"epsilon_inf = {nats(every)}: even odds become at most {even_odds_become(one)}, and at "
-        f"most {even_odds_become(every)}."
+        f"epsilon_inf = {nats(every)}: a belief of 50 % becomes at most {even_odds_become(one)}, "
+        f"and at most {even_odds_become(every)}."
     )
 
 
@@ -105,7 +105,7 @@ def _beliefs(losses: tuple[Loss, ...]) -> Table:
     shown = table("reports", "epsilon (nats)", *(f"from {prior}" for prior in priors))
     for loss in losses:
         cells = (
-            f"{least_belief(belief.least)} .. {most_belief(belief.most, loss.epsilon)}"
+            f"{least_belief(belief.least)} to {most_belief(belief.most, loss.epsilon)}"
             for belief in loss.beliefs
         )
         shown.add_row(_reports_or_all(loss.reports), nats(loss.epsilon), *cells)
@@ -130,16 +130,16 @@ def _batch(shuffling: Shuffling) -> str:
 
 def _shuffled(shuffling: Shuffling) -> Table | str:
     if not shuffling.losses:
-        return "A cohort may hold one device alone: shuffling promises nothing."
+        return "A cohort may have one device only: shuffling promises nothing."
     shown = table("reports", "local epsilon", "epsilon after shuffling")
     for loss in shuffling.losses:
         shown.add_row(_reports_or_all(loss.reports), nats(loss.local), nats(loss.epsilon))
     return shown
 
 
-def _links(linkability: Linkability, told: str) -> Iterator[str]:
+def _links(linkability: Linkability, own: str) -> Iterator[str]:
     yield (
-        "The cohort is the same in all reports of an epoch: it tells "
+        "The cohort is the same in all reports of an epoch: it reveals "
         f"{linkability.cohort_bits:.3g} bits about the device."
     )
     found = ", ".join(
@@ -148,9 +148,9 @@ def _links(linkability: Linkability, told: str) -> Iterator[str]:
         if each.reports is not None
     )
     yield (
-        f"Two sets of its reports single a device out among {linkability.devices:,}, of which "
+        f"Two sets of its reports identify a device among {linkability.devices:,}, of which "
         f"{linkability.cohort_devices:,} are in its cohort, with probability {found}. The "
-        f"permanent response tells {linkability.permanent_bits:.3g} bits once it is known."
+        f"permanent response reveals {linkability.permanent_bits:.3g} bits once it is known."
     )
     if linkability.reports_to_recover is None:
         yield "10,000 reports of a value do not show the whole permanent response."
@@ -158,8 +158,8 @@ def _links(linkability: Linkability, told: str) -> Iterator[str]:
         shown = _reports(linkability.reports_to_recover)
         yield f"The whole permanent response is known (99 %) after {shown} of a value."
     yield (
-        f"Metrics and epochs have cohorts and permanent responses of their own: only {told}address "
-        "and time link them."
+        f"Metrics and epochs have their own cohorts and permanent responses: only {own}network "
+        "address and time link them."
     )
 
 

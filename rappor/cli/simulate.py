@@ -110,7 +110,7 @@ class _Share:
     required=True,
     type=click.Path(),
     metavar="FILE",
-    help="CSV file with the header value,weight: who holds what.",
+    help="CSV file with the header value,weight: the values and their frequencies.",
 )
 @grouped(
     "size",
@@ -119,32 +119,32 @@ class _Share:
         "--reports",
         type=NUMBER,
         metavar="N",
-        help="Reports, each of another device; such as 1e6.",
+        help="Reports, each from a different device, such as 1e6.",
     ),
     click.option(
         "--devices",
         type=NUMBER,
         metavar="N",
-        help="Devices instead of reports; with --days, those of each day.",
+        help="Devices instead of reports. With --days, the devices of each day.",
     ),
     click.option(
         "--reports-per-device",
         type=WholeNumber(1, 10**6),
         metavar="N",
-        help="Reports that each device sends, of one value and one permanent response.",
+        help="Reports of each device, with one value and one permanent response.",
     ),
     click.option(
         "--days",
         type=WholeNumber(1, _MOST_DAYS),
         metavar="N",
-        help="Days on which each device reports once; each day has a file of its own, with its "
-        "number in the name.",
+        help="Days on which each device reports once. Each day has its own file, with its number "
+        "in the name.",
     ),
     click.option(
         "--churn",
         type=click.FloatRange(0, 1),
         metavar="SHARE",
-        help="Share of the devices that others replace on the next day.  [default: 0]",
+        help="Share of the devices that are replaced on the next day.  [default: 0]",
     ),
 )
 @seed_option
@@ -153,8 +153,8 @@ class _Share:
     required=True,
     type=click.Path(),
     metavar="FILE",
-    help="Counts file to write; reports if it ends in .parquet; a folder of such files if it ends "
-    "in /.",
+    help="Counts file to write. A name that ends in .parquet gives reports, one that ends in / a "
+    "folder of such files.",
 )
 @json_option
 def simulate(
@@ -169,12 +169,12 @@ def simulate(
 ) -> None:
     """Simulate the counts or the reports of many devices.
 
-    Each device draws a value of the population and sends one report, or several of the same value
-    and permanent response. Counts take the same time for any number of devices, are drawn exactly,
-    and know how their devices repeat; a .parquet file holds every single report, one a device, and
-    a folder does so in files of four million. Files and folders appear whole or not at all.
-    Of a metric with parts every part has files of its own, with the part in the name. Of a metric
-    with other and one report a device, counts are of both of its metrics, from the same devices.
+    Each device draws a value of the population and sends one report, or several with the same value
+    and permanent response. Counts are drawn exactly, take the same time for any number of devices,
+    and include how often devices report. A .parquet file has single reports, one for each device; a
+    folder has files of four million. Files and folders are written completely or not at all. For a
+    metric with parts, each part has its own files, with the part in the name. For a metric with
+    other and one report per device, both of its metrics are simulated, with the same devices.
     """
     from rappor.simulation.population import Population
 
@@ -183,7 +183,7 @@ def simulate(
     population = Population.from_csv(population_path)
     as_reports = _is_folder(out) or Path(out).suffix == ".parquet"
     if as_reports and size.repeated:
-        raise click.UsageError("a .parquet file holds one report a device: write counts")
+        raise click.UsageError("a .parquet file has one report per device: write counts")
     pair = [registry[name] for name in registry.together(metric_name)]
     if as_reports or size.repeated or len(pair) == 1 or pair[0] is not metric:
         pair = [metric]
@@ -261,7 +261,7 @@ def _named(out: str, suffix: str) -> str:
 
 
 def _is_folder(out: str) -> bool:
-    """Tell whether reports go into a folder of files: it is there, or the name ends like one."""
+    """Return whether reports go into a folder of files: it is there, or the name ends like one."""
     return out.endswith(("/", os.sep)) or Path(out).is_dir()
 
 

@@ -50,7 +50,7 @@ class Source:
         """Read the counts of every file."""
         counts = [each for path in self.paths for each in read_counts(path)]
         if not counts:
-            raise DecodeError("counts must hold at least 1 report, got 0")
+            raise DecodeError("counts must have at least 1 report, got 0")
         return counts
 
     def candidates(self, *samples: list[Counts]) -> Candidates | CandidateStream | None:
@@ -68,7 +68,7 @@ class Source:
             return self._candidates(params, metric)
         if self.candidates_path is not None:
             raise click.UsageError(
-                f"--candidates must be left out: encoding {params.encoding} is answered in full"
+                f"--candidates must be omitted: encoding {params.encoding} is answered in full"
             )
         return None
 
@@ -198,7 +198,7 @@ def _read_lines(path: str) -> list[str]:
 
 
 def _is_long(path: str) -> bool:
-    """Tell whether a file of candidates is better not held: a large one, or a packed one."""
+    """Return whether a file of candidates is better not held: a large one, or a packed one."""
     try:
         with Path(path).open("rb") as file:
             return file.read(len(_GZIP)) == _GZIP or Path(path).stat().st_size >= _STREAMED_FROM

@@ -49,7 +49,7 @@ _OPTIONS: Final = (
         default=128,
         show_default=True,
         metavar="N",
-        help="Cohorts; each has hash functions of its own.",
+        help="Cohorts; each has its own hash functions.",
     ),
     click.option(
         "-f",

@@ -24,13 +24,13 @@ _STEPS: Final = 20
 
 
 def print_trend(trend: Trend) -> None:
-    """Print a row a string, the steps that are told from noise, and what belongs to them."""
+    """Print a row for each string, the significant steps, and the remarks."""
     if trend.candidates:
         show(_table(trend), "")
     steps = list(_steps(trend))
     if steps:
         more = f", the last {_STEPS}" if len(steps) > _STEPS else ""
-        show(f"[bold]steps that are told from noise{more}[/bold]", *steps[-_STEPS:], "")
+        show(f"[bold]significant steps{more}[/bold]", *steps[-_STEPS:], "")
     show(*map(escape, over_time(trend)))
 
 
@@ -74,7 +74,7 @@ def _bars(shares: list[float]) -> Iterator[str]:
 
 
 def _steps(trend: Trend) -> Iterator[str]:
-    """Yield a line for each step that is told from noise, in the order of the periods."""
+    """Yield a line for each significant step, in the order of the periods."""
     rows = [row for row in trend.rows() if row.get("changed")]
     for row in sorted(rows, key=lambda row: str(row["first"])):
         low, high = row["step_ci_low"], row["step_ci_high"]

@@ -114,7 +114,7 @@ class TrustComparison:
         default=1e-9,
         show_default=True,
         metavar="PROBABILITY",
-        help="Probability with which the bounds of shuffling and of Gaussian noise may fail.",
+        help="Probability that the bounds of shuffling and of Gaussian noise fail.",
     ),
     click.option(
         "--beta",
@@ -141,10 +141,10 @@ def trust(
 ) -> None:
     """Compare local noise, a shuffler and a trusted curator.
 
-    The question is how many of some devices have a property, at one epsilon. The models are
-    local noise (a coin-flip survey, symmetric randomized response, RAPPOR), a shuffled batch,
-    and a curator (Laplace, two-sided geometric and Gaussian noise). Errors are
-    shown by closed form and by trial, beside the error that is reached once in 20.
+    The question is how many devices have a property, at the same epsilon for all models. The models
+    are local noise (a coin-flip survey, symmetric randomized response, RAPPOR), a shuffled batch,
+    and a curator (Laplace, two-sided geometric and Gaussian noise). The command shows errors by
+    formula and by simulation, beside the error that is reached once in 20 trials.
     """
     check_number("share", survey.share, "[0, 1]")
     found = _compare(survey, runs, seed)
@@ -254,7 +254,7 @@ def _draw(survey: _Survey, slow: Slow, *, seed: int | None) -> Panels:
                 domain=(0, 1),
                 percent=True,
             ),
-            f"{survey.devices:,} devices, epsilon told as noise",
+            f"{survey.devices:,} devices, epsilon shown as noise",
             _NOISES,
             lambda noise: (CoinSurvey(1 - noise, 0.5).epsilon, survey.devices),
         ),

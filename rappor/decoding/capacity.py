@@ -1,6 +1,6 @@
 """Near capacity: where present strings are a large part of the rows, all candidates are fitted.
 
-Selection leaves out what it cannot tell from nothing. That pays where the candidates that are left
+Selection leaves out what it cannot detect. That pays where the candidates that are left
 out are mostly absent. Where hundreds of strings share hundreds of rows it does not: those left
 out collide with all others, and the search for the selection uses up what the rows know. A fit of
 all candidates has no search and no collisions among them, and each candidate costs it one row.
@@ -91,16 +91,12 @@ def fit_every(target: Target, design: Design, selection: Selection) -> Selection
     if not _is_filled(target, selection) or n > _FULL * count_rows(selection.fit):
         return None
     fit = fit_rows(target, design.columns(np.arange(n)), start=selection.fit)
-    return Selection(
-        chosen=np.arange(n),
-        fit=fit,
-        estimate=fit.coefficients[-n:],
-        std_error=np.sqrt(fit.inverse.diagonal()[-n:]) / fit.kappa,
-    )
+    estimate, std_error = fit.selected()
+    return Selection(chosen=np.arange(n), fit=fit, estimate=estimate, std_error=std_error)
 
 
 def _is_filled(target: Target, selection: Selection) -> bool:
-    """Tell whether selected strings fill the rows."""
+    """Return whether selected strings fill the rows."""
     few = count_draws(target, selection.fit) < _FEWEST_SHRUNKEN
     part = _FILLED_FEW if few else _FILLED
     return len(selection.chosen) >= part * count_rows(selection.fit)
@@ -124,13 +120,13 @@ def count_draws(target: Target, fit: Fit) -> float:
 
 
 def count_rows(fit: Fit) -> float:
-    """Return how many equally certain rows know as much; one large cohort counts for most."""
+    """Return the effective number of rows; one large cohort counts for most."""
     information = 1 / np.maximum(fit.noise + fit.tau2, LEAST_NOISE)
     return float(information.sum() ** 2 / (information**2).sum())
 
 
 def is_full(selection: Selection) -> bool:
-    """Tell whether all candidates are fitted by least squares because they fill the rows."""
+    """Return whether all candidates are fitted by least squares because they fill the rows."""
     everyone = len(selection.chosen) == len(selection.estimate)
     return (
         everyone
@@ -142,7 +138,7 @@ def is_full(selection: Selection) -> bool:
 def describe_capacity(target: Target, selection: Selection, *, misfit: bool) -> dict[str, Any]:
     """Return the rows that there are, what is fitted, and whether the strings are too many.
 
-    They are where neither all nor a selection can be told apart: where too much is selected, or a
+    They are where neither all nor a selection can be fitted: where too much is selected, or a
     candidate has so few rows that collisions with strings that are not fitted do not average out.
     Such strings show in the variance of the rows, or in a bad fit (`misfit`). Intervals may cover
     less than they say then.
@@ -164,19 +160,25 @@ def describe_capacity(target: Target, selection: Selection, *, misfit: bool) -> 
     }
 
 
-def simplex_fit(fit: Fit, n_candidates: int) -> NDArray[np.float64]:
-    """Return the shares, (n_candidates,), that fit best of those >= 0 that sum to at most one.
+def simplex_fit(fit: Fit) -> NDArray[np.float64]:
+    """Return the shares of the fitted, (s,), that fit best of those >= 0 that sum to at most one.
 
     The squared distance from the coefficients is that of their covariance: candidates that
-    collide have errors in common.
+    collide have errors in common. One of which nothing is known has no share.
     """
-    estimate = fit.coefficients[-n_candidates:]
-    covariance = fit.inverse[-n_candidates:, -n_candidates:]
+    every, std_error = fit.selected()
+    known = np.flatnonzero(np.isfinite(std_error))
+    places = known + len(fit.coefficients) - len(every)
+    every[known] = _nearest(every[known], fit.inverse[np.ix_(places, places)])
+    return every
+
+
+def _nearest(estimate: NDArray[np.float64], covariance: NDArray[np.float64]) -> NDArray[np.float64]:
     root = linalg.cholesky(linalg.inv(covariance))
     shares, _ = optimize.nnls(root, root @ estimate)
     if shares.sum() > 1:
         heavy = _SUM * np.abs(root).max()
-        table = np.vstack([root, np.full(n_candidates, heavy)])
+        table = np.vstack([root, np.full(len(estimate), heavy)])
         shares, _ = optimize.nnls(table, np.append(root @ estimate, heavy))
         shares /= max(shares.sum(), 1.0)
     return np.asarray(shares)

@@ -100,7 +100,7 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     target = debias(*merge(collections, devices=devices, reports_per_device=reports_per_device))
     if not all(encoding_of(collection.params).hashed for collection in collections):
         if candidates is not None:
-            raise DecodeError("candidates must be left out: this encoding answers for every bit")
+            raise DecodeError("candidates must be omitted: this encoding answers for every bit")
         return _decode_closed(target, detection, distribution=distribution)
     keep = len(target) + 2 * SCREENED
     listed = _listed(candidates, collections, keep)
@@ -170,7 +170,7 @@ def _listed(
 
 
 def is_told_elsewhere(collections: Sequence[Counts]) -> bool:
-    """Tell whether most devices may have told the empty text, because of a category of theirs."""
+    """Return whether most devices may have told the empty text, because of a category of theirs."""
     return any(collection.params.other for collection in collections)
 
 
@@ -336,7 +336,7 @@ def _ones_variance(target: Target) -> float:
 def _shares(target: Target, selection: Selection) -> Shares:
     """Return the distribution answer, which near capacity is the simplex fit."""
     if is_full(selection):
-        share = simplex_fit(selection.fit, len(selection.estimate))
+        share = simplex_fit(selection.fit)
         found = Shares(share=share, std_error=selection.std_error)
     else:
         found = estimate_shares(selection.estimate, selection.std_error)

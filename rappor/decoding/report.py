@@ -40,7 +40,6 @@ LARGE: Final = 4.0
 """Residual, in standard deviations, from which a bit is named: noise has one in 16,000."""
 
 _LISTED_GROUPS: Final = 100
-_STEPS: Final = (1.0, 2.0, 3.0, LARGE, math.inf)
 _PACKAGES: Final = ("rappor", "numpy", "scipy", "scikit-learn")
 
 
@@ -63,9 +62,9 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What a parameter set tells of one device, in nats, and what even odds become by it.
+    """What a parameter set reveals about one device, in nats, and what a belief of 50 % becomes.
 
-    `reports` are those that one device is taken to have sent, and `epsilon_n` their loss.
+    `reports` are those that one device is assumed to have sent, and `epsilon_n` their loss.
     """
 
     epsilon_1: float
@@ -74,16 +73,6 @@ class Told:
     epsilon_inf: float
     belief_1: float
     belief_inf: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResidualStep:
-    """Residuals that are `low` to `high` away from 0; `expected` are those of normal noise."""
-
-    low: float
-    high: float
-    bits: int
-    expected: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,14 +84,12 @@ class ResidualGrid:
     cells : (r, c) float64. Of each block of neighbouring cohorts and bits the residual that is
         furthest from 0; NaN where no cohort has reports.
     cohorts, bits : how many cohorts and bits a cell covers.
-    steps : how they are spread, beside normal ones.
     large : (cohort, bit, residual) of those beyond `LARGE`, the largest first; ten at most.
     """
 
     cells: NDArray[np.float64]
     cohorts: int
     bits: int
-    steps: tuple[ResidualStep, ...]
     large: tuple[tuple[int, int, float], ...]
 
 
@@ -313,20 +300,10 @@ def _grid(residuals: NDArray[np.float64]) -> ResidualGrid:
     whole[:m, :k] = residuals
     blocks = whole.reshape(rows, cohorts, columns, bits).swapaxes(1, 2).reshape(rows, columns, -1)
     furthest = np.nanargmax(np.where(np.isnan(blocks), -1.0, np.abs(blocks)), axis=2)
-    away = np.abs(residuals[~np.isnan(residuals)])
     return ResidualGrid(
         cells=np.take_along_axis(blocks, furthest[:, :, None], axis=2)[:, :, 0],
         cohorts=cohorts,
         bits=bits,
-        steps=tuple(
-            ResidualStep(
-                low=low,
-                high=high,
-                bits=int(((away >= low) & (away < high)).sum()),
-                expected=len(away) * (math.erfc(low / 2**0.5) - math.erfc(high / 2**0.5)),
-            )
-            for low, high in zip((0.0, *_STEPS), _STEPS, strict=False)
-        ),
         large=_largest(residuals),
     )
 
@@ -351,7 +328,7 @@ def _checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
     detection, n = estimates.detection, estimates.n_candidates
     yield _asked(
         "Is the question stated?",
-        f"{n:,} candidates were asked about. What is decided by the answer, and was it written "
+        f"{n:,} candidates were tested. What does the answer decide, and was this written "
         "into the metric's description before the counts were seen?",
     )
     yield _asked(
@@ -366,13 +343,12 @@ def _checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
     yield _sample(estimates)
     yield _asked(
         "Were the inputs checked?",
-        "The counts do not hold what was refused. How many reports did the collector refuse, and "
-        "why?",
+        "The counts do not contain refused reports. How many did the collector refuse, and why?",
     )
     yield _outliers(estimates)
     yield _asked(
         "Does the season matter?",
-        "These estimates are of all days together. Do weekdays and holidays differ? A trend by "
+        "These estimates are for all days together. Do weekdays and holidays differ? A trend by "
         "day shows it.",
     )
     yield _enough(estimates)
@@ -385,9 +361,9 @@ def _checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
     yield Check(
         question="Do estimates have intervals that hold?",
         verdict="yes",
-        answer="Detected rows have intervals that are widened for having been chosen: of the "
-        f"intervals of such lists {100 * detection.confidence:.4g} % hold the truth in the mean. "
-        "Intervals of undetected rows are of each row alone.",
+        answer="Detected rows have intervals that are widened because the rows were selected: "
+        f"on average {100 * detection.confidence:.4g} % of such intervals cover the truth. "
+        "Intervals of undetected rows are for each row alone.",
     )
     one_answer = not math.isnan(estimates.unallocated)
     yield Check(
@@ -399,7 +375,7 @@ def _checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
     yield _assumptions(estimates)
     yield _asked(
         "Is a cause claimed?",
-        "A difference between groups is not the effect of what distinguishes them. Was anything "
+        "A difference between groups need not be caused by what distinguishes them. Was anything "
         "changed at random?",
     )
     yield Check(
@@ -439,8 +415,9 @@ def _sample(estimates: Estimates) -> Check:
     return Check(
         question="Is the sample representative?",
         verdict="you answer" if even else "no",
-        answer=f"{estimates.reports:,} reports spread over the cohorts {balance}. Those who never "
-        "answer are not in the counts. Who are they, and was a share of devices drawn (`sample`)?",
+        answer=f"{estimates.reports:,} reports spread over the cohorts {balance}. Devices that "
+        "never report are not in the counts. Which are they, and was a share of devices drawn "
+        "(`sample`)?",
     )
 
 
@@ -452,7 +429,7 @@ def _outliers(estimates: Estimates) -> Check:
         verdict="yes" if odd or rows else "no",
         answer=(f"{odd:,} cohorts have" if odd else "No cohort has")
         + f" a number of ones that honest devices do not send, and the fit gave {rows:,} bits less "
-        "weight. Reports that the collector set aside are not in the counts.",
+        "weight. Reports in quarantine are not in the counts.",
     )
 
 
@@ -463,7 +440,9 @@ def _enough(estimates: Estimates) -> Check:
         return _asked(question, "No limit is known here. Which share must not be missed?")
     if share > 1:
         return Check(
-            question=question, verdict="no", answer="No string is visible here, however common."
+            question=question,
+            verdict="no",
+            answer="No string can be detected here, however common.",
         )
     return _asked(
         question,
@@ -484,13 +463,13 @@ def _assumptions(estimates: Estimates) -> Check:
 
 
 def _fit(estimates: Estimates) -> tuple[bool, str]:
-    """Tell whether the candidates explain the counts, and say how well."""
+    """Return whether the candidates explain the counts, and how well."""
     fit = estimates.diagnostics.get("goodness_of_fit")
     if fit is None:
-        return True, "Each bit is an answer, so nothing is left to explain."
+        return True, "Each bit is an answer, so there is nothing to explain."
     explained = fit["p_value"] >= FIT_FALSE_ALARM
     return explained, (
-        f"The candidates {'explain' if explained else 'do not explain'} the counts: the squares of "
-        f"what is left are {fit['chi2_per_degree']:.3g} times those of the noise "
+        f"The candidates {'explain' if explained else 'do not explain'} the counts: the squared "
+        f"residuals are {fit['chi2_per_degree']:.3g} times those of the noise "
         f"(p = {fit['p_value']:.2g})."
     )

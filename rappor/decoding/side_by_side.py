@@ -27,9 +27,9 @@ from rappor.protocol.encodings import encoding_of
 
 _REASONS: Final = {
     "counts": "the most that the counts allow",
-    "days": "as the scatter of the counts that were added tells",
-    "unknown": "because nothing is known of them: if devices reported again within one, the errors "
-    "are larger than these",
+    "days": "estimated from the variance of the counts that were added",
+    "unknown": "nothing is known of the devices; if they reported again within one, the errors are "
+    "larger",
 }
 
 
@@ -41,7 +41,7 @@ class Levels:
     ----------
     proportion, std_error : (t, s) float64. Shares of all reports of the sample, unclipped.
     ci_low, ci_high : (t, s) float64. They hold for the strings that are shown as a whole.
-    detected : (t, s) bool. Whether the sample alone tells the string from nothing.
+    detected : (t, s) bool. Whether the sample alone detects the string.
     unallocated, unallocated_std_error : (t,) float64, as of `Estimates`.
     counted : samples with reports behind each estimate, t of them.
     """
@@ -125,13 +125,13 @@ def listed_candidates(
     """Return the candidates, normalised as the devices did; None where bits are answers."""
     if isinstance(candidates, str | CandidateStream):
         raise DecodeError(
-            "candidates must be a list of strings; samples side by side take no stream"
+            "candidates must be a list of strings; several samples do not accept a stream"
         )
     if isinstance(candidates, Candidates):
         return _with_empty(candidates, counts)
     if not any(encoding_of(each.params).hashed for each in counts):
         if candidates is not None:
-            raise DecodeError("candidates must be left out: this encoding answers for every bit")
+            raise DecodeError("candidates must be omitted: this encoding answers for every bit")
         return None
     listed = Candidates.from_list(candidates or (), normalize=counts[0].params.normalize)
     return _with_empty(listed, counts)
@@ -143,7 +143,7 @@ def _with_empty(listed: Candidates, counts: Sequence[Counts]) -> Candidates:
 
 
 def _distinct(estimates: Estimates) -> NDArray[np.bool_]:
-    """Tell which rows, (c,), stand for themselves: the first one of each group of equal ones."""
+    """Return which rows, (c,), are the first one of each group of equal ones."""
     group = estimates.group
     first = np.zeros(len(group), dtype=bool)
     first[np.unique(group, return_index=True)[1]] = True

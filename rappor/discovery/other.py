@@ -38,7 +38,7 @@ def name_other(
 
     The devices of both metrics are the same, the noise of their two reports is not. So a share of
     `other` is the quotient of two estimates whose errors are independent, and its interval is
-    Fieller's (1954); it has no end where `other` itself cannot be told from nothing.
+    Fieller's (1954); it has no end where `other` itself is not significant.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def name_other(
     --------
     >>> import dataclasses
     >>> from rappor import Params, Population
-    >>> from rappor.discovery import name_other
+    >>> from rappor import name_other
     >>> from rappor.registry.other import DEFAULT_PARTS, with_other
     >>> from rappor.simulation import simulate_other
     >>> named = ("vscode", "vim")

@@ -18,15 +18,14 @@ from rappor import (
     Candidates,
     Metric,
     Params,
-    assess,
-    belief_bound,
     decode,
     describe,
-    english_words,
     epsilon_inf,
-    epsilon_n,
+    plan_for,
     simulate_counts,
 )
+from rappor.privacy import belief_bound, epsilon_n
+from rappor.simulation import english_words
 
 N_DEVICES = 1_000_000
 N_CANDIDATES = 10_000
@@ -38,23 +37,23 @@ N_CANDIDATES = 10_000
 
 # %%
 params = Params.profile("balanced")
-expected = assess(params, N_CANDIDATES, reports=N_DEVICES)
+expected = plan_for(params, N_CANDIDATES, reports=N_DEVICES)
 print(f"{N_DEVICES:,} reports find about {expected.prediction.found:.0f} words,")
 print(f"and a word on {expected.share:.2%} of the devices with 80 % probability.")
 
 wanted = 0.001
-needed = assess(params, N_CANDIDATES, share=wanted).reports
+needed = plan_for(params, N_CANDIDATES, share=wanted).reports
 print(f"A word on {wanted:.1%} of the devices takes {needed:,} reports.\n")
 
 # %% [markdown]
 # ## Privacy
 #
-# An observer gives even odds that a device holds some word. How sure can they become?
+# Somebody thinks it 50 % likely that a device has some word. How sure can they become?
 
 # %%
 losses = {f"{n} of them": epsilon_n(params, n) for n in (1, 2, 10)}
 losses["any number"] = epsilon_inf(params)
-print("Reports of one word, and what an observer can make of even odds")
+print("Reports of one word, and what a belief of 50 % can become")
 for reports, epsilon in losses.items():
     _, most = belief_bound(epsilon, prior=0.5)
     # A bound is rounded up.
@@ -110,7 +109,7 @@ covered = sum(row["ci_low"] <= truth[row["candidate"]] <= row["ci_high"] for row
 detected = [row for row in rows if row["detected"]]
 rare = [row["candidate"] for row in detected if truth[row["candidate"]] < wanted / 2]
 print(f"{len(detected)} words detected, {len(rare)} of them rare in truth: {', '.join(rare)}")
-print(f"{covered / len(rows):.1%} of {len(rows):,} intervals hold the truth.")
+print(f"{covered / len(rows):.1%} of {len(rows):,} intervals contain the truth.")
 print(f"{estimates.unallocated:.1%} of the reports belong to no detected word.")
 
 # %% [markdown]

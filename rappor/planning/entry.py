@@ -160,7 +160,7 @@ def _first_line(lines: list[str], name: str) -> int:
     pattern = re.compile(rf"\s*\[\s*metrics\s*\.\s*(?:{quoted}|\"{quoted}\"|'{quoted}')\s*\]")
     found = [i for i, line in enumerate(lines) if pattern.match(line)]
     if len(found) != 1:
-        raise MetricError(f"metric {name}: the registry must hold one line {header(name)}")
+        raise MetricError(f"metric {name}: the registry must have one line {header(name)}")
     return found[0]
 
 

@@ -12,7 +12,7 @@ Each report alone loses at most `local` nats, written e0 here. Take two values o
 let a and b be the probabilities of a report under them. Every other device sends this report with
 probability at least max(a, b) / e^e0, whatever it holds, since e0 bounds its loss too. This common
 part is the privacy blanket (Balle, Bell, Gascon and Nissim 2019). Suppose that an observer is even
-told which of the others did not draw from it. What is left are independent draws, so
+told which of the others did not draw from it. The rest are independent draws, so
 
     delta(epsilon) <= E[max(0, g_1 + ... + g_n)] / n,
 

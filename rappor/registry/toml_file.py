@@ -254,7 +254,7 @@ def _read_letters(name: str, entry: _Entry, categories: tuple[str, ...]) -> dict
             )
         for key in LETTERS if encoding.hashed else NOISE:
             if key in letters:
-                raise MetricError(f"metric {shown(name)}: {key} must be absent beside a profile")
+                raise MetricError(f"metric {shown(name)}: {key} must be absent with a profile")
             letters[key] = getattr(profile, key)
     if (k := encoding.implied_bits(categories)) is not None:
         letters.setdefault("k", k)  # Params compares an explicit k with what the categories need

@@ -25,7 +25,7 @@ SUFFIXES: Final = (".svg", ".png", ".html")
 """What `save` can write."""
 
 COLORS: Final = ("#1f77c9", "#d55e00", "#0b8f6a", "#a05fc0", "#8a7300", "#c2306a", "#7a7a7a")
-"""Hues that people of all kinds of colour vision can tell apart, on white and on black."""
+"""Hues that people with all kinds of colour vision can distinguish, on white and on black."""
 
 _FONTS: Final = (
     "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'Noto Sans', 'DejaVu Sans', "
@@ -93,6 +93,10 @@ class Chart(Picture):
             fill="currentColor", font_family=_FONTS, font_size=13,
         )  # fmt: skip
 
+    def figure(self, description: str = "", *, name: str = "") -> Markup:
+        """Return it under its title, with a description; one with a name has an address."""
+        return figure(self.title, self.inline(), description, name=name)
+
     def drawn(self, **attributes: str | float) -> Markup:
         """Return its `svg` element."""
         fixed = self.width is not None
@@ -117,7 +121,7 @@ class Panels(Picture):
     def inline(self, *, addressed: bool = False) -> Markup:
         """Return all of them as parts of a page, on request each with an address of its own."""
         parts = (
-            figure(chart.title, chart.inline(), name=f"figure-{number}" if addressed else "")
+            chart.figure(name=f"figure-{number}" if addressed else "")
             for number, chart in enumerate(self.charts)
         )
         return tag("div", *parts, class_="panels")

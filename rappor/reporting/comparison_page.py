@@ -17,7 +17,7 @@ from rappor.reporting.numbers import (
 )
 from rappor.reporting.plots import changes_chart, difference_interval, sorted_rows
 from rappor.reporting.remarks import changes
-from rappor.reporting.tables import figure, folded, listing, section, table
+from rappor.reporting.tables import folded, listing, section, table
 
 _DRAWN: Final = 40
 _NEAREST: Final = 10
@@ -55,15 +55,16 @@ def _drawing(comparison: Comparison, each: Against) -> Markup:
     chosen = [row for row in (changed[:_DRAWN] or rows[:_NEAREST]) if row["difference"] is not None]
     confidence = short_percent(comparison.detection.confidence)
     told = (
-        f"Full dots are changes; bars are {confidence} intervals that hold for them as a whole."
+        f"Full dots are significant changes; bars are {confidence} intervals that hold for all of "
+        "them together."
         if changed
-        else "No change is significant. Hollow dots are the candidates that came nearest, with "
-        f"the {confidence} interval of each alone."
+        else "No change is significant. Hollow dots are the candidates that came nearest, each "
+        f"with its own {confidence} interval."
     )
     left = len(changed) - len(chosen)
     more = f" {left:,} more changes are in the table only." if changed and left else ""
     chart = changes_chart(each, chosen)
-    return figure(chart.title, chart.inline(), told + more)
+    return chart.figure(told + more)
 
 
 def _numbers(comparison: Comparison, each: Against) -> Markup:
@@ -85,9 +86,9 @@ def _samples(comparison: Comparison) -> Markup:
     overlaps = ["", *(f"{each.overlap:.2f}" for each in comparison.against)]
     unchanged = ["", *(p_value(each.unchanged_p_value) for each in comparison.against)]
     return table(
-        "Samples: their reports, what these know as much as, and the test that nothing changed",
-        ("sample", "reports", "devices that know as much", "overlap of devices",
-         "p-value if nothing changed"),
+        "Samples: reports, effective number of devices, and the overall test for a change",
+        ("sample", "reports", "effective number of devices", "overlap of devices",
+         "p-value of the overall test"),
         (
             (sample.name, f"{sample.reports:,}", f"{sample.devices:,.0f}", overlap, nothing)
             for sample, overlap, nothing in zip(compared, overlaps, unchanged, strict=True)

@@ -21,7 +21,7 @@ _TOP, _FLOOR = 30, 270
 _LINE: Final = 18
 
 _SAME_PLACE: Final = 0.005
-"""Relative distance below which two lines cannot be told apart in a chart of this height."""
+"""Relative distance below which two lines cannot be distinguished in a chart of this height."""
 
 _DASHES: Final = (None, "7 2", "4 4", "2 2", "9 2 2 2", "1 3", "12 3")
 """They distinguish lines without colour, and leave a line visible that lies under another."""

@@ -105,7 +105,7 @@ def privacy_html(found: PrivacyReport) -> str:
     priors = [belief.prior for belief in found.losses[0].beliefs]
     return tag(
         "div",
-        tag("p", found.promise or "Parameters without a metric: nothing is said of epochs."),
+        tag("p", found.promise or "Parameters without a metric: epochs are unknown."),
         table(
             "The most that an observer can believe after reports of one value",
             ("reports", "epsilon", *(f"from {short_percent(prior)}" for prior in priors)),

@@ -30,7 +30,7 @@ from rappor.reporting.numbers import (
 )
 from rappor.reporting.plots import error_of, interval, shares_chart
 from rappor.reporting.remarks import answer, findings, unallocated
-from rappor.reporting.tables import figure, folded, listing, pairs, scrolling, table, yes
+from rappor.reporting.tables import folded, listing, pairs, table, yes
 
 _MOST_GRIDS: Final = 3
 """Parameter sets whose residuals are drawn, so that the page stays small."""
@@ -100,11 +100,9 @@ def _estimates(found: EstimatesReport, *, forged: bool) -> Markup:
             else ""
         )
         parts.append(
-            figure(
-                chart.title,
-                chart.inline(),
+            chart.figure(
                 f"Bars over the dots are {confidence} intervals, adjusted so that they hold for "
-                f"the detected list as a whole.{hollow}"
+                f"all detected candidates together.{hollow}"
                 + (f" {more:,} more detected candidates are in the table only." if more else ""),
             )
         )
@@ -114,8 +112,8 @@ def _estimates(found: EstimatesReport, *, forged: bool) -> Markup:
             tag(
                 "p",
                 "Nothing in a report proves that a device sent it. Forged make: if this many of "
-                "the reports are forged, nobody may have the string. Forged hide: this many forged "
-                "reports more would hide the row, and the same reports may hide others.",
+                "the reports are forged, nobody may have the string. Forged hide: this many more "
+                "forged reports would hide the row, and perhaps others too.",
             )
         )
     return tag("section", *parts, id="estimates")
@@ -134,7 +132,7 @@ def _masses(found: EstimatesReport) -> Iterator[Markup]:
                 for mass in found.masses
             ),
         )  # fmt: skip
-        yield folded("How much is detected, and how much is left", shares, name="masses")
+        yield folded("Detected and unallocated shares", shares, name="masses")
 
 
 def candidates_table(found: EstimatesReport, *, name: str = "", forged: bool = False) -> Markup:
@@ -155,7 +153,7 @@ def candidates_table(found: EstimatesReport, *, name: str = "", forged: bool = F
     if found.estimates.share is not None:
         columns["distribution"] = lambda row: measured(row["share"], row["share_std_error"])
         columns["its error"] = lambda row: measured(row["share_std_error"], row["share_std_error"])
-    caption = "Candidates: detected ones by their share, then the others by their p-value"
+    caption = "Candidates: detected ones first"
     return join(*listing(caption, columns, found.rows, left=1, name=name))
 
 
@@ -195,12 +193,12 @@ def _question(found: EstimatesReport) -> Markup:
         ),
     ]  # fmt: skip
     parts += [_asked(each) for each in found.collected]
-    return folded("What was asked, and what it costs people", *parts, name="question")
+    return folded("The question, and its cost in privacy", *parts, name="question")
 
 
 def _days(found: EstimatesReport) -> str:
     told = [f"{file.name}: {file.days}" for file in found.origin.files if file.days]
-    return "; ".join(told) or "the counts do not tell"
+    return "; ".join(told) or "unknown"
 
 
 def _asked(each: CollectedReport) -> Markup:
@@ -214,18 +212,18 @@ def _asked(each: CollectedReport) -> Markup:
             ("a bit is 1 with probability", f"p* = {params.p_star:.5g} if its true bit is 0, "
              f"q* = {params.q_star:.5g} if it is 1"),
             ("reports", f"{collected.n_reports:,}"),
-            ("counts that were added", f"{collected.repetition.collections:,}"),
+            ("counts added up", f"{collected.repetition.collections:,}"),
             ("epsilon of one report", _loss(told.epsilon_1, told.belief_1)),
-            (f"epsilon of {told.reports:,} reports of one value, as many as a device sent",
+            (f"epsilon of {told.reports:,} reports of one value, as many as one device sent",
              f"{nats(told.epsilon_n)} nats"),
-            ("epsilon of any number of reports of one value",
+            ("epsilon of all reports of one value",
              _loss(told.epsilon_inf, told.belief_inf)),
         ),
     )  # fmt: skip
 
 
 def _loss(epsilon: float, belief: float) -> str:
-    return f"{nats(epsilon)} nats; even odds become at most {most_belief(belief, epsilon)}"
+    return f"{nats(epsilon)} nats; a belief of 50 % becomes at most {most_belief(belief, epsilon)}"
 
 
 def _diagnostics(found: EstimatesReport) -> Markup:
@@ -254,9 +252,9 @@ def _fit(diagnostics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield (
         "goodness of fit",
         f"{fit['chi2_per_degree']:.4g} for each degree of freedom, p = {fit['p_value']:.3g}; "
-        "1 is what the coins alone give",
+        "1 is expected from noise alone",
     )
-    yield "collisions, as a part of a row's noise", percent(diagnostics["collision_share"])
+    yield "collisions, as a share of a row's noise", percent(diagnostics["collision_share"])
     yield "rows with reduced weight", f"{diagnostics['set_aside_rows']:,}"
     yield "least p-value that an absent string can have", f"{diagnostics['least_p_value']:.2g}"
     share = diagnostics["detectable_share"]
@@ -279,9 +277,7 @@ def _cohorts(each: CollectedReport, balance: Mapping[str, Any]) -> Iterator[Mark
         chart = cohort_reports(
             "How many reports each cohort has.", each.cohorts, each.expected_reports
         )
-        yield figure(
-            chart.title,
-            chart.inline(),
+        yield chart.figure(
             f"Honest devices spread evenly around the dashed line, {each.expected_reports:,.0f} "
             f"reports. P-value of this spread: {balance['p_value']:.3g}. "
             f"{balance['empty']:,} cohorts are empty.{_ranged(each)}",
@@ -290,12 +286,10 @@ def _cohorts(each: CollectedReport, balance: Mapping[str, Any]) -> Iterator[Mark
         possible = encoding_of(each.params).true_bits
         least, most = possible[0], possible[-1]
         chart = cohort_bits("How many true bits a report of each cohort has.", each.cohorts)
-        yield figure(
-            chart.title,
-            chart.inline(),
+        yield chart.figure(
             f"Honest reports have {least if least == most else f'{least} to {most}'} in the mean; "
-            "short strokes mark the least and the most that they show with probability 1 - 1e-9 at "
-            f"either end. Whoever imitates the number of ones of honest reports is not found."
+            "short strokes mark the least and the most that they have with probability 1 - 1e-9 at "
+            f"either end. Forged reports with an honest number of ones are not found."
             f"{_ranged(each)}",
         )
 
@@ -304,33 +298,19 @@ def _ranged(each: CollectedReport) -> str:
     together = each.cohorts[0].last - each.cohorts[0].first + 1
     if together == 1:
         return ""
-    return f" Each mark is of {together} neighbouring cohorts: their least and their most."
+    return f" Each mark shows the least and the most of {together} neighbouring cohorts."
 
 
 def _residuals(grid: ResidualGrid) -> Iterator[Markup]:
-    chart = residuals("What the candidates leave unexplained, by cohort and bit.", grid)
+    chart = residuals("Residuals by cohort and bit: what the candidates do not explain.", grid)
     together = grid.cohorts * grid.bits
-    yield figure(
-        chart.title,
-        scrolling(chart.inline(), chart.title),
+    yield chart.figure(
         "A square's area is the residual in standard deviations of its noise, up to 5: full where "
         "there are more ones than the candidates explain, hollow where there are fewer. Noise "
-        "alone looks like sand; a column of full squares is a bit of strings that are no "
+        "alone looks random; a column of full squares is a bit of strings that are no "
         "candidates."
         + (f" Each square is the most extreme of {together} neighbours." if together > 1 else ""),
     )
-    yield table(
-        "Residuals by size, beside those of normal noise",
-        ("standard deviations", "bits", "normal noise"),
-        (
-            (
-                f"{step.low:g} to {step.high:g}" if step.high < float("inf")
-                else f"{step.low:g} and more",
-                f"{step.bits:,}", f"{step.expected:,.1f}",
-            )
-            for step in grid.steps
-        ),
-    )  # fmt: skip
     if grid.large:
         yield table(
             f"Residuals beyond {LARGE:g} standard deviations, at most ten",
@@ -341,8 +321,7 @@ def _residuals(grid: ResidualGrid) -> Iterator[Markup]:
 
 def _unexplained(diagnostics: Mapping[str, Any]) -> Markup:
     return table(
-        "Bits that no candidate explains, nor the noise: those of heavy strings that are no "
-        "candidates",
+        "Bits that neither candidates nor noise explain: heavy strings that are no candidates",
         ("parameter set", "cohort", "bit", "share", "std error"),
         (
             (
@@ -357,7 +336,7 @@ def _unexplained(diagnostics: Mapping[str, Any]) -> Markup:
 
 def _groups(found: EstimatesReport) -> Markup:
     return table(
-        "Candidates that cannot be told apart: each shows the total of its group",
+        "Candidates that cannot be distinguished: each shows the total of its group",
         ("group", "candidates"),
         (
             (f"{number}", tag("bdi", ", ".join(shorten(name, 40) for name in group[:20])
@@ -396,4 +375,4 @@ def _origin(found: EstimatesReport) -> Markup:
         pairs("SHA-256 of what was read", hashes),
         pairs("Versions", found.versions),
     ]
-    return folded("Where it comes from", *parts, name="origin")
+    return folded("Source and versions", *parts, name="origin")

@@ -95,7 +95,7 @@ def mass_row(mass: Mass) -> Row:
 def other_demo_plot(demo: Any) -> Panels:
     """Draw what is found in `other` without a list beside the truth, a panel for each size."""
     return Panels(
-        title="Shares of other: found without a list, beside the truth",
+        title="Shares of other: found without a list, and the truth",
         charts=[_found_beside_truth(title, rows) for title, rows in demo.panels()],
     )
 

@@ -28,7 +28,7 @@ def segments_content(found: Segments) -> Content:
     legend = (
         "Dots are the share of the reports of each segment, full where the string is detected in "
         f"that segment. Bars over them are {short_percent(found.detection.confidence)} intervals, "
-        "adjusted so that they hold for the strings that are shown as a whole. Segments are named "
+        "adjusted so that they hold for all strings shown together. Segments are named "
         f"by {', '.join(found.dimensions)}."
     )
     sentences = [legend, *others]
@@ -60,7 +60,7 @@ def segment_columns(found: Segments) -> Columns:
 def _segments(found: Segments) -> Markup:
     return table(
         "Segments by their reports",
-        ("segment", "reports", "devices that know as much", "unallocated", "std error"),
+        ("segment", "reports", "effective number of devices", "unallocated", "std error"),
         (
             (name_of(each.name), f"{each.reports:,}", f"{each.devices:,.0f}", *left)
             for each, left in zip(found.segments, left_over(found.levels), strict=True)

@@ -32,9 +32,10 @@ def table(
     One with a name can be sorted and filtered where scripts are allowed.
     """
     heads = [
-        tag("th", title, scope="col", align="left" if place < left else "right")
+        tag("th", title, scope="col", align="left" if place < left else "right",
+            nowrap="" if len(title) <= _SHORT else None)
         for place, title in enumerate(columns)
-    ]
+    ]  # fmt: skip
     body = [
         tag(
             "tr",

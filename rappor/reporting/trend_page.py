@@ -65,16 +65,16 @@ def trend_columns(trend: Trend) -> Columns:
 def _legend(trend: Trend) -> str:
     parts = [
         f"Dots are the share of the reports of each {trend.by}, full where the string is detected "
-        f"in that {trend.by}. Uprights and the band are "
+        f"in that {trend.by}. Vertical bars and the band are "
         f"{short_percent(trend.detection.confidence)} intervals, adjusted so that they hold for "
-        "the strings that are shown as a whole."
+        "all strings shown together."
     ]
     if trend.missing:
         parts.append(f"A cross on the axis is a {trend.by} without reports.")
     if trend.n_changed:
         parts.append("A triangle above is a significant step: full for a rise, hollow for a fall.")
     if trend.params_changes:
-        parts.append("A dotted upright is where the parameters changed.")
+        parts.append("A dotted vertical line is where the parameters changed.")
     if trend.smoothed is not None:
         parts.append(f"The line and its band are smoothed over {trend.window} {trend.by}s.")
     return " ".join(parts)
@@ -83,9 +83,9 @@ def _legend(trend: Trend) -> str:
 def _periods(trend: Trend) -> Markup:
     changed = {each.period for each in trend.params_changes}
     return table(
-        f"Every {trend.by}: reports, what they know as much as, and what they leave unallocated",
-        (trend.by, "reports", "devices that know as much", "days without reports", "days that wait",
-         "unallocated", "std error", "parameters"),
+        f"Every {trend.by}: reports, effective number of devices, and unallocated share",
+        (trend.by, "reports", "effective number of devices", "days without reports",
+         "days not yet released", "unallocated", "std error", "parameters"),
         (
             (
                 period.name,

@@ -15,7 +15,7 @@ from rappor.candidates.candidates import Candidates
 from rappor.candidates.stream import CandidateStream
 from rappor.counts.counts import Counts
 from rappor.decoding.blas_threads import one_thread
-from rappor.decoding.comparison.answers import answer_changes
+from rappor.decoding.comparison.answer_changes import answer_changes
 from rappor.decoding.comparison.changes import Changes, find_changes
 from rappor.decoding.comparison.comparison import Against, Compared, Comparison
 from rappor.decoding.comparison.differences import (
@@ -77,7 +77,7 @@ def compare(
     detection : how sure to be; its level is that of what is called changed, over all candidates
         and samples.
     overlap : rho, from 0 for other devices in each sample to 1 for the same ones with reports in
-        proportion. If omitted it is estimated from the scatter of the bits where that tells, else
+        proportion. If omitted it is estimated from the variance of the bits where possible, else
         taken for 0, which makes errors too large for devices that are the same.
     baseline : "first" compares each sample with the first one, "previous" with the one before it.
 
@@ -135,7 +135,7 @@ def _sample(name: str, collections: CollectionsOf) -> Sample:
     if not isinstance(listed, Sequence) or not all(isinstance(each, Counts) for each in listed):
         raise DecodeError(f"sample {name!r} must be Counts or a list of them")
     if not sum(counts.n_reports for counts in listed):
-        raise DecodeError(f"sample {name!r} must hold at least 1 report, got 0")
+        raise DecodeError(f"sample {name!r} must have at least 1 report, got 0")
     # The name of the metric does not matter: two metrics may be compared.
     merged, repetitions = merge(listed)
     return Sample(name=name, counts=tuple(merged), repetitions=tuple(repetitions))
@@ -152,7 +152,7 @@ def _listed(
         raise DecodeError("samples must have the same kind of values: strings or answers")
     if not hashed.pop():
         if candidates is not None:
-            raise DecodeError("candidates must be left out: this encoding answers for every bit")
+            raise DecodeError("candidates must be omitted: this encoding answers for every bit")
         return None
     normalizers = sorted({each.normalize for each in params})
     if len(normalizers) > 1:
@@ -374,15 +374,15 @@ def _assumed(pairs: Sequence[tuple[_Side, _Side]], rho: Sequence[float], *, give
     sides = [pairs[0][0], *(each for _, each in pairs)]
     known = ", ".join(f"{each.sample.n_devices:,.0f} in {each.sample.name}" for each in sides)
     if not any(rho) and not given:
-        shared = "No device is taken to be in two samples, which is the safe side."
+        shared = "No device is assumed to be in two samples, which is the cautious choice."
     else:
         listed = ", ".join(
             f"{overlap:.2f} of {each.sample.name}"
             for (_, each), overlap in zip(pairs, rho, strict=True)
         )
-        how = "as was said" if given else "at least, as the scatter of the bits tells"
-        shared = f"Overlap with {_before(pairs)}: {listed}, {how}."
-    return f"Assumed: reports know as much as one each of this many devices: {known}. {shared}"
+        how = "as given" if given else "estimated from the bits, minus one standard error"
+        shared = f"Overlap with {_before(pairs)}: {listed} ({how})."
+    return f"Assumed: an effective number of devices of {known}. {shared}"
 
 
 def _before(pairs: Sequence[tuple[_Side, _Side]]) -> str:
@@ -392,13 +392,13 @@ def _before(pairs: Sequence[tuple[_Side, _Side]]) -> str:
 
 
 def _warnings(sides: Sequence[_Side], found: Sequence[Changes]) -> Iterator[str]:
-    """Yield what speaks against an answer: of each sample alone, and of their differences."""
+    """Yield the warnings of each sample, and those of their differences."""
     for side in sides:
         for warning in side.estimates.warnings:
             yield f"{side.sample.name}: {warning}"
     for side, changes in zip(sides[1:], found, strict=True):
         if changes.filled:
             yield (
-                f"{side.sample.name}: so much changed that changed strings fill the bits: some may "
-                "be missed, and intervals are too narrow. More cohorts would tell them apart."
+                f"{side.sample.name}: too many strings changed for this number of bits. Some may "
+                "be missed, and intervals are too narrow. More cohorts would help."
             )

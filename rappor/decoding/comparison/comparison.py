@@ -36,12 +36,12 @@ COLUMNS: Final = (
 )
 
 KINDS: Final = ("newcomer", "leaver", "rise", "fall", "")
-"""What a change is called; nothing where none is told from noise."""
+"""The kind of a change; empty if it is not significant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One sample: its name, its reports, how many devices would know as much, and why.
+    """One sample: its name, its reports, its effective number of devices, and why.
 
     `assumed` is `Estimates.assumed` of the sample alone.
     """

@@ -45,7 +45,7 @@ def by_segment(
     counts : counts of segments, as `Collector.counts(..., segments=True)` has them. Those of one
         segment and parameter set are added.
     candidates : the strings to look for, as for `decode`, but no stream; other encodings take none.
-    dimension : the one property that segments are told apart by; others are added up. All of them
+    dimension : the one property that segments are split by; others are added up. All of them
         if omitted.
     detection : how sure to be; its level is that of the strings that are shown, and of the
         differences that are called changes. "adaptive" is applied as "bh".
@@ -108,7 +108,7 @@ def by_segment(
 def _grouped(counts: Sequence[Counts], dimension: str | None) -> dict[Segment, list[Counts]]:
     """Return the counts of each segment without its name, the segment with most reports first."""
     if not counts:
-        raise DecodeError("counts must hold at least 1 report, got 0")
+        raise DecodeError("counts must have at least 1 report, got 0")
     names = {name for each in counts for name, _ in each.params.segment}
     if not names:
         raise DecodeError(

@@ -45,7 +45,7 @@ _DIFFERENCE: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSample:
-    """One segment: its name and values, its reports, and how many devices would know as much."""
+    """One segment: its name and values, its reports, and its effective number of devices."""
 
     name: str
     values: Mapping[str, str]
@@ -99,12 +99,12 @@ class Segments(Displayed):
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        """The properties that segments are told apart by, in the order of their values."""
+        """The properties that segments are split by, in the order of their values."""
         return tuple(dict.fromkeys(name for each in self.segments for name in each.values))
 
     @property
     def n_differing(self) -> int:
-        """Differences from the first segment that are told from noise."""
+        """Significant differences from the first segment."""
         return 0 if self.differences is None else self.differences.n_changed
 
     def rows(self) -> Iterator[dict[str, Any]]:

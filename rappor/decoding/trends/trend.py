@@ -53,7 +53,7 @@ _STEP: Final = {
 class TrendPeriod:
     """A day, week or month of the trend, with or without reports.
 
-    `devices` would know as much with one report each. `missing_days` have no reports, as far as the
+    `devices` is the effective number of devices. `missing_days` have no reports, as far as the
     counts keep days apart; on `withheld` of its days some reports wait at the collector.
     """
 
@@ -138,7 +138,7 @@ class Trend(Displayed):
 
     @property
     def n_changed(self) -> int:
-        """Steps that are told from noise."""
+        """Significant steps."""
         return 0 if self.steps is None else self.steps.n_changed
 
     def rows(self) -> Iterator[dict[str, Any]]:

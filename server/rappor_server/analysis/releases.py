@@ -372,7 +372,7 @@ class _Sums:
             return Counts(params, ones, reports, metric.name, squares)
         except ReportError as error:
             raise StoreError(
-                f"the database holds impossible counts of {metric.name}: {error}", retryable=False
+                f"the database has impossible counts of {metric.name}: {error}", retryable=False
             ) from None
 
 

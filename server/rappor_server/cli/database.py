@@ -122,7 +122,7 @@ def prune(**options: Any) -> None:
 @click.option(
     "--reports",
     is_flag=True,
-    help="Write single reports in place of counts; the metric's entry must say keep_reports.",
+    help="Write single reports instead of counts. The metric must have keep_reports.",
 )
 @database_options
 def export(

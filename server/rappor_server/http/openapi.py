@@ -21,7 +21,7 @@ _Schema = dict[str, Any]
 
 _STATUSES: Final = {
     200: "The answer.",
-    202: "It takes longer; Location is the address of its job.",
+    202: "The answer takes longer; Location is the address of the job.",
     204: "It is gone.",
     304: "It is the one that If-None-Match names.",
     400: "The request is malformed.",
@@ -212,7 +212,7 @@ _PATHS: Final[_Schema] = {
     "/v1/metrics/{name}/estimates": {
         "post": _operation(
             "estimates",
-            "Estimate how many devices hold each candidate.",
+            "Estimate how many devices have each candidate.",
             {200: _ESTIMATES, 202: _ANALYSIS},
             *(400, 401, 403, 404, 406, 408, 413, 415, 422, 429, 503),
             **_READ,

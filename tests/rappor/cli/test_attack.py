@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from rappor import Params
-from rappor.auditing import shift
-from rappor.auditing.forger import Forgery, Moved
+from rappor.auditing.forger import Forgery, Moved, shift
 from rappor.cli.app import run
 from rappor.cli.attack_charts import draw_moved
 
@@ -68,7 +67,7 @@ def test_one_share_is_drawn_on_the_whole_formula(tmp_path: Path) -> None:
     draw_moved(tuple(rows), str(path))
     text = path.read_text(encoding="utf-8")
     assert text.count("<polyline") == 1
-    assert "0.01%" in text
+    assert "0.01 %" in text
     assert text.count(">formula<") == 1
 
 

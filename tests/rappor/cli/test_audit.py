@@ -148,7 +148,7 @@ def test_a_client_is_audited_over_days(registry: str, capfd: pytest.CaptureFixtu
         ([*LETTERS, "--secret-file-option", "x"], "go with --command"),
         ([*LETTERS, "--exact"], "go with --command"),
         ([*LETTERS, "--command", "x", "--client", "y"], "give --client or --command, not both"),
-        ([*LETTERS, "--client", "x", "--values", "y"], "--values must be left out with"),
+        ([*LETTERS, "--client", "x", "--values", "y"], "--values must be omitted with"),
         ([*LETTERS, "--values", "/no/such"], "/no/such: No such file"),
         (
             [*LETTERS, "--command", "x", "--exact", "--secret-option", "y"],

@@ -82,4 +82,4 @@ def test_collects_json_of_some_metrics_is_refused(shell: Shell) -> None:
     """The budget is that of all metrics together."""
     code, _, said = shell("collects", "theme", "--registry", "metrics.toml", "--json")
     assert code == 2
-    assert "METRICS must be absent beside --json" in said
+    assert "METRICS must be absent with --json" in said

@@ -115,10 +115,10 @@ def test_demo_ends_with_what_an_observer_can_believe(shell: Shell) -> None:
     code, out, _ = shell("demo", "--values", "own.txt", "--seed", "1")
     assert code == 0
     text = " ".join(out.split())
-    assert "Each of 50,000 devices holds one of 2 values" in text
-    assert "Of the 2 detected, 0 are false: hardly any device holds them." in text
+    assert "Each of 50,000 devices has one of 2 values" in text
+    assert "Of the 2 detected, 0 are false: hardly any device has them." in text
     assert text.endswith(
-        "An observer who gives even odds that a device holds some value is at most 88.1 % sure "
+        "Somebody who thought it 50 % likely that a device has some value is at most 88.1 % sure "
         "after its report (epsilon_1 = 2.00), and at most 98.3 % sure after any number of reports "
         "(epsilon_inf = 4.00)."
     )
@@ -129,7 +129,7 @@ def test_demo_of_counted_devices_takes_no_reports(shell: Shell) -> None:
     (shell.place / "own.txt").write_text("cat\ndog\n")
     code, out, err = shell("demo", "--values", "own.txt", "--reports", "5")
     assert (code, out) == (2, "")
-    assert "--reports must be left out where --values counts the devices" in " ".join(err.split())
+    assert "--reports must be omitted where --values counts the devices" in " ".join(err.split())
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_decode_does_the_same_by_the_metrics_candidates(shop: Shell) -> None:
     assert {"kate", "nano"} <= {row["candidate"] for row in json.loads(out)["other"]}
     code, _, err = shop("decode", *COUNTS, "--forged")
     assert code == 2
-    assert "--forged must be left out for counts of categories" in err
+    assert "--forged must be omitted for counts of categories" in err
 
 
 def test_counts_of_strangers_are_refused(shop: Shell) -> None:

@@ -56,7 +56,7 @@ def test_shares_and_differences_are_printed(segments: Shell) -> None:
     ]
     assert [row[-1] == "*" for row in rows] == [False, True, False, True]
     words = " ".join(out.split())
-    assert "2 of 2 differences from version=1 are told from noise (*)" in words
+    assert "2 of 2 differences from version=1 are significant (*)" in words
     assert "Those of two segments are other devices." in words
 
 
@@ -104,7 +104,7 @@ def test_segments_without_reports_are_left_out(segments: Shell) -> None:
         dataclasses.replace(found, periods=periods).save(segments.place / "segments.json")
         words = ("--candidates", "engines.txt", "--registry", "metrics.toml")
         got, _, err = segments("compare", "segments.json", "--by", "version", *words)
-        assert (got, "counts must hold at least 1 report, got 0" in err) == (code, code == 1)
+        assert (got, "counts must have at least 1 report, got 0" in err) == (code, code == 1)
 
 
 def test_what_goes_with_samples_only_is_refused(segments: Shell) -> None:

@@ -76,7 +76,7 @@ def test_decode_reads_what_a_collector_answers(shell: Shell, counts: str) -> Non
     for more in ((), ("--registry", "metrics.toml", "--metric", "engine")):
         code, out, err = shell("decode", "counts.json", *words, *more)
         assert (code, out) == (1, "")
-        assert "counts must hold at least 1" in err
+        assert "counts must have at least 1" in err
 
 
 def test_decode_reads_what_convert_writes(shell: Shell) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rappor import CandidateStream, Comparison, Counts, Params, Population, compare, simulate_counts
-from rappor.decoding.comparison.answers import Joined, answer_changes
+from rappor.decoding.comparison.answer_changes import Joined, answer_changes
 from rappor.decoding.comparison.changes import rows_p_value
 from rappor.decoding.comparison.differences import Sample, differences, estimated_overlap
 from rappor.decoding.detection import Detection
@@ -158,7 +158,7 @@ def test_noise_of_differences_is_what_simulations_show(overlap: float) -> None:
     assert abs(np.mean(ratios) - 1) < -stats.norm.ppf(FALSE_ALARM / 2) * error * 1.2
 
 
-def test_the_overlap_is_estimated_from_the_scatter() -> None:
+def test_the_overlap_is_estimated_from_the_bits() -> None:
     """Same devices: above 1/2; others: near 0; another parameter set, or few bits: 0."""
     first, second = days(5e4, 9)
     assert estimated_overlap(sample_of(first), sample_of(second)) > 0.5
@@ -178,8 +178,8 @@ def test_devices_that_are_the_same_make_differences_more_certain() -> None:
     errors = [float(np.median(each.against[0].std_error)) for each in (same, seen, others)]
     assert errors == sorted(errors)
     assert errors[0] < 0.8 * errors[2]
-    assert "at least, as the scatter of the bits tells" in seen.assumed
-    assert "1.00 of b, as was said" in same.assumed
+    assert "estimated from the bits, minus one standard error" in seen.assumed
+    assert "1.00 of b (as given)" in same.assumed
 
 
 def test_repeated_reports_are_no_other_devices() -> None:
@@ -398,11 +398,11 @@ def test_questions_without_an_answer_are_refused() -> None:
     counts, answers = drawn(BEFORE, 1, n=100), Counts(BOOLEAN, [[1]], [2])
     with pytest.raises(DecodeError, match="samples must number at least 2, got 1"):
         compare({"a": counts}, NAMES)
-    with pytest.raises(DecodeError, match="sample 'b' must hold at least 1 report"):
+    with pytest.raises(DecodeError, match="sample 'b' must have at least 1 report"):
         compare({"a": counts, "b": Counts.zero(PARAMS)}, NAMES)
     with pytest.raises(DecodeError, match="same kind of values"):
         compare({"a": counts, "b": answers}, NAMES)
-    with pytest.raises(DecodeError, match="candidates must be left out"):
+    with pytest.raises(DecodeError, match="candidates must be omitted"):
         compare({"a": answers, "b": answers}, NAMES)
     with pytest.raises(DecodeError, match="a stream is not compared"):
         compare({"a": counts, "b": counts}, CandidateStream.from_strings(["a"]))

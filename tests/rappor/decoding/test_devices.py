@@ -166,14 +166,14 @@ def test_every_answer_says_what_it_assumed() -> None:
     unknown = Counts(PARAMS, known.ones, known.reports)
     lines = {
         "the most that the counts allow": decode(known, CANDIDATES),
-        "if devices reported again, the errors are larger": decode(unknown, CANDIDATES),
-        "100 devices with 10 reports each, as was said": decode(known, CANDIDATES, devices=100),
-        "because 2 collections may be of the same devices": decode([known, known], ABSENT),
+        "if they reported again, the errors are larger": decode(unknown, CANDIDATES),
+        "100 devices, 10 reports each (as given)": decode(known, CANDIDATES, devices=100),
+        "2 collections may be from the same devices": decode([known, known], ABSENT),
     }
     for words, estimates in lines.items():
         assert words in estimates.assumed
         assert "\n" not in estimates.assumed
-        assert estimates.assumed in str(estimates)
+        assert estimates.assumed in " ".join(str(estimates).split())
         assert estimates.to_dict()["assumed"] == estimates.assumed
 
 

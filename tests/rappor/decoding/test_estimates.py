@@ -121,7 +121,7 @@ def test_people_read_the_table_of_the_command_line(estimates: Estimates) -> None
     """The detected rows, with two digits of their errors, and sentences; the other is one line."""
     lines = str(estimates).splitlines()
     n_found = int(estimates.detected.sum())
-    title = "candidate reports std error share adjusted 95 % interval"
+    title = "candidate reports std error share adjusted 95 % interval distribution its error"
     assert lines[0].split() == title.split()
     first = estimates.row(0)
     error = first["std_error"] / estimates.reports
@@ -140,11 +140,11 @@ def one_hot(shares: list[float]) -> Estimates:
 
 def test_more_than_all_is_said_to_be_noise() -> None:
     """What is detected may add up to more than everything; then nothing is unallocated."""
-    lines = str(one_hot([0.7, 0.4])).splitlines()
-    assert "; 100.0% of the mass is detected (standard error " in lines[-2]
     (sentence,) = unallocated(one_hot([0.7, 0.4]))
-    assert sentence.startswith("The detected candidates hold all of the reports (standard error ")
-    assert sentence.endswith(": nothing is left for other strings.")
+    assert sentence.startswith(
+        "The detected candidates account for all of the reports (standard error "
+    )
+    assert sentence.endswith(" %).")
     (sentence,) = unallocated(one_hot([0.7, 0.2]))
     assert sentence.startswith("10.2 % of the reports are unallocated (standard error ")
 

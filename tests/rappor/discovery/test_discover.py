@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rappor import Counts, Params, Population, decode, discover
+from rappor import Counts, Discoveries, Params, Population, decode, discover
 from rappor.decoding.detection import Detection
-from rappor.discovery import Discoveries
 from rappor.errors import DecodeError, ParamsError
 from rappor.protocol.parts import Part
 from rappor.simulation import simulate_counts, simulate_parts
@@ -240,7 +239,7 @@ def test_a_part_without_reports_is_refused() -> None:
     """It is named."""
     prefix, whole = collect({"kiwi": 1.0})
     empty = Counts(prefix.params, 0 * prefix.ones, 0 * prefix.reports)
-    with pytest.raises(DecodeError, match="counts of prefix:2 must hold at least 1 report"):
+    with pytest.raises(DecodeError, match="counts of prefix:2 must have at least 1 report"):
         discover([empty, whole], LETTERS)
 
 

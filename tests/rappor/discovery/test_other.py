@@ -14,21 +14,22 @@ from scipy import stats
 from rappor import (
     CandidateStream,
     Counts,
+    NamedOther,
     Params,
     Population,
     by_segment,
     compare,
     decode,
-    encoder,
+    name_other,
     trend,
 )
 from rappor.counts.released import Period, Released
 from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
-from rappor.discovery import NamedOther, name_other
 from rappor.discovery.discoveries import Share
 from rappor.discovery.other import shares_of_other
 from rappor.errors import DecodeError
+from rappor.protocol.encodings.catalogue import encoder
 from rappor.protocol.parts import Part
 from rappor.registry.other import with_other
 from rappor.simulation import simulate_other
@@ -207,7 +208,7 @@ def test_a_learned_alphabet_has_the_characters_of_the_categories() -> None:
 
 
 def test_nothing_is_named_where_other_is_empty() -> None:
-    """Shares of what cannot be told from nothing are unknown, and JSON writes null for them."""
+    """Shares of what is not significant are unknown, and JSON writes null for them."""
     found = find(collect({"vscode": 1.0, "vim": 1.0}, n_reports=2_000))
     assert math.isnan(found.unnamed.proportion)
     document = json.loads(found.to_json())

@@ -19,7 +19,7 @@ from rappor.reporting.page import estimates_page
 SHARES = "How large a share of the reports each candidate has."
 REPORTS = "How many reports each cohort has."
 BITS = "How many true bits a report of each cohort has."
-RESIDUALS = "What the candidates leave unexplained, by cohort and bit."
+RESIDUALS = "Residuals by cohort and bit: what the candidates do not explain."
 
 
 @pytest.fixture(scope="module")

@@ -141,9 +141,9 @@ def test_the_tables_have_the_record(found: Trend, page: str) -> None:
 def test_the_sentences_are_those_of_the_terminal(found: Trend, page: str) -> None:
     """What is missing, what changed, what is smoothed."""
     told = " ".join(over_time(found))
-    assert "There are no reports of 2026-11-04." in told
+    assert "There are no reports for 2026-11-04." in told
     other = found.periods[4].fingerprints[0]
-    assert f"From 2026-11-06 on reports have other parameters: {other}" in told
+    assert f"From 2026-11-06 on, reports have other parameters: {other}" in told
     assert "Smoothed estimates are of 2 days together" in told
     for sentence in over_time(found):
         assert sentence in page

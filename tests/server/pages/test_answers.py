@@ -19,7 +19,7 @@ from rappor_server.storage.database import writing
 from rappor_server.storage.store import Store
 from sqlalchemy import update
 
-CANDIDATES = "Candidates: detected ones by their share, then the others by their p-value"
+CANDIDATES = "Candidates: detected ones first"
 
 
 def test_metrics_are_listed_with_their_health(reader: Visitor) -> None:

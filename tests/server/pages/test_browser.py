@@ -141,7 +141,7 @@ def test_everything_works_without_scripts(browser: Any, dashboard: Dashboard, to
         page.locator("table#shares-by-period").wait_for()
         assert page.locator("main button").count() == 0
         page.get_by_role("link", name="home_page").click()
-        page.get_by_label("or the candidates themselves").fill("site 0.example\nsite 1.example")
+        page.get_by_label("or type the candidates").fill("site 0.example\nsite 1.example")
         page.get_by_label("Name").fill("pasted")
         page.get_by_role("button", name="Save list").click()
         page.get_by_role("button", name="Delete pasted").click()
