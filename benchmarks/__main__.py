@@ -65,19 +65,20 @@ def main() -> None:
     options = _parser().parse_args()
     tables: list[Table] = []
     for name in options.names or list(BENCHMARKS):
-        more = {"cases": options.cases} if name == "reference" else {}
-        for table in BENCHMARKS[name](quick=options.quick, **more):
+        for table in record.read(name) if options.recorded else _run(name, options):
             sys.stdout.write(f"{table.text(red=sys.stdout.isatty())}\n\n")
             sys.stdout.flush()
             tables.append(table)
     if options.charts:
         for path in charts.draw(tables, options.charts):
             sys.stdout.write(f"wrote {path}\n")
-    if options.document:
-        pages = "\n\n".join(table.to_markdown() for table in tables)
-        options.document.write_text(f"{pages}\n", encoding="utf-8")
     if options.json:
         record.write(options.json, tables, quick=options.quick)
+
+
+def _run(name: str, options: argparse.Namespace) -> list[Table]:
+    more = {"cases": options.cases} if name == "reference" else {}
+    return BENCHMARKS[name](quick=options.quick, **more)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -94,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="reduced counts, a minute or two")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the results here")
     parser.add_argument(
-        "--document", type=Path, metavar="PATH", help="also write the tables as Markdown here"
+        "--recorded", action="store_true", help="print what was measured before, and run nothing"
     )
     parser.add_argument(
         "--charts", type=Path, metavar="DIR", help="draw what `curves` measured into this folder"

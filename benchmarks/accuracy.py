@@ -22,6 +22,7 @@ from benchmarks.tables import Table
 from rappor.candidates.candidates import Candidates
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
+from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
@@ -63,7 +64,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Detection:
+class Run:
     """One run: detections under Benjamini-Hochberg and Bonferroni, and the distribution.
 
     `total_variation` is half the sum of absolute errors over the candidates; `with_other`
@@ -101,22 +102,29 @@ def start_pool() -> Executor:
     return ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
 
 
-def detect(seed: int, params: Params, n_reports: int = 1_000_000) -> Detection:
+def detect(seed: int, params: Params, n_reports: int = 1_000_000) -> Run:
     """Run the data of [EPK14] section 5.2 once through the decoder."""
     collection = POPULATIONS["exp"](seed)
     counts = simulate_counts(collection.population, params, n_reports=n_reports, seed=seed)
-    bh = decode(counts, collection.candidates, level=LEVEL, correction="bh", distribution=True)
-    bonferroni = decode(counts, collection.candidates, level=LEVEL, correction="bonferroni")
+    bh = decode(
+        counts,
+        collection.candidates,
+        detection=Detection(level=LEVEL, correction="bh"),
+        distribution=True,
+    )
+    bonferroni = decode(
+        counts, collection.candidates, detection=Detection(level=LEVEL, correction="bonferroni")
+    )
     assert bh.share is not None
     shares = dict(zip(bh.candidates, bh.share, strict=True))
-    return Detection(
+    return Run(
         bh=count_found(bh, collection),
         bonferroni=count_found(bonferroni, collection),
         **_variation(np.array([shares[text] for text in collection.candidates]), collection),
     )
 
 
-def detect_plainly(seed: int, params: Params, n_reports: int = 1_000_000) -> Detection:
+def detect_plainly(seed: int, params: Params, n_reports: int = 1_000_000) -> Run:
     """Run the same data through weighted least squares over all candidates at once."""
     collection = POPULATIONS["exp"](seed)
     counts = simulate_counts(collection.population, params, n_reports=n_reports, seed=seed)
@@ -124,7 +132,7 @@ def detect_plainly(seed: int, params: Params, n_reports: int = 1_000_000) -> Det
     p_values = stats.norm.sf(estimate / std_error)
     is_true = collection.shares > 0
     adjusted = stats.false_discovery_control(p_values)
-    return Detection(
+    return Run(
         bh=_found(adjusted <= LEVEL, is_true),
         bonferroni=_found(p_values <= LEVEL / len(p_values), is_true),
         **_variation(estimate, collection),
@@ -159,7 +167,9 @@ def cover(seed: int, kind: str, params: Params, n_reports: int) -> Coverage:
     """Decode one collection and hold its intervals to the truth."""
     collection = POPULATIONS[kind](seed)
     counts = simulate_counts(collection.population, params, n_reports=n_reports, seed=seed)
-    estimates = decode(counts, collection.candidates, level=LEVEL, correction="bh")
+    estimates = decode(
+        counts, collection.candidates, detection=Detection(level=LEVEL, correction="bh")
+    )
     truth = true_shares(estimates, collection)
     inside = (estimates.ci_low <= truth) & (truth <= estimates.ci_high)
     adjusted = (estimates.ci_low_adjusted <= truth) & (truth <= estimates.ci_high_adjusted)
@@ -226,7 +236,7 @@ def paper(*, quick: bool) -> list[Table]:
     return [table]
 
 
-def _summarise(runs: list[Detection]) -> list[float]:
+def _summarise(runs: list[Run]) -> list[float]:
     return [
         float(np.mean([run.bh.true for run in runs])),
         float(np.mean([run.bh.false for run in runs])),

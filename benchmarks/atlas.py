@@ -13,7 +13,7 @@ misses its target by more than three standard errors:
   they say;
 - decoding raises no error and no warning.
 
-Where 19 of 20 answers say that their errors cannot be relied on (`is_unsure`), what is missed is
+Where 19 of 20 answers say that their errors cannot be relied on (`_is_unsure`), what is missed is
 printed in yellow: the cell is foretold, and does not fail.
 
 Intervals that hold too much (over 96 % of all) are no false promise, and are only counted.
@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,10 +39,11 @@ from benchmarks.atlas_cells import ANSWERS, STRINGS, Cell, Factors, all_cells, a
 from benchmarks.tables import Cell as TableCell
 from benchmarks.tables import Failing, Foretold, Table
 from rappor.decoding.decoder import decode
-from rappor.decoding.diagnostics import is_unsure
+from rappor.decoding.detection import Detection
+from rappor.decoding.diagnostics import FEW_PATTERNS
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.inference import ErrorControl
 from rappor.decoding.p_values import PValues
+from rappor.decoding.thresholds import Thresholds
 
 N_RUNS: Final = 200
 SECONDS: Final = 54.0
@@ -104,7 +105,7 @@ class Measured:
     """One cell: `values` by name of the measure, those that `miss` their targets, and its looks.
 
     `unsure` is the part of the answers that said that their errors cannot be relied on; `wide`
-    tells whether intervals are.
+    says whether intervals are too wide.
     """
 
     cell: Cell
@@ -118,12 +119,12 @@ class Measured:
 
     @property
     def foretold(self) -> bool:
-        """Tell whether the answers said that targets may be missed."""
+        """Return whether the answers said that targets may be missed."""
         return self.unsure >= FORETOLD
 
     @property
     def fails(self) -> bool:
-        """Tell whether a target is missed and no answer said so, or decoding failed."""
+        """Return whether a target is missed and no answer said so, or decoding failed."""
         return bool(self.raised or (self.misses and not self.foretold))
 
 
@@ -133,18 +134,22 @@ def run_once(cell: Cell, seed: int) -> Run:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
-            estimates = decode(question.counts, question.candidates, level=LEVEL)
+            estimates = decode(
+                question.counts, question.candidates, detection=Detection(level=LEVEL)
+            )
             adaptive = "adaptive"
             if int(cell["devices"]) <= FEW_DEVICES:
-                asked = decode(question.counts, question.candidates, correction=adaptive)
-                adaptive = asked.correction
+                asked = decode(
+                    question.counts, question.candidates, detection=Detection(correction=adaptive)
+                )
+                adaptive = asked.detection.correction
         except Exception as error:  # noqa: BLE001  # whatever it is, the cell fails
             return Run(raised=f"{type(error).__name__}: {error}")
     return _compare(estimates, question.shares, adaptive)
 
 
 def _compare(estimates: Estimates, shares: Mapping[str, float], adaptive: str) -> Run:
-    """Hold estimates to the truth; candidates that cannot be told apart are one, their sum.
+    """Compare estimates with the truth; indistinguishable candidates count as one, their sum.
 
     `adaptive` is the correction that was applied when the adaptive one was asked for.
     """
@@ -173,13 +178,19 @@ def _compare(estimates: Estimates, shares: Mapping[str, float], adaptive: str) -
         found=tuple(int(found.sum()) for found in decided),
         below=tuple(int((p_values[absent] <= tail).sum()) for tail in TAILS),
         absent=int(absent.sum()),
-        unsure=is_unsure(estimates.diagnostics),
+        unsure=_is_unsure(estimates.diagnostics),
     )
 
 
+def _is_unsure(diagnostics: Mapping[str, Any]) -> bool:
+    """Tell whether strings collide too often, or an absent one has few patterns of bits."""
+    capacity = diagnostics.get("capacity") or {"overfull": False}
+    return bool(capacity["overfull"] or diagnostics.get("least_p_value", 0.0) > FEW_PATTERNS)
+
+
 def _decide(p_values: NDArray[np.float64], correction: str) -> NDArray[np.bool_]:
-    control = ErrorControl(level=LEVEL, correction=correction, confidence=0.95)
-    return np.asarray(p_values <= control.threshold(PValues(rows=p_values)))
+    detection = Detection(level=LEVEL, correction=correction)
+    return np.asarray(p_values <= Thresholds(detection, PValues(rows=p_values)).largest)
 
 
 def measure(cell: Cell, *, n_runs: int = N_RUNS, seconds: float = SECONDS) -> Measured:
@@ -192,7 +203,7 @@ def measure(cell: Cell, *, n_runs: int = N_RUNS, seconds: float = SECONDS) -> Me
 
 
 def judge(cell: Cell, runs: Sequence[Run]) -> Measured:
-    """Add the runs up, and tell which measures miss their targets."""
+    """Add the runs up, and name the measures that miss their targets."""
     decoded = [run for run in runs if not run.raised]
     judged = {
         **_judge_coverage(decoded),
@@ -237,7 +248,7 @@ def _judge_tails(runs: Sequence[Run]) -> dict[str, tuple[float, bool]]:
     """Return the ratios of observed to nominal p-values of absent candidates; NaN without any.
 
     The candidates of one collection depend on each other, so the number is compared with a Poisson
-    one of as much more scatter as the collections show.
+    one of a variance as much larger as the collections show.
     """
     judged = {}
     absent = sum(run.absent for run in runs)
@@ -246,9 +257,9 @@ def _judge_tails(runs: Sequence[Run]) -> dict[str, tuple[float, bool]]:
         if not absent:
             judged[f"p {tail:g}"] = math.nan, False
             continue
-        scatter = max(1.0, float(below.var() / below.mean())) if below.any() else 1.0
-        most = TAIL_MOST * tail * absent / scatter
-        beyond = stats.poisson.sf(math.ceil(below.sum() / scatter) - 1, most)
+        excess = max(1.0, float(below.var() / below.mean())) if below.any() else 1.0
+        most = TAIL_MOST * tail * absent / excess
+        beyond = stats.poisson.sf(math.ceil(below.sum() / excess) - 1, most)
         judged[f"p {tail:g}"] = (
             float(below.sum() / (tail * absent)),
             bool(beyond < stats.norm.sf(ERRORS)),

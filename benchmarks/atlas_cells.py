@@ -8,6 +8,7 @@ are added (`HARD`); other faults that need three at once may be missed.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from numpy.typing import NDArray
 
 from rappor.counts.counts import Counts
 from rappor.protocol.encodings import ENCODINGS, encoder
-from rappor.protocol.params import PROFILES, Params
+from rappor.protocol.params import Params
+from rappor.protocol.profiles import PROFILES
 from rappor.simulation.population import Population
 from rappor.simulation.repeated import simulate_days, simulate_repeated
 
@@ -39,11 +41,7 @@ EVEN: Final = "even"
 _REPORTS: Final = (1, 7, 30, 365, BY_DAY, SUMMED)
 """Reports a device, which the counts know; or days that are decoded apart, or their sum."""
 
-_NOISE: Final = {
-    **{name: (noise["f"], noise["p"], noise["q"]) for name, noise in PROFILES.items()},
-    "low noise": (0.0, 0.225, 0.775),
-}
-"""f, p and q."""
+_BARE: Final = "no permanent noise"
 
 _HELD: Final = {
     "100 falling": np.exp(-0.05 * np.arange(100)),
@@ -61,12 +59,12 @@ _HELD_HARD: Final = {
 }
 """The same, in cells of `HARD_APART` only."""
 
-_CROWDED: Final[Cell] = {"noise": "accurate", "k": 64, "m": 8, "absent": 200}
+_CROWDED: Final[Cell] = {"noise": "low-noise", "k": 64, "m": 8, "absent": 200}
 """512 bits for hundreds of strings."""
 
 STRINGS: Final[Factors] = {
     "reports a device": _REPORTS,
-    "noise": ("balanced", "strict", "accurate", "low noise"),
+    "noise": ("balanced", "strict", "low-noise", _BARE),
     "m": (128, 1, 2, 4, 8, 16),
     "k": (128, 32, 1024),
     "h": (1, 2),
@@ -80,16 +78,16 @@ STRINGS: Final[Factors] = {
 
 HARD: Final[tuple[Cell, ...]] = (
     *(
-        {"noise": "low noise", "m": m, "no candidates": unasked, "devices": 10**7}
+        {"noise": _BARE, "m": m, "no candidates": unasked, "devices": 10**7}
         for m in (4, 8, 16)
         for unasked in ("a random half", "the heaviest")
     ),
-    {"noise": "low noise", "m": 8, "no candidates": "every other", "held": "500 Zipf"},
-    {"noise": "accurate", "m": 16, "k": 32, "held": "300 equal", "devices": 10**7},
-    {"noise": "accurate", "m": 8, "held": "500 Zipf", "devices": 10**7},
+    {"noise": _BARE, "m": 8, "no candidates": "every other", "held": "500 Zipf"},
+    {"noise": "low-noise", "m": 16, "k": 32, "held": "300 equal", "devices": 10**7},
+    {"noise": "low-noise", "m": 8, "held": "500 Zipf", "devices": 10**7},
     {"m": 2, "absent": 5000},
-    {"noise": "accurate", "m": 16, "held": "5 heavy", "reports a device": 30, "devices": 20_000},
-    {"noise": "accurate", "m": 16, "held": "5 heavy", "reports a device": 365, "devices": 20_000},
+    {"noise": "low-noise", "m": 16, "held": "5 heavy", "reports a device": 30, "devices": 20_000},
+    {"noise": "low-noise", "m": 16, "held": "5 heavy", "reports a device": 365, "devices": 20_000},
     {"m": 16, "cohorts": UNEVEN, "reports a device": 30},
 )
 """Levels of strings that are hard together: heavy strings that are no candidates in few cohorts,
@@ -98,7 +96,7 @@ nearly as many strings as rows, shared noise of heavy strings."""
 HARD_APART: Final[tuple[Cell, ...]] = (
     {**_CROWDED, "held": "300 Zipf", "no candidates": "the heaviest", "devices": 10**8},
     {**_CROWDED, "held": "two sizes", "absent": 300, "devices": 10**8},
-    {"noise": "accurate", "m": 16, "held": "one", "devices": 30},
+    {"noise": "low-noise", "m": 16, "held": "one", "devices": 30},
     *(
         {"m": m, "k": 128 if m > 1 else 256, "held": held, "absent": absent, "devices": 10**7}
         for m in (1, 2, 3, 4)
@@ -126,7 +124,7 @@ _VALUES: Final = {
 
 ANSWERS: Final[Factors] = {
     "reports a device": _REPORTS,
-    "noise": ("balanced", "strict", "accurate", "low noise"),
+    "noise": ("balanced", "strict", "low-noise", _BARE),
     "encoding": tuple(_ENCODINGS),
     "held": ("several", "one rare", "one"),
     "devices": (10_000, 30, 100, 1000, 10**6, 10**9),
@@ -187,7 +185,7 @@ def _all_pairs(factors: Factors) -> Iterator[Pair]:
 
 
 def _possible(cell: Cell) -> bool:
-    """Tell whether devices can be so: uneven cohorts are several."""
+    """Return whether devices can be so: uneven cohorts are several."""
     return not (cell.get("m") == 1 and cell.get("cohorts") == UNEVEN)
 
 
@@ -219,13 +217,20 @@ def ask(cell: Cell, seed: int) -> Question:
     return _ask_strings(cell, seed) if "held" in cell and "m" in cell else _ask_answers(cell, seed)
 
 
+def _noisy(cell: Cell, encoding: str, categories: tuple[str, ...]) -> Params:
+    """Return parameters with the noise of a cell."""
+    if cell["noise"] in PROFILES:
+        return Params.profile(str(cell["noise"]), encoding=encoding, categories=categories)
+    k = ENCODINGS[encoding].implied_bits(categories) or 128
+    return Params(encoding=encoding, k=k, categories=categories, f=0.0, p=0.225, q=0.775)
+
+
 def _ask_strings(cell: Cell, seed: int) -> Question:
     weights = {**_HELD, **_HELD_HARD}[str(cell["held"])]
     names = [f"{seed}/held/{i}" for i in range(len(weights))]
     population = Population(names, weights)
     k, h, m = (int(cell[letter]) for letter in "khm")
-    f, p, q = _NOISE[str(cell["noise"])]
-    params = Params(k=k, h=h, m=m, f=f, p=p, q=q)
+    params = dataclasses.replace(_noisy(cell, "bloom", ()), k=k, h=h, m=m)
     n = len(names)
     asked = {
         "none": np.arange(n),
@@ -242,10 +247,7 @@ def _ask_strings(cell: Cell, seed: int) -> Question:
 
 def _ask_answers(cell: Cell, seed: int) -> Question:
     name, categories = _ENCODINGS[str(cell["encoding"])]
-    k = ENCODINGS[name].implied_bits(categories)
-    assert k is not None
-    f, p, q = _NOISE[str(cell["noise"])]
-    params = Params(encoding=name, k=k, categories=categories, f=f, p=p, q=q)
+    params = _noisy(cell, name, categories)
     population = Population(_VALUES[name], _WEIGHTS[str(cell["held"])])
     encoding = encoder(params)
     shares = dict.fromkeys(encoding.answers, 0.0)

@@ -306,14 +306,11 @@ def _databases(folder: str) -> Iterator[dict[str, str]]:
 @contextlib.contextmanager
 def _serving(folder: Path, factory: str, url: str) -> Iterator[tuple[int, int]]:
     """Run one of the applications in a process of its own; yield its port and process."""
-    from rappor_server.http.slow_clients import ENVIRONMENT  # noqa: PLC0415 - the extra 'server'
-
-    settings = _prepare(folder, url)
+    registry = _prepare(folder, url)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "benchmarks.collector_apps", factory, str(port)]
-    environment = {**os.environ, ENVIRONMENT: settings.to_json()}
-    server = subprocess.Popen(command, cwd=_ROOT, env=environment)  # noqa: S603
+    command = [sys.executable, "-m", "benchmarks.collector_apps", factory, str(port), registry, url]
+    server = subprocess.Popen(command, cwd=_ROOT)  # noqa: S603
     try:
         _wait_for(port)
         yield port, server.pid
@@ -322,16 +319,15 @@ def _serving(folder: Path, factory: str, url: str) -> Iterator[tuple[int, int]]:
         server.wait(30)
 
 
-def _prepare(folder: Path, url: str) -> Any:
-    """Write the registry and create the tables; return the settings."""
+def _prepare(folder: Path, url: str) -> str:
+    """Write the registry and create the tables; return the path of the registry."""
     from rappor_server.cli.serve import prepare  # noqa: PLC0415 - the extra 'server'
     from rappor_server.settings import Settings  # noqa: PLC0415
 
     registry = folder / "metrics.toml"
     registry.write_text(_TOML, encoding="utf-8")
-    settings = Settings(registry=str(registry), database=url, suspicious="accept")
-    prepare(settings)
-    return settings
+    prepare(Settings(registry=str(registry), database=url))
+    return str(registry)
 
 
 def _wait_for(port: int) -> None:

@@ -1,19 +1,19 @@
 """The collector's application with less behind it: what the stack itself costs.
 
-`python -m benchmarks.collector_apps NAME PORT` serves one: `nothing` answers a POST without looking
-at it, `validation` reads and judges an upload and stores nothing, `collector` is the real one.
+`python -m benchmarks.collector_apps NAME PORT REGISTRY DATABASE` serves one: `nothing` answers a
+POST without looking at it, `validation` reads and judges an upload and stores nothing, `collector`
+is the real one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 
 import uvicorn
 from rappor_server.collector import Collector
 from rappor_server.http import app
-from rappor_server.http.slow_clients import ENVIRONMENT, PunctualProtocol
+from rappor_server.http.slow_clients import PunctualProtocol
 from rappor_server.ingest.validate import Submission
 from rappor_server.settings import Settings
 from starlette.applications import Starlette
@@ -24,7 +24,7 @@ from starlette.routing import Route
 _ANSWER = b'{"reports":[{"status":"accepted"}]}'
 
 
-def nothing() -> Starlette:
+def nothing(_: Settings) -> Starlette:
     """Read the body and answer."""
 
     async def endpoint(request: Request) -> Response:
@@ -34,14 +34,14 @@ def nothing() -> Starlette:
     return Starlette(routes=[Route("/v1/reports", endpoint, methods=["POST"])])
 
 
-def validation() -> Starlette:
+def validation(settings: Settings) -> Starlette:
     """Do all that an upload needs but storing it."""
-    return _real(_Forgetful)
+    return app.create(settings, open_collector=_Forgetful)
 
 
-def collector() -> Starlette:
+def collector(settings: Settings) -> Starlette:
     """Be the real one."""
-    return _real()
+    return app.create(settings)
 
 
 class _Forgetful(Collector):
@@ -54,15 +54,12 @@ class _Forgetful(Collector):
         return answer
 
 
-def _real(kind: type[Collector] = Collector) -> Starlette:
-    return app.create(Settings.from_json(os.environ[ENVIRONMENT]), open_collector=kind)
-
-
-def main(name: str, port: str) -> None:
+def main(name: str, port: str, registry: str, database: str) -> None:
     """Serve an application by its name: those of the collector as it is served."""
-    application = {"nothing": nothing, "validation": validation, "collector": collector}[name]()
+    settings = Settings(registry=registry, database=database, suspicious="accept")
+    kinds = {"nothing": nothing, "validation": validation, "collector": collector}
     uvicorn.run(
-        application,
+        kinds[name](settings),
         port=int(port),
         http="httptools" if name == "nothing" else PunctualProtocol,
         ws="none",

@@ -6,6 +6,7 @@ of the data come first and are not timed.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import resource
 import sys
@@ -20,20 +21,13 @@ from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
 
-PARAMS = Params(
-    k=128,
-    h=1,
-    m=64,
-    f=Params.profile("balanced").f,
-    p=Params.profile("balanced").p,
-    q=Params.profile("balanced").q,
-)
+PARAMS = dataclasses.replace(Params.profile("balanced"), m=64)
 N_REPORTS = 10_000_000
 N_TRUE = 1000
 
 
 def measure(n_candidates: int) -> dict[str, float]:
-    """Hash and decode so many candidates, 1,000 of them held by Zipf's law."""
+    """Hash and decode a number of candidates, 1,000 of them present by Zipf's law."""
     strings = [f"example.org/{i}" for i in range(n_candidates)]
     population = Population(strings[:N_TRUE], 1 / np.arange(1.0, N_TRUE + 1))
     counts = simulate_counts(population, PARAMS, n_reports=N_REPORTS, seed=1)

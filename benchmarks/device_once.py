@@ -85,9 +85,6 @@ class _Collector:
         statuses = [{"status": "accepted"} for _ in json.loads(body)["reports"]]
         return Answer(status=200, body=json.dumps({"reports": statuses}).encode())
 
-    def registry(self, *, timeout: float) -> Answer:
-        raise NotImplementedError
-
     def close(self) -> None:
         pass
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from benchmarks.tables import Table
+from rappor.decoding.detection import Detection
 from rappor.discovery.part_by_part import discover
 from rappor.protocol.params import Params
 from rappor.protocol.parts import WHOLE, Part, cut, prefix_length
@@ -78,7 +79,7 @@ CASES: Final[Mapping[str, Case]] = {
         profile="balanced", n_reports=1_000_000, parts=_TWO
     ),
     "3 and 6 letters, epsilon_1 = 4, 1e7": Case(
-        profile="accurate", n_reports=10_000_000, parts=_TWO, k=512
+        profile="low-noise", n_reports=10_000_000, parts=_TWO, k=512
     ),
     "a letter a part, epsilon_1 = 2, 1e7": Case(
         profile="balanced", n_reports=10_000_000, parts=_LETTER_BY_LETTER
@@ -148,7 +149,9 @@ def measure(case: Case, seed: int) -> Run:
         population, case.params, case.parts, n_reports=case.n_reports, seed=seed
     )
     start = time.process_time()
-    found = discover(counts, LETTERS, keep=case.keep, longest=LENGTH, level=LEVEL)
+    found = discover(
+        counts, LETTERS, keep=case.keep, longest=LENGTH, detection=Detection(level=LEVEL)
+    )
     seconds = time.process_time() - start
     true = len(set(found.strings) & set(strings))
     oracle, oracle_false = ask_oracle(case, population, seed)

@@ -1,7 +1,7 @@
 """One aggregation in a fresh process: seconds of its runs and peak memory, as JSON.
 
 The first argument is the engine: kernel, files:THREADS, classic:EXECUTORS or connect:THREADS.
-The others are folders of reports; each is added up once, after one empty run that is not told.
+The others are folders of reports; each is added up once, after one empty run that is not reported.
 """
 
 from __future__ import annotations

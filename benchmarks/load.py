@@ -104,7 +104,7 @@ class _Load:
 async def _run(port: int, connections: int, seconds: float, n_reports: int) -> dict[str, float]:
     load = _Load(n_reports)
     loop = asyncio.get_running_loop()
-    made = [
+    transports = [
         await loop.create_connection(lambda: _Sender(load), "127.0.0.1", port)
         for _ in range(connections)
     ]
@@ -114,7 +114,7 @@ async def _run(port: int, connections: int, seconds: float, n_reports: int) -> d
     await asyncio.sleep(seconds)
     spent = time.perf_counter() - start
     load.is_measured = False
-    for transport, _ in made:
+    for transport, _ in transports:
         transport.abort()
     taken = sorted(load.seconds)
     return {

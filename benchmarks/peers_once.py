@@ -1,7 +1,7 @@
 """Run the mechanisms of pure-ldp; started with the interpreter of the peers' own environment.
 
 `python benchmarks/peers_once.py EPSILON N_REPORTS N_VALUES SEED` prints, as JSON, the counts
-that each mechanism estimates for values 0 .. N_VALUES - 1 held by Zipf's law, the true counts,
+that each mechanism estimates for values 0 to N_VALUES - 1 held by Zipf's law, the true counts,
 and what its RAPPOR client does to a true bit. It imports nothing of this project.
 """
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from benchmarks.accuracy import run_many, start_pool
 from benchmarks.tables import Table
 from rappor.decoding.decoder import decode
+from rappor.decoding.detection import Detection
 from rappor.planning.frequencies import Frequencies
 from rappor.planning.noise import optimum
 from rappor.planning.planner import plan
@@ -75,7 +76,7 @@ _CASES: dict[str, Callable[[], Case]] = {
     "balanced, Bonferroni": lambda: _case(
         _zipf(150), 300, correction="bonferroni", epsilon_1=2, epsilon_inf=4, reports=300_000
     ),
-    "accurate": lambda: _case(_zipf(150), 300, epsilon_1=4, epsilon_inf=8, reports=100_000),
+    "low-noise": lambda: _case(_zipf(150), 300, epsilon_1=4, epsilon_inf=6, reports=100_000),
     "privacy of [EPK14]": lambda: _case(
         _exponential(100), 200, epsilon_1=1.0743, epsilon_inf=4.394449, reports=1_000_000
     ),
@@ -121,7 +122,7 @@ def _case(
     shares = weights / weights.sum()
     n_present = len(shares) if n_present is None else n_present
     frequencies = Frequencies.of_shares(shares, n_candidates, n_present=n_present)
-    question = Question(frequencies=frequencies, correction=correction)
+    question = Question(frequencies=frequencies, detection=Detection(correction=correction))
     planned = plan(question, **budget)  # type: ignore[arg-type]  # reports and bytes are whole
     return Case(plan=planned, shares=shares, n_present=n_present, limited=limited)
 
@@ -139,8 +140,7 @@ def observe(seed: int, name: str) -> Observed:
     estimates = decode(
         counts,
         ["probe", *present[: it.n_present], *absent],
-        correction=planned.question.correction,
-        level=planned.question.level,
+        detection=planned.question.detection,
     )
     row = {candidate: i for i, candidate in enumerate(estimates.candidates)}
     probe = row["probe"]
@@ -163,7 +163,10 @@ def with_probe(name: str) -> tuple[float, NDArray[np.float64]]:
     frequencies = Frequencies.of_shares(
         [share, *shares], planned.question.frequencies.n_candidates, n_present=it.n_present + 1
     )
-    question = Question(frequencies=frequencies, correction=planned.question.correction)
+    question = Question(
+        frequencies=frequencies,
+        detection=planned.question.detection,
+    )
     prediction = predict(planned.params, planned.reports, question)
     order = np.argsort(frequencies.shares)
     by_share = frequencies.shares[order], prediction.probabilities[order]

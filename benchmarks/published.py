@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from benchmarks.accuracy import DESIGNS, Detection, detect, run_many, start_pool
+from benchmarks.accuracy import DESIGNS, Run, detect, run_many, start_pool
 from benchmarks.tables import Table
 from rappor.decoding.decoder import decode
+from rappor.decoding.detection import Detection
 from rappor.planning.detection_limit import standard_error
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
@@ -114,7 +115,7 @@ def _one_run(published: int, values: list[int]) -> str:
     return f"{'yes' if away <= 2 else 'no'}: {away:.1f} sd of a run away"
 
 
-def _table_1(runs: list[Detection]) -> Table:
+def _table_1(runs: list[Run]) -> Table:
     design = DESIGNS["paper"]
     error = standard_error(design, 1_000_000)
     ours = _measured_error(design)
@@ -129,7 +130,7 @@ def _table_1(runs: list[Detection]) -> Table:
     table = Table(
         title=f"tables, [EPK14] 5.2 (Table 1): exp(-.05 i), N = 1e6, {len(runs)} runs",
         columns=_COLUMNS,
-        note="Closed form of the strings found: sum over strings of the chance to pass "
+        note="Closed form of the strings found: sum over strings of the probability to pass "
         "Bonferroni's limit, 5 % over 200.\n45 with 2 false is not what Bonferroni gives: "
         f"{expected:.0f} are to be expected, and a false one in 5 % of all runs.\nIt is what the "
         "false discovery rate gives. The standard error is of a fit on the selected strings, as "
@@ -190,7 +191,7 @@ def _find(
     population = Population([*names, *tail], np.concatenate([shares, rest]))
     counts = simulate_counts(population, params, n_reports=n_reports, seed=seed)
     absent = [f"{seed}/absent/{i}" for i in range(n_asked - len(names))]
-    found = decode(counts, [*names, *absent], correction="bonferroni")
+    found = decode(counts, [*names, *absent], detection=Detection(correction="bonferroni"))
     hits = [name for name, hit in zip(found.candidates, found.detected, strict=True) if hit]
     known = set(names)
     return Deployment(
@@ -308,7 +309,7 @@ def grid_cells(*, quick: bool) -> list[Params]:
 
 
 def _same_loss(h: int) -> float:
-    """Return the f at which h hashes lose as much for ever as the paper's two with f = .5.
+    """Return the f at which h hashes have the same epsilon_inf as the paper's two with f = .5.
 
     h ln((1 - f/2) / (f/2)) is kept at 2 ln 3 ([EPK14] Theorem 1).
     """

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from benchmarks.tables import Table
-from rappor.counts.popcounts import is_suspicious
+from rappor.counts.popcounts import popcount_range
 from rappor.errors import ReportError
 from rappor.protocol.params import Params
 from rappor.protocol.wire import Report, Upload, parse_upload
@@ -115,7 +115,9 @@ def _reader() -> Callable[[bytes], object]:
 
 def _read_strictly(body: bytes) -> object:
     _, entries = parse_upload(body, lambda name, _: _PARAMS if name == "page" else None)
-    return [is_suspicious(entry.bits, _PARAMS) for entry in entries if isinstance(entry, Report)]
+    least, most = popcount_range(_PARAMS)
+    ones = [int.from_bytes(e.bits, "little").bit_count() for e in entries if isinstance(e, Report)]
+    return [not least <= n <= most for n in ones]
 
 
 def _fastest(

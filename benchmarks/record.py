@@ -38,8 +38,16 @@ def write(path: Path, tables: Sequence[Table], *, quick: bool) -> None:
     path.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
+def read(name: str) -> list[Table]:
+    """Return the tables of `results/`, or none where this benchmark has no file there."""
+    path = Path(__file__).parent / "results" / f"{name}.json"
+    if not path.exists():
+        return []
+    return [Table.from_dict(each) for each in json.loads(path.read_text("utf-8"))["tables"]]
+
+
 def processor() -> str:
-    """Return the processor's name where the system tells it."""
+    """Return the processor's name if the system has one."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text(encoding="utf-8").splitlines():

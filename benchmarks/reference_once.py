@@ -2,8 +2,8 @@
 
 Run as `python -m benchmarks.reference_once FOLDER`. Everything is compared with the truth of
 the collection and with the recorded result of the reference implementation, if it has one.
-Seconds are CPU seconds, on however many cores. Hashing is told apart: what is decoded are
-candidates whose cells are known, as a map.csv tells the reference. Both are done once before,
+Seconds are CPU seconds, on however many cores. Hashing is timed separately: the decoded
+candidates have known cells, which the reference reads from a map.csv. Both are done once before,
 so that imports and compilation are not in the seconds; they are in the memory.
 """
 
@@ -135,7 +135,7 @@ def _inside(
 
 
 def _true_at(estimates: Estimates, truth: Shares, n_false: int) -> int:
-    """Return how many true strings stand before the next false one after so many."""
+    """Return the number of true strings before the first false one after `n_false`."""
     order = np.lexsort((-estimates.proportion, estimates.p_value))
     is_true = np.array([estimates.candidates[i] in truth for i in order])
     false_before = np.cumsum(~is_true)

@@ -18,6 +18,7 @@ from benchmarks.accuracy import LEVEL
 from benchmarks.populations import POPULATIONS, Collection
 from benchmarks.tables import Table
 from rappor.decoding.decoder import decode
+from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
 from rappor.protocol.params import Params
 from rappor.simulation.scenarios import SCENARIOS, Scenario, simulate_scenario
@@ -44,7 +45,7 @@ class Run:
 def scenarios(*, quick: bool) -> list[Table]:
     """Decode collections of every named scenario."""
     table = Table(
-        title=f"scenarios: accurate, {N_DEVICES:,} devices, exp(-.05 i), mean over the seeds",
+        title=f"scenarios: low-noise, {N_DEVICES:,} devices, exp(-.05 i), mean over the seeds",
         columns=("scenario", "reports", "found", "false share", "error", "answered", "held"),
         note="Answered, held: share of the adjusted intervals that hold the share of the devices "
         "that answer for a string, and of those that hold it on the last day. Error: standard "
@@ -71,13 +72,13 @@ def summarise(runs: list[Run]) -> list[int | float]:
 
 def measure(scenario: Scenario, seed: int) -> Run:
     """Simulate one collection and decode it."""
-    collection, params = POPULATIONS["exp"](seed), Params.profile("accurate")
+    collection, params = POPULATIONS["exp"](seed), Params.profile("low-noise")
     days = list(
         simulate_scenario(scenario, collection.population, params, n_devices=N_DEVICES, seed=seed)
     )
     each = scenario.reports_a_day
     counts = [day.counts.of_devices(reports_per_device=each) for day in days]
-    found = decode(counts, collection.candidates, level=LEVEL)
+    found = decode(counts, collection.candidates, detection=Detection(level=LEVEL))
     answered = np.mean([_shares(day.answered, collection) for day in days], axis=0)
     present = answered > 0
     places = {text: i for i, text in enumerate(collection.candidates)}

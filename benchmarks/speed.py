@@ -141,7 +141,7 @@ def draw_plainly(
     cohorts = rng.integers(params.m, size=_BLOCK)
     permanent = bits[values, cohorts].astype(bool)
     coins = rng.random(permanent.shape)
-    permanent = np.where(coins < params.f, coins < params.f / 2, permanent)
+    permanent = np.where(coins < params.f, coins < params.f1, permanent)
     coins = rng.random(permanent.shape)
     return np.asarray(coins < np.where(permanent, params.q, params.p))
 

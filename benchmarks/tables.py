@@ -16,14 +16,12 @@ class Failing(float):
     """A number that misses its target: an exclamation mark follows it, and it is red."""
 
     colour = "\x1b[31m"
-    circle = "\N{LARGE RED CIRCLE}"
 
 
 class Foretold(Failing):
     """One of an answer that said that its errors cannot be relied on: it is yellow."""
 
     colour = "\x1b[33m"
-    circle = "\N{LARGE YELLOW CIRCLE}"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,21 +51,6 @@ class Table:
         lines.insert(2, "  ".join("-" * width for width in widths))
         return "\n".join([*lines, *([self.note] if self.note else [])])
 
-    def to_markdown(self) -> str:
-        """Write a Markdown table, what fails in bold beside a circle."""
-        head = [list(self.columns), ["---", *("--:" for _ in self.columns[1:])]]
-        body = [
-            [
-                f"{cell.circle} **{_text(float(cell))}**"
-                if isinstance(cell, Failing)
-                else _text(cell)
-                for cell in row
-            ]
-            for row in self.rows
-        ]
-        lines = [f"| {' | '.join(row)} |" for row in [*head, *body]]
-        return "\n".join([f"### {self.title}", "", *lines, "", *([self.note] if self.note else [])])
-
     def to_dict(self) -> dict[str, Any]:
         """Return the table as an object ready for JSON, where NaN is None."""
         rows = [
@@ -75,6 +58,14 @@ class Table:
             for row in self.rows
         ]
         return {"title": self.title, "rows": rows, "note": self.note}
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Table:
+        """Make the table that `to_dict` wrote, without marks of what failed."""
+        rows = document["rows"]
+        columns = list(rows[0])
+        cells = [[math.nan if row.get(x) is None else row[x] for x in columns] for row in rows]
+        return cls(title=document["title"], columns=columns, rows=cells, note=document["note"])
 
 
 def _align(row: list[str], widths: list[int]) -> list[str]:

@@ -29,7 +29,7 @@ class Displayed:
         return str(draw("notebook", f"{self._drawn_as}_html", self))
 
     def plot(self, **options: Any) -> Any:
-        """Return an Altair chart, which can be changed. Raises MissingExtraError without it."""
+        """Return the chart: a notebook shows it, `save` writes it as .svg, .html or .png."""
         return draw("plots", f"{self._drawn_as}_plot", self, **options)
 
     def to_arrow(self) -> Any:

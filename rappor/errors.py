@@ -34,7 +34,7 @@ class ReportError(RapporError, ValueError):
 
 
 class DecodeError(RapporError):
-    """The question has no answer: no reports, no candidates, or nothing to tell apart."""
+    """The question has no answer: no reports, no candidates, or p* = q*."""
 
 
 class MetricError(RapporError, ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import functools
@@ -62,7 +63,7 @@ def filling(folder: str | os.PathLike[str]) -> Iterator[Path]:
 def alone(folder: str | os.PathLike[str]) -> Iterator[None]:
     """Wait until no other process holds a folder in this way, and hold it, where POSIX has locks.
 
-    A process that ends, however it ends, lets go.
+    It is released when the process ends, however it ends.
     """
     if os.name != "posix":
         yield
@@ -151,4 +152,6 @@ def read_text(path: str | os.PathLike[str]) -> str:
         raise FileError(path, error.strerror or "unreadable") from None
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise FileError(path, "it is not UTF-8", line=line) from None
+        wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        reason = "it is not UTF-8 but UTF-16: save it as UTF-8" if wide else "it is not UTF-8"
+        raise FileError(path, reason, line=line) from None

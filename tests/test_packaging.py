@@ -194,7 +194,7 @@ def test_wheel_alone_decodes(wheel: Path, tmp_path: Path) -> None:
         "import rappor\n"
         f"assert rappor.__file__.startswith({str(tmp_path)!r}), rappor.__file__\n"
         "from rappor import Params, decode, english_words, simulate_counts\n"
-        "counts = simulate_counts(english_words(), Params.profile('accurate'), "
+        "counts = simulate_counts(english_words(), Params.profile('low-noise'), "
         "n_reports=1_000_000, seed=1)\n"
         "print(decode(counts, ['the', 'qzx']).candidates[0])\n"
     )

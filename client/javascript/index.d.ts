@@ -25,6 +25,7 @@ export interface ParamsDocument {
   readonly h: number;
   readonly m: number;
   readonly f: number;
+  readonly f0?: number;
   readonly p: number;
   readonly q: number;
   readonly categories?: readonly string[];
@@ -32,13 +33,17 @@ export interface ParamsDocument {
   readonly part?: string;
 }
 
-/** A parameter set that was checked; f, p and q are thresholds: f is that of f/2. */
+/**
+ * A parameter set that was checked; probabilities are thresholds: f forces a bit to 1, f0 to 0,
+ * as often as to 1 where it is absent.
+ */
 export interface Params {
   readonly encoding: string;
   readonly k: number;
   readonly h: number;
   readonly m: number;
   readonly f: number;
+  readonly f0?: number;
   readonly p: number;
   readonly q: number;
   readonly categories: readonly string[];

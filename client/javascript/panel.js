@@ -1,4 +1,4 @@
-// <rappor-panel>: shows a person what is collected and what was sent, and lets them end it.
+// <rappor-panel>: shows a person what is collected and what was sent, and lets them stop it.
 // Give it a client: document.querySelector("rappor-panel").client = client.
 
 /** @typedef {import("./index.js").Client} Client */
@@ -65,9 +65,9 @@ export class RapporPanel extends HTMLElement {
     if (!client) return;
     const [sent, spent, waiting] = await Promise.all([client.log(), client.spent(), client.waiting()]);
     if (client !== this.#client) return; // there is another one since
-    this.#loss.textContent = told(spent.nats, waiting);
+    this.#loss.textContent = lossText(spent.nats, waiting);
     this.#sent.replaceChildren(
-      sent.length ? table(sent) : element("p", {}, "Nothing that was sent is remembered here."),
+      sent.length ? table(sent) : element("p", {}, "This browser has no record of anything sent."),
     );
   }
 
@@ -94,7 +94,7 @@ export class RapporPanel extends HTMLElement {
     this.#stop.hidden = withdrawal?.done ?? false;
     await this.refresh();
     this.#status.textContent = withdrawal?.done
-      ? "Stopped. All that this browser kept is erased; what was sent cannot be called back."
+      ? "Stopped. This browser has erased everything it kept. What was sent cannot be taken back."
       : `Stopped, but this could not be erased: ${withdrawal?.left.join(", ")}.`;
     this.#status.tabIndex = -1;
     this.#status.focus();
@@ -109,18 +109,18 @@ customElements.define("rappor-panel", RapporPanel);
  * @param {number} nats
  * @param {number} waiting
  */
-function told(nats, waiting) {
+function lossText(nats, waiting) {
   const sure = Math.ceil(1000 / (1 + Math.exp(-nats))) / 10;
-  const wait = waiting === 1 ? "1 report waits" : `${waiting} reports wait`;
+  const wait = waiting === 1 ? "1 report is" : `${waiting} reports are`;
   return (
-    `Privacy loss so far: epsilon = ${nats.toFixed(2)}. An observer who gives even odds that this ` +
-    `browser holds some value can be at most ${sure} % sure after all of its reports. ${wait} to be sent.`
+    `Somebody who thought it 50 % likely that this browser has some value is at most ${sure} % sure ` +
+    `after all reports sent so far (privacy loss: epsilon = ${nats.toFixed(2)}). ${wait} waiting to be sent.`
   );
 }
 
 /** @param {Sent[]} sent */
 function table(sent) {
-  const head = ["Day (UTC)", "Metric", "Answer", "The very bytes"];
+  const head = ["Day (UTC)", "Metric", "Answer", "Bytes sent"];
   const rows = sent.map(({ day, metric, status, body }) =>
     element(
       "tr",
@@ -134,7 +134,7 @@ function table(sent) {
   return element(
     "table",
     {},
-    element("caption", {}, "Each upload holds one report, with its noise."),
+    element("caption", {}, "Each upload contains one report, with its noise."),
     element("thead", {}, element("tr", {}, ...head.map((text) => element("th", { scope: "col" }, text)))),
     element("tbody", {}, ...rows),
   );

@@ -40,7 +40,7 @@ def parse_collector(url: str) -> Address:
             f"{parts.scheme or 'no scheme'}"
         )
     if "@" in parts.netloc:
-        raise ParamsError("collector must hold no user name; pass the key for sending as key=")
+        raise ParamsError("collector must have no user name; pass the upload key as key=")
     if "?" in url or "#" in url:
         raise ParamsError("collector must be an address without ? and #")
     return _address("collector", parts)
@@ -58,7 +58,7 @@ def parse_proxy(text: str) -> Address:
 
 
 def check_key(key: str) -> None:
-    """Refuse a key for sending that no header can hold; the message does not show it."""
+    """Refuse an upload key that no header can hold; the message does not show it."""
     if not key or not all("!" <= letter <= "~" for letter in key):
         raise ParamsError("key must be printable ASCII without spaces")
 

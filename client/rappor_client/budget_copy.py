@@ -42,10 +42,6 @@ from rappor_client import ledger, reservation, reservoir, scope_memory, spool
 from rappor_client.failures import DamagedError
 from rappor_client.ledger import Spent
 from rappor_client.state import (
-    NOISE_STEPS,
-    forget_noise_step,
-    noise_step,
-    raise_noise_step,
     read_state,
     write_state,
 )
@@ -184,7 +180,6 @@ def dump(db: sqlite3.Connection) -> dict[str, Any]:
         "scopes": scopes,
         "charged": ledger.dump_charged(db),
         "params": dict(documents.fetchall()),
-        "noise_step": noise_step(db),
         **reservation.dump(db),
     }
 
@@ -248,7 +243,6 @@ def absorb(db: sqlite3.Connection, copy: Copy, *, is_older: bool = False) -> Non
     has_forgotten = scope_memory.absorb(db, rows) or is_older
     has_forgotten |= ledger.has_forgotten(db, document["charged"])
     has_forgotten |= reservation.absorb(db, document)
-    raise_noise_step(db, document.get("noise_step", 0))
     db.executemany("INSERT OR REPLACE INTO params VALUES (?, ?)", document["params"].items())
     if not has_forgotten:
         return
@@ -280,7 +274,6 @@ def _end(db: sqlite3.Connection) -> None:
     db.execute("DELETE FROM scope")
     ledger.end_identity(db)
     reservation.end_identity(db)
-    forget_noise_step(db)
     write_mark(db, b"")
 
 
@@ -321,7 +314,6 @@ def _is_sound(document: dict[str, Any]) -> bool:
             and reservation.is_sound(document)
             and bytes.fromhex(document["mark"]).hex() == document["mark"]
             and document["carried"] >= 0
-            and document.get("noise_step", 0) in NOISE_STEPS
         )
     except (AttributeError, LookupError, TypeError, ValueError):
         return False

@@ -31,7 +31,6 @@ from rappor_client.outcome import Outcome
 from rappor_client.periods import Clock, bounded, day_of
 from rappor_client.prepared import Prepared, prepare
 from rappor_client.private_folder import check_private, place_of
-from rappor_client.remote_params import Offers
 from rappor_client.reservation import Limits
 from rappor_client.scope_memory import Memory, Terms
 from rappor_client.settings import (
@@ -85,13 +84,11 @@ class Client:
         self._identity = Identity(
             settings.folder, self._store, settings.on_bad_identity, settings.clock
         )
-        self._offers = Offers(self._store, settings)
         self._opted_out = {
             each for name in settings.opted_out for each in settings.registry.refused_with(name)
         }
         self._consent = settings.consent
         self._is_disabled = False
-        self._has_recalled = False
         self._silent: tuple[Registry, int, frozenset[str]] | None = None
         self._stops = Stops(settings.registry.together)
         self._unstored = Unstored()
@@ -111,7 +108,6 @@ class Client:
         opted_out: Collection[str] = (),
         caps: Caps | None = None,
         limits: SpoolLimits | None = None,
-        offers: bool = False,
         segment: Mapping[str, str] | None = None,
         on_bad_identity: Policy = "error",
         max_delay: float = 900.0,
@@ -126,14 +122,13 @@ class Client:
         consent left. `collector`: an https address, with the `key` for sending if the collector
         wants one; or a `transport` of the program's own; without either, reports wait on the
         disk. `opted_out`: metrics that this person refuses. `caps`: a lower limit than the
-        registry's total. `limits`: how much may wait. `offers`: whether the collector may ask for
-        more noise, in the protocol's few steps. `segment`: public properties of this device by
-        name, such as its version, for metrics whose entry lists them; they are sent in the clear,
-        with "other" for what is not listed. `on_bad_identity`: what to do about a secret that is
-        damaged, lost or another device's: "error", "reset" (go on as a new device, counted) or
-        "disable" (record nothing). `max_delay`: the longest random wait of the background sender,
-        in seconds. `background`: whether there is a background sender; without it only `flush`
-        sends. `clock` and `coins` are for tests.
+        registry's total. `limits`: how much may wait. `segment`: public properties of this device
+        by name, such as its version, for metrics whose entry lists them; they are sent in the
+        clear, with "other" for what is not listed. `on_bad_identity`: what to do about a secret
+        that is damaged, lost or another device's: "error", "reset" (go on as a new device, counted)
+        or "disable" (record nothing). `max_delay`: the longest random wait of the background
+        sender, in seconds. `background`: whether there is a background sender; without it only
+        `flush` sends. `clock` and `coins` are for tests.
 
         Raises FileError or MetricError for the registry, IdentityError for the secret and
         ParamsError for any other argument, FileError for a folder that is not the user's alone.
@@ -155,7 +150,7 @@ class Client:
         if not consent or withdrawal.was_killed(place):
             _erase(place, clock, Failures(place))
         if collector is not None and transport is not None:
-            raise ParamsError("collector must be absent beside a transport")
+            raise ParamsError("collector must be absent with a transport")
         if collector is not None:
             with unforked(wait=True):
                 from rappor_client.http_transport import HttpTransport  # noqa: PLC0415 - 60 ms
@@ -169,7 +164,6 @@ class Client:
             opted_out=refused,
             caps=Caps() if caps is None else caps,
             limits=limits or SpoolLimits(),
-            offers=offers,
             on_bad_identity=on_bad_identity,
             max_delay=max_delay,
             background=background,
@@ -209,8 +203,8 @@ class Client:
 
     @property
     def registry(self) -> Registry:
-        """What is recorded, with the noise that the collector has asked for."""
-        return self._offers.registry
+        """What is recorded."""
+        return self._settings.registry
 
     @silent
     def record(self, name: str, value: object) -> Outcome:
@@ -221,8 +215,6 @@ class Client:
         traceback holds anything true: see `rappor_client.tracebacks` for what is guaranteed,
         Ctrl-C included.
         """
-        if not self._has_recalled and self._consent:  # the disk failed when the client opened
-            self._safely(self._recall, None)
         metrics = self._metrics(name)
         if metrics[0].name != name:
             raise MetricError(f"{name} is answered together with {metrics[0].name}: record that")
@@ -361,17 +353,9 @@ class Client:
         if self._consent:
             deadline = time.monotonic() + BUSY_SECONDS
             self._identity.secret_soon(patience=BUSY_SECONDS)
-            self._recall()
             self._silent_in(day_of(self._settings.clock()).year, deadline)
             self._safely(self._drop_opted_out, None)
             self._catch_up()
-
-    def _recall(self) -> None:
-        """Follow what an earlier run was asked for: more noise."""
-        if self._store.exists():
-            with self._store.reading() as db:
-                self._offers.recall(db)
-            self._has_recalled = True
 
     def _outcome(self, metrics: tuple[Metric, ...], value: object) -> Outcome:
         deadline = time.monotonic() + _PATIENCE
@@ -588,7 +572,6 @@ class Client:
                 self._store,
                 transport,
                 self._settings,
-                self._offers,
                 self._obstacle,
                 self._stops,
             )

@@ -18,7 +18,7 @@ from rappor_client.ledger import NOTHING_SPENT, Pattern, Spent
 from rappor_client.reservoir import Held
 from rappor_client.secret_file import SecretFile
 from rappor_client.spool import Pending, Sent
-from rappor_client.state import counters, noise_step
+from rappor_client.state import counters
 from rappor_client.store import Store, failing_as_file_error
 
 
@@ -30,7 +30,6 @@ class Contents:
     `pending`. `held` are the reports that wait for the end of their interval. `latched`
     names the epoch that each metric answers for, empty for life. `patterns` are the permanent
     responses in the ledger, which `spent` sums up. `sent` is the log of uploads.
-    `noise_step` is the step of noise that the collector has asked for, 0 for none.
     """
 
     has_secret: bool
@@ -41,7 +40,6 @@ class Contents:
     patterns: tuple[Pattern, ...] = ()
     spent: Spent = NOTHING_SPENT
     sent: tuple[Sent, ...] = ()
-    noise_step: int = 0
     counters: Mapping[str, int]
 
 
@@ -69,7 +67,6 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
                     patterns=tuple(ledger.patterns(db)),
                     spent=budget_copy.spent(copy, db),
                     sent=tuple(spool.log(db)),
-                    noise_step=noise_step(db),
                     counters=counters(db),
                 )
         finally:

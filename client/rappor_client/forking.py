@@ -68,7 +68,7 @@ def _before() -> None:
 
 
 def _after_in_parent() -> None:
-    """Let go of all that is held; what a signal's handler raises is told by Python and dropped."""
+    """Release all locks; what a signal's handler raises is printed by Python and dropped."""
     raised: BaseException | None = None
     held = _HELD.get(threading.get_ident(), [])
     try:

@@ -35,7 +35,6 @@ from rappor_client.transport import Answer
 from rappor_client.version import installed_version
 
 _REPORTS: Final = "/v1/reports"
-_REGISTRY: Final = "/v1/registry"
 _GZIP_FROM_BYTES: Final = 1000  # below it the longer header costs more than gzip saves
 _MAX_ANSWER_BYTES: Final = 1_000_000
 _MOST_UNPACKED: Final = 10
@@ -48,7 +47,7 @@ class HttpTransport:
     """Sends uploads over HTTPS, each over a connection of its own, through the system's proxies."""
 
     def __init__(self, url: str, *, key: str | None = None) -> None:
-        """Keep the collector's address, and the key for sending if the collector wants one.
+        """Keep the collector's address, and the upload key if the collector wants one.
 
         Raises ParamsError unless the scheme is https, or http to this very machine, and for an
         address or a key that cannot be right.
@@ -71,10 +70,6 @@ class HttpTransport:
             headers["Content-Encoding"] = "gzip"
             body = packed
         return self._ask("POST", _REPORTS, body, headers, timeout)
-
-    def registry(self, *, timeout: float) -> Answer:
-        """Get the collector's registry."""
-        return self._ask("GET", _REGISTRY, None, {"Accept": "application/toml"}, timeout)
 
     def close(self) -> None:
         """Sever the exchange that another thread has under way, if there is one."""

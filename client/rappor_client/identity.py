@@ -111,8 +111,8 @@ class Identity:
             secret = self._file.read()
             if known and mark_of(secret) not in known:
                 raise IdentityError(
-                    f"{self._folder}: the identity must be the one that the budget beside it was "
-                    "written under, got another device's"
+                    f"{self._folder}: identity and budget must belong to the same device, but the "
+                    "identity is another device's"
                 )
         except IdentityError:
             if self._policy != "reset":

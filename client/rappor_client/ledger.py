@@ -26,12 +26,12 @@ _MOST_REPORTS: Final = 1 << 53
 """More than a device can have sent."""
 
 ONE_PATTERN: Final = (
-    "Your device keeps repeating the value of its first report, whatever happens later. This "
-    "bounds everything that your reports reveal about your values, if the number and the times of "
+    "Your device keeps repeating the value of its first report, even if your value changes. This "
+    "limits everything that your reports reveal about your values, if the number and the times of "
     "the reports do not depend on them."
 )
 SEVERAL_PATTERNS: Final = (
-    "This bounds what your reports reveal about WHICH values you had. It does not hide WHEN a "
+    "This limits what your reports reveal about WHICH values you had. It does not hide WHEN a "
     "value changed or came back, nor that two values share all their bits: over many reports, that "
     "can show."
 )
@@ -68,8 +68,8 @@ class Spent:
         from rappor.privacy.notice import at_most  # noqa: PLC0415 - for people only
 
         paragraphs = [
-            f"Privacy loss so far: epsilon = {self.nats:.2f} (nats). An observer who gives even "
-            "odds that this device holds some value can be at most "
+            f"Privacy loss so far: epsilon = {self.nats:.2f} (nats). Somebody who thought it 50 % "
+            "likely that this device has some value is at most "
             f"{at_most(self.belief()[1])} sure after all of its reports."
         ]
         for name, spent in self.metrics.items():
@@ -81,7 +81,7 @@ class Spent:
             ]
         for year, nats in self.reserved.items():
             known = f"  Reserved for {year}: epsilon = {nats:.2f} at most."
-            lost = f"  What was reserved for {year} is not known: its records were lost."
+            lost = f"  Reserved for {year}: unknown, because its records were lost."
             paragraphs.append(lost if nats == math.inf else known)
         if self.carried:
             paragraphs.append(f"  Before consent was withdrawn: epsilon = {self.carried:.2f}.")

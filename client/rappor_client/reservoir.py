@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rappor.protocol.params import ONE
 from rappor.protocol.randomizer import Coins
@@ -100,7 +100,7 @@ def release(db: sqlite3.Connection, now: float, coins: Coins) -> None:
         if now < ends and not _is_far_ahead(ends, seconds, now):
             continue
         settled = Terms.from_json(terms)
-        memory = answer(db, settled, _prepared(db, name, epoch, *report), coins)
+        memory = answer(db, settled, _prepared(db, name, epoch, report), coins)
         due = min(ends, now) + coins(1)[0] / ONE * seconds
         settle(db, settled, memory.closed() if is_closed else memory, due=due)
         db.execute(f"{_EMPTY} WHERE metric = ? AND epoch = ?", (name, epoch))
@@ -152,17 +152,9 @@ def _is_far_ahead(ends: float, seconds: float, now: float) -> bool:
     return ends > now + 2 * seconds
 
 
-def _prepared(
-    db: sqlite3.Connection,
-    metric: str,
-    epoch: str,
-    fingerprint: str,
-    cohort: int,
-    bits: bytes,
-    permanent: bytes,
-    pattern: bytes,
-) -> Prepared:
+def _prepared(db: sqlite3.Connection, metric: str, epoch: str, held: Sequence[Any]) -> Prepared:
     """Return a held report as it was prepared."""
+    fingerprint, cohort, bits, permanent, pattern = held
     return Prepared(
         params=kept_params(db, fingerprint),
         epoch=epoch,

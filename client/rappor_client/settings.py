@@ -74,7 +74,6 @@ class Settings:
     opted_out: frozenset[str]
     caps: Caps
     limits: SpoolLimits
-    offers: bool
     on_bad_identity: Policy
     max_delay: float
     background: bool

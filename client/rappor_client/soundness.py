@@ -89,4 +89,4 @@ def _check_types(db: sqlite3.Connection, table: str) -> None:
         query = f"SELECT 1 FROM {table} WHERE {wrong}"  # noqa: S608 - our own names
         if db.execute(query).fetchone():
             raise DamagedError(table)
-        db.execute(f"SELECT {column} FROM {table}").fetchall()  # noqa: S608 - text that is none
+        db.execute(f"SELECT {column} FROM {table}").fetchall()  # noqa: S608 - no text

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import functools
 import sqlite3
-from typing import Any, Final
+from typing import Any
 
 from rappor.errors import ParamsError
-from rappor.protocol.noise_steps import STEPS
 from rappor.protocol.params import Params
 from rappor_client.failures import DamagedError
-
-_STEP: Final = "noise_step"
-NOISE_STEPS: Final = range(len(STEPS) + 1)
 
 
 def read_state(db: sqlite3.Connection, name: str) -> Any:
@@ -24,26 +20,6 @@ def read_state(db: sqlite3.Connection, name: str) -> Any:
 def write_state(db: sqlite3.Connection, name: str, value: object) -> None:
     """Keep a value under a name, in place of what was there."""
     db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (name, value))
-
-
-def noise_step(db: sqlite3.Connection) -> int:
-    """Return the step of noise that the collector has asked for, 0 if it has asked for none."""
-    step = read_state(db, _STEP) or 0
-    if step not in NOISE_STEPS:
-        raise DamagedError("noise step")
-    return int(step)
-
-
-def raise_noise_step(db: sqlite3.Connection, step: int) -> int:
-    """Keep a step unless there is a higher one; return the one that is in force."""
-    if step > noise_step(db):
-        write_state(db, _STEP, step)
-    return noise_step(db)
-
-
-def forget_noise_step(db: sqlite3.Connection) -> None:
-    """Begin again without more noise, after a withdrawal."""
-    write_state(db, _STEP, None)
 
 
 def count(db: sqlite3.Connection, name: str, n: int = 1) -> None:

@@ -70,10 +70,9 @@ class MemoryTransport:
     repeated upload once.
     """
 
-    def __init__(self, script: Iterable[Answer | None] = (), *, registry: str = "") -> None:
-        """Keep the script, and the registry to offer."""
+    def __init__(self, script: Iterable[Answer | None] = ()) -> None:
+        """Keep the script."""
         self.script = list(script)
-        self.offered = registry
         self.bodies: list[bytes] = []
         self.reports: list[Report] = []
         self._ids: set[str] = set()
@@ -93,13 +92,6 @@ class MemoryTransport:
             self.reports += [_report(entry) for entry in document["reports"]]
         statuses = [{"status": "accepted"} for _ in document["reports"]]
         return Answer(status=200, body=json.dumps({"reports": statuses}).encode())
-
-    def registry(self, *, timeout: float) -> Answer:
-        """Offer the registry, if there is one."""
-        del timeout
-        if not self.offered:
-            return Answer(status=404)
-        return Answer(status=200, body=self.offered.encode())
 
     def close(self) -> None:
         """Do nothing: memory has no connections to close."""

@@ -24,9 +24,6 @@ class Transport(Protocol):
         Nothing else bounds the time: a flush lasts as long as this call.
         """
 
-    def registry(self, *, timeout: float) -> Answer:
-        """Get the collector's registry as TOML; raise UploadError as `send` does."""
-
     def close(self) -> None:
         """End what another thread has under way, and close the connections.
 

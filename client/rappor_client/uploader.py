@@ -12,7 +12,6 @@ counts it once.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import re
@@ -29,7 +28,6 @@ from rappor_client.budget_copy import BudgetCopy
 from rappor_client.errors import UploadError
 from rappor_client.flushed import FlushReason, Step
 from rappor_client.periods import DAY, HOUR, WEEK, day_of
-from rappor_client.remote_params import Offers
 from rappor_client.settings import Settings
 from rappor_client.spool import CLAIM_SECONDS, GIVE_UP_SECONDS, Pending
 from rappor_client.state import read_state, write_state
@@ -62,7 +60,6 @@ class Uploader:
         store: Store,
         transport: Transport,
         settings: Settings,
-        offers: Offers,
         obstacle: Callable[[sqlite3.Connection], FlushReason | None],
         stops: Stops,
     ) -> None:
@@ -74,7 +71,6 @@ class Uploader:
         self._store = store
         self._transport = transport
         self._settings = settings
-        self._offers = offers
         self._obstacle = obstacle
         self._copy = BudgetCopy(settings.folder)
         self._stops = stops
@@ -213,7 +209,6 @@ class Uploader:
             spool.settle(db, upload.id, statuses)
             self._stops.follow(db, stop, day_of(self._clock()))
             _forgive(db)
-        self._refresh(deadline)
         refused = [status for status in statuses if status != spool.ACCEPTED]
         return Step(
             due=self._clock(),
@@ -237,13 +232,6 @@ class Uploader:
             raise
         except Exception as error:  # noqa: BLE001 - also for an answer of any content
             raise UploadError(f"the transport failed: {type(error).__name__}") from None
-
-    def _refresh(self, deadline: float) -> None:
-        """Ask for the collector's registry where there is time; whatever fails changes nothing."""
-        timeout = min(deadline - time.monotonic(), REQUEST_SECONDS)
-        if timeout > 0:
-            with contextlib.suppress(Exception):  # the upload is settled; it asks again tomorrow
-                self._offers.refresh(timeout=timeout)
 
     def _failed(self, upload: Pending, error: UploadError, *, is_cut_short: bool) -> Step:
         """Drop an upload that no repetition helps; let any other one wait.

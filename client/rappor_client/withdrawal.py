@@ -1,8 +1,8 @@
-"""The end of consent: the secret first, then everything else, and a look at what is left.
+"""The end of consent: the secret first, then everything else, then a check that it is gone.
 
 Names go first, and the bytes at once after them, so that a reader elsewhere keeps nothing. A
-damaged or locked database makes no difference: nothing has to be understood to be erased. What is
-told is what was seen afterwards, never what was meant to happen.
+damaged or locked database makes no difference: nothing has to be understood to be erased. The
+result is what was seen afterwards, never what was meant to happen.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HALF_A_COPY: Final = ".budget.*.tmp"
 """What a process leaves that is killed while it writes a file, and has while it is alive."""
 
 UNDER_WAY: Final = "an upload under way"
-"""What is left where a transport does not let itself be closed, or another process is sending."""
+"""Named in `left` if a transport cannot be closed, or another process is sending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class Withdrawal:
     def __str__(self) -> str:
         """Say it in plain words."""
         secret = "The secret is gone" if self.secret_gone else "The secret could not be erased"
-        rest = f"this is left: {', '.join(self.left)}" if self.left else "nothing is left"
+        rest = f"still there: {', '.join(self.left)}" if self.left else "everything else is erased"
         return f"{secret}; {rest}."
 
 
@@ -70,8 +70,8 @@ def erase(folder: Path, store: Store, *, now: float) -> Withdrawal:
     """Erase a folder's secret, waiting reports, ledger and log, as far as the system lets it.
 
     The caller has ended everything of its own that sends; what another client or process has begun
-    to send in the last seconds before `now` is told. This year counts as used up where nothing
-    tells what was reserved.
+    to send in the last seconds before `now` is named in `left`. This year counts as used up where
+    nothing says what was reserved.
     """
     if not _traces(folder):
         return Withdrawal(secret_gone=True)

@@ -1,7 +1,6 @@
 from rappor.auditing.auditor import Audit as Audit
 from rappor.auditing.auditor import audit as audit
 from rappor.auditing.auditor import audit_coins as audit_coins
-from rappor.auditing.auditor import audit_timing as audit_timing
 from rappor.auditing.check import ALARM as ALARM
 from rappor.auditing.check import Check as Check
 from rappor.auditing.check import Deviation as Deviation

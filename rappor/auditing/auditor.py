@@ -19,9 +19,7 @@ from rappor.auditing.pairs import Truth, choose_pairs, random_values, spellings
 from rappor.auditing.probabilities import probability_checks, restart_check
 from rappor.auditing.randomness import coin_checks, permanent_source
 from rappor.auditing.scope import not_examined
-from rappor.auditing.shipped_encoder import shipped_respond
 from rappor.auditing.subject import Request, Subject
-from rappor.auditing.timing import timing_check
 from rappor.display import Displayed
 from rappor.errors import ParamsError
 from rappor.progress import Progress, no_progress
@@ -50,9 +48,6 @@ _LEAST_TRIALS, _MOST_TRIALS = 1000, 10**9
 
 _MOST_REPORTS: Final = 100
 """A hundred reports lose nearly epsilon_inf; memory grows with their number."""
-
-_TIMED_PAIRS: Final = 3
-"""Pairs of values that are timed, some seconds each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +83,11 @@ class Audit(Displayed):
         return {field: [getattr(check, field) for check in self.checks] for field in fields}
 
     def with_checks(self, checks: Iterable[Check]) -> Audit:
-        """Return the audit with more checks, as those of coins and of time."""
+        """Return the audit with more checks, as those of coins."""
         return replace(self, checks=(*self.checks, *checks))
 
 
-def audit(
+def audit(  # noqa: PLR0913 - what an audit may be told
     subject: Subject,
     metric: Metric,
     *,
@@ -111,7 +106,7 @@ def audit(
 
     Raises ParamsError for trials or reports outside their range, for parameters under which one
     report reveals the value and for a metric with parts, whose devices have parameters of their
-    own; ReportError for answers that are no reports and values that are none.
+    own; ReportError for answers that are no reports and values that do not fit.
     """
     if metric.parts:
         raise ParamsError("a metric with parts must be audited bit by bit: rappor audit --exact")
@@ -194,32 +189,6 @@ def audit_coins(params: Params, coins: Coins, *, seed: int | None = None) -> lis
     return [
         *coin_checks("fresh coins", coins, params),
         *coin_checks("permanent coins", permanent_source(params, secret), params),
-    ]
-
-
-def audit_timing(
-    metric: Metric, *, rounds: int = 1000, seed: int | None = None, progress: Progress = no_progress
-) -> list[Check]:
-    """Time the shipped encoder on the two values of each of the first pairs.
-
-    The strings of a pair have one length: a longer one may take longer to hash, which is not
-    measured.
-
-    Raises ParamsError for rounds that are no count.
-    """
-    rounds = read_count("rounds", rounds)
-    respond, rng = shipped_respond(metric), Keystream(seed)
-    return [
-        timing_check(
-            f"time: pair {number}",
-            respond,
-            metric.name,
-            pair,
-            rounds=rounds,
-            rng=rng,
-            progress=progress,
-        )
-        for number, pair in enumerate(choose_pairs(metric.params)[:_TIMED_PAIRS], start=1)
     ]
 
 

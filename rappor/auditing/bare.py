@@ -37,8 +37,7 @@ def bare_checks(rounds: Sequence[Answers], truth: Truth, params: Params) -> list
         return [Check(name=name, verdict="not seen", detail=detail) for name in names]
     cohorts, places = rounds[0].cohorts, np.arange(len(rounds))
     truths = [truth.bits(np.full(len(cohorts), place), cohorts) for place in places]
-    patterns = _distinct(truth, cohorts.tolist(), len(rounds))
-    unchanged = np.mean((1 - params.f / 2) ** (params.k * np.array(patterns)))
+    unchanged = np.mean(_unchanged(truth, cohorts.tolist(), len(rounds), params))
     bare = max(1 - params.p, params.q) ** (params.k * len(rounds))
     return [
         _check(names[0], permanents, truths, float(unchanged)),
@@ -46,13 +45,16 @@ def bare_checks(rounds: Sequence[Answers], truth: Truth, params: Params) -> list
     ]
 
 
-def _distinct(truth: Truth, cohorts: Sequence[int], n_values: int) -> list[int]:
-    """Return, for each device, how many different patterns its values have in its cohort."""
-    places = np.arange(n_values)
-    by_cohort = {
-        cohort: len(np.unique(truth.bits(places, np.full(n_values, cohort)), axis=0))
-        for cohort in set(cohorts)
-    }
+def _unchanged(truth: Truth, cohorts: Sequence[int], n_values: int, params: Params) -> list[float]:
+    """Return the probability, for each device, that no permanent response differs from its value.
+
+    Values with one pattern in the device's cohort share a permanent response.
+    """
+    places, by_cohort = np.arange(n_values), {}
+    for cohort in set(cohorts):
+        patterns = np.unique(truth.bits(places, np.full(n_values, cohort)), axis=0)
+        ones = int(patterns.sum())
+        by_cohort[cohort] = (1 - params.f0) ** ones * (1 - params.f1) ** (patterns.size - ones)
     return [by_cohort[cohort] for cohort in cohorts]
 
 
@@ -65,7 +67,7 @@ def _check(name: str, seen: Sequence[Bits], behind: Sequence[Bits], probability:
     enough = max(mean + 2, float(stats.binom.isf(ALARM, n, probability)) + 1)
     rarest = math.floor(n / max(_SURE, 2 * enough))
     if rarest < 2 and verdict_of(p_value) == "pass":
-        detail = f"{n:,} devices without any noise would be nothing unusual"
+        detail = f"{n:,} devices without any noise would not be unusual"
         return Check(name=name, verdict="not seen", detail=detail)
     return Check(
         name=name,

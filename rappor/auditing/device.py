@@ -60,7 +60,7 @@ _NOT_EXAMINED: Final = (
     "Accidents: a full or damaged disk, a process that is killed, a folder that was copied.",
     "Concurrency: two processes or threads on one device.",
     "Secrets: how a device draws its own.",
-    "Rare faults: an audit without --client asks many more devices, and measures losses.",
+    "Rare faults: an audit without --client tests many more devices, and measures losses.",
 )
 
 
@@ -113,7 +113,7 @@ def audit_client(
     declares the metric.
 
     Raises ParamsError for a metric with several patterns, parts or `other` and for devices outside
-    their range, and ReportError for answers that are none.
+    their range, and ReportError for other answers.
     """
     devices = read_count("devices", devices, _LEAST_DEVICES, _MOST_DEVICES)
     if metric.patterns > 1 or metric.parts or metric.params.other:
@@ -381,8 +381,7 @@ _TINY: Final = 1e-6
 
 def _repeated(matches: Matches, params: Params, when: str) -> Iterator[Case]:
     """Yield pairs of reports with one permanent response."""
-    a = params.f / 2
-    for value, one in enumerate((a, 1 - a)):
+    for value, one in enumerate((params.f1, 1 - params.f0)):
         both, n = int(matches.both[value]), int(matches.n[value])
         expected = one * params.q**2 + (1 - one) * params.p**2
         yield Case(f"both bits one given true {value} {when}", both, n, expected)

@@ -2,9 +2,10 @@
 
 Two devices with one secret give the same permanent responses. Among n devices with secrets of b
 bits there are about n^2 / 2^(b+1) such pairs. With secrets of 32 bytes a device repeats an earlier
-one of its cohort only if the noise falls alike: with probability (1 - f/2)^k at most for each true
-pattern that it was asked about. So the number of devices that repeat an earlier one has a tail
-below the binomial one of that mean (Hoeffding 1956), from the mean + 1 on.
+one of its cohort only if the noise falls alike: with the probability of the likeliest permanent
+response at most, for each true pattern that it was asked about. So the number of devices that
+repeat an earlier one has a tail below the binomial one of that mean (Hoeffding 1956), from the
+mean + 1 on.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from scipy import stats
 from rappor.auditing.check import ALARM, Check, verdict_of
 from rappor.auditing.evidence import Answers
 from rappor.auditing.pairs import Truth
+from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 
 _NAME: Final = "secrets: devices differ"
 
-_MOST_VALUES: Final = 8
+_MOST_VALUES: Final = 64
 """Values that a device is asked about at most."""
 
 _ENOUGH: Final = 20
@@ -34,8 +36,9 @@ _ACCIDENTS: Final = 1e-3
 
 
 def values_needed(params: Params, devices: int) -> int:
-    """Return about how many values tell devices apart."""
-    pairs, alike = devices**2 / 2, _most_likely(params)
+    """Return about how many values distinguish devices."""
+    pairs, true_bits = devices**2 / 2, encoding_of(params).true_bits
+    alike = max(_most_likely(params, ones) for ones in (true_bits[0], true_bits[-1]))
     for n_values in range(1, _MOST_VALUES):
         if pairs * alike**n_values < _ACCIDENTS:
             return n_values
@@ -75,14 +78,15 @@ def secrets_check(rounds: Sequence[Answers], truth: Truth, params: Params) -> Ch
 
 def _mean(rounds: Sequence[Answers], truth: Truth, params: Params) -> float:
     """Return how many devices at most repeat an earlier one on average, given their cohorts."""
-    alike, places = _most_likely(params), np.arange(len(rounds))
-    mean = 0.0
+    places, mean = np.arange(len(rounds)), 0.0
     for cohort, n in zip(*np.unique(rounds[0].cohorts, return_counts=True), strict=True):
         bits = truth.bits(places, np.full(len(places), cohort))
-        mean += float(n) * (float(n) - 1) / 2 * alike ** len(np.unique(bits, axis=0))
+        alike = [_most_likely(params, ones) for ones in np.unique(bits, axis=0).sum(axis=1)]
+        mean += float(n) * (float(n) - 1) / 2 * math.prod(alike)
     return mean
 
 
-def _most_likely(params: Params) -> float:
-    """Return the probability of the likeliest permanent response to a pattern: no change."""
-    return float((1 - params.f / 2) ** params.k)
+def _most_likely(params: Params, ones: int) -> float:
+    """Return the probability of the likeliest permanent response to a pattern of this many ones."""
+    f1, f0 = params.f1, params.f0
+    return float(max(f1, 1 - f1) ** (params.k - ones) * max(f0, 1 - f0) ** ones)

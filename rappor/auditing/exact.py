@@ -33,10 +33,10 @@ _NORMALIZERS: Final = tuple(name for name in NORMALIZERS if name != "domain")
 
 
 _NOT_EXAMINED: Final = (
-    "Coins: fresh ones were given; whether it draws its own well, and anew, was not asked.",
+    "Coins: the audit gave fresh ones and did not test the program's own.",
     "Permanent coins: they follow from the secret; a <= for < there differs once in 2^32 coins.",
-    "Parts: which part a device answers for was not asked, only what it tells of each.",
-    "Normalizers: domain was not asked about, which depends on a list.",
+    "Parts: the choice of a device's part was not tested, only the answers for each part.",
+    "Normalizers: domain was not tested, because it depends on a list.",
     "Clients: epochs, consent, the ledger and uploads are no part of an encoder.",
 )
 
@@ -137,8 +137,10 @@ def _question(rng: np.random.Generator, params: Params, metric: str) -> Question
 
 def random_params(rng: np.random.Generator) -> Params:
     """Return parameters of any encoding, with any noise; mostly few bits."""
-    f, p = rng.uniform(0.01, 0.9), rng.uniform(0.01, 0.5)
-    q = rng.uniform(p + 0.01, 0.99)
+    p = rng.uniform(0.01, 0.5)
+    noise = {"f": rng.uniform(0.01, 0.9), "p": p, "q": rng.uniform(p + 0.01, 0.99)}
+    if rng.random() < 0.5:
+        noise["g"] = rng.uniform(0.01, 0.99)
     kind = ENCODINGS[str(rng.choice(list(ENCODINGS)))]
     k = int(rng.integers(2, 64))
     if kind.hashed:
@@ -148,15 +150,12 @@ def random_params(rng: np.random.Generator) -> Params:
             h=int(rng.integers(1, 17)),
             m=int(rng.choice([1, 2, 128, int(rng.integers(1, 65537))])),
             normalize=str(rng.choice(_NORMALIZERS)),
-            f=f,
-            p=p,
-            q=q,
+            **noise,
         )
     # Numbers are names of categories as well as edges.
     names = tuple(str(number) for number in range(1, k + 1)) if kind.categories_key else ()
-    return Params(
-        k=kind.implied_bits(names) or k, encoding=kind.name, categories=names, f=f, p=p, q=q
-    )
+    k = kind.implied_bits(names) or k
+    return Params(k=k, encoding=kind.name, categories=names, **noise)
 
 
 def _any_value(rng: np.random.Generator, params: Params) -> str:

@@ -199,7 +199,7 @@ def detectable_share(
     return limit / (shift(params) * n_reports)
 
 
-def forge(
+def forge(  # noqa: PLR0913 - the size of an attack
     params: Params,
     *,
     shares: Sequence[float] = SHARES,

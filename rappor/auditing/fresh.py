@@ -65,7 +65,7 @@ def _repetition(name: str, reports: Bits, params: Params) -> Check:
     same = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q))
     n = len(reports)
     if same == 1:
-        detail = "reports take no fresh coins: p = 0 and q = 1"
+        detail = "reports need no fresh coins: p = 0 and q = 1"
         return Check(name=name, verdict="not seen", detail=detail)
     row = max(1, math.ceil(math.log(2 * ALARM / n**2) / (params.k * math.log(same))))
     blocks = np.packbits(reports[: n // row * row].reshape(n // row, row * params.k), axis=1)

@@ -121,7 +121,7 @@ def _permanent_responses(
         bits = rng.integers(params.k, size=(devices, params.h))
         np.put_along_axis(truth, bits, values=True, axis=1)
     u = rng.random(truth.shape)
-    return (u < params.f / 2) | (truth & (u >= params.f))
+    return (u < params.f1) | (truth & (u >= params.f))
 
 
 def _found(scores: NDArray[np.float64], own: int) -> float:
@@ -138,7 +138,7 @@ def _log_ratios(params: Params, n: int) -> NDArray[np.float64]:
     Bits are scored one by one, with the share of devices whose value sets them.
     """
     density = params.density if encoding_of(params).hashed else 0.0
-    share = params.f / 2 + density * (1 - params.f)
+    share = params.f1 + density * (1 - params.f)
     shown = np.arange(n + 1)
     with np.errstate(divide="ignore", invalid="ignore"):  # what cannot happen speaks for none
         prior = np.log1p(-share), np.log(share)

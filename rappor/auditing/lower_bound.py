@@ -106,7 +106,7 @@ def reachable(params: Params, n: int | None, trials: int, *, level: float = LEVE
     It is the bound of the best rule when all counts are at their means and the two values of a
     pair have h bits each, none in common; k must be at least 2h for that. `n` is the number
     of reports, None for the permanent response. The rarest event of the best rule limits the
-    bound: it has probability (f/2)^(2h) for the permanent response.
+    bound: it has probability (f1 f0)^h for the permanent response.
     """
     zero, one = (_ones_distribution(params, n, truth=truth) for truth in (0, 1))
     right = np.outer(one, zero).ravel()
@@ -125,7 +125,7 @@ _TINY: Final = 1e-300
 
 def _ones_distribution(params: Params, n: int | None, *, truth: int) -> NDArray[np.float64]:
     """Return the distribution of the sum of ones in n responses of h bits of one truth."""
-    a = params.f / 2 if truth == 0 else 1 - params.f / 2  # of a 1 in the permanent response
+    a = 1 - params.f0 if truth else params.f1  # of a 1 in the permanent response
     if n is None:
         bit = np.array([1 - a, a])
     else:

@@ -150,7 +150,7 @@ def _check_reports(reports: Sequence[int]) -> None:
         if n <= before:
             raise ParamsError(f"reports must grow, got {n} after {before}")
     if not reports:
-        raise ParamsError("reports must hold at least one number, got none")
+        raise ParamsError("reports must have at least one number, got none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +241,7 @@ def _permanent(
 ) -> NDArray[np.bool_]:
     """Draw permanent responses."""
     u = rng.random(truth.shape)
-    return (u < params.f / 2) | (truth & (u >= params.f))
+    return (u < params.f1) | (truth & (u >= params.f))
 
 
 def _distributions(params: Params, n: int, *, memoised: bool) -> _Distributions:
@@ -249,8 +249,8 @@ def _distributions(params: Params, n: int, *, memoised: bool) -> _Distributions:
     if not memoised:
         return stats.binom.pmf(ones, n, params.p_star), stats.binom.pmf(ones, n, params.q_star)
     zero, one = stats.binom.pmf(ones, n, params.p), stats.binom.pmf(ones, n, params.q)
-    a = params.f / 2
-    return (1 - a) * zero + a * one, a * zero + (1 - a) * one
+    f1, f0 = params.f1, params.f0
+    return (1 - f1) * zero + f1 * one, f0 * zero + (1 - f0) * one
 
 
 def _share_right(distributions: _Distributions) -> float:
@@ -265,10 +265,10 @@ def _log_ratios(params: Params, n: int, *, memoised: bool) -> NDArray[np.float64
     with np.errstate(divide="ignore", invalid="ignore"):  # a count that cannot occur has ratio 0
         zero, one = stats.binom.logpmf(ones, n, low), stats.binom.logpmf(ones, n, high)
         if memoised:
-            a = params.f / 2
+            f1, f0 = params.f1, params.f0
             zero, one = (
-                np.logaddexp(math.log1p(-a) + zero, np.log(a) + one),
-                np.logaddexp(np.log(a) + zero, math.log1p(-a) + one),
+                np.logaddexp(math.log1p(-f1) + zero, np.log(f1) + one),
+                np.logaddexp(np.log(f0) + zero, math.log1p(-f0) + one),
             )
         ratios = np.nan_to_num(one - zero)
     return np.clip(ratios, -_CERTAIN, _CERTAIN)

@@ -32,8 +32,7 @@ _Pair = tuple[float, float]
 
 def probability_checks(evidence: Evidence, params: Params) -> list[Check]:
     """Return every check that needs no request beyond the evidence."""
-    a = params.f / 2
-    reports, permanents = (params.p_star, params.q_star), (a, 1 - a)
+    reports, permanents = (params.p_star, params.q_star), (params.f1, 1 - params.f0)
     ones: dict[Stage, _Pair] = {"report": reports, "permanent": permanents}
     return [
         *_bit_checks("report", evidence.reports, evidence.within_reports, reports),
@@ -57,7 +56,7 @@ def restart_check(subject: Subject, params: Params, request: Request) -> Check:
     name = "restart: no repeated reports"
     n = _requests_needed(params, remembers=subject.remembers)
     if n is None:
-        detail = "reports take no fresh coins: p = 0 and q = 1"
+        detail = "reports need no fresh coins: p = 0 and q = 1"
         return Check(name=name, verdict="not seen", detail=detail)
     first, second = (
         [response.report for response in subject.restart().respond([request] * n)] for _ in range(2)
@@ -179,7 +178,7 @@ def _independent(tally: Matches, expected: _Pair) -> Iterator[Case]:
 def _again(evidence: Evidence, params: Params) -> Iterator[Case]:
     """Yield pairs of one bit in two reports: they share their permanent bit."""
     for occasion, repeats in evidence.repeats.items():
-        for truth, one in enumerate((params.f / 2, 1 - params.f / 2)):
+        for truth, one in enumerate((params.f1, 1 - params.f0)):
             case = _both(repeats.matches, truth, one * params.q**2 + (1 - one) * params.p**2)
             yield case._replace(what=f"{case.what} {occasion}")
 

@@ -87,7 +87,8 @@ def _lags(bits: NDArray[np.uint8]) -> Iterator[Case]:
 
 def _thresholds(drawn: NDArray[np.uint64], params: Params) -> Iterator[Case]:
     """Count the coins below each threshold that decides on a bit."""
-    named = {"f/2": params.t_f, "f": 2 * params.t_f, "p": params.t_p, "q": params.t_q}
+    t_1, t_0 = params.t_1, params.t_0
+    named = {"f g": t_1, "f": t_1 + t_0, "p": params.t_p, "q": params.t_q}
     for letter, threshold in named.items():
         below = int((drawn < threshold).sum())
         yield Case(f"coins below {letter}", below, len(drawn), threshold / ONE)

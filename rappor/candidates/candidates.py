@@ -164,8 +164,7 @@ class Candidates:
         """
         if params.layout == google_hashing.LAYOUT:
             values = [text.encode() for text in self.strings[start:stop]]
-            compiled = len(self) * params.m >= google_hashing.COMPILED_FROM
-            return google_hashing.google_cells(values, params, compiled=compiled)
+            return google_hashing.google_cells(values, params)
         if params.layout != LAYOUT:
             raise ParamsError(f"layout must be {LAYOUT} or google, got {params.layout!r}")
         return self._kernel(params)(self._digested(start, min(stop, len(self))), params)

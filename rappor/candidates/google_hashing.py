@@ -20,16 +20,12 @@ from rappor.protocol.params import Params
 
 LAYOUT: Final = "google"
 
-COMPILED_FROM: Final = 1 << 19
-"""Messages of a list from which on the compiled hash is worth loading: one by one they take a
-second, about as long as loading the compiler."""
-
 _HASHED: Final = 1 << 16
 """Messages hashed at a time: 1 MB of digests stay in a core's cache."""
 
 
-def google_cells(values: Sequence[bytes], params: Params, *, compiled: bool) -> NDArray[np.int32]:
-    """Find the cells that each string sets, in every cohort, by the compiled hash or without it.
+def google_cells(values: Sequence[bytes], params: Params) -> NDArray[np.int32]:
+    """Find the cells that each string sets, in every cohort.
 
     Returns
     -------
@@ -37,12 +33,11 @@ def google_cells(values: Sequence[bytes], params: Params, *, compiled: bool) -> 
     hash i sets in cohort j, or -1 where an earlier hash of that cohort has set the same bit.
     """
     k, h, m = params.k, params.h, params.m
-    digest = _digest_many if compiled else _digest_each
     cells = np.empty((len(values), m * h), dtype=np.int32)
     firsts = np.arange(m, dtype=np.int32)[:, None, None] * np.int32(k)
     step = max(_HASHED // m, 1)
     for start in range(0, len(values), step):
-        digests = digest(values[start : start + step], m)
+        digests = _digest_each(values[start : start + step], m)
         block = digests[:, :, :h].transpose(1, 2, 0) % np.int32(k) + firsts
         drop_repeats(block)
         cells[start : start + step] = block.reshape(m * h, -1).T
@@ -58,17 +53,3 @@ def _digest_each(values: Sequence[bytes], m: int) -> NDArray[np.uint8]:
         for head in heads
     )
     return np.frombuffer(digests, dtype=np.uint8).reshape(len(values), m, 16)
-
-
-def _digest_many(values: Sequence[bytes], m: int) -> NDArray[np.uint8]:
-    """Hash strings in each of m cohorts, (n, m, 16) uint8; those of one block by compiled code."""
-    # Imported here: it loads the compiler, which a short list does not need.
-    from rappor.candidates import md5  # noqa: PLC0415
-
-    short = np.array([len(value) <= md5.LONGEST for value in values], dtype=bool)
-    if short.all():
-        return md5.digest_strings(values, m)
-    digests = np.empty((len(values), m, 16), dtype=np.uint8)
-    for some, hash_them in ((short, md5.digest_strings), (~short, _digest_each)):
-        digests[some] = hash_them([values[i] for i in np.flatnonzero(some).tolist()], m)
-    return digests

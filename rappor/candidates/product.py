@@ -55,7 +55,7 @@ class Product:
             many = f"{whole.n:,}" if whole.n < _UNREADABLE else f"1e{len(str(whole.n)) - 1}"
             raise ParamsError(
                 f"a product must have at most {MOST:,} strings, got {many}: "
-                "take fewer prefixes or a smaller alphabet"
+                "use fewer prefixes or a smaller alphabet"
             )
         return whole
 

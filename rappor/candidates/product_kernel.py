@@ -26,9 +26,7 @@ def continue_prefixes(
         (characters.data, characters.starts, characters.ends),
         length,
         start,
-        data,
-        starts,
-        ends,
+        (data, starts, ends),
     )
     return Texts(data=data, starts=starts, ends=ends)
 
@@ -42,11 +40,10 @@ def _write(
     characters: _Arrays,
     length: int,
     first: int,
-    data: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
+    strings: _Arrays,
 ) -> None:
     """Write one string after the other; `first` is the number of the first."""
+    data, starts, ends = strings
     head_bytes, head_starts, head_ends = prefixes
     bytes_, char_starts, char_ends = characters
     base = len(char_starts)

@@ -77,7 +77,7 @@ class Aggregated:
 )
 @registry_option()
 @metric_option()
-@click.option("--part", metavar="PART", help="A part of the metric, where it has parts.")
+@click.option("--part", metavar="PART", help="A part of the metric, if it has parts.")
 @click.option(
     "--out", required=True, type=click.Path(), metavar="FILE", help="Counts file to write."
 )
@@ -86,12 +86,12 @@ class Aggregated:
     type=click.Choice(["files", "spark"]),
     default="files",
     show_default=True,
-    help="Who adds up: all cores of this machine, or Apache Spark.",
+    help="Where reports are added up: on all cores of this machine, or in Apache Spark.",
 )
 @click.option(
     "--remote",
     metavar="URL",
-    help="A Spark Connect server, such as sc://localhost; without it Spark's own settings decide.",
+    help="A Spark Connect server, such as sc://localhost. Default: Spark's own settings.",
 )
 @json_option
 def aggregate(
@@ -107,10 +107,10 @@ def aggregate(
 ) -> None:
     """Add up uploads or stored reports into counts.
 
-    INPUTS are files and folders of reports in Parquet, CSV or JSON lines, or of uploads, one
-    JSON document a line (- is standard input). What is not a report is refused, and the refusals
-    are counted by reason. --metric may be left out where only one metric is there. Run it again
-    after an interruption: FILE.checkpoint knows which files are added up. With --engine spark,
+    INPUTS are files and folders of reports in Parquet, CSV or JSON lines, or of uploads, one JSON
+    document per line (- is standard input). Rows that are not reports are refused and counted by
+    reason. If there is only one metric, you can omit --metric. After an interruption, run the
+    command again: FILE.checkpoint has the files that are already added up. With --engine spark,
     INPUTS are paths as Spark reads them.
     """
     registry = Registry.load(registry_path)
@@ -129,7 +129,7 @@ def aggregate(
     counts = _one_collection(_together(uploads, rows), metric_name, part)
     if counts is None or counts.n_reports == 0:
         _warn(refused)
-        raise DecodeError("inputs must hold at least 1 acceptable report, got 0")
+        raise DecodeError("inputs must have at least 1 acceptable report, got 0")
     counts.save(out)
     checkpoint.unlink(missing_ok=True)
     found = Aggregated(
@@ -197,7 +197,7 @@ def _lines(paths: list[str], slow: Slow) -> Iterator[bytes]:
             with open_text(path) if is_packed(path) else click.open_file(path, "rb") as stream:
                 for number, line in enumerate(stream):
                     if number == 0 and line.startswith(_COUNTS_FILE):
-                        raise FileError(path, "it holds counts already: rappor decode reads it")
+                        raise FileError(path, "it has counts already: run rappor decode on it")
                     yield line
                     done += len(line)
                     if number % _LINES == 0:
@@ -239,11 +239,11 @@ def _one_collection(
     names = sorted({key[0] for key in found})
     if name is None and len(names) > 1:
         raise MetricError(
-            f"give --metric: inputs hold reports of several metrics, {', '.join(names)}"
+            f"give --metric: inputs have reports of several metrics, {', '.join(names)}"
         )
     chosen = _unsegmented(counts for key, counts in found.items() if name in (None, key[0]))
     if not chosen and names:
-        raise DecodeError(f"inputs must hold reports of {name}, got {', '.join(names)}")
+        raise DecodeError(f"inputs must have reports of {name}, got {', '.join(names)}")
     if chosen and (part is not None or len(chosen) > 1):
         return _one_part(chosen, part)
     return chosen[0] if chosen else None
@@ -262,7 +262,7 @@ def _unsegmented(found: Iterable[Counts]) -> list[Counts]:
 def _one_part(chosen: list[Counts], name: str | None) -> Counts:
     """Return the counts of the part that is asked for: parts never mix."""
     parts = {counts.params.part: counts for counts in chosen}
-    got = f"inputs hold {', '.join(sorted(parts)) if '' not in parts else 'no parts'}"
+    got = f"inputs have {', '.join(sorted(parts)) if '' not in parts else 'no parts'}"
     if name is None:
         raise MetricError(f"give --part: {got} of {chosen[0].metric}")
     if name not in parts:

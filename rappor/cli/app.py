@@ -1,13 +1,13 @@
 """The command group, its commands and its exit codes.
 
-Exit codes: 0 done, 1 the question has no answer, a collector gave none or an audit found a fault,
-2 usage (a wrong argument, file or entry), 130 interrupted.
+Exit codes: 0 done, 1 the answer is no, 2 wrong use or input, 130 interrupted; README.md says more.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 import click
 from click.shell_completion import get_completion_class
@@ -16,22 +16,19 @@ from rappor.cli.aggregate import aggregate
 from rappor.cli.attack import attack
 from rappor.cli.audit import FaultFoundError, audit
 from rappor.cli.collects import collects
-from rappor.cli.commands import Group
+from rappor.cli.commands import Command, Group
 from rappor.cli.compare import compare
 from rappor.cli.convert import convert
 from rappor.cli.decode import decode
 from rappor.cli.demo import demo
 from rappor.cli.discover import discover
 from rappor.cli.encode import encode
-from rappor.cli.params import params
 from rappor.cli.plan import plan
 from rappor.cli.privacy import privacy
 from rappor.cli.publish import publish
 from rappor.cli.pull import pull
-from rappor.cli.segments import segments
 from rappor.cli.simulate import simulate
 from rappor.cli.sql import sql
-from rappor.cli.suggest import suggest
 from rappor.cli.trend import trend
 from rappor.cli.trust import trust
 from rappor.errors import CollectorError, DecodeError, MissingExtraError, RapporError
@@ -40,22 +37,7 @@ NO_ANSWER, USAGE, INTERRUPTED = 1, 2, 130
 _ANSWERS = (CollectorError, DecodeError, FaultFoundError)
 
 
-@click.group(
-    cls=Group,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    examples=("rappor demo --seed 1", "rappor params --profile balanced"),
-)
-@click.version_option(package_name="rappor", prog_name="rappor")
-def cli() -> None:
-    """Learn which strings are common among many devices without learning anyone's.
-
-    Start with `rappor demo`. Every command explains itself with --help. Exit codes are 0 (done),
-    1 (no answer, or an audit found a fault), 2 (a wrong argument, file or entry) and 130
-    (interrupted).
-    """
-
-
-@cli.command(examples=("rappor completion bash > rappor.bash",))
+@click.command(cls=Command, examples=("rappor completion bash > rappor.bash",))
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(*, shell: str) -> None:
     """Print the completion script of bash, zsh or fish.
@@ -67,30 +49,37 @@ def completion(*, shell: str) -> None:
     click.echo(kind(cli, {}, "rappor", "_RAPPOR_COMPLETE").source())
 
 
-for command in (
-    demo,
-    plan,
-    params,
-    privacy,
-    trust,
-    audit,
-    attack,
-    encode,
-    simulate,
-    aggregate,
-    sql,
-    pull,
-    decode,
-    compare,
-    trend,
-    publish,
-    segments,
-    discover,
-    suggest,
-    collects,
-    convert,
-):
-    cli.add_command(command)
+STEPS: Final = {
+    "Try": (demo, simulate, encode),
+    "Plan": (plan, privacy, collects),
+    "Collect": (aggregate, pull),
+    "Read": (decode, discover, compare, trend, publish),
+    "Prove": (audit,),
+    "More": (attack, trust, sql, convert, completion),
+}
+"""The commands in the order of work."""
+
+MOVED: Final = {
+    "params": "rappor privacy",
+    "segments": "rappor compare --by",
+    "suggest": "rappor discover --list",
+}
+
+
+@click.group(
+    cls=Group,
+    steps=STEPS,
+    moved=MOVED,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    examples=("rappor demo --seed 1", "rappor privacy --profile balanced"),
+)
+@click.version_option(package_name="rappor", prog_name="rappor")
+def cli() -> None:
+    """Learn which strings are common among many devices without learning anyone's.
+
+    Start with `rappor demo`. Every command explains itself with --help. Exit codes are 0 (done),
+    1 (the answer is no), 2 (wrong use or input) and 130 (interrupted).
+    """
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -57,7 +57,7 @@ def attack() -> None:
     default=100,
     show_default=True,
     metavar="N",
-    help="Values that a device may hold, all equally likely.",
+    help="Values that a device may have, all equally likely.",
 )
 @seed_option
 @json_option
@@ -71,11 +71,11 @@ def longitudinal(
     as_json: bool,
     chart: str | None,
 ) -> None:
-    """Show what many reports of one device tell an observer.
+    """Show what many reports of one device reveal to an observer.
 
     An observer sees 1 to 1,000 reports of each device, with and without the permanent response.
-    Shares of bits are exact, and one half is guessing. Values are named by maximum likelihood
-    among the candidates; no observer can name more than "at most".
+    Shares of bits are exact, and one half is guessing. Values are named by maximum likelihood among
+    the candidates. No observer can name more than "at most".
     """
     from rappor import auditing
 
@@ -114,7 +114,7 @@ def longitudinal(
     default=1_000_000,
     show_default="1e6",
     metavar="N",
-    help="Total reports, forged ones included.",
+    help="Total reports, including forged ones.",
 )
 @click.option(
     "--runs",
@@ -148,10 +148,9 @@ def poisoning(
 ) -> None:
     """Show how far forged reports move an estimate.
 
-    The forger wants a string to appear that nobody has. Forged reports set all bits ("all
-    ones"), or the string's bits and as many others as honest reports do ("matched"). The
-    collector's check refuses numbers of ones that no honest device sends; results are shown
-    with and without it.
+    The forger wants a string to appear that nobody has. Forged reports set all bits ("all ones"),
+    or the string's bits and as many others as honest reports do ("matched"). The collector refuses
+    numbers of ones that no honest device sends. The results are shown with and without this check.
     """
     from rappor import auditing
 

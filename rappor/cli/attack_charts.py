@@ -17,7 +17,8 @@ _LOW, _HIGH = 1e-4, 1e-2
 
 def draw_exposure(exposure: Exposure, path: str) -> None:
     """Draw the values and the true bits that an observer learns, against the reports."""
-    from rappor.reporting.charts import Axis, line_chart, save, side_by_side
+    from rappor.reporting.charts import Panels
+    from rappor.reporting.lines import Axis, line_chart
 
     rows = (*exposure.memoised, *exposure.redrawn)
     x = Axis(field="n", title="reports of one device", log=True)
@@ -25,23 +26,23 @@ def draw_exposure(exposure: Exposure, path: str) -> None:
         [{"n": row.n, "share": row.bound, "world": _WORLDS[row.memoised]} for row in rows],
         points=[{"n": row.n, "share": row.values, "world": _WORLDS[row.memoised]} for row in rows],
         x=x,
-        y=Axis(field="share", title="share", domain=(0, 1), format="%"),
+        y=Axis(field="share", title="share", domain=(0, 1), percent=True),
         series="world",
         title="Values named (dots), and at most (lines)",
     )
     bits = line_chart(
         [{"n": row.n, "share": row.true_bits, "world": _WORLDS[row.memoised]} for row in rows],
         x=x,
-        y=Axis(field="share", title="share", domain=(0.5, 1), format="%"),
+        y=Axis(field="share", title="share", domain=(0.5, 1), percent=True),
         series="world",
         title="True bits recovered",
     )
-    save(side_by_side(values, bits), path)
+    Panels(title="What an observer of one device learns", charts=[values, bits]).save(path)
 
 
 def draw_moved(rows: tuple[Moved, ...], path: str) -> None:
     """Draw how far forged reports move the estimate, against their share."""
-    from rappor.reporting.charts import Axis, line_chart, save
+    from rappor.reporting.lines import Axis, line_chart
 
     low = min(_LOW, *(row.share for row in rows))
     high = max(_HIGH, *(row.share for row in rows))
@@ -54,9 +55,9 @@ def draw_moved(rows: tuple[Moved, ...], path: str) -> None:
             for row in rows
             if row.checked
         ],
-        x=Axis(field="share", title="forged reports, share of all", log=True, format="~%"),
+        x=Axis(field="share", title="forged reports, share of all", log=True, percent=True),
         y=Axis(field="reports", title="the estimate moves by, reports"),
         series="what",
         title="What forged reports move, behind the check",
     )
-    save(chart, path)
+    chart.save(path)

@@ -90,7 +90,7 @@ class _Program:
     click.option(
         "--command",
         metavar="COMMAND",
-        help="Audit this program instead of the encoder that ships.",
+        help="Audit this program instead of the encoder of this package.",
     ),
     click.option(
         "--secret-option",
@@ -120,7 +120,7 @@ class _Program:
     click.option(
         "--client",
         metavar="COMMAND",
-        help="Audit what a client keeps over restarts, days and epochs: this program records.",
+        help="Audit what this client program keeps over restarts, days and epochs.",
     ),
 )
 @click.option(
@@ -128,14 +128,14 @@ class _Program:
     "values_path",
     type=click.Path(),
     metavar="FILE",
-    help="Also ask about these values, one a line; random ones are asked about anyway.",
+    help="Also test these values, one per line. Random values are always tested.",
 )
 @click.option(
     "--trials",
     type=NUMBER,
     show_default="1e5; --exact 500; --client 50",
     metavar="N",
-    help="Devices that are asked.",
+    help="Number of devices.",
 )
 @click.option(
     "--reports",
@@ -143,12 +143,7 @@ class _Program:
     default=2,
     show_default=True,
     metavar="N",
-    help="Reports that each device is asked for, up to 100.",
-)
-@click.option(
-    "--timing",
-    is_flag=True,
-    help="Also test whether the encoder takes the same time for values of one length.",
+    help="Reports of each device, up to 100.",
 )
 @seed_option
 @chart_option
@@ -160,42 +155,37 @@ def audit(
     values_path: str | None,
     trials: int | None,
     reports: int,
-    timing: bool,
     seed: int | None,
     chart: str | None,
     as_json: bool,
 ) -> None:
     """Test whether an encoder keeps its privacy promise.
 
-    The audit looks from outside only. It prints lower bounds of the privacy loss at 99.99 %
-    confidence, and tests the probability of every bit, the permanent response, the independence
-    of metrics, values and bits, and the coins. Each test fails a correct encoder once in 1e9
-    audits. The exit code is 1 if a test finds a fault.
+    The audit treats the encoder as a black box. It prints lower bounds of the privacy loss at
+    99.99 % confidence, and tests the probability of every bit, the permanent response, the
+    independence of metrics, values and bits, and the coins. Each test fails a correct encoder once
+    in 1e9 audits. The exit code is 1 if a test finds a fault.
 
-    A --command reads values from standard input, one a line, each from a new device. It answers
-    each with a line: k characters 0 and 1, bit 0 first, or a JSON object that has such a text
-    as "report", a "cohort", and a "permanent" response if it can be seen. `rappor encode METRIC
-    - --json` is such a command, and --secret-file is its --secret-file-option.
+    A --command reads values from standard input, one per line, each from a new device. It answers
+    each with a line: k characters 0 and 1, bit 0 first, or a JSON object with such a text as
+    "report", a "cohort", and the "permanent" response if it is known. `rappor encode METRIC -
+    --json` is such a command, and --secret-file is its --secret-file-option.
 
-    With --exact the program is given secret and coins, so that one answer is right. With --client
-    it records values on devices in folders: the shipped client is
+    With --exact the audit gives the program secret and coins, so that only one answer is right.
+    With --client the audit records values on devices in folders: the client of this package is
     `python -m rappor_client.audited`. The README of rappor/auditing shows the lines of both.
     """
     metric = subject.named
     program.check()
-    if timing and (program.command is not None or program.client is not None):
-        raise click.UsageError(
-            "--timing must be left out with --command and --client: starting them takes longer"
-        )
     if values_path is not None and (program.exact or program.client is not None):
-        raise click.UsageError("--values must be left out with --exact and --client")
+        raise click.UsageError("--values must be omitted with --exact and --client")
     if program.exact:
         found = _exactly(program, metric, trials, seed)
     elif program.client is not None:
         found = _client(program.client, subject, trials, seed)
     else:
         values = [] if values_path is None else _read_values(values_path)
-        found = _from_outside(program, metric, values, trials, reports, timing=timing, seed=seed)
+        found = _from_outside(program, metric, values, trials, reports, seed)
     save_chart(found, chart)
     if as_json:
         print_json(found)
@@ -242,8 +232,6 @@ def _from_outside(
     values: list[str],
     trials: int | None,
     reports: int,
-    *,
-    timing: bool,
     seed: int | None,
 ) -> Audit:
     from rappor import auditing
@@ -263,8 +251,6 @@ def _from_outside(
         if program.command is None:
             slow("testing coins", 0, None)
             found = found.with_checks(auditing.audit_coins(metric.params, system_coins))
-        if timing:
-            found = found.with_checks(auditing.audit_timing(metric, progress=slow))
     return found
 
 

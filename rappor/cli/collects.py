@@ -31,17 +31,17 @@ _WIDTH = 92
 def collects(*, registry_path: str, as_json: bool, names: tuple[str, ...]) -> None:
     """Say in plain words what each metric collects.
 
-    The text is for the people whose devices report: what is collected, by whom, until when,
-    and under which guarantee. Without METRICS all metrics of the registry are described, and
-    what they cost a device together.
+    The text is for the people whose devices report. It says what is collected, by whom, until
+    when, and what protects them. Without METRICS the command describes all metrics of the
+    registry and adds up what they can cost a device.
 
-    With --json it prints the whole registry, sealed, as devices in JavaScript read it.
+    With --json the command prints the whole registry, sealed, for devices in JavaScript.
     """
     today = datetime.datetime.now(datetime.UTC).date()
     registry = Registry.load(registry_path, today=today)
     if as_json:
         if names:
-            raise click.UsageError("METRICS must be absent beside --json: a registry is whole")
+            raise click.UsageError("METRICS must be absent with --json: a registry is whole")
         notices = {name: describe(metric) for name, metric in registry.items()}
         click.echo(sealed_json(registry, notices))
         return
@@ -57,11 +57,11 @@ def collects(*, registry_path: str, as_json: bool, names: tuple[str, ...]) -> No
 
 
 def _together(registry: Registry) -> str:
-    """Say what all metrics of a registry cost a device in a calendar year."""
+    """Say how much all metrics of a registry can cost a device in a calendar year."""
     reserved = math.fsum(each.total for each in registry.reserved)
     if math.isinf(reserved):
-        return "WARNING: nothing bounds what all metrics together cost a device in a calendar year."
-    return f"All metrics together cost a device at most {reserved:g} nats in a calendar year."
+        return "WARNING: the privacy loss of all metrics together in a calendar year has no limit."
+    return f"All metrics together: at most {reserved:g} nats of privacy loss in a calendar year."
 
 
 def _wrap(text: str) -> str:

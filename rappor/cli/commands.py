@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -44,9 +45,35 @@ class Group(Explained, click.Group):
 
     command_class = Command
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        """Name what follows the group in its usage line."""
+    def __init__(
+        self,
+        *arguments: Any,
+        steps: Mapping[str, Sequence[click.Command]] = MappingProxyType({}),
+        moved: Mapping[str, str] = MappingProxyType({}),
+        **options: Any,
+    ) -> None:
+        """Take commands by the title under which the help page lists them, and earlier names."""
         super().__init__(*arguments, subcommand_metavar="COMMAND [OPTIONS]", **options)
+        self._steps = steps
+        self._moved = moved
+        for command in (each for some in steps.values() for each in some):
+            self.add_command(command)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of work."""
+        return list(self.commands) if self._steps else super().list_commands(ctx)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands, those of each step under its title."""
+        if not self._steps:
+            super().format_commands(ctx, formatter)
+            return
+        widest = max(map(len, self.commands))
+        for title, some in self._steps.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(f"{each.name:<{widest}}", each.get_short_help_str()) for each in some]
+                )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -55,6 +82,8 @@ class Group(Explained, click.Group):
         name = args[0]
         known = self.get_command(ctx, name) is not None
         if not (known or name.startswith("-") or ctx.resilient_parsing):
+            if name in self._moved:
+                raise click.ClickException(f"`rappor {name}` is now `{self._moved[name]}`")
             close = difflib.get_close_matches(name, self.commands, n=1)
             hint = f"did you mean {close[0]!r}?" if close else "see --help for all commands"
             ctx.fail(f"unknown command {name!r}; {hint}")

@@ -5,25 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow
-from rappor.cli.decode_files import Source, read_counts
+from rappor.cli.count_files import read_counts
 from rappor.cli.options import (
-    Detection,
     chart_option,
     csv_option,
     detection_options,
     grouped,
     html_option,
     json_option,
+    refuse_beside,
     save_chart,
     source_options,
 )
-from rappor.errors import FileError
+from rappor.cli.sources import Source
+from rappor.decoding.detection import Detection
+from rappor.errors import DecodeError, FileError
+from rappor.protocol.segments import Segment
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
@@ -42,7 +45,17 @@ class _Samples(Source):
         metrics = {counts.metric for sample in checked for counts in sample} - {""}
         if len(metrics) > 1:  # of two metrics, the baseline's candidates are asked about
             checked = checked[:1]
-        return samples, self.candidates_for(*checked)
+        return samples, self.candidates(*checked)
+
+    def segments(self) -> tuple[list[Counts], Candidates | CandidateStream | None]:
+        """Read the counts of segments; each one must hold the metric's minimum."""
+        counts = [each for each in self.read() if each.n_reports]
+        if not counts:
+            raise DecodeError("counts must hold at least 1 report, got 0")
+        samples: dict[Segment, list[Counts]] = {}
+        for each in counts:
+            samples.setdefault(each.params.segment, []).append(each)
+        return counts, self.candidates(*samples.values())
 
     def _each(self) -> dict[str, list[Counts]]:
         """Return a sample a file, by the file's name without its end where that tells them."""
@@ -79,6 +92,8 @@ def _periods(path: str) -> dict[str, list[Counts]]:
         "rappor compare may.counts june.counts --candidates engines.txt --overlap 1",
         "rappor compare may.counts june.counts --registry metrics.toml --html june.html",
         "rappor compare may.counts june.counts --registry metrics.toml --chart june.svg",
+        "rappor compare segments.json --registry metrics.toml --by version \\\n"
+        "  --html segments.html",
     ),
 )
 @grouped(
@@ -91,8 +106,8 @@ def _periods(path: str) -> dict[str, list[Counts]]:
     "--overlap",
     type=float,
     metavar="SHARE",
-    help="How much the devices of two samples are the same: 0 for others, 1 for the same ones with "
-    "as many reports; what the bits tell, else 0, if omitted.",
+    help="How much the devices of two samples are the same: 0 for different devices, 1 for the "
+    "same ones with as many reports. Default: estimated from the bits if possible, else 0.",
 )
 @click.option(
     "--baseline",
@@ -101,7 +116,13 @@ def _periods(path: str) -> dict[str, list[Counts]]:
     show_default=True,
     help="What each sample is compared with: the first one, or the one before it.",
 )
-@click.option("--all", "show_all", is_flag=True, help="List candidates that did not change too.")
+@click.option(
+    "--by",
+    metavar="PROPERTY",
+    help="Compare groups of devices: split counts of segments by this public property, or by all "
+    "properties with 'all'.",
+)
+@click.option("--all", "show_all", is_flag=True, help="Also list candidates that did not change.")
 @csv_option
 @html_option
 @chart_option
@@ -112,33 +133,46 @@ def compare(
     detection: Detection,
     overlap: float | None,
     baseline: str,
+    by: str | None,
     show_all: bool,
     csv_path: str | None,
     html_path: str | None,
     chart: str | None,
     as_json: bool,
 ) -> None:
-    """Tell which shares changed between two samples or more.
+    """Show which shares differ between two or more samples.
 
-    COUNTS are files as for `rappor decode`, each of one sample: a period, a segment, a metric. The
-    first is the baseline of all others, unless --baseline says otherwise. One file that was pulled
-    by day, week or month has a sample for each.
+    COUNTS are files as for `rappor decode`, one for each sample: a period, a segment or a metric.
+    The first sample is the baseline of all others, unless --baseline changes that. A file that was
+    pulled by day, week or month has one sample for each.
 
-    Differences are estimated bit by bit, so strings that did not change cancel, even those that
-    are no candidates. Every difference has an interval, and the level bounds the false ones. A
-    newcomer is detected in a sample and not in the baseline, a leaver the other way round.
+    Differences are estimated bit by bit, so strings that did not change cancel out, even if they
+    are no candidates. Each difference has an interval, and the level limits false changes. A
+    newcomer is detected in a sample but not in the baseline; for a leaver it is the other way
+    round.
+
+    With --by, COUNTS are files of `rappor pull --segments`, for a metric with public properties.
+    Each segment is decoded separately and compared with the largest one. The command refuses
+    segments below the metric's minimum number of reports.
     """
     from rappor.cli.comparison_table import print_comparison
     from rappor.decoding.comparison.compare import compare as compare_samples
 
+    if by is not None:
+        refuse_beside("--by", "overlap", "baseline", "show_all")
+        _compare_segments(
+            files,
+            None if by == "all" else by,
+            detection,
+            _Output(csv_path, html_path, chart, as_json),
+        )
+        return
     samples, candidates = files.samples()
     with Slow() as slow:
         found = compare_samples(
             samples,
             candidates,
-            level=detection.level,
-            correction=detection.correction,
-            confidence=detection.confidence,
+            detection=detection,
             overlap=overlap,
             baseline=baseline,
             progress=slow,
@@ -152,3 +186,39 @@ def compare(
         click.echo(found.to_json(changed_only=not show_all))
     else:
         print_comparison(found, changed_only=not show_all)
+
+
+class _Output(NamedTuple):
+    """Where segments go."""
+
+    csv_path: str | None
+    html_path: str | None
+    chart: str | None
+    as_json: bool
+
+
+def _compare_segments(
+    files: _Samples, dimension: str | None, detection: Detection, output: _Output
+) -> None:
+    """Estimate shares in each segment, and their differences from the largest one."""
+    from rappor.cli.segments_table import print_segments
+    from rappor.decoding.segments.by_segment import by_segment
+
+    counts, candidates = files.segments()
+    with Slow() as slow:
+        found = by_segment(
+            counts,
+            candidates,  # type: ignore[arg-type]  # a stream is refused with a sentence
+            dimension=dimension,
+            detection=detection,
+            progress=slow,
+        )
+    if output.csv_path is not None:
+        found.to_csv(output.csv_path)
+    if output.html_path is not None:
+        found.to_html(output.html_path)
+    save_chart(found, output.chart)
+    if output.as_json:
+        click.echo(found.to_json())
+    else:
+        print_segments(found)

@@ -9,14 +9,14 @@ from rich.table import Table
 
 from rappor.cli.console import escape, show, width
 from rappor.decoding.comparison.comparison import Against, Comparison
-from rappor.reporting.numbers import p_value, percent, points, short_percent
+from rappor.reporting.numbers import measured, moved, p_value, short_percent, span_of_points
 from rappor.reporting.remarks import changes
 
 _LEAST_NAME, _MOST_NAME = 9, 40
 
 
 def print_comparison(comparison: Comparison, *, changed_only: bool) -> None:
-    """Print the rows of each sample, what was tested, what was assumed, and what looks wrong.
+    """Print the rows of each sample, the tests, the assumptions and the warnings.
 
     A list of changes shows their adjusted intervals, which hold for it as a whole; a list of all
     candidates shows the interval of each on its own.
@@ -30,7 +30,7 @@ def print_comparison(comparison: Comparison, *, changed_only: bool) -> None:
 
 
 def _table(comparison: Comparison, each: Against, *, changed_only: bool) -> Table:
-    confidence = short_percent(comparison.confidence)
+    confidence = short_percent(comparison.detection.confidence)
     interval = (
         f"adjusted {confidence} interval" if changed_only else f"{confidence} interval of each"
     )
@@ -56,14 +56,10 @@ def _table(comparison: Comparison, each: Against, *, changed_only: bool) -> Tabl
 def _cells(row: Mapping[str, Any], suffix: str) -> Iterator[str]:
     group = f" (group {row['group']})" if "group" in row else ""
     yield escape(row["candidate"] + group)
-    yield _share(row["baseline_proportion"])
-    yield _share(row["proportion"])
-    yield "unknown" if row["difference"] is None else points(row["difference"])
-    low, high = row[f"ci_low{suffix}"], row[f"ci_high{suffix}"]
-    yield "unknown" if low is None or high is None else f"{points(low)} .. {points(high)}"
+    error = row["std_error"]
+    yield measured(row["baseline_proportion"], error) or "unknown"
+    yield measured(row["proportion"], error) or "unknown"
+    yield moved(row["difference"], error) or "unknown"
+    yield span_of_points(row[f"ci_low{suffix}"], row[f"ci_high{suffix}"], error)
     yield p_value(row["p_value"])
     yield row["kind"]
-
-
-def _share(share: float | None) -> str:
-    return "unknown" if share is None else percent(share, 3)

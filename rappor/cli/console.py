@@ -27,7 +27,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from rappor.protocol.params import Params
+from rappor.protocol.params import LETTERS, Params
 from rappor.registry.metric import Metric
 from rappor.reporting.markup import visible
 
@@ -37,7 +37,10 @@ _WIDTH: Final = 100
 _FEW_STEPS: Final = 1000
 """Steps of a stage below which their rate tells nothing."""
 
-_LETTERS: Final = ("encoding", "k", "h", "m", "f", "p", "q", "p_star", "q_star", "fingerprint")
+_GLUE: Final = "\ue000"
+"""Stands for a blank at which no line is broken: rich breaks at all that Unicode knows."""
+
+_LETTERS: Final = ("encoding", *LETTERS, "p_star", "q_star", "fingerprint")
 
 
 def print_json(record: Any, **beside: Any) -> None:
@@ -99,14 +102,22 @@ def show(*parts: RenderableType) -> None:
     console = Console(highlight=False, emoji=False, width=width())
     with console.capture() as captured:
         for part in parts:
-            console.print(part)
-    lines = captured.get().removesuffix("\n").split("\n")
+            console.print(_glued(part))
+    lines = captured.get().replace(_GLUE, " ").removesuffix("\n").split("\n")
     click.echo("\n".join(line.rstrip() for line in lines))
 
 
 def section(title: str, *parts: RenderableType) -> None:
     """Print a title and what belongs under it, after an empty line."""
-    show(f"\n[bold]{title}[/bold]", *(Padding(part, (0, 0, 0, 2), expand=False) for part in parts))
+    show(
+        f"\n[bold]{title}[/bold]",
+        *(Padding(_glued(part), (0, 0, 0, 2), expand=False) for part in parts),
+    )
+
+
+def _glued(part: RenderableType) -> RenderableType:
+    """Return text in which no line ends between a number and its unit."""
+    return part.replace(" %", f"{_GLUE}%") if isinstance(part, str) else part
 
 
 def table(*columns: str, left: int = 1) -> Table:

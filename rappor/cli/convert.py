@@ -35,14 +35,14 @@ class Converted:
     required=True,
     type=click.Path(),
     metavar="FILE",
-    help="params.csv: it is read with a .csv SOURCE, and written otherwise.",
+    help="params.csv: read with a .csv SOURCE, written otherwise.",
 )
 @click.option("--out", required=True, type=click.Path(), metavar="FILE", help="File to write.")
 @click.option(
     "--reports",
     "holds_reports",
     is_flag=True,
-    help="SOURCE holds single reports (client,cohort,bloom,prr,irr), not counts.",
+    help="SOURCE has single reports (client,cohort,bloom,prr,irr), not counts.",
 )
 @json_option
 def convert(*, source: str, params_path: str, out: str, holds_reports: bool, as_json: bool) -> None:

@@ -12,10 +12,9 @@ import click
 from click.core import ParameterSource
 
 from rappor.cli.commands import Command
-from rappor.cli.console import Slow
-from rappor.cli.decode_files import Source, is_pair
+from rappor.cli.console import Slow, width
+from rappor.cli.count_files import is_pair
 from rappor.cli.options import (
-    Detection,
     chart_option,
     csv_option,
     detection_options,
@@ -25,6 +24,8 @@ from rappor.cli.options import (
     save_chart,
     source_options,
 )
+from rappor.cli.sources import GoogleSource, PartSource, Source
+from rappor.decoding.detection import Detection
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
@@ -36,6 +37,27 @@ if TYPE_CHECKING:
 _RELIABLE_FROM: Final = 100
 """Reports below which detections of strings that nobody has were seen in up to 18 % of collections
 at an error rate of 5 %; from here on in at most 3 %."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked(GoogleSource):
+    """What the command line says of files, ours or those of google/rappor."""
+
+    file_format: str
+
+    def source(self) -> Source:
+        """Return the files as the case that they are."""
+        if self.file_format == "google":
+            return self
+        if self.params_path or self.map_path or self.client:
+            raise click.UsageError("--params, --map and --client go with --format google")
+        return Source(
+            paths=self.paths,
+            registry_path=self.registry_path,
+            metric_name=self.metric_name,
+            candidates_path=self.candidates_path,
+            stream=self.stream,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,14 +87,14 @@ class _Output:
     ),
 )
 @grouped(
-    "source",
-    Source,
+    "asked",
+    _Asked,
     *source_options("Candidate strings"),
     click.option(
         "--stream",
         is_flag=True,
-        help="Read the candidates several times and never hold them; files of 64 MB and packed "
-        "ones are always read so. Of a long list only the best candidates have rows.",
+        help="Read the candidates several times instead of keeping them in memory, as for files "
+        "of 64 MB and gzip files. Only the best candidates of a long list have rows.",
     ),
     click.option(
         "--format",
@@ -94,7 +116,7 @@ class _Output:
         "map_path",
         type=click.Path(),
         metavar="FILE",
-        help="map.csv of google/rappor, in place of --candidates.",
+        help="map.csv of google/rappor, instead of --candidates.",
     ),
     click.option(
         "--client",
@@ -107,25 +129,25 @@ class _Output:
     "--devices",
     type=float,
     metavar="N",
-    help="Devices behind all reports together, if they reported again; what the counts or several "
-    "files tell if omitted.",
+    help="Number of devices behind all reports, if they reported again. Default: what the counts "
+    "say, or an estimate from several files.",
 )
 @click.option(
     "--reports-per-device",
     type=float,
     metavar="N",
-    help="Reports of each device, in place of --devices; 1 if no device reported again.",
+    help="Reports of each device, instead of --devices; 1 if no device reported again.",
 )
-@click.option("--all", "show_all", is_flag=True, help="List undetected candidates too.")
+@click.option("--all", "show_all", is_flag=True, help="Also list undetected candidates.")
 @click.option(
     "--distribution",
     is_flag=True,
-    help="Also estimate the whole distribution: a column of shares that are not negative.",
+    help="Also estimate the distribution: a column of shares that are not negative.",
 )
 @click.option(
     "--forged",
     is_flag=True,
-    help="In place of intervals, list how many forged reports would make and hide each row.",
+    help="Show how many forged reports would create and hide each row, instead of intervals.",
 )
 @grouped(
     "output",
@@ -137,7 +159,7 @@ class _Output:
 )
 def decode(
     *,
-    source: Source,
+    asked: _Asked,
     detection: Detection,
     devices: float | None,
     reports_per_device: float | None,
@@ -146,48 +168,55 @@ def decode(
     forged: bool,
     output: _Output,
 ) -> None:
-    """Estimate how many reports hold each candidate.
+    """Estimate how many reports have each candidate.
 
-    COUNTS are one or more files: of `rappor simulate`, `rappor aggregate` or `rappor convert`, or
-    the JSON that a collector answers for its counts. Files under one parameter set are added, as
-    days on which the same devices may have reported; different sets are decoded together.
+    COUNTS are one or more files: from `rappor simulate`, `rappor aggregate` or `rappor convert`, or
+    the JSON that a collector returns. Files with the same parameters are added, as days on which
+    the same devices may have reported. Files with different parameters are decoded together.
 
-    Nothing in a report proves that a device sent it. --forged shows what that means for each
-    detected row: how many of the reports, if forged, would make such a row of a string that
-    nobody has, and how many more would hide it. The fewer, the less the row proves.
+    Nothing in a report proves that a device sent it. --forged shows for each detected row how many
+    forged reports would create it, and how many more would hide it. A row that few reports can
+    create proves little.
 
-    COUNTS of a metric that says other = "discover" and those of what is in its other are answered
-    together: the categories, and then the strings in other. `rappor discover` has more options.
+    For a metric with other = "discover", give its counts and those of its other together. The
+    command then shows the categories and the strings in other. `rappor discover` has more options.
 
-    The files know their parameters; --registry adds the metric's own candidates and its minimum
-    of reports.
+    The files contain their parameters. --registry adds the metric's candidates and its minimum
+    number of reports.
     """
-    from rappor.cli.estimates_table import print_estimates
     from rappor.decoding.decoder import decode as decode_counts
+    from rappor.reporting.text import estimates_text
 
+    source = asked.source()
     counts = source.read()
     if is_pair(counts):
         _check_pair_options()
-        _decode_pair(counts, source.known_of(counts), detection, as_json=output.as_json)
+        pair = PartSource(
+            paths=asked.paths,
+            registry_path=asked.registry_path,
+            metric_name=asked.metric_name,
+            known_path=asked.candidates_path,
+        )
+        _decode_pair(counts, pair.known(counts), detection, as_json=output.as_json)
         return
     candidates = source.candidates(counts)
     with Slow() as slow:
         estimates = decode_counts(
             counts,
             candidates,
-            level=detection.level,
-            correction=detection.correction,
-            confidence=detection.confidence,
+            detection=detection,
             distribution=distribution,
             devices=devices,
             reports_per_device=reports_per_device,
             progress=slow,
         )
-    _write(estimates, output, source, detected_only=not show_all)
+    _write(estimates, output, source, detected_only=not show_all, forged=forged)
     if output.as_json:
         click.echo(estimates.to_json(detected_only=not show_all))
     else:
-        print_estimates(estimates, detected_only=not show_all, forged=forged)
+        click.echo(
+            estimates_text(estimates, detected_only=not show_all, forged=forged, width=width())
+        )
     warn(estimates, candidates)
 
 
@@ -207,7 +236,7 @@ def _check_pair_options() -> None:
         words = (name.removesuffix("_path").replace("_", "-") for name in sorted(rest))
         names = ", ".join(f"--{word}" for word in words)
         raise click.UsageError(
-            f"{names} must be left out for counts of categories and of what is in their other"
+            f"{names} must be omitted for counts of categories and of what is in their other"
         )
 
 
@@ -222,9 +251,7 @@ def _decode_pair(
         found = name_other(
             counts,
             known=known,
-            level=detection.level,
-            correction=detection.correction,
-            confidence=detection.confidence,
+            detection=detection,
             progress=slow,
         )
     if as_json:
@@ -233,14 +260,16 @@ def _decode_pair(
         print_other(found)
 
 
-def _write(estimates: Estimates, output: _Output, source: Source, *, detected_only: bool) -> None:
+def _write(
+    estimates: Estimates, output: _Output, source: Source, *, detected_only: bool, forged: bool
+) -> None:
     """Write the files that were asked for."""
     if output.csv_path is not None:
         estimates.to_csv(output.csv_path, detected_only=detected_only)
     if output.html_path is not None:
         from rappor.reporting.page import estimates_page
 
-        page = estimates_page(estimates, _origin(source))
+        page = estimates_page(estimates, _origin(source), forged=forged)
         Path(output.html_path).write_text(page, encoding="utf-8", newline="")
     save_chart(estimates, output.chart)
 

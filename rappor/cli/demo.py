@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rappor.cli.commands import Command
-from rappor.cli.console import Slow, print_json, show
+from rappor.cli.console import Slow, print_json, show, width
 from rappor.cli.decode import warn
 from rappor.cli.demo_other import SIZES, play, print_demo
 from rappor.cli.numbers import NUMBER, even_odds_become
@@ -19,8 +19,8 @@ from rappor.cli.options import chart_option, json_option, save_chart, seed_optio
 from rappor.errors import FileError
 from rappor.files import read_text
 from rappor.protocol.loss import epsilon_1, epsilon_inf
-from rappor.protocol.params import PROFILES, Params
-from rappor.reporting.numbers import short_percent
+from rappor.protocol.params import Params
+from rappor.protocol.profiles import PROFILES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,6 +37,9 @@ SMALL: Final = 20
 """Values and candidates of the small demo."""
 
 SMALL_REPORTS: Final = 10_000
+_SHOWN: Final = 20
+"""Rows of the table at most."""
+
 MOST_COUNTED: Final = 10**8
 """Devices that a table may count: each one's value is held in memory, in 8 bytes."""
 
@@ -82,16 +85,16 @@ class Demo:
     cls=Command,
     examples=(
         "rappor demo --seed 1",
-        "rappor demo --profile accurate --reports 1e5 --chart words.svg",
+        "rappor demo --profile low-noise --reports 1e5 --chart words.svg",
         "rappor demo --values words.txt",
-        "rappor demo --small --profile accurate --seed 1",
+        "rappor demo --small --profile low-noise --seed 1",
         "rappor demo --other --seed 1 --chart other.svg",
     ),
 )
 @click.option(
     "--small",
     is_flag=True,
-    help="Ten thousand devices, each of which holds one of the 20 most frequent words.",
+    help="Ten thousand devices, each with one of the 20 most frequent words.",
 )
 @click.option(
     "--other",
@@ -104,7 +107,7 @@ class Demo:
     "path",
     type=click.Path(),
     metavar="FILE",
-    help="Your own data: one value a line, or CSV with the header value,count or value,weight.",
+    help="Your own data: one value per line, or CSV with the header value,count or value,weight.",
 )
 @click.option(
     "--reports",
@@ -136,11 +139,12 @@ def demo(
 ) -> None:
     """Simulate a million devices and find their common words.
 
-    Every device holds one English word and draws its own noisy report. The decoder sees only
-    the sums of the reports and tests 10,000 candidates. The truth stands beside each estimate.
+    Each device has one English word and sends one noisy report. The decoder sees only the sums of
+    the reports and tests 10,000 candidates. The table shows the truth beside each estimate.
 
-    With --other devices hold an editor, and a third of them one that is no category: what can be
-    found in "other", without a list and by 20 guesses, and from how many devices on.
+    With --other, devices have an editor, and a third of them one that is in no category. The
+    command shows what can be found in "other", without a list and with 20 guesses, and how many
+    devices that needs.
     """
     from rappor.candidates.candidates import Candidates
     from rappor.decoding.decoder import decode
@@ -163,7 +167,7 @@ def demo(
         raise click.UsageError("give either --small or --values")
     population, values = _few_words() if small else _population(path)
     if values is not None and reports is not None:
-        raise click.UsageError("--reports must be left out where --values counts the devices")
+        raise click.UsageError("--reports must be omitted where --values counts the devices")
     n_drawn = reports or (SMALL_REPORTS if small else REPORTS)
     n_reports = n_drawn if values is None else len(values)
     candidates = Candidates.from_list(_most_frequent(population))
@@ -206,13 +210,18 @@ def _population(path: str | None) -> tuple[Population, NDArray[np.int64] | None]
         return english_words(), None
     text = read_text(path)
     lines = text.splitlines()
-    header = lines[0].strip().replace('"', "") if lines else ""
+    if not any(lines):
+        raise FileError(path, "it is empty: write one value a line")
+    header = lines[0].strip().replace('"', "")
     if header == "value,weight":
         return Population.from_csv(path), None
     if header == "value,count":
         population, held = Population.from_csv(path), _counts_column(text, path)
     elif "," in header:
         raise FileError(path, "the header must be value,count or value,weight", line=1)
+    elif separator := next((each for each in ";\t" if each in header), ""):
+        name = "semicolons" if separator == ";" else "tabs"
+        raise FileError(path, f"its columns are separated by {name}: use commas", line=1)
     else:
         population = Population.from_values(line for line in lines if line)
         held = np.rint(population.weights * sum(map(bool, lines))).astype(np.int64)
@@ -266,35 +275,31 @@ def _most_frequent(population: Population) -> list[str]:
 
 
 def _print(found: Demo) -> None:
-    from rappor.cli.estimates_table import print_estimates
+    from rappor.reporting.remarks import unallocated
+    from rappor.reporting.text import detected_table
 
-    estimates = found.estimates
-    show(
-        f"Each of {estimates.reports:,} devices holds one of {found.n_values:,} values and has "
-        f"sent one noisy report of {found.params.k} bits (profile {found.profile}). We test "
-        f"{estimates.n_candidates:,} candidates against the sums of the reports:\n"
-    )
-    print_estimates(estimates, detected_only=True, truth=found.truth)
-    if found.n_detected:
-        show(_false_ones(found))
-    show(_privacy(found.params))
-
-
-def _false_ones(found: Demo) -> str:
-    """Say how many of the detected are false here, beside what the error rate promises."""
+    estimates, n = found.estimates, found.n_detected
     are = "is" if found.n_false == 1 else "are"
-    return (
-        f"{found.n_false} of {found.n_detected} {are} false (a false one is held by fewer devices "
-        f"than one standard error). The rate of {short_percent(found.estimates.level)} is a mean "
-        "over many collections, of candidates that nobody holds."
+    shown = "" if n <= _SHOWN else f", of which these {_SHOWN} are the most frequent"
+    show(
+        f"Each of {estimates.reports:,} devices has one of {found.n_values:,} values and has "
+        f"sent one noisy report of {found.params.k} bits (profile {found.profile}). We test "
+        f"{estimates.n_candidates:,} candidates against the sums of the reports and detect "
+        f"{n:,}{shown}:\n"
+    )
+    click.echo(detected_table(estimates, truth=found.truth, most=_SHOWN, width=width()))
+    show(
+        *estimates.warnings,
+        f"\nOf the {n:,} detected, {found.n_false:,} {are} false: hardly any device has them.",
+        *unallocated(estimates),
+        _privacy(found.params),
     )
 
 
 def _privacy(params: Params) -> str:
     one, every = epsilon_1(params), epsilon_inf(params)
     return (
-        f"Privacy: epsilon_1 = {one:.2f} (this report), epsilon_inf = {every:.2f} (any number of "
-        "reports of one value), in nats. An observer who gives even odds that a device holds some "
-        f"value can be at most {even_odds_become(one)} sure after this report, and at most "
-        f"{even_odds_become(every)} sure after any number of reports."
+        "Somebody who thought it 50 % likely that a device has some value is at most "
+        f"{even_odds_become(one)} sure after its report (epsilon_1 = {one:.2f}), and at most "
+        f"{even_odds_become(every)} sure after any number of reports (epsilon_inf = {every:.2f})."
     )

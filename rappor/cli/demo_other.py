@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class OtherDemo(Displayed):
             found = {text.string: text.of_other for text in each.named.strings}
             kind = (
                 "found without a list, adjusted "
-                f"{short_percent(each.named.categories.confidence)} interval"
+                f"{short_percent(each.named.categories.detection.confidence)} interval"
             )
             rows = []
             for name in dict.fromkeys([*self.truth, *found]):
@@ -93,10 +94,10 @@ def play(profile: str, seed: int | None, slow: Slow, sizes: tuple[int, ...] = SI
     """Let as many devices as each size says report what they hold, and look what is found."""
     from rappor.simulation.editors import COMMON, GUESSES, NAMED, editors
 
-    noise = Params.profile(profile)
     named = tuple(NAMED)
-    categories = Params(
-        k=len(named), encoding="onehot", categories=named, f=noise.f, p=noise.p, q=noise.q
+    strings = Params.profile(profile)  # one noise for both metrics: that of strings
+    categories = dataclasses.replace(
+        strings, encoding="onehot", k=len(named), m=1, categories=named
     )
     population = editors()
     shares = dict(zip(population.values, population.weights.tolist(), strict=True))
@@ -123,7 +124,7 @@ def _at(devices: int, categories: Params, seed: int | None, slow: Slow) -> Other
     from rappor.simulation.other import simulate_other
 
     drawn = simulate_other(
-        editors(), *with_other(categories), DEFAULT_PARTS, n_reports=devices, seed=seed
+        editors(), with_other(categories), DEFAULT_PARTS, n_reports=devices, seed=seed
     )
     named = name_other(drawn, _LETTERS, longest=_LONGEST, keep=_KEPT, progress=slow)
     listed = decode(drawn[-1], GUESSES)
@@ -144,7 +145,7 @@ def print_demo(demo: OtherDemo) -> None:
         last = each.named.categories.row(len(each.named.categories) - 1)
         section(
             f"{each.devices:,} devices: other is {percent(last['proportion'])} "
-            f"({percent(last['ci_low'])} .. {percent(last['ci_high'])})",
+            f"({percent(last['ci_low'])} to {percent(last['ci_high'])})",
             _rows(each, demo),
             _remark(each, demo),
         )
@@ -156,7 +157,7 @@ def print_demo(demo: OtherDemo) -> None:
 
 
 def _rows(each: OtherOfSize, demo: OtherDemo) -> Table:
-    confidence = short_percent(each.named.categories.confidence)
+    confidence = short_percent(each.named.categories.detection.confidence)
     interval = f"{confidence} interval"
     shown = table("text", "truth", "no list", interval, f"{demo.n_guesses} guesses", interval)
     blind = {text.string: text.of_other for text in each.named.strings}
@@ -167,7 +168,7 @@ def _rows(each: OtherOfSize, demo: OtherDemo) -> Table:
 
 
 def _cells(share: Share | None) -> tuple[str, ...]:
-    return ("-", "") if share is None else tuple(share_cells(share, 1))
+    return ("-", "") if share is None else tuple(share_cells(share))
 
 
 def _truth(name: str, demo: OtherDemo) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -11,30 +10,22 @@ from rich.table import Table
 
 from rappor.cli.alphabet import characters
 from rappor.cli.commands import Command
-from rappor.cli.console import Slow, escape, section, table
-from rappor.cli.decode_files import (
-    check_counts,
-    check_one_epoch,
-    check_pair,
-    find_metric,
-    is_pair,
-    read_counts,
-    read_lines,
-)
+from rappor.cli.console import Slow, escape, section, table, width
+from rappor.cli.count_files import is_pair
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import (
-    Detection,
     detection_options,
     grouped,
     json_option,
     metric_option,
+    refuse_beside,
     registry_option,
 )
-from rappor.registry.metric import Metric
+from rappor.cli.sources import PartSource, Source
+from rappor.decoding.detection import Detection
 from rappor.reporting.numbers import percent
 
 if TYPE_CHECKING:
-    from rappor.counts.counts import Counts
     from rappor.discovery.discoveries import Discoveries
 
 _ROWS: Final = 10
@@ -42,43 +33,12 @@ _ROWS: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
-    """What the command line says about the counts."""
-
-    paths: tuple[str, ...]
-    registry_path: str | None
-    metric_name: str | None
-
-    def load(self) -> tuple[list[Counts], Metric | None]:
-        """Read the counts of all files; check them against the registry if there is one."""
-        counts = [each for path in self.paths for each in read_counts(path)]
-        if is_pair(counts):
-            metric = check_pair(self.registry_path, self.metric_name, counts)
-            if metric is not None:
-                check_one_epoch(self.paths, metric)
-            return counts, metric
-        metric = find_metric(self.registry_path, self.metric_name, counts)
-        if metric is not None:
-            check_counts(counts, metric)
-            check_one_epoch(self.paths, metric)
-        return counts, metric
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
     """What strings are looked for."""
 
     alphabet: str | None
-    known_path: str | None
     longest: int | None
     keep: int | None
-
-    def known(self, registry_path: str | None, metric: Metric | None) -> list[str]:
-        """Read the known strings: those that are named, or the metric's own candidates."""
-        path = self.known_path
-        if path is None and registry_path and metric is not None and metric.candidates is not None:
-            path = str(Path(registry_path).parent / metric.candidates)
-        return [] if path is None else read_lines(path)
 
 
 @click.command(
@@ -87,14 +47,22 @@ class _Search:
         "rappor discover pet-prefix-2.counts pet-whole.counts --alphabet a-z",
         "rappor discover pet-prefix-2.counts pet-whole.counts --alphabet a-z0-9._- \\\n"
         "  --longest 3 --known words.txt --json",
+        "rappor discover week.counts --known engines.txt --list words.txt",
     ),
 )
 @grouped(
     "source",
-    _Source,
+    PartSource,
     click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="COUNTS"),
     registry_option(required=False),
     metric_option(),
+    click.option(
+        "--known",
+        "known_path",
+        type=click.Path(),
+        metavar="FILE",
+        help="Known strings to test as well, one per line. Default: the metric's candidates.",
+    ),
 )
 @grouped(
     "search",
@@ -102,30 +70,31 @@ class _Search:
     click.option(
         "--alphabet",
         metavar="CHARACTERS",
-        help="Characters of the strings; a-z stands for all from a to z, a hyphen at either end "
-        "for itself. Learned from the first part if omitted.",
-    ),
-    click.option(
-        "--known",
-        "known_path",
-        type=click.Path(),
-        metavar="FILE",
-        help="Strings to ask about beside, one a line; the metric's own candidates if omitted.",
+        help="Characters of the strings; a-z means all from a to z, a hyphen at either end means "
+        "itself. Default: learned from the first part.",
     ),
     click.option(
         "--longest",
         type=WholeNumber(1),
         metavar="N",
-        help="Characters of the longest string to look for; if omitted, the last prefix is "
-        "continued by as many as it has more than the prefix before it.",
+        help="Length of the longest string to look for, in characters. By default, the last "
+        "prefix is continued by as many characters as it is longer than the prefix before it.",
     ),
     click.option(
         "--keep",
         type=WholeNumber(1),
         metavar="N",
-        help="Prefixes of a part that are continued; if omitted, as many as make 20 million "
-        "candidates, and 50 at least.",
+        help="Prefixes of a part that are continued. Default: as many as make 20 million "
+        "candidates, and at least 50.",
     ),
+)
+@click.option(
+    "--list",
+    "list_path",
+    type=click.Path(),
+    metavar="FILE",
+    help="Search this list instead, one string per line, plain or gzip. It is read several times "
+    "and not kept in memory.",
 )
 @detection_options
 @click.option(
@@ -138,40 +107,47 @@ class _Search:
 @json_option
 def discover(
     *,
-    source: _Source,
+    source: PartSource,
     search: _Search,
+    list_path: str | None,
     detection: Detection,
     csv_path: str | None,
     as_json: bool,
 ) -> None:
     """Find strings without a list of candidates, part by part.
 
-    COUNTS are files of every part of one metric in one epoch: a file for each part, or the JSON
-    that a collector answers for its counts. With --registry it is checked that the days of such
-    an answer are of one epoch.
+    COUNTS are files of every part of one metric in one epoch: one file for each part, or the JSON
+    that a collector returns. With --registry the command checks that the days of such an answer
+    are in one epoch.
 
-    The best prefixes of each part are continued in all ways; only the last test, by the devices
-    that answer for the whole string, announces anything, and its error rate is over all strings
-    that were asked about. What cannot be found is told: the share of reports that no prefix
-    explains, and prefixes that hold more than their strings.
+    The best prefixes of each part are continued in all ways. Only the last test, on the devices
+    that report the whole string, announces strings, and its error rate is over all strings that
+    were tested. The command also shows what cannot be found: the share of reports that no prefix
+    explains, and prefixes with a larger share than their strings.
 
-    With the counts of a metric that says other = "discover" beside those of what is in its other,
-    it answers for the categories, too, and says which share of other each string has.
+    With --list, COUNTS are files as for `rappor decode`. Known and listed strings are decoded
+    together. The p-values of the listed strings are corrected for the length of the list only. The
+    command also shows bits that no known string explains.
+
+    For a metric with other = "discover", give its counts and those of its other together. The
+    command then also shows the categories, and the share of other for each string.
     """
     from rappor.cli.other_table import print_other
     from rappor.discovery import part_by_part
     from rappor.discovery.other import name_other
 
-    counts, metric = source.load()
+    if list_path is not None:
+        refuse_beside("--list", _Search, "csv_path")
+        _search_list(source, list_path, detection, as_json=as_json)
+        return
+    counts = source.read()
     both = is_pair(counts)
     with Slow() as slow:
         options: dict[str, Any] = {
-            "known": search.known(source.registry_path, metric),
+            "known": source.known(counts),
             "longest": search.longest,
             "keep": search.keep,
-            "level": detection.level,
-            "correction": detection.correction,
-            "confidence": detection.confidence,
+            "detection": detection,
             "progress": slow,
         }
         letters = None if search.alphabet is None else characters(search.alphabet)
@@ -188,10 +164,40 @@ def discover(
         _print(found)
 
 
-def _print(found: Discoveries) -> None:
-    from rappor.cli.estimates_table import print_estimates
+def _search_list(
+    source: PartSource, list_path: str, detection: Detection, *, as_json: bool
+) -> None:
+    """Find strings of a list that explain what the known ones do not."""
+    from rappor.candidates.candidates import Candidates
+    from rappor.candidates.stream import CandidateStream
+    from rappor.cli.suggestions_table import print_suggestions
+    from rappor.decoding.suggestions import suggest
 
-    print_estimates(found.estimates, detected_only=True)
+    of_one = Source(
+        paths=source.paths,
+        registry_path=source.registry_path,
+        metric_name=source.metric_name,
+        candidates_path=source.known_path,
+    )
+    counts = of_one.read()
+    known = of_one.candidates(counts)
+    if known is None:
+        raise click.UsageError("COUNTS must be of strings: every answer of another metric is known")
+    if not isinstance(known, Candidates):
+        raise click.UsageError("known strings must be fewer: give the long list as --list")
+    listed = CandidateStream.from_file(list_path, normalize=known.normalize)
+    with Slow() as slow:
+        found = suggest(counts, known.strings, listed, detection=detection, progress=slow)
+    if as_json:
+        click.echo(found.to_json())
+    else:
+        print_suggestions(found)
+
+
+def _print(found: Discoveries) -> None:
+    from rappor.reporting.text import estimates_text
+
+    click.echo(estimates_text(found.estimates, detected_only=True, width=width()))
     _print_search(found)
 
 
@@ -202,7 +208,7 @@ def _print_search(found: Discoveries) -> None:
         f"\nStrings of up to {found.longest} characters, alphabet ({learned}): {found.alphabet}"
     )
     if found.unfinished:
-        section("Prefixes that hold more than their strings", _unfinished(found))
+        section("Prefixes with a larger share than their strings", _unfinished(found))
 
 
 def _parts(found: Discoveries) -> Table:

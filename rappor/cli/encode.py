@@ -84,16 +84,17 @@ class _Secret:
     click.option(
         "--secret-hex",
         metavar="HEX",
-        help="The device's secret, 64 hex digits, for tests: other users of the machine see it.",
+        help="The device's secret, 64 hex digits, for tests only: other users of the machine can "
+        "see it.",
     ),
     click.option(
         "--secret-file",
         type=click.Path(),
         metavar="FILE",
-        help="File of the secret's 32 bytes; a fresh secret if both are omitted.",
+        help="File of the secret's 32 bytes. Default: a new secret.",
     ),
 )
-@click.option("--epoch", metavar="EPOCH", help="Epoch such as 2026-Q4; today's (UTC) if omitted.")
+@click.option("--epoch", metavar="EPOCH", help="Epoch such as 2026-Q4. Default: today's (UTC).")
 @json_option
 def encode(
     *,
@@ -106,10 +107,10 @@ def encode(
 ) -> None:
     """Show what a device would send for a value.
 
-    Prints cohort, true bits, permanent response and one report of the VALUE under a METRIC of
-    the registry. Flags are names joined by commas. Run it again with the same secret: only the
-    report changes. If VALUE is -, every line of standard input is a value, and each is answered
-    by a line of JSON. Of a metric with other both reports are shown, each of a scope of its own.
+    The command prints cohort, true bits, permanent response and one report of the VALUE for a
+    METRIC of the registry. Separate flags by commas. With the same secret, a second run changes
+    only the report. If VALUE is -, every line of standard input is a value, and each is answered
+    by a line of JSON. For a metric with other, both reports are shown.
     """
     if source.secret_hex is not None:
         click.echo(_SEEN, err=True)

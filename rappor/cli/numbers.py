@@ -57,5 +57,5 @@ def least_belief(belief: float) -> str:
 
 
 def even_odds_become(epsilon: float) -> str:
-    """Write how sure an observer who gives even odds can be after a loss of epsilon nats."""
+    """Write how sure an observer who thought 50 % can be after a loss of epsilon nats."""
     return most_belief(belief_bound(epsilon, 0.5)[1], epsilon)

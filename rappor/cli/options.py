@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from rappor.cli.numbers import WholeNumber
+from rappor.decoding.detection import CORRECTIONS, Detection
 from rappor.display import Displayed
 from rappor.errors import ParamsError
 
@@ -92,8 +94,8 @@ def source_options(strings: str) -> tuple[Callable[[_Command], _Command], ...]:
             "candidates_path",
             type=click.Path(allow_dash=True),
             metavar="FILE",
-            help=f"{strings}, one a line, also packed by gzip; - is standard input; the metric's "
-            "own if omitted.",
+            help=f"{strings}, one per line, plain or gzip; - is standard input. Default: those of "
+            "the metric.",
         ),
     )
 
@@ -125,29 +127,42 @@ html_option = click.option(
 )
 
 
+def refuse_beside(option: str, *others: str | type[Any]) -> None:
+    """Refuse arguments, or the fields of a record, that an option would ignore."""
+    context = click.get_current_context()
+    names = [
+        name
+        for each in others
+        for name in (
+            [each] if isinstance(each, str) else map(_field_name, dataclasses.fields(each))
+        )
+    ]
+    given = [
+        param.opts[0]
+        for param in context.command.params
+        if param.name in names
+        and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(f"{', '.join(given)} must be omitted with {option}")
+
+
+def _field_name(field: dataclasses.Field[Any]) -> str:
+    return field.name
+
+
 def save_chart(record: Displayed, path: str | None) -> None:
     """Draw a record's chart into a file, if one was asked for."""
     if path is not None:
-        from rappor.reporting.charts import save
-
-        save(record.plot(), path)
+        record.plot().save(path)
 
 
 seed_option = click.option(
     "--seed",
     type=WholeNumber(0),
     metavar="N",
-    help="Random seed of a run that can be repeated; a new one each run if omitted.",
+    help="Random seed for a repeatable run. Default: a new one for each run.",
 )
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Detection:
-    """How sure a detection and an interval are."""
-
-    level: float
-    correction: str
-    confidence: float
 
 
 detection_options = grouped(
@@ -163,11 +178,12 @@ detection_options = grouped(
     ),
     click.option(
         "--correction",
-        type=click.Choice(["bh", "adaptive", "bonferroni"]),
+        type=click.Choice(CORRECTIONS),
         default="bh",
         show_default=True,
-        help="What the level bounds: the expected share of false detections (bh; adaptive finds "
-        "more where many candidates are present), or the probability of any (bonferroni).",
+        help="What the level limits: the expected share of false detections (bh; adaptive finds "
+        "more if many candidates are present), or the probability of any false detection "
+        "(bonferroni).",
     ),
     click.option(
         "--confidence",

@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+import click
 from rich.markup import escape
 from rich.table import Table
 
-from rappor.cli.console import section, table
-from rappor.reporting.numbers import percent, short_percent
+from rappor.cli.console import section, table, width
+from rappor.reporting.numbers import measured, short_percent, span
 
 if TYPE_CHECKING:
     from rappor.discovery.discoveries import NamedOther, Share
@@ -18,15 +19,15 @@ if TYPE_CHECKING:
 
 def print_other(found: NamedOther, *, truth: Mapping[str, int] | None = None) -> None:
     """Print the answer of the categories, and then the texts in `other`; `truth` in devices."""
-    from rappor.cli.estimates_table import print_estimates
+    from rappor.reporting.text import estimates_text
 
-    print_estimates(found.categories, detected_only=False, truth=truth)
+    click.echo(estimates_text(found.categories, detected_only=False, truth=truth, width=width()))
     other = found.categories.candidates[-1]
     section(f"What is in {escape(other)}", _texts(found, truth), *_remarks(found))
 
 
 def _texts(found: NamedOther, truth: Mapping[str, int] | None) -> Table:
-    interval = f"{short_percent(found.categories.confidence)} interval"
+    interval = f"{short_percent(found.categories.detection.confidence)} interval"
     other = escape(found.categories.candidates[-1])
     columns = ["text", "share", interval, f"of {other}", interval]
     shown = table(*columns, *([] if truth is None else ["truth"]))
@@ -37,31 +38,30 @@ def _texts(found: NamedOther, truth: Mapping[str, int] | None) -> Table:
     return shown
 
 
-def share_cells(share: Share, decimals: int = 3) -> Iterator[str]:
+def share_cells(share: Share) -> Iterator[str]:
     """Yield a share and its interval."""
-    yield percent(share.proportion, decimals) if math.isfinite(share.proportion) else "unknown"
-    yield _interval(share, decimals)
+    yield measured(share.proportion, share.std_error) or "unknown"
+    yield _interval(share)
 
 
-def _interval(share: Share, decimals: int) -> str:
+def _interval(share: Share) -> str:
     """Write an interval as people read it: no share is below 0."""
     if not math.isfinite(share.low):
         return "unknown"
-    low, high = max(share.low, 0.0), max(share.high, 0.0)
-    return f"{percent(low, decimals)} .. {percent(high, decimals)}"
+    return span(max(share.low, 0.0), max(share.high, 0.0), share.std_error)
 
 
 def _remarks(found: NamedOther) -> Iterator[str]:
-    """Yield what was announced, and how much of `other` stays without a name."""
+    """Yield what was found, and how much of `other` is unnamed."""
     from rappor.reporting.remarks import answer
 
     yield answer(found.found.estimates)
     unnamed, other = found.unnamed, escape(found.categories.candidates[-1])
     if math.isfinite(unnamed.proportion):
         yield (
-            f"{percent(max(unnamed.proportion, 0.0))} of {other} has no name here "
-            f"({_interval(unnamed, 1)}): texts that are too rare, too long, or have a character "
-            "that was not looked for."
+            f"{measured(max(unnamed.proportion, 0.0), unnamed.std_error)} of {other} is unnamed "
+            f"({_interval(unnamed)}): texts that are too rare, too long, or have a character "
+            "outside the alphabet."
         )
     else:
-        yield f"{other} itself cannot be told from nothing."
+        yield f"{other} itself is not significant, so shares of it are unknown."

@@ -12,7 +12,6 @@ from rappor.cli.commands import Command
 from rappor.cli.console import print_json
 from rappor.cli.numbers import COUNT, NUMBER, WholeNumber
 from rappor.cli.options import (
-    Detection,
     chart_option,
     detection_options,
     grouped,
@@ -24,8 +23,10 @@ from rappor.cli.options import (
 from rappor.cli.plan_asked import Budget, Repeats, Size, Strings, Subject
 from rappor.cli.plan_parts import Search, print_parts_plan
 from rappor.cli.plan_tables import print_plan
+from rappor.decoding.detection import Detection
 from rappor.protocol.encodings import ENCODINGS
-from rappor.protocol.params import MAX_HASHES, PROFILES
+from rappor.protocol.params import MAX_HASHES
+from rappor.protocol.profiles import PROFILES
 from rappor.registry.metric import EPOCHS, INTERVALS
 
 
@@ -62,7 +63,7 @@ class Output:
     click.option(
         "--categories",
         metavar="LIST",
-        help="Categories, flags, or edges of buckets, with commas between them.",
+        help="Categories, flags, or edges of buckets, separated by commas.",
     ),
     registry_option(required=False),
     metric_option(),
@@ -82,7 +83,7 @@ class Output:
         "--epsilon-inf",
         type=float,
         metavar="NATS",
-        help="Largest privacy loss of any number of reports of one value.",
+        help="Largest privacy loss of all reports of one value.",
     ),
     click.option(
         "--profile",
@@ -110,19 +111,19 @@ class Output:
         "--reports",
         type=NUMBER,
         metavar="N",
-        help="Reports that are expected, such as 1e6; prints the smallest share detected.",
+        help="Expected reports, such as 1e6. Prints the smallest share detected.",
     ),
     click.option(
         "--devices",
         type=COUNT,
         metavar="N",
-        help="Devices instead of reports, each of which reports as often as is said below.",
+        help="Devices instead of reports; see --reports-per-device and --days.",
     ),
     click.option(
         "--share",
         type=float,
         metavar="SHARE",
-        help="Smallest share to detect (0.01 is 1 %); prints the reports needed.",
+        help="Smallest share to detect (0.01 is 1 %). Prints the reports needed.",
     ),
 )
 @grouped(
@@ -138,7 +139,7 @@ class Output:
         "--days",
         type=WholeNumber(1, 36_500),
         metavar="N",
-        help="Days of collection, in each interval of which a device reports once.",
+        help="Days of collection. A device reports once in each interval.",
     ),
     click.option(
         "--interval",
@@ -181,14 +182,14 @@ class Output:
     click.option(
         "--discover",
         is_flag=True,
-        help="Plan parts that find strings without a list of candidates; --candidates is then how "
-        "many strings there are.",
+        help="Plan parts that find strings without a list of candidates. --candidates is then the "
+        "number of strings.",
     ),
     click.option(
         "--longest",
         type=WholeNumber(2),
         metavar="N",
-        help="Characters of the longest string to find, with --discover.",
+        help="Length of the longest string to find, in characters, with --discover.",
     ),
     click.option(
         "--alphabet",
@@ -233,13 +234,13 @@ def plan(
     """Choose parameters for a privacy budget before collecting.
 
     Give the budget (--epsilon-1 and --epsilon-inf), a --profile, or a metric of a registry, whose
-    parameters are kept unless a budget is given; and either --reports or --devices, for the
-    smallest share that is detected, or --share, for the reports that it takes. Where devices
-    report again, what that brings and costs is shown too. The entry for the registry is printed
-    at the end.
+    parameters are kept unless you give a budget. With --reports or --devices the command computes
+    the smallest share that is detected; with --share it computes the reports that are needed. If
+    devices report again, it also shows what that adds and costs. It prints the registry entry at
+    the end.
 
-    With --discover it chooses the parts of a metric whose strings nobody knows, their shares of
-    the devices, bits and cohorts, and predicts how many strings `rappor discover` will find.
+    With --discover the command plans a metric for strings without a list: its parts, their shares
+    of the devices, bits and cohorts. It predicts how many strings `rappor discover` will find.
     """
     from rappor.planning.entry import with_numbers
     from rappor.planning.repeats import compare_repeats

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rappor.cli.options import Detection
+from rappor.decoding.detection import Detection
 from rappor.files import read_text, replacing
 from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.loss import epsilon_1, epsilon_inf
-from rappor.protocol.params import PROFILES, Params
+from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -139,12 +139,7 @@ class Subject:
 
     def of_profile(self, profile: str) -> Params:
         """Return the profile's noise for this encoding."""
-        if ENCODINGS[self.encoding_name].hashed:
-            return Params.profile(profile)
-        noise = PROFILES[profile]
-        f, p, q = noise["f"], noise["p"], noise["q"]
-        encoding, k = self.encoding_name, self.n_answers or 0
-        return Params(encoding=encoding, categories=self.answers, k=k, f=f, p=p, q=q)
+        return Params.profile(profile, encoding=self.encoding_name, categories=self.answers)
 
     def write_numbers(self, params: Params) -> None:
         """Write the planned numbers into the metric's entry."""
@@ -234,7 +229,7 @@ class Strings:
 
         n = subject.n_answers
         if self.candidates is not None and n is not None:
-            raise click.UsageError(f"--candidates must be left out: there are {n} answers")
+            raise click.UsageError(f"--candidates must be omitted: there are {n} answers")
         n = n or self.candidates or 1000
         if self.table is None:
             frequencies = Frequencies.zipf(n, 1.0 if self.zipf is None else self.zipf)
@@ -244,9 +239,7 @@ class Strings:
             raise click.UsageError("give --zipf or --table, not both")
         return Question(
             frequencies=frequencies,
-            correction=detection.correction,
-            level=detection.level,
+            detection=detection,
             power=power,
-            confidence=detection.confidence,
             reports_per_device=each,
         )

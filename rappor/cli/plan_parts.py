@@ -12,6 +12,7 @@ from rich.table import Table
 from rappor.cli.alphabet import characters
 from rappor.cli.console import print_json, show, table
 from rappor.protocol.loss import epsilon_1, epsilon_inf
+from rappor.protocol.params import LETTERS
 from rappor.reporting.numbers import nats, percent, short_percent
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def print_parts_plan(
 def _summary(planned: DiscoveryPlan) -> Table:
     params, question = planned.params, planned.question
     summary = Table(show_header=False, box=None, pad_edge=False)
-    summary.add_row("parameters", ", ".join(f"{x} = {getattr(params, x):.6g}" for x in "khmfpq"))
+    summary.add_row("parameters", ", ".join(f"{x} = {getattr(params, x):.6g}" for x in LETTERS))
     summary.add_row("epsilon_1", f"{nats(epsilon_1(params))} nats")
     summary.add_row("epsilon_inf", f"{nats(epsilon_inf(params))} nats")
     summary.add_row("report size", f"{params.n_bytes} bytes of bits")
@@ -81,7 +82,7 @@ def _summary(planned: DiscoveryPlan) -> Table:
     summary.add_row(
         "finds",
         f"{planned.layout.found:,.1f} strings in {planned.reports:,} reports "
-        f"(false discovery rate {short_percent(question.level)})",
+        f"(false discovery rate {short_percent(question.detection.level)})",
     )
     return summary
 

@@ -10,9 +10,11 @@ from rich.table import Table
 
 from rappor.cli.console import show, table
 from rappor.cli.numbers import even_odds_become
+from rappor.errors import ParamsError
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1, epsilon_inf
-from rappor.protocol.params import PROFILES, Params
+from rappor.protocol.params import LETTERS, NOISE, Params
+from rappor.protocol.profiles import PROFILES
 from rappor.reporting.numbers import nats, percent, short_percent
 
 if TYPE_CHECKING:
@@ -61,36 +63,20 @@ def _repeated(compared: tuple[Repeat, ...]) -> Table:
 def _summary(planned: Plan) -> Table:
     params = planned.params
     summary = Table(show_header=False, box=None, pad_edge=False)
-    letters = "khmfpq" if encoding_of(params).hashed else "kfpq"
+    letters = LETTERS if encoding_of(params).hashed else ("k", *NOISE)
     summary.add_row("encoding", params.encoding)
     summary.add_row("parameters", ", ".join(f"{x} = {getattr(params, x):.6g}" for x in letters))
     for name in PROFILES:
-        profile = Params.profile(name)
-        if all(_near(getattr(params, x), getattr(profile, x)) for x in "fpq"):
+        if _near(params, name):
             summary.add_row("noise", f"as in the profile {name}")
     summary.add_row("p*, q*", f"{params.p_star:.6f}, {params.q_star:.6f}")
     summary.add_row("epsilon_1", _loss(epsilon_1(params)))
     summary.add_row("epsilon_inf", _loss(epsilon_inf(params)))
-    if encoding_of(params).hashed:
-        _add_enough(summary, params)
     summary.add_row("report size", f"{params.n_bytes} bytes of bits")
     if planned.filling.m_is_too_large:
         summary.add_row("m is too large", f"{planned.filling.told}; a collector shows no others")
     _add_prediction(summary, planned)
     return summary
-
-
-def _add_enough(summary: Table, params: Params) -> None:
-    """Say where a smaller epsilon_inf would detect as much."""
-    from rappor.planning.noise import enough_epsilon_inf
-
-    enough = enough_epsilon_inf(epsilon_1(params), h=params.h)
-    if epsilon_inf(params) > 1.01 * enough and abs(params.q_star - 0.5) < 1e-3:
-        summary.add_row(
-            "",
-            f"an epsilon_inf of {enough:.4f} would detect just as much and protect repeated "
-            "reports better, but makes a device's reports easier to link",
-        )
 
 
 def _add_prediction(summary: Table, planned: Plan) -> None:
@@ -101,7 +87,7 @@ def _add_prediction(summary: Table, planned: Plan) -> None:
     condition = (
         f"in {planned.reports:,} reports{_devices(planned)}, among "
         f"{question.frequencies.n_candidates:,} candidates "
-        f"({_CONTROL[question.correction]} {short_percent(question.level)})"
+        f"({_CONTROL[question.detection.correction]} {short_percent(question.detection.level)})"
     )
     if planned.share is None:
         summary.add_row("detects", f"no share {condition}")
@@ -111,10 +97,16 @@ def _add_prediction(summary: Table, planned: Plan) -> None:
     summary.add_row("expected", f"{prediction.found:,.1f} detected strings")
     summary.add_row(
         "interval",
-        f"{percent(prediction.width, 3)} wide at {short_percent(question.confidence)} confidence "
-        f"for that share, {percent(prediction.adjusted_width, 3)} wide when adjusted for selection "
-        "(FCR)",
+        f"{percent(prediction.width, 3)} wide at {short_percent(question.detection.confidence)} "
+        f"confidence for that share, {percent(prediction.adjusted_width, 3)} wide when adjusted "
+        "for selection (FCR)",
     )
+    if not encoding_of(planned.params).hashed:
+        summary.add_row(
+            "largest answer",
+            f"a share of {percent(prediction.largest, 3)} has a standard error of "
+            f"{percent(prediction.largest_error, 3)}",
+        )
     parts = (f"{_PARTS[name]} {percent(part)}" for name, part in prediction.parts.items())
     summary.add_row("error comes from", ", ".join(parts))
     summary.add_row("", f"the largest part is {REMEDIES[planned.binding]}")
@@ -132,21 +124,25 @@ def _devices(planned: Plan) -> str:
     return "" if each == 1 else f" of {planned.reports / each:,.0f} devices"
 
 
-def _near(probability: float, other: float) -> bool:
-    """Tell whether two probabilities are one to the digits of a profile."""
-    return abs(probability - other) < 1e-6
+def _near(params: Params, name: str) -> bool:
+    """Tell whether the noise is a profile's, to the digits that are shown."""
+    try:
+        profile = Params.profile(name, encoding=params.encoding, categories=params.categories)
+    except ParamsError:  # more flags than profiles have
+        return False
+    return all(abs(getattr(params, x) - getattr(profile, x)) < 1e-6 for x in NOISE)
 
 
 def _loss(epsilon: float) -> str:
     most = even_odds_become(epsilon)
-    return f"{nats(epsilon)} nats: an observer who gives even odds can be at most {most} sure"
+    return f"{nats(epsilon)} nats: somebody who thought a value 50 % likely is at most {most} sure"
 
 
 def _others(alternatives: tuple[Alternative, ...]) -> Table:
-    shown = table("design", "f", "p", "q", "p*", "q*", "variance", "x optimum", "detects")
+    shown = table("design", "f", "g", "p", "q", "p*", "q*", "variance", "x optimum", "detects")
     for other in alternatives:
         params = other.params
-        numbers = (params.f, params.p, params.q, params.p_star, params.q_star)
+        numbers = (params.f, params.g, params.p, params.q, params.p_star, params.q_star)
         shown.add_row(
             other.name,
             *(f"{number:.4f}" for number in numbers),

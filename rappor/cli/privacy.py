@@ -10,10 +10,11 @@ from rappor.cli.commands import Command
 from rappor.cli.console import print_json
 from rappor.cli.numbers import COUNT
 from rappor.cli.options import chart_option, grouped, json_option, save_chart
-from rappor.cli.privacy_tables import print_report
+from rappor.cli.privacy_tables import Detectable, print_report
 from rappor.cli.subject import Subject, metric_argument, subject_options
 from rappor.errors import ParamsError
 from rappor.planning.changed_params import JointError, decode_together, joint_error
+from rappor.planning.detection_limit import detection_limit, standard_error
 from rappor.privacy.report import Batch, Usage, assess, assess_params
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
@@ -49,6 +50,7 @@ class _Batch:
         "rappor privacy search_engine --registry metrics.toml",
         "rappor privacy search_engine --registry metrics.toml --changed new.toml",
         "rappor privacy --profile strict --devices 1e7 --chart belief.svg",
+        "rappor privacy --bits 128 --hashes 2 --cohorts 16 -f .5 -p .5 -q .75",
     ),
 )
 @metric_argument
@@ -62,7 +64,7 @@ class _Batch:
         default=10,
         show_default=True,
         metavar="N",
-        help="Reports that a device sends of each value, for the account of one person.",
+        help="Reports of each value, for the total loss of one person.",
     ),
     click.option(
         "--values",
@@ -70,7 +72,7 @@ class _Batch:
         default=1,
         show_default=True,
         metavar="N",
-        help="Distinct values of each metric, or epochs, for the account of one person.",
+        help="Distinct values of each metric, or epochs, for the total loss of one person.",
     ),
     click.option(
         "--group",
@@ -90,7 +92,7 @@ class _Batch:
         default=1_000_000,
         show_default="1e6",
         metavar="N",
-        help="Devices in a shuffled batch.",
+        help="Devices in a shuffled batch, and in a collection for the detection limit.",
     ),
     click.option(
         "--counts",
@@ -109,10 +111,18 @@ class _Batch:
     ),
 )
 @click.option(
+    "--candidates",
+    type=COUNT,
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="Candidate strings, for the detection limit.",
+)
+@click.option(
     "--changed",
     type=click.Path(),
     metavar="FILE",
-    help="Registry with the metric as it would become: what the change costs.",
+    help="Registry with the changed metric. Shows what the change costs.",
 )
 @json_option
 @chart_option
@@ -121,14 +131,15 @@ def privacy(
     subject: Subject,
     usage: Usage,
     batch: _Batch,
+    candidates: int,
     changed: str | None,
     as_json: bool,
     chart: str | None,
 ) -> None:
-    """Report what a metric promises, and what stays visible.
+    """Report what a metric promises, shows and detects.
 
     Name a METRIC of a registry, a --profile, or the parameters one by one. A registry adds the
-    account of one person over all its metrics. All numbers come from the effective
+    total loss of one person over all its metrics. All numbers are computed from the effective
     probabilities of the 32-bit coins.
     """
     metric = subject.metric
@@ -143,11 +154,17 @@ def privacy(
     else:
         report = assess(metric, registry=subject.registry, usage=usage, batch=shuffled, changed=new)
     error = None if new is None else _joint_error(subject.params, new, batch.devices)
+    limit = Detectable(
+        devices=batch.devices,
+        candidates=candidates,
+        std_error=standard_error(subject.params, batch.devices),
+        detection_limit=detection_limit(subject.params, batch.devices, n_candidates=candidates),
+    )
     save_chart(report, chart)
     if as_json:
-        print_json(report, joint_error=error)
+        print_json(report, joint_error=error, detection=limit)
     else:
-        print_report(report, error, devices=batch.devices)
+        print_report(report, error, limit)
 
 
 def _joint_error(old: Params, new: Metric, devices: int) -> JointError | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from rich.table import Table
 
 from rappor.cli.console import escape, section, show, table
 from rappor.cli.numbers import even_odds_become, least_belief
-from rappor.cli.params import describe_params, reports_of
 from rappor.planning.changed_params import JointError
 from rappor.privacy.changing_params import EntryChange
 from rappor.privacy.linkability import Linkability
@@ -21,23 +21,34 @@ from rappor.privacy.report import (
     Together,
     ValueChange,
 )
+from rappor.protocol.params import LETTERS, Params
 from rappor.reporting.numbers import most_belief, nats, percent, short_percent
 
-_ALIKE: Final = "Devices that are counted below, in a batch or in all, are those that tell the same"
+_ALIKE: Final = "Below, only devices with the same properties are counted"
 
 
-def print_report(report: PrivacyReport, error: JointError | None, *, devices: int) -> None:
-    """Print one section after the other; `error` is that of estimates from these devices."""
-    show(describe_params(report.params))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detectable:
+    """What one report of each device can detect; `std_error` is that of a rare string's count."""
+
+    devices: int
+    candidates: int
+    std_error: float
+    detection_limit: float
+
+
+def print_report(report: PrivacyReport, error: JointError | None, limit: Detectable) -> None:
+    """Print one section after the other; `error` is that of estimates around a change."""
+    show(_describe(report.params))
     section(
         "What an observer can believe after reports of one value",
         _beliefs(report.losses),
-        "Each cell holds the least and the most that the belief above it can become.",
+        "Each cell has the least and the most that the belief above it can become.",
     )
     if report.promise is not None:
-        section("Which promise", report.promise)
+        section("What is promised", report.promise)
     if report.told is not None:
-        section("What is told in the clear", escape(report.told), f"{_ALIKE}.")
+        section("What is sent without noise", escape(report.told), f"{_ALIKE}.")
     if report.together is not None:
         section("Answered together", _together(report.together))
     if report.value_changes:
@@ -49,13 +60,34 @@ def print_report(report: PrivacyReport, error: JointError | None, *, devices: in
             "reach, 'mean' is its average when the value did change. A metric with patterns = 1 "
             "hides a change: it keeps to the value of its first report.",
         )
+    section(
+        "Detection",
+        f"A report from each of {limit.devices:,} devices detects a share of "
+        f"{percent(limit.detection_limit, 3)} with 80 % probability, among {limit.candidates:,} "
+        f"candidates (Bonferroni 5 %). The standard error of a count is {limit.std_error:,.0f} "
+        "reports. This counts the noise alone; `rappor plan` also counts collisions of strings.",
+    )
     section(_batch(report.shuffling), _shuffled(report.shuffling))
-    told = "" if report.told is None else "what they tell, "
-    section("What links the reports of one device", *_links(report.linkability, told))
+    own = "" if report.told is None else "their properties, "
+    section("What links the reports of one device", *_links(report.linkability, own))
     if report.account is not None:
         section(_person(report.account), _account(report.account))
     if report.change is not None:
-        section("If the entry changes", *_change(report.change, error, devices))
+        section("If the entry changes", *_change(report.change, error, limit.devices))
+
+
+def _describe(params: Params) -> str:
+    """Write a parameter set on two lines."""
+    letters = ", ".join(f"{letter} = {getattr(params, letter):.6g}" for letter in LETTERS)
+    return (
+        f"{params.encoding}, {letters}\n"
+        f"p* = {params.p_star:.6f}, q* = {params.q_star:.6f}, fingerprint {params.fingerprint}"
+    )
+
+
+def _reports_or_all(n: int | None) -> str:
+    """Write a number of reports, None being any number."""
+    return "any number" if n is None else f"{n:,}"
 
 
 def _together(together: Together) -> str:
@@ -63,8 +95,8 @@ def _together(together: Together) -> str:
     return (
         f"A device answers {' and '.join(together.metrics)} together or not at all, in a report "
         f"each. Both reports of one value lose epsilon_1 = {nats(one)}, all its reports "
-        f"epsilon_inf = {nats(every)}: even odds become at most {even_odds_become(one)}, and at "
-        f"most {even_odds_become(every)}."
+        f"epsilon_inf = {nats(every)}: a belief of 50 % becomes at most {even_odds_become(one)}, "
+        f"and at most {even_odds_become(every)}."
     )
 
 
@@ -73,10 +105,10 @@ def _beliefs(losses: tuple[Loss, ...]) -> Table:
     shown = table("reports", "epsilon (nats)", *(f"from {prior}" for prior in priors))
     for loss in losses:
         cells = (
-            f"{least_belief(belief.least)} .. {most_belief(belief.most, loss.epsilon)}"
+            f"{least_belief(belief.least)} to {most_belief(belief.most, loss.epsilon)}"
             for belief in loss.beliefs
         )
-        shown.add_row(reports_of(loss.reports), nats(loss.epsilon), *cells)
+        shown.add_row(_reports_or_all(loss.reports), nats(loss.epsilon), *cells)
     return shown
 
 
@@ -84,7 +116,7 @@ def _value_changes(changes: tuple[ValueChange, ...]) -> Table:
     shown = table("reports", "accounted (nats)", "worst (nats)", "mean (nats)")
     for change in changes:
         numbers = (change.accounted, change.worst, change.mean)
-        shown.add_row(reports_of(change.reports), *map(nats, numbers))
+        shown.add_row(_reports_or_all(change.reports), *map(nats, numbers))
     return shown
 
 
@@ -98,31 +130,16 @@ def _batch(shuffling: Shuffling) -> str:
 
 def _shuffled(shuffling: Shuffling) -> Table | str:
     if not shuffling.losses:
-        return "A cohort may hold one device alone: shuffling promises nothing."
-    shown = table(
-        "reports", "local epsilon", "FMT21", "FMT23", "numerical", "epsilon after shuffling"
-    )
+        return "A cohort may have one device only: shuffling promises nothing."
+    shown = table("reports", "local epsilon", "epsilon after shuffling")
     for loss in shuffling.losses:
-        shown.add_row(
-            reports_of(loss.reports),
-            nats(loss.local),
-            _bound(loss.fmt21, loss.fmt21_needs),
-            _bound(loss.fmt23, loss.fmt23_needs),
-            nats(loss.numerical),
-            nats(loss.epsilon),
-        )
+        shown.add_row(_reports_or_all(loss.reports), nats(loss.local), nats(loss.epsilon))
     return shown
 
 
-def _bound(epsilon: float | None, needs: float) -> str:
-    if epsilon is not None:
-        return nats(epsilon)
-    return f"needs local <= {needs:.2f}" if needs > 0 else "too few reports"
-
-
-def _links(linkability: Linkability, told: str) -> Iterator[str]:
+def _links(linkability: Linkability, own: str) -> Iterator[str]:
     yield (
-        "The cohort is the same in all reports of an epoch: it tells "
+        "The cohort is the same in all reports of an epoch: it reveals "
         f"{linkability.cohort_bits:.3g} bits about the device."
     )
     found = ", ".join(
@@ -131,9 +148,9 @@ def _links(linkability: Linkability, told: str) -> Iterator[str]:
         if each.reports is not None
     )
     yield (
-        f"Two sets of its reports single a device out among {linkability.devices:,}, of which "
+        f"Two sets of its reports identify a device among {linkability.devices:,}, of which "
         f"{linkability.cohort_devices:,} are in its cohort, with probability {found}. The "
-        f"permanent response tells {linkability.permanent_bits:.3g} bits once it is known."
+        f"permanent response reveals {linkability.permanent_bits:.3g} bits once it is known."
     )
     if linkability.reports_to_recover is None:
         yield "10,000 reports of a value do not show the whole permanent response."
@@ -141,8 +158,8 @@ def _links(linkability: Linkability, told: str) -> Iterator[str]:
         shown = _reports(linkability.reports_to_recover)
         yield f"The whole permanent response is known (99 %) after {shown} of a value."
     yield (
-        f"Metrics and epochs have cohorts and permanent responses of their own: only {told}address "
-        "and time link them."
+        f"Metrics and epochs have their own cohorts and permanent responses: only {own}network "
+        "address and time link them."
     )
 
 

@@ -14,8 +14,9 @@ import click
 
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json
-from rappor.cli.options import Detection, detection_options, json_option
+from rappor.cli.options import detection_options, json_option
 from rappor.cli.trend_files import TrendFiles, smooth_option, trend_files
+from rappor.decoding.detection import Detection
 from rappor.errors import FileError
 from rappor.files import alone, filling, replacing
 from rappor.protocol.wire import METRIC_NAME
@@ -54,7 +55,7 @@ class Published:
     required=True,
     type=click.Path(file_okay=False),
     metavar="FOLDER",
-    help="Folder of the site; it is made if it is not there, and what is in it stays.",
+    help="Folder of the site. It is created if needed, and existing files stay.",
 )
 @json_option
 def publish(
@@ -62,12 +63,12 @@ def publish(
 ) -> None:
     """Write a trend as an edition of a static site.
 
-    COUNTS are files as for `rappor trend`; --registry is needed, because the site says what is
-    collected and under which promise. An edition has charts with intervals, tables, the counts, the
-    candidates and the command that makes its numbers again. Its address is a hash of these, and it
-    never changes: publish next week's counts and they are another edition.
+    COUNTS are files as for `rappor trend`. --registry is required, because the site shows what is
+    collected and what is promised. An edition has charts with intervals, tables, the counts, the
+    candidates and the command that computes its numbers again. Its address is a hash of these and
+    never changes. Publish next week's counts, and they become another edition.
 
-    Everything in the folder is meant to be read by everybody, the list of candidates too.
+    Everything in the folder is public, including the list of candidates.
     """
     from rappor.candidates.candidates import Candidates
     from rappor.decoding.trends.edition import Edition
@@ -85,9 +86,7 @@ def publish(
             candidates,  # type: ignore[arg-type]  # a stream is refused with a sentence
             by=files.by,
             smooth=smooth,
-            level=detection.level,
-            correction=detection.correction,
-            confidence=detection.confidence,
+            detection=detection,
             progress=slow,
         )
     notice = describe(metric).splitlines()

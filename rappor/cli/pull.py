@@ -31,22 +31,24 @@ if TYPE_CHECKING:
     "first",
     type=click.DateTime(["%Y-%m-%d"]),
     metavar="DAY",
-    help="First day (UTC), as 2026-11-01; the first one that there is if omitted.",
+    help="First day (UTC), such as 2026-11-01. Default: the first released day.",
 )
 @click.option(
     "--to",
     "last",
     type=click.DateTime(["%Y-%m-%d"]),
     metavar="DAY",
-    help="Last day (UTC), included; the last one that there is if omitted.",
+    help="Last day (UTC), included. Default: the last released day.",
 )
 @click.option(
     "--by",
     type=click.Choice(["day", "week", "month"]),
-    help="Keep each day, week (from Monday on) or month apart; one sum if omitted.",
+    help="Separate counts for each day, week (from Monday on) or month. Default: one sum.",
 )
 @click.option(
-    "--segments", is_flag=True, help="Keep the segments of the metric apart; one sum if omitted."
+    "--segments",
+    is_flag=True,
+    help="Separate counts for each segment of the metric. Default: one sum.",
 )
 @click.option(
     "--out",
@@ -54,13 +56,13 @@ if TYPE_CHECKING:
     required=True,
     type=click.Path(),
     metavar="FILE",
-    help="File to write; every command that reads counts reads it.",
+    help="File to write. Every command that takes counts reads it.",
 )
 @click.option(
     "--token-file",
     type=click.Path(),
     metavar="FILE",
-    help="File that holds the token for reading; the variable RAPPOR_TOKEN if omitted.",
+    help="File with the read token. Default: the variable RAPPOR_TOKEN.",
 )
 @json_option
 def pull(
@@ -77,11 +79,11 @@ def pull(
 ) -> None:
     """Read the counts of a metric from a collector into a file.
 
-    URL is the collector's address for analysts. The file is read by `rappor decode`, `rappor
-    compare` and every other command that takes counts, and by Counts.load_all in Python.
+    URL is the collector's address for analysts. `rappor decode`, `rappor compare`, all other
+    commands that take counts, and Counts.load_all in Python read the file.
 
-    The collector releases whole blocks: some reports wait for more of their cohort. Days with
-    reports that wait are listed. A token is never an argument, because others could see it.
+    The collector releases whole blocks, so some days are not yet released. The command lists them.
+    A token is never an argument, because others could see it.
     """
     from rappor.remote.collector import Collector
     from rappor.remote.token import read_token

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -80,12 +80,12 @@ class _Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Share:
-    """Devices that answer for one part of the metric, or for all of it, and their file."""
+    """Devices that answer for one part of the metric, or for all of it, and their file's suffix."""
 
     params: Params
     n_devices: int
     seed: int | None
-    out: str
+    suffix: str
 
 
 @click.command(
@@ -110,7 +110,7 @@ class _Share:
     required=True,
     type=click.Path(),
     metavar="FILE",
-    help="CSV file with the header value,weight: who holds what.",
+    help="CSV file with the header value,weight: the values and their frequencies.",
 )
 @grouped(
     "size",
@@ -119,32 +119,32 @@ class _Share:
         "--reports",
         type=NUMBER,
         metavar="N",
-        help="Reports, each of another device; such as 1e6.",
+        help="Reports, each from a different device, such as 1e6.",
     ),
     click.option(
         "--devices",
         type=NUMBER,
         metavar="N",
-        help="Devices instead of reports; with --days, those of each day.",
+        help="Devices instead of reports. With --days, the devices of each day.",
     ),
     click.option(
         "--reports-per-device",
         type=WholeNumber(1, 10**6),
         metavar="N",
-        help="Reports that each device sends, of one value and one permanent response.",
+        help="Reports of each device, with one value and one permanent response.",
     ),
     click.option(
         "--days",
         type=WholeNumber(1, _MOST_DAYS),
         metavar="N",
-        help="Days on which each device reports once; each day has a file of its own, with its "
-        "number in the name.",
+        help="Days on which each device reports once. Each day has its own file, with its number "
+        "in the name.",
     ),
     click.option(
         "--churn",
         type=click.FloatRange(0, 1),
         metavar="SHARE",
-        help="Share of the devices that others replace on the next day.  [default: 0]",
+        help="Share of the devices that are replaced on the next day.  [default: 0]",
     ),
 )
 @seed_option
@@ -153,8 +153,8 @@ class _Share:
     required=True,
     type=click.Path(),
     metavar="FILE",
-    help="Counts file to write; reports if it ends in .parquet; a folder of such files if it ends "
-    "in /.",
+    help="Counts file to write. A name that ends in .parquet gives reports, one that ends in / a "
+    "folder of such files.",
 )
 @json_option
 def simulate(
@@ -169,12 +169,12 @@ def simulate(
 ) -> None:
     """Simulate the counts or the reports of many devices.
 
-    Each device draws a value of the population and sends one report, or several of the same value
-    and permanent response. Counts take the same time for any number of devices, are drawn exactly,
-    and know how their devices repeat; a .parquet file holds every single report, one a device, and
-    a folder does so in files of four million. Files and folders appear whole or not at all.
-    Of a metric with parts every part has files of its own, with the part in the name. Of a metric
-    with other and one report a device, counts are of both of its metrics, from the same devices.
+    Each device draws a value of the population and sends one report, or several with the same value
+    and permanent response. Counts are drawn exactly, take the same time for any number of devices,
+    and include how often devices report. A .parquet file has single reports, one for each device; a
+    folder has files of four million. Files and folders are written completely or not at all. For a
+    metric with parts, each part has its own files, with the part in the name. For a metric with
+    other and one report per device, both of its metrics are simulated, with the same devices.
     """
     from rappor.simulation.population import Population
 
@@ -183,85 +183,62 @@ def simulate(
     population = Population.from_csv(population_path)
     as_reports = _is_folder(out) or Path(out).suffix == ".parquet"
     if as_reports and size.repeated:
-        raise click.UsageError("a .parquet file holds one report a device: write counts")
+        raise click.UsageError("a .parquet file has one report per device: write counts")
     pair = [registry[name] for name in registry.together(metric_name)]
-    if len(pair) > 1 and pair[0] is metric and not as_reports and not size.repeated:
-        _simulate_pair(population, pair, size, seed, out, as_json=as_json)
-        return
-    files: list[str] = []
-    n_reports = 0
-    for share in _shares(metric, out, size, seed):
-        names = _names(share.out, size.days)
-        if as_reports:
-            _write_reports(population, metric, share)
-            n_reports += share.n_devices
-        else:
-            collections = _draw(population, metric, size, share)
-            for path, counts in zip(names, collections, strict=True):
-                counts.save(path)
-            n_reports += sum(counts.n_reports for counts in collections)
-        files += names
+    if as_reports or size.repeated or len(pair) == 1 or pair[0] is not metric:
+        pair = [metric]
+    shares = _shares(metric, size, seed)
+    if as_reports:
+        drawn = _write_reports(population, metric, shares, out)
+    elif len(pair) == 1:
+        drawn = _save(_draw(population, metric, size, shares), out)
+    else:
+        drawn = _save(_draw_pair(population, pair, size, seed), out)
+    files, reports = zip(*drawn, strict=True)
+    found = Simulated(
+        metric=metric, reports=sum(reports), devices=size.n_devices, out=out, files=files
+    )
     if as_json:
-        print_json(
-            Simulated(
-                metric=metric,
-                reports=n_reports,
-                devices=size.n_devices,
-                out=out,
-                files=tuple(files),
-            )
-        )
+        print_json(found)
     else:
         told = files[0] if len(files) == 1 else f"{files[0]} to {files[-1]}"
-        click.echo(f"{n_reports:,} reports of {metric.name} in {told}")
+        names = " and ".join(each.name for each in pair)
+        click.echo(f"{found.reports:,} reports of {names} in {told}")
 
 
-def _simulate_pair(
-    population: Population,
-    pair: Sequence[Metric],
-    size: _Size,
-    seed: int | None,
-    out: str,
-    *,
-    as_json: bool,
-) -> None:
-    """Write the counts of the categories, and of each part of what is in their `other`."""
+def _save(collections: Iterable[tuple[str, Counts]], out: str) -> Iterator[tuple[str, int]]:
+    """Write each counts to a file named by its suffix, and yield its path and its reports."""
+    for suffix, counts in collections:
+        path = _named(out, suffix)
+        counts.save(path)
+        yield path, counts.n_reports
+
+
+def _draw_pair(
+    population: Population, pair: Sequence[Metric], size: _Size, seed: int | None
+) -> Iterator[tuple[str, Counts]]:
+    """Draw the counts of the categories, and of each part of what is in their `other`."""
     from rappor.simulation.other import simulate_other
 
     metric, texts = pair
     drawn = simulate_other(
         population,
-        metric.params,
-        texts.params,
+        (metric.params, texts.params),
         texts.parts,
         n_reports=size.n_devices,
         seed=seed,
         metric=metric.name,
     )
-    parts = (part.name.replace(":", "-") for part in texts.parts)
-    names = (out, *(_named(out, f"other-{part}") for part in parts))
-    for path, counts in zip(names, drawn, strict=True):
-        counts.save(path)
-    n_reports = sum(counts.n_reports for counts in drawn)
-    if as_json:
-        print_json(
-            Simulated(
-                metric=metric, reports=n_reports, devices=size.n_devices, out=out, files=names
-            )
-        )
-    else:
-        click.echo(
-            f"{n_reports:,} reports of {' and '.join(m.name for m in pair)} in {out} to {names[-1]}"
-        )
+    return zip(("", *(f"other-{part.name}" for part in texts.parts)), drawn, strict=True)
 
 
-def _shares(metric: Metric, out: str, size: _Size, seed: int | None) -> Iterator[_Share]:
+def _shares(metric: Metric, size: _Size, seed: int | None) -> Iterator[_Share]:
     """Yield the devices of each part of the metric, or all of them if it has none."""
     from rappor.simulation.keystream import Keystream
     from rappor.simulation.parts import seed_of_part, split_devices
 
     if not metric.parts:
-        yield _Share(params=metric.params, n_devices=size.n_devices, seed=seed, out=out)
+        yield _Share(params=metric.params, n_devices=size.n_devices, seed=seed, suffix="")
         return
     stream = Keystream(seed)
     numbers = split_devices(metric.parts, size.n_devices, stream.spawn(0))
@@ -270,22 +247,17 @@ def _shares(metric: Metric, out: str, size: _Size, seed: int | None) -> Iterator
             params=metric.part_params(part.name),
             n_devices=n_devices,
             seed=seed_of_part(stream, number),
-            out=_named(out, part.name.replace(":", "-")),
+            suffix=part.name,
         )
 
 
-def _names(out: str, days: int | None) -> tuple[str, ...]:
-    """Return the files' names: where there are days, each with its number."""
-    if days is None:
-        return (out,)
-    width = len(str(days))
-    return tuple(_named(out, f"{day:0{width}}") for day in range(1, days + 1))
-
-
-def _named(out: str, what: str) -> str:
-    """Return the path with a word more in its name."""
+def _named(out: str, suffix: str) -> str:
+    """Return the path with a suffix in its name, if there is one."""
+    if not suffix:
+        return out
     path = Path(out)
-    return str(path.with_stem(f"{path.stem}-{what}")) + "/" * _is_folder(out)
+    named = path.with_stem(f"{path.stem}-{suffix.replace(':', '-')}")
+    return str(named) + "/" * _is_folder(out)
 
 
 def _is_folder(out: str) -> bool:
@@ -293,55 +265,66 @@ def _is_folder(out: str) -> bool:
     return out.endswith(("/", os.sep)) or Path(out).is_dir()
 
 
-def _draw(population: Population, metric: Metric, size: _Size, share: _Share) -> list[Counts]:
-    """Draw the counts, one a file."""
+def _draw(
+    population: Population, metric: Metric, size: _Size, shares: Iterable[_Share]
+) -> Iterator[tuple[str, Counts]]:
+    """Draw the counts of each share, where there are days one of each day."""
+    from rappor.simulation.collection import simulate_counts
     from rappor.simulation.repeated import simulate_days, simulate_repeated
 
-    if size.days is not None:
-        return simulate_days(
-            population,
-            share.params,
-            n_devices=share.n_devices,
-            n_days=size.days,
-            churn=size.churn or 0.0,
-            seed=share.seed,
-            metric=metric.name,
-        )
-    if size.reports_per_device is not None:
-        devices = {size.reports_per_device: share.n_devices}
-        drawn = simulate_repeated(
-            population, share.params, devices=devices, seed=share.seed, metric=metric.name
-        )
-        return [drawn.counts]
-    from rappor.simulation.collection import simulate_counts
+    for share in shares:
+        if size.days is not None:
+            days = simulate_days(
+                population,
+                share.params,
+                n_devices=share.n_devices,
+                n_days=size.days,
+                churn=size.churn or 0.0,
+                seed=share.seed,
+                metric=metric.name,
+            )
+            width = len(str(size.days))
+            for day, counts in enumerate(days, start=1):
+                yield "-".join(filter(None, (share.suffix, f"{day:0{width}}"))), counts
+        elif size.reports_per_device is not None:
+            devices = {size.reports_per_device: share.n_devices}
+            drawn = simulate_repeated(
+                population, share.params, devices=devices, seed=share.seed, metric=metric.name
+            )
+            yield share.suffix, drawn.counts
+        else:
+            counts = simulate_counts(
+                population,
+                share.params,
+                n_reports=share.n_devices,
+                seed=share.seed,
+                metric=metric.name,
+            )
+            yield share.suffix, counts
 
-    return [
-        simulate_counts(
-            population,
-            share.params,
-            n_reports=share.n_devices,
-            seed=share.seed,
-            metric=metric.name,
-        )
-    ]
 
-
-def _write_reports(population: Population, metric: Metric, share: _Share) -> None:
+def _write_reports(
+    population: Population, metric: Metric, shares: Iterable[_Share], out: str
+) -> Iterator[tuple[str, int]]:
+    """Write each share's reports, and yield the path and their number."""
     from rappor.engines import parquet
     from rappor.simulation.collection import simulate_reports
 
-    write = parquet.write_parquet_folder if _is_folder(share.out) else parquet.write_parquet
-    drawn = simulate_reports(
-        population, share.params, n_reports=share.n_devices, seed=share.seed, block=_ROW_GROUP
-    )
-    with Slow() as slow:
-        write(
-            share.out,
-            _counted(drawn, slow, share.n_devices),
-            params=share.params,
-            metric=metric.name,
-            day=datetime.datetime.now(datetime.UTC).date(),
+    write = parquet.write_parquet_folder if _is_folder(out) else parquet.write_parquet
+    for share in shares:
+        path, n = _named(out, share.suffix), share.n_devices
+        drawn = simulate_reports(
+            population, share.params, n_reports=n, seed=share.seed, block=_ROW_GROUP
         )
+        with Slow() as slow:
+            write(
+                path,
+                _counted(drawn, slow, n),
+                params=share.params,
+                metric=metric.name,
+                day=datetime.datetime.now(datetime.UTC).date(),
+            )
+        yield path, n
 
 
 def _counted(

@@ -48,13 +48,13 @@ class Statement:
     default="reports",
     show_default=True,
     metavar="TABLE",
-    help="The table of reports, as the statement is to spell it.",
+    help="The table of reports, as written in the statement.",
 )
-@click.option("--part", metavar="PART", help="A part of the metric, where it has parts.")
+@click.option("--part", metavar="PART", help="A part of the metric, if it has parts.")
 @click.option(
     "--refused",
     is_flag=True,
-    help="Count what is left out, by reason, in place of what is counted.",
+    help="Count refused reports by reason, instead of accepted ones.",
 )
 @json_option
 def sql(
@@ -69,9 +69,9 @@ def sql(
 ) -> None:
     """Print the statement that counts reports in a warehouse.
 
-    The table has the columns format, metric, params, cohort and bits (bytes). The answer has
-    the columns cohort, reports, bit_0, bit_1 and so on; saved as CSV with a header,
-    Counts.from_csv reads it. Nothing is sent anywhere.
+    The table has the columns format, metric, params, cohort and bits (bytes). The result has the
+    columns cohort, reports, bit_0, bit_1 and so on. Save it as CSV with a header, and
+    Counts.from_csv reads it. The command sends nothing anywhere.
     """
     from rappor.engines.sql import count_statement, refused_statement
 

@@ -12,7 +12,8 @@ import click
 from click.core import ParameterSource
 
 from rappor.cli.options import grouped, metric_option, registry_option
-from rappor.protocol.params import PROFILES, Params
+from rappor.protocol.params import Params
+from rappor.protocol.profiles import PROFILES
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -23,7 +24,7 @@ _OPTIONS: Final = (
         "--profile",
         type=click.Choice(list(PROFILES)),
         help="Named parameters; their epsilon_1 and epsilon_inf are 1 and 2 nats (strict), "
-        "2 and 4 (balanced), 4 and 8 (accurate).",
+        "2 and 4 (balanced), 4 and 6 (low-noise), 4 and 4 (once).",
     ),
     click.option(
         "-k",
@@ -48,13 +49,21 @@ _OPTIONS: Final = (
         default=128,
         show_default=True,
         metavar="N",
-        help="Cohorts; each has hash functions of its own.",
+        help="Cohorts; each has its own hash functions.",
     ),
     click.option(
         "-f",
         type=float,
         metavar="PROBABILITY",
         help="Permanent noise: the probability that a permanent bit is random.",
+    ),
+    click.option(
+        "-g",
+        type=float,
+        default=0.5,
+        show_default=True,
+        metavar="PROBABILITY",
+        help="Of the bits that -f makes random, the share that becomes 1.",
     ),
     click.option(
         "-p",
@@ -72,7 +81,7 @@ _OPTIONS: Final = (
 _WAYS: Final = (
     {"registry_path", "metric_name", "metric_argument"},
     {"profile"},
-    {"bits", "hashes", "cohorts", "f", "p", "q"},
+    {"bits", "hashes", "cohorts", "f", "g", "p", "q"},
 )
 """Options that say the same in different ways."""
 
@@ -113,6 +122,7 @@ class _Options:
     hashes: int
     cohorts: int
     f: float | None
+    g: float
     p: float | None
     q: float | None
 
@@ -135,8 +145,8 @@ class _Options:
             raise click.UsageError("give --registry and --metric, or --profile, or -f, -p and -q")
         # What is only being looked at may promise nothing.
         k, h, m = self.bits, self.hashes, self.cohorts
-        params = Params(k=k, h=h, m=m, f=self.f, p=self.p, q=self.q, insecure=True)
-        return Subject(params=params)
+        f, g, p, q = self.f, self.g, self.p, self.q
+        return Subject(params=Params(k=k, h=h, m=m, f=f, g=g, p=p, q=q, insecure=True))
 
 
 def subject_options(command: Callable[..., None]) -> Any:

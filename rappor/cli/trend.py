@@ -7,7 +7,6 @@ import click
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow
 from rappor.cli.options import (
-    Detection,
     chart_option,
     csv_option,
     detection_options,
@@ -16,6 +15,7 @@ from rappor.cli.options import (
     save_chart,
 )
 from rappor.cli.trend_files import TrendFiles, smooth_option, trend_files
+from rappor.decoding.detection import Detection
 
 
 @click.command(
@@ -45,15 +45,15 @@ def trend(
     chart: str | None,
     as_json: bool,
 ) -> None:
-    """Show how shares run over days, weeks or months.
+    """Show how shares change over days, weeks or months.
 
-    COUNTS are files of `rappor pull --by day`, week or month, or the JSON that a collector answers;
-    several are joined. Counts of other commands do not tell their days: give --from.
+    COUNTS are files from `rappor pull` with --by day, week or month, or the JSON that a collector
+    returns. Several files are joined. Counts from other commands contain no days: give --from.
 
-    Every period is decoded on its own; each step to the next is estimated from the differences of
-    their bits, where the noise that devices keep cancels. Periods without reports stay visible, and
-    so do changes of the parameters. Shown are the strings that all periods together, or any one of
-    them, tell from nothing.
+    Each period is decoded separately. Each step to the next period is estimated from the
+    differences of their bits, in which the permanent noise cancels out. Periods without reports
+    stay visible, and so do changes of the parameters. The command shows the strings that all
+    periods together or at least one period detect.
     """
     from rappor.cli.trend_table import print_trend
     from rappor.decoding.trends.over_time import trend as trend_of
@@ -65,9 +65,7 @@ def trend(
             candidates,  # type: ignore[arg-type]  # a stream is refused with a sentence
             by=files.by,
             smooth=smooth,
-            level=detection.level,
-            correction=detection.correction,
-            confidence=detection.confidence,
+            detection=detection,
             progress=slow,
         )
     if csv_path is not None:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rappor.cli.decode_files import Source, days_of, read_counts
+from rappor.cli.count_files import days_of, read_counts
 from rappor.cli.numbers import WholeNumber
 from rappor.cli.options import (
     grouped,
     source_options,
 )
+from rappor.cli.sources import Source
 from rappor.errors import DecodeError, FileError, MetricError
 
 if TYPE_CHECKING:
@@ -35,9 +36,9 @@ class TrendFiles(Source):
         """Read the counts with their days, and the candidates where they are needed."""
         released = self._joined() if self.first is None else self._from(self.first.date())
         if not released.n_reports:
-            raise DecodeError("counts must hold at least 1 report, got 0")
+            raise DecodeError("counts must have at least 1 report, got 0")
         samples = [list(period.collections) for period in released.periods if period.n_reports]
-        return released, self.candidates_for(*samples)
+        return released, self.candidates(*samples)
 
     def _joined(self) -> Released:
         """Join the files that a collector answered."""
@@ -50,7 +51,7 @@ class TrendFiles(Source):
             except FileError:
                 read_counts(path)  # a file of no counts at all has its own sentence
                 raise click.UsageError(
-                    f"{path} does not tell its days: give --from, the first day of the first file"
+                    f"{path} has no days: give --from, the first day of the first file"
                 ) from None
         return _joined(found)
 
@@ -77,7 +78,7 @@ def _periods(paths: tuple[str, ...], first: datetime.date, by: str) -> Iterator[
     for path in paths:
         collections = tuple(read_counts(path))
         if days_of(path):
-            raise click.UsageError(f"{path} tells its days: leave --from out")
+            raise click.UsageError(f"{path} has its own days: omit --from")
         if following is None:
             raise DecodeError(f"the days of {path} must be before the year 10000")
         last = stretch_of(following, by, within=(following, datetime.date.max))[1]
@@ -111,16 +112,15 @@ trend_files = grouped(
     click.option(
         "--by",
         type=click.Choice(["day", "week", "month"]),
-        help="Length of a period, no shorter than those of the counts; as the counts have them if "
-        "omitted.",
+        help="Length of a period, at least that of the counts. Default: that of the counts.",
     ),
     click.option(
         "--from",
         "first",
         type=click.DateTime(["%Y-%m-%d"]),
         metavar="DAY",
-        help="Day (UTC) of the first file, for files that do not tell their days; each of the "
-        "others is of the next day, or as --by says.",
+        help="Day (UTC) of the first file, for files without days. Each further file is of the "
+        "next day, or of the next period of --by.",
     ),
 )
 smooth_option = click.option(

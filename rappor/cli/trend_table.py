@@ -10,7 +10,7 @@ from rich.table import Table
 
 from rappor.cli.console import escape, show, width
 from rappor.decoding.trends.trend import Trend
-from rappor.reporting.numbers import percent, points, short_percent
+from rappor.reporting.numbers import measured, moved, short_percent, span, span_of_points
 from rappor.reporting.remarks import over_time
 
 _BARS: Final = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
@@ -24,20 +24,20 @@ _STEPS: Final = 20
 
 
 def print_trend(trend: Trend) -> None:
-    """Print a row a string, the steps that are told from noise, and what belongs to them."""
+    """Print a row for each string, the significant steps, and the remarks."""
     if trend.candidates:
         show(_table(trend), "")
     steps = list(_steps(trend))
     if steps:
         more = f", the last {_STEPS}" if len(steps) > _STEPS else ""
-        show(f"[bold]steps that are told from noise{more}[/bold]", *steps[-_STEPS:], "")
+        show(f"[bold]significant steps{more}[/bold]", *steps[-_STEPS:], "")
     show(*map(escape, over_time(trend)))
 
 
 def _table(trend: Trend) -> Table:
     known = [number for number, period in enumerate(trend.periods) if period.reports]
     first, last = known[0], known[-1]
-    interval = f"adjusted {short_percent(trend.confidence)} interval"
+    interval = f"adjusted {short_percent(trend.detection.confidence)} interval"
     columns = [trend.periods[first].name, trend.periods[last].name, interval]
     n = min(len(trend.periods), _MOST_BARS)
     course = f"{n} {trend.by}s" if n == len(trend.periods) else f"last {n} {trend.by}s"
@@ -50,12 +50,13 @@ def _table(trend: Trend) -> Table:
     shown.add_column(course, no_wrap=True)
     levels = trend.levels
     for column, name in enumerate(trend.candidates):
-        low, high = float(levels.ci_low[last, column]), float(levels.ci_high[last, column])
+        first_error, error = (float(levels.std_error[row, column]) for row in (first, last))
+        ends = float(levels.ci_low[last, column]), float(levels.ci_high[last, column])
         shown.add_row(
             escape(name),
-            percent(float(levels.proportion[first, column]), 3),
-            percent(float(levels.proportion[last, column]), 3),
-            f"{percent(low, 3)} .. {percent(high, 3)}" if math.isfinite(low + high) else "unknown",
+            measured(float(levels.proportion[first, column]), first_error),
+            measured(float(levels.proportion[last, column]), error),
+            span(*ends, error),
             "".join(_bars(levels.proportion[-n:, column].tolist())),
         )
     return shown
@@ -73,10 +74,11 @@ def _bars(shares: list[float]) -> Iterator[str]:
 
 
 def _steps(trend: Trend) -> Iterator[str]:
-    """Yield a line for each step that is told from noise, in the order of the periods."""
+    """Yield a line for each significant step, in the order of the periods."""
     rows = [row for row in trend.rows() if row.get("changed")]
     for row in sorted(rows, key=lambda row: str(row["first"])):
         low, high = row["step_ci_low"], row["step_ci_high"]
-        between = "" if low is None or high is None else f" ({points(low)} .. {points(high)})"
+        error = None if low is None or high is None else (high - low) / 4  # nearly
+        between = "" if error is None else f" ({span_of_points(low, high, error)})"
         name = escape(row["candidate"])
-        yield f"{row['first']}  {name}: {points(row['step'])} points{between}"
+        yield f"{row['first']}  {name}: {moved(row['step'], error)} points{between}"

@@ -18,9 +18,10 @@ from rappor.trust.models import Model, trust_models
 from rappor.trust.survey import CoinSurvey
 
 if TYPE_CHECKING:
-    from rappor.reporting.charts import Chart
+    from rappor.reporting.charts import Panels
 
 _DRAWN_RUNS = 200
+_ONCE_IN_20 = 0.05
 _DEVICES = [round(10 ** (step / 4)) for step in range(8, 33)]
 _EPSILONS = [round(10 ** (step / 12), 4) for step in range(-12, 9)]
 _NOISES = [step / 20 for step in range(1, 20)]
@@ -45,8 +46,8 @@ class ModelResult:
     """What one model of trust promises, and how well it answers.
 
     Losses are in nats: `epsilon` to who reads the result, `epsilon_of_collector` to who receives
-    the answers, `epsilon_10` by ten answers. Errors are in devices, of the closed form and
-    observed in trials.
+    the answers, `epsilon_10` by ten answers. Errors are in devices: `std_error` of the closed
+    form, `tail` reached once in 20 at most, and `observed` in trials.
     """
 
     model: str
@@ -56,6 +57,7 @@ class ModelResult:
     epsilon_of_collector: float
     epsilon_10: float
     std_error: float
+    tail: float
     observed: float
 
 
@@ -112,7 +114,7 @@ class TrustComparison:
         default=1e-9,
         show_default=True,
         metavar="PROBABILITY",
-        help="Probability with which the bound of shuffling may fail.",
+        help="Probability that the bounds of shuffling and of Gaussian noise fail.",
     ),
     click.option(
         "--beta",
@@ -139,19 +141,16 @@ def trust(
 ) -> None:
     """Compare local noise, a shuffler and a trusted curator.
 
-    The question is how many of some devices have a property, at one epsilon. The models are
-    local noise (a coin-flip survey, symmetric randomized response, RAPPOR), a shuffled batch,
-    and a curator (Laplace and two-sided geometric noise). Errors are shown by closed form and
-    by trial. --seed repeats the devices' answers; the curator's noise is OpenDP's, which takes
-    no seed.
+    The question is how many devices have a property, at the same epsilon for all models. The models
+    are local noise (a coin-flip survey, symmetric randomized response, RAPPOR), a shuffled batch,
+    and a curator (Laplace, two-sided geometric and Gaussian noise). The command shows errors by
+    formula and by simulation, beside the error that is reached once in 20 trials.
     """
     check_number("share", survey.share, "[0, 1]")
     found = _compare(survey, runs, seed)
     if chart is not None:
-        from rappor.reporting.charts import save
-
         with Slow() as slow:
-            save(_draw(survey, slow, seed=seed), chart)
+            _draw(survey, slow, seed=seed).save(chart)
     if as_json:
         print_json(found)
     else:
@@ -190,6 +189,7 @@ def _result(model: Model, survey: _Survey, runs: int, seed: int | None) -> Model
         epsilon_of_collector=model.epsilon_of_collector,
         epsilon_10=model.epsilon_10,
         std_error=trial.std_error,
+        tail=model.tail(_ONCE_IN_20, n_held, survey.devices),
         observed=trial.observed,
     )
 
@@ -201,7 +201,8 @@ def _print(found: TrustComparison) -> None:
         "to collector",
         "10 answers",
         "std error",
-        f"in {found.runs:,} trials",
+        "1 in 20",
+        "trials",
         left=2,
     )
     for each in found.models:
@@ -209,25 +210,29 @@ def _print(found: TrustComparison) -> None:
         shown.add_row(
             each.model,
             each.trusted,
-            "knows the truth" if knows else f"{each.epsilon_of_collector:.2f}",
+            "the truth" if knows else f"{each.epsilon_of_collector:.2f}",
             f"{each.epsilon_10:.2f}",
             f"{each.std_error:,.2f}",
+            f"{each.tail:,.2f}",
             f"{each.observed:,.2f}",
         )
     show(
         f"How many of {found.devices:,} devices have a property? The truth is "
         f"{round(found.share * found.devices):,}. Each answer has epsilon = {found.epsilon:g}.\n"
-        "'to collector' and '10 answers' are losses in nats; errors are in devices.\n",
+        "'to collector' and '10 answers' are losses in nats; errors are in devices.\n"
+        "'1 in 20' is an error that is reached once in 20 answers at most, 'trials' the error seen "
+        f"in\n{found.runs:,} trials.\n",
         shown,
-        f"\nThe bound of the shuffled batch holds with probability 1 - {found.delta:g}. Local "
-        "noise grows with the square root of the number of devices. A curator's noise does not "
-        "grow, but a curator knows the truth.",
+        "\nThe bounds of the shuffled batch and of Gaussian noise hold with probability "
+        f"1 - {found.delta:g}. Local noise grows with the square root of the number of devices. "
+        "A curator's noise does not grow, but a curator knows the truth.",
     )
 
 
-def _draw(survey: _Survey, slow: Slow, *, seed: int | None) -> Chart:
+def _draw(survey: _Survey, slow: Slow, *, seed: int | None) -> Panels:
     """Draw the error against the number of devices, against epsilon, and against the noise."""
-    from rappor.reporting.charts import Axis, line_chart, shared_labels, side_by_side
+    from rappor.reporting.charts import Panels
+    from rappor.reporting.lines import Axis, line_chart, shared_labels
 
     panels: list[tuple[Axis, str, list[float], _Point]] = [
         (
@@ -247,9 +252,9 @@ def _draw(survey: _Survey, slow: Slow, *, seed: int | None) -> Chart:
                 field="x",
                 title="random answers in a symmetric survey of that epsilon",
                 domain=(0, 1),
-                format="%",
+                percent=True,
             ),
-            f"{survey.devices:,} devices, epsilon told as noise",
+            f"{survey.devices:,} devices, epsilon shown as noise",
             _NOISES,
             lambda noise: (CoinSurvey(1 - noise, 0.5).epsilon, survey.devices),
         ),
@@ -265,8 +270,9 @@ def _draw(survey: _Survey, slow: Slow, *, seed: int | None) -> Chart:
     def labelled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [row | {"model": labels[row["model"]]} for row in rows]
 
-    return side_by_side(
-        *(
+    return Panels(
+        title="What it costs that nobody needs to be trusted",
+        charts=[
             line_chart(
                 labelled(lines),
                 points=labelled(dots),
@@ -277,7 +283,7 @@ def _draw(survey: _Survey, slow: Slow, *, seed: int | None) -> Chart:
                 title=title,
             )
             for (axis, title, _, _), (lines, dots) in zip(panels, curves, strict=True)
-        )
+        ],
     )
 
 

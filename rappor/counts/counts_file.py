@@ -81,7 +81,7 @@ def read(path: str | os.PathLike[str]) -> Contents:
     if len(contents) != 1:
         raise FileError(
             path,
-            f"it must hold counts under one parameter set, got {len(contents)}: "
+            f"it must have counts under one parameter set, got {len(contents)}: "
             "ask the collector for one of them with params=FINGERPRINT",
         )
     return contents[0]

@@ -31,12 +31,6 @@ def popcount_range(params: Params) -> tuple[int, int]:
     return least, params.k - int(np.searchsorted(high, FALSE_ALARM / 2, side="right"))
 
 
-def is_suspicious(bits: bytes, params: Params) -> bool:
-    """Tell whether a report's popcount is outside its range."""
-    least, most = popcount_range(params)
-    return not least <= int.from_bytes(bits, "little").bit_count() <= most
-
-
 def _distribution(params: Params, n_true: int) -> NDArray[np.float64]:
     """Return the probabilities of 0 to k ones, (k + 1,) float64, if n_true bits are true."""
     return np.convolve(

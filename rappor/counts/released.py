@@ -1,4 +1,4 @@
-"""What a collector releases of a metric: counts of days, weeks or months, and the days that wait.
+"""What a collector releases of a metric: counts of days, weeks or months, and days not released.
 
 Its file is the JSON that a collector answers for its counts (`counts_file`), so an answer that was
 saved by any other program is read too, and `Counts.load_all` reads this file.

@@ -179,7 +179,7 @@ def from_arrow(
     cohorts, reports = (_column(table, name) for name in ("cohort", "reports"))
     order = np.argsort(cohorts, kind="stable")
     if not np.array_equal(cohorts[order], np.arange(params.m)):
-        raise ReportError(f"cohort must hold 0 to {params.m - 1}, each once")
+        raise ReportError(f"cohort must have 0 to {params.m - 1}, each once")
     squares = _squares(metadata.get(_SQUARES_KEY))
     return params, _lists(table, params.k)[order], reports[order], metric, squares
 
@@ -198,7 +198,7 @@ def _squares(text: bytes | None) -> int | None:
     if text is None:
         return None
     if not re.fullmatch(rb"[0-9]{1,40}", text):
-        raise ReportError("the schema's metadata must hold squares as a whole number")
+        raise ReportError("the schema's metadata must have squares as a whole number")
     return int(text)
 
 

@@ -1,6 +1,7 @@
 from rappor.decoding.comparison.compare import compare as compare
 from rappor.decoding.comparison.comparison import Comparison as Comparison
 from rappor.decoding.decoder import decode as decode
+from rappor.decoding.detection import Detection as Detection
 from rappor.decoding.estimates import Estimates as Estimates
 from rappor.decoding.segments.by_segment import by_segment as by_segment
 from rappor.decoding.segments.segments import Segments as Segments

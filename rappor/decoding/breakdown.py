@@ -101,46 +101,55 @@ class Breakdown:
     hide: NDArray[np.float64]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Found:
+    """The c detected strings.
+
+    Attributes
+    ----------
+    columns : (n, c) sparse. The rows that each of them sets.
+    places : (c,) int64. Their columns in the fit's basis, -1 outside the selection.
+    share, std_error : (c,) float64. Their estimates and the standard errors of their scores.
+    """
+
+    columns: sparse.csc_array
+    places: NDArray[np.int64]
+    share: NDArray[np.float64]
+    std_error: NDArray[np.float64]
+
+
 def string_rows(
-    target: Target,
-    fit: Fit,
-    columns: sparse.csc_array,
-    places: NDArray[np.int64],
-    *,
-    share: NDArray[np.float64],
-    std_error: NDArray[np.float64],
-    p_values: PValues,
-    threshold: float,
+    target: Target, fit: Fit, found: Found, *, p_values: PValues, threshold: float
 ) -> tuple[Rows, Hidden]:
     """Describe c detected strings, and say at which r each of them is hidden.
 
     Parameters
     ----------
-    columns : (n, c) sparse. The rows that each of them sets.
-    places : (c,) int64. Their columns in the fit's basis, -1 outside the selection.
-    share, std_error : (c,) float64. Their estimates and the standard errors of their scores.
     p_values : returns the p-values of z scores, falling.
     threshold : the p-value above which one of them is no longer detected.
     """
+    share = found.share
     gap = target.q_star - target.p_star
     mean = target.p_star + gap * target.proportions
     coins = mean / (np.maximum(target.reports, 1) * gap**2)
-    sums = columns.T @ (fit.weight[:, None] * np.column_stack([coins, -coins * mean]))
-    total = np.maximum(columns.T @ fit.weight, np.finfo(float).tiny)
+    sums = found.columns.T @ (fit.weight[:, None] * np.column_stack([coins, -coins * mean]))
+    total = np.maximum(found.columns.T @ fit.weight, np.finfo(float).tiny)
     second, third = sums.T / total
     lifted, taken = np.zeros((2, len(share)))
     for start in range(0, len(share), _CHUNK):
         some = slice(start, start + _CHUNK)
-        influence = fit.influence(columns[:, some], places[some])
+        influence = fit.influence(found.columns[:, some], found.places[some])
         lifted[some], taken[some] = (_most(sign * influence, target) for sign in (1, -1))
     spread = _spread(target)
     even = np.full(len(share), spread)
     variance = np.vstack([even, -2 * even, fit.tau2 + spread + second, third])
     ones, zeros = share + taken, lifted - share
     whole = variance.sum(axis=0)  # 0 where every report has all bits of the string
-    variance = np.where(whole > 0, variance / np.where(whole > 0, whole, 1.0), 0.0) * std_error**2
+    variance = (
+        np.where(whole > 0, variance / np.where(whole > 0, whole, 1.0), 0.0) * found.std_error**2
+    )
     # Now these are the coefficients of r^0 to r^3 of the estimate's variance.
-    z = _z_score(p_values, threshold, float(np.min(share / std_error, initial=np.inf)))
+    z = _z_score(p_values, threshold, float(np.min(share / found.std_error, initial=np.inf)))
 
     def hidden(r: NDArray[np.float64]) -> NDArray[np.bool_]:
         noise = sum(part * r**power for power, part in enumerate(variance))

@@ -1,6 +1,6 @@
 """Near capacity: where present strings are a large part of the rows, all candidates are fitted.
 
-Selection leaves out what it cannot tell from nothing. That pays where the candidates that are left
+Selection leaves out what it cannot detect. That pays where the candidates that are left
 out are mostly absent. Where hundreds of strings share hundreds of rows it does not: those left
 out collide with all others, and the search for the selection uses up what the rows know. A fit of
 all candidates has no search and no collisions among them, and each candidate costs it one row.
@@ -120,7 +120,7 @@ def count_draws(target: Target, fit: Fit) -> float:
 
 
 def count_rows(fit: Fit) -> float:
-    """Return how many equally certain rows know as much; one large cohort counts for most."""
+    """Return the effective number of rows; one large cohort counts for most."""
     information = 1 / np.maximum(fit.noise + fit.tau2, LEAST_NOISE)
     return float(information.sum() ** 2 / (information**2).sum())
 
@@ -138,7 +138,7 @@ def is_full(selection: Selection) -> bool:
 def describe_capacity(target: Target, selection: Selection, *, misfit: bool) -> dict[str, Any]:
     """Return the rows that there are, what is fitted, and whether the strings are too many.
 
-    They are where neither all nor a selection can be told apart: where too much is selected, or a
+    They are where neither all nor a selection can be fitted: where too much is selected, or a
     candidate has so few rows that collisions with strings that are not fitted do not average out.
     Such strings show in the variance of the rows, or in a bad fit (`misfit`). Intervals may cover
     less than they say then.

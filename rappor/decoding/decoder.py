@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,34 +14,34 @@ from rappor.candidates.stream import CandidateStream
 from rappor.counts.counts import Counts
 from rappor.decoding import closed_form, diagnostics
 from rappor.decoding.blas_threads import one_thread
-from rappor.decoding.breakdown import answer_rows, break_down, string_rows
+from rappor.decoding.breakdown import Breakdown, Found, answer_rows, break_down, string_rows
 from rappor.decoding.capacity import describe_capacity, fit_all, is_full, simplex_fit
 from rappor.decoding.collected import standardise
 from rappor.decoding.contrasts import add_sampling
 from rappor.decoding.debias import Target, debias
 from rappor.decoding.design import Design
+from rappor.decoding.detection import Detection
 from rappor.decoding.devices import merge
 from rappor.decoding.distribution import Shares, estimate_shares
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.inference import ErrorControl, Raw, conclude, normal_interval
+from rappor.decoding.inference import Listing, Raw, conclude, normal_interval
 from rappor.decoding.p_values import PValues
 from rappor.decoding.presence import p_values_of
 from rappor.decoding.selection import SCREENED, Selection, select
 from rappor.decoding.shrinkage import ShrunkenFit
 from rappor.decoding.significance import NullTail, normal_tail, null_tail, ones_variance
+from rappor.decoding.thresholds import Thresholds
 from rappor.decoding.ties import drop_ties, find_ties, spread_ties
 from rappor.errors import DecodeError
 from rappor.progress import Progress, no_progress
 from rappor.protocol.encodings import encoding_of
 
 
-def decode(
+def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     counts: Counts | Sequence[Counts],
     candidates: Candidates | CandidateStream | Iterable[str] | None = None,
     *,
-    level: float = 0.05,
-    correction: str = "bh",
-    confidence: float = 0.95,
+    detection: Detection = Detection(),
     distribution: bool = False,
     devices: float | None = None,
     reports_per_device: float | None = None,
@@ -62,12 +63,8 @@ def decode(
         a long one the best candidates have a row, and all others are in
         `Estimates.p_value_counts`. Other encodings than Bloom answer for all their categories and
         take none.
-    level : error rate of detection.
-    correction : "bh" bounds the expected share of false detections [BH95]; "adaptive" bounds
-        the same and finds more where many candidates are present [STS04], and is "bh" for
-        strings in few reports, which `Estimates.correction` says; "bonferroni" bounds the
-        probability of any false detection.
-    confidence : probability with which a two-sided interval holds the truth.
+    detection : how sure to be. "adaptive" is applied as "bh" to strings in few reports, which
+        `Estimates.detection` says.
     distribution : also estimate the whole list at once (`Estimates.share`).
     devices, reports_per_device : how many devices are behind all reports together, or how many
         reports each of them sent; at most one of both. Uneven ones are said by
@@ -100,30 +97,23 @@ def decode(
     ['cat', 'dog']
     """
     collections = _collections(counts)
-    control = ErrorControl(level=level, correction=correction, confidence=confidence)
     target = debias(*merge(collections, devices=devices, reports_per_device=reports_per_device))
     if not all(encoding_of(collection.params).hashed for collection in collections):
         if candidates is not None:
-            raise DecodeError("candidates must be left out: this encoding answers for every bit")
-        return _decode_closed(target, control, distribution=distribution)
-    if isinstance(candidates, CandidateStream):
-        _check_normalizer(candidates.normalize, collections)
-        if is_told_elsewhere(collections):
-            nothing = CandidateStream.product([""], "", 0, 0, normalize=candidates.normalize)
-            candidates = CandidateStream.chain(nothing, candidates)
-        keep = len(target) + 2 * SCREENED
-        held = candidates.hold(keep)
-        if held is None:
+            raise DecodeError("candidates must be omitted: this encoding answers for every bit")
+        return _decode_closed(target, detection, distribution=distribution)
+    keep = len(target) + 2 * SCREENED
+    listed = _listed(candidates, collections, keep)
+    with one_thread():
+        if isinstance(listed, CandidateStream):
             if distribution:
                 raise DecodeError(
                     "distribution needs all candidates at once: give a list, not a stream"
                 )
-            with one_thread():
-                return _decode_stream(target, candidates, keep, control, progress)
-        candidates = held
-    listed = _listed(candidates, collections)
-    with one_thread():
-        return _decode_bloom(target, listed, control, distribution=distribution, progress=progress)
+            return _decode_stream(target, listed, keep, detection, progress)
+        return _decode_bloom(
+            target, listed, detection, distribution=distribution, progress=progress
+        )
 
 
 def _collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
@@ -149,18 +139,34 @@ def _collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
 
 
 def _listed(
-    candidates: Candidates | Iterable[str] | None, collections: Sequence[Counts]
-) -> Candidates:
-    """Normalise candidates as the devices did."""
-    if not isinstance(candidates, Candidates):
+    candidates: Candidates | CandidateStream | Iterable[str] | None,
+    collections: Sequence[Counts],
+    keep: int,
+) -> Candidates | CandidateStream:
+    """Normalise candidates as the devices did; a stream of at most `keep` is held."""
+    normalizer = _normalizer(collections)
+    if not isinstance(candidates, Candidates | CandidateStream):
         strings = () if candidates is None else candidates
-        candidates = Candidates.from_list(strings, normalize=_normalizer(collections))
-    _check_normalizer(candidates.normalize, collections)
+        candidates = Candidates.from_list(strings, normalize=normalizer)
+    if candidates.normalize != normalizer:
+        raise DecodeError(
+            f"candidates must be normalised by {normalizer!r} as on the devices, "
+            f"got {candidates.normalize!r}"
+        )
+    elsewhere = is_told_elsewhere(collections)
+    if isinstance(candidates, CandidateStream):
+        if elsewhere:
+            nothing = CandidateStream.product([""], "", 0, 0, normalize=normalizer)
+            candidates = CandidateStream.chain(nothing, candidates)
+        held = candidates.hold(keep)
+        if held is None:
+            return candidates
+        candidates = held
     if len(candidates) == 0:
         raise DecodeError(
             "candidates must number at least 1, got 0; give candidates: a list of strings"
         )
-    return candidates.with_empty() if is_told_elsewhere(collections) else candidates
+    return candidates.with_empty() if elsewhere else candidates
 
 
 def is_told_elsewhere(collections: Sequence[Counts]) -> bool:
@@ -175,18 +181,11 @@ def _normalizer(collections: Sequence[Counts]) -> str:
     return normalizers.pop()
 
 
-def _check_normalizer(name: str, collections: Sequence[Counts]) -> None:
-    if name != (normalizer := _normalizer(collections)):
-        raise DecodeError(
-            f"candidates must be normalised by {normalizer!r} as on the devices, got {name!r}"
-        )
-
-
 def _decode_stream(
     target: Target,
     stream: CandidateStream,
     keep: int,
-    control: ErrorControl,
+    detection: Detection,
     progress: Progress,
 ) -> Estimates:
     """Decode strings that are streamed; `keep` of them have a row."""
@@ -195,21 +194,14 @@ def _decode_stream(
 
     pool = StreamedDesign(stream, target, keep)
     selection = select(target, pool, progress)
-    return _conclude_strings(
-        target,
-        pool.kept,
-        pool.listed,
-        pool.ties,
-        selection,
-        control,
-        shares=None,
-    )
+    strings = _Strings(pool.kept, pool.listed, pool.ties)
+    return _conclude_strings(target, strings, selection, detection, shares=None)
 
 
 def _decode_bloom(
     target: Target,
     candidates: Candidates,
-    control: ErrorControl,
+    detection: Detection,
     *,
     distribution: bool,
     progress: Progress,
@@ -221,53 +213,36 @@ def _decode_bloom(
     if ties:
         design = Design(drop_ties(candidates, ties), params)
     selection = fit_all(target, design, select(target, design, progress))
-    return _conclude_strings(
-        target,
-        candidates,
-        design,
-        ties,
-        selection,
-        control,
-        shares=_shares(target, selection) if distribution else None,
-    )
+    shares = _shares(target, selection) if distribution else None
+    strings = _Strings(candidates, design, ties)
+    return _conclude_strings(target, strings, selection, detection, shares=shares)
+
+
+class _Strings(NamedTuple):
+    """The candidates that are held, the design without the later ones of each tie, and the ties."""
+
+    candidates: Candidates
+    design: Design
+    ties: list[list[int]]
 
 
 def _conclude_strings(
     target: Target,
-    candidates: Candidates,
-    design: Design,
-    ties: list[list[int]],
+    strings: _Strings,
     selection: Selection,
-    control: ErrorControl,
+    detection: Detection,
     *,
     shares: Shares | None,
 ) -> Estimates:
     """Make the table of the candidates of a design, and of those in ties with them."""
-    control = control.for_ones(_ones_variance(target))
-    z = selection.estimate / selection.std_error
-    # Where the counts say nothing about a candidate, nothing speaks for its presence.
-    known = np.isfinite(selection.std_error)
-    tail, tested = _test(target, selection, np.where(known, z, 0.0))
-    p_value = np.where(known, tested, 1.0)
+    candidates, design, ties = strings
     place = spread_ties(len(candidates), ties)
     given = _given(target, candidates, place)
-    p_value[given] = 1.0
-    p_values = PValues(rows=p_value, others=selection.others, least=selection.least)
-    detected = np.flatnonzero(p_value <= control.threshold(p_values))
-    std_error = _with_sampling(target, selection.estimate, selection.std_error)
-    rows, hidden = string_rows(
-        target,
-        selection.fit,
-        design.columns(detected),
-        _places(target, selection, detected),
-        share=selection.estimate[detected],
-        std_error=selection.std_error[detected],
-        p_values=tail.p_values,
-        threshold=control.own_threshold(p_values),
-    )
+    tail, p_values = _p_values(target, selection, given)
+    thresholds = Thresholds(detection.for_ones(_ones_variance(target)), p_values)
     raw = Raw(
         estimate=selection.estimate,
-        std_error=std_error,
+        std_error=_with_sampling(target, selection.estimate, selection.std_error),
         p_values=p_values,
         interval=normal_interval(
             selection.estimate, _apart(target, selection), tail, devices=_devices(target, selection)
@@ -275,35 +250,72 @@ def _conclude_strings(
         covariance=partial(_covariance, target, design, selection),
         shares=shares,
         residual=standardise(target, selection.fit),
-        breakdown=break_down(
-            rows, hidden, detected, n_candidates=len(p_value), n_reports=target.n_reports
-        ),
+        breakdown=_breakdown(target, design, selection, tail, thresholds),
         given=given,
     )
-    fit = diagnostics.describe_fit(
-        target,
-        selection.fit,
-        selection.std_error,
-        threshold=control.next_threshold(p_values),
-    )
-    misfit = fit["goodness_of_fit"]["p_value"] < diagnostics.FIT_FALSE_ALARM
     return conclude(
-        candidates.strings,
+        Listing(
+            names=candidates.strings,
+            order=np.argsort(-raw.estimate[place], kind="stable"),
+            place=place,
+            ties=ties,
+        ),
         raw,
-        control,
-        order=np.argsort(-raw.estimate[place], kind="stable"),
-        place=place,
-        ties=ties,
+        thresholds.detection,
         target=target,
         exclusive=True,
-        diagnostics={
-            **diagnostics.describe_cohorts(target),
-            **fit,
-            "selected": len(selection.chosen),
-            "capacity": describe_capacity(target, selection, misfit=misfit),
-            "groups": [[candidates.strings[i] for i in group] for group in ties],
-        },
+        diagnostics=_diagnostics(target, strings, selection, thresholds),
     )
+
+
+def _p_values(
+    target: Target, selection: Selection, given: NDArray[np.int64]
+) -> tuple[NullTail, PValues]:
+    """Return the tail of an absent candidate's score, and the p-values of all but the given."""
+    z = selection.estimate / selection.std_error
+    # Where the counts say nothing about a candidate, nothing speaks for its presence.
+    known = np.isfinite(selection.std_error)
+    tail, tested = _test(target, selection, np.where(known, z, 0.0))
+    rows = np.where(known, tested, 1.0)
+    rows[given] = 1.0
+    return tail, PValues(rows=rows, others=selection.others, least=selection.least)
+
+
+def _breakdown(
+    target: Target, design: Design, selection: Selection, tail: NullTail, thresholds: Thresholds
+) -> Breakdown:
+    """Return how many forged reports make and hide each detected candidate."""
+    p_values = thresholds.p_values.rows
+    detected = np.flatnonzero(p_values <= thresholds.largest)
+    found = Found(
+        columns=design.columns(detected),
+        places=_places(target, selection, detected),
+        share=selection.estimate[detected],
+        std_error=selection.std_error[detected],
+    )
+    rows, hidden = string_rows(
+        target, selection.fit, found, p_values=tail.p_values, threshold=thresholds.own
+    )
+    return break_down(
+        rows, hidden, detected, n_candidates=len(p_values), n_reports=target.n_reports
+    )
+
+
+def _diagnostics(
+    target: Target, strings: _Strings, selection: Selection, thresholds: Thresholds
+) -> dict[str, Any]:
+    fit = diagnostics.describe_fit(
+        target, selection.fit, selection.std_error, threshold=thresholds.next
+    )
+    misfit = fit["goodness_of_fit"]["p_value"] < diagnostics.FIT_FALSE_ALARM
+    names = strings.candidates.strings
+    return {
+        **diagnostics.describe_cohorts(target),
+        **fit,
+        "selected": len(selection.chosen),
+        "capacity": describe_capacity(target, selection, misfit=misfit),
+        "groups": [[names[i] for i in group] for group in strings.ties],
+    }
 
 
 def _given(target: Target, candidates: Candidates, place: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -416,46 +428,36 @@ def _covariance(
     return add_sampling(noise, estimate, np.array(1 / _devices(target, selection)))
 
 
-def _decode_closed(target: Target, control: ErrorControl, *, distribution: bool) -> Estimates:
+def _decode_closed(target: Target, detection: Detection, *, distribution: bool) -> Estimates:
     """Decode categories, flags, booleans and buckets by the closed form."""
-    params = target.counts[0].params
-    answers = closed_form.read_answers(target, params)
+    answers = closed_form.read_answers(target, target.counts[0].params)
+    encoding = encoding_of(target.counts[0].params)
     estimate, std_error = answers.estimate, answers.std_error
-    p_values = PValues(rows=answers.proportions.p_values())
-    encoding = encoding_of(params)
-    names, exclusive = encoding.answers, encoding.exclusive
-    detected = np.flatnonzero(p_values.rows <= control.threshold(p_values))
+    thresholds = Thresholds(detection, PValues(rows=answers.proportions.p_values()))
+    detected = np.flatnonzero(thresholds.p_values.rows <= thresholds.largest)
     share = (
-        closed_form.simplex_shares(estimate, std_error) if exclusive else np.clip(estimate, 0, 1)
+        closed_form.simplex_shares(estimate, std_error)
+        if encoding.exclusive
+        else np.clip(estimate, 0, 1)
     )
-    shares = Shares(share=share, std_error=std_error)
+    rows, hidden = answer_rows(target, answers.proportions, detected, threshold=thresholds.own)
+    n = len(encoding.answers)
     return conclude(
-        names,
+        Listing(names=encoding.answers, order=np.arange(n), place=np.arange(n)),
         Raw(
             estimate=estimate,
             std_error=std_error,
-            p_values=p_values,
+            p_values=thresholds.p_values,
             interval=answers.proportions.interval,
             covariance=partial(closed_form.covariance, target, answers),
-            shares=shares if distribution else None,
+            shares=Shares(share=share, std_error=std_error) if distribution else None,
             residual=None,
             breakdown=break_down(
-                *answer_rows(
-                    target,
-                    answers.proportions,
-                    detected,
-                    threshold=control.own_threshold(p_values),
-                ),
-                detected,
-                n_candidates=len(names),
-                n_reports=target.n_reports,
+                rows, hidden, detected, n_candidates=n, n_reports=target.n_reports
             ),
         ),
-        control,
-        order=np.arange(len(names)),
-        place=np.arange(len(names)),
-        ties=[],
+        detection,
         target=target,
-        exclusive=exclusive,
+        exclusive=encoding.exclusive,
         diagnostics=diagnostics.describe_cohorts(target),
     )

@@ -1,16 +1,16 @@
-"""What a decode takes the devices behind its counts to be, and merging counts of the same kind.
+"""What a decode assumes of the devices behind its counts, and merging counts of the same kind.
 
 Collections of one metric and one parameter set are added before anything is estimated: a
 collection a day, a shard or a worker is one collection in the end. What is known of the devices is
-one number R for each sum, the reports a device in the mean over reports (`rappor.counts.devices`):
+one number R for each sum, the reports per device, averaged over reports (`rappor.counts.devices`):
 
-- `given`: the analyst said it;
-- `counts`: the counts know it;
-- `days`: there are several collections, and their scatter tells (`overlap`). The estimate is at
-  least R of other devices in each collection. One standard error is added, up to R of the same
-  devices in all of them, which is what stands where the scatter tells nothing. A collection that
-  knows nothing counts as one report a device;
-- `unknown`: one collection that knows nothing. Every report is then taken for another device.
+- `given`: the analyst stated it;
+- `counts`: the counts have it;
+- `days`: there are several collections, and it is estimated from the variance between them
+  (`overlap`). The estimate is at least R of different devices in each collection. One standard
+  error is added, up to R of the same devices in all of them, which is assumed if the variance
+  shows nothing. A collection without R counts as one report per device;
+- `unknown`: one collection without R. Each report is assumed to come from a different device.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rappor.ranges import check_number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repetition:
-    """How often devices are taken to have reported in one collection.
+    """How often devices are assumed to have reported in one collection.
 
     `reports_per_device` is R; `std_error` that of its estimate, None where it is none; `source` is
     "given", "counts", "days" or "unknown"; `collections` says how many were added.
@@ -43,25 +43,26 @@ class Repetition:
         each = self.reports_per_device
         n = f"{n_reports:,} reports"
         if each <= 1:
-            devices = f"every one of {n} comes from another device"
+            devices = f"each of {n} comes from a different device"
         else:
             devices = (
-                f"{n} know as much as {n_reports / each:,.0f} devices with {each:.3g} reports each"
+                f"{n} from an effective number of {n_reports / each:,.0f} devices, {each:.3g} "
+                "reports each"
             )
-        return f"{devices}, {self._reason()}"
+        return f"{devices} ({self._reason()})"
 
     def _reason(self) -> str:
         if self.source == "days" and self.std_error is not None:
             return (
-                f"estimated from the scatter of {self.collections} collections, one standard error "
-                f"of {self.std_error:.2g} included"
+                f"estimated from the variance of {self.collections} collections, including one "
+                f"standard error of {self.std_error:.2g}"
             )
         return {
-            "given": "as was said",
+            "given": "as given",
             "counts": "the most that the counts allow",
-            "days": f"because {self.collections} collections may be of the same devices",
-            "unknown": "because nothing is known of them: if devices reported again, the errors "
-            "are larger than these",
+            "days": f"{self.collections} collections may be from the same devices",
+            "unknown": "nothing is known of the devices; if they reported again, the errors are "
+            "larger",
         }[self.source]
 
 
@@ -95,7 +96,7 @@ def merge(
         if counts.n_reports:
             groups.setdefault((counts.metric, counts.params.fingerprint), []).append(counts)
     if not groups:
-        raise DecodeError("counts must hold at least 1 report, got 0")
+        raise DecodeError("counts must have at least 1 report, got 0")
     merged = [_add(group) for group in groups.values()]
     each = _given(sum(counts.n_reports for counts in merged), devices, reports_per_device)
     if each is not None:

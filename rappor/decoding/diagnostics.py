@@ -15,8 +15,8 @@ reports on. Three things are not normal where reports are few, and are not taken
   2 (m - 1) (N - 1) / N;
 - a bit with too many ones is judged by its binomial tail.
 
-Where devices report again (R reports each), n reports know as much as n over the variance's
-factor (`rappor.decoding.proportions`), and cohorts' sizes vary R times as much.
+If devices report again (R reports each), the effective number of n reports is n over the
+variance's factor (`rappor.decoding.proportions`), and cohorts' sizes vary R times as much.
 """
 
 from __future__ import annotations
@@ -295,10 +295,10 @@ def warnings(diagnostics: Mapping[str, Any]) -> tuple[str, ...]:
 def _bad_fit(fit: Mapping[str, Any] | None) -> Iterator[str]:
     if fit is not None and fit["p_value"] < FIT_FALSE_ALARM:
         yield (
-            f"The bits scatter {fit['chi2_per_degree']:.3g} times as much as honest reports of "
-            f"these candidates would (p = {fit['p_value']:.1e}). Devices may hold strings that are "
-            "no candidates, or report more often than was assumed, or reports may be forged: the "
-            "counts cannot tell which. A good fit would not exclude forgeries either."
+            f"The variance of the bits is {fit['chi2_per_degree']:.3g} times that of honest "
+            f"reports of these candidates (p = {fit['p_value']:.1e}). Devices may have strings "
+            "that are no candidates or may have reported more often than assumed, or reports may "
+            "be forged. The counts cannot show which. A good fit would not exclude forgeries."
         )
 
 
@@ -306,27 +306,18 @@ def _few_patterns(diagnostics: Mapping[str, Any]) -> Iterator[str]:
     least = diagnostics.get("least_p_value", 0.0)
     if least > FEW_PATTERNS:
         yield (
-            f"An absent string has one of {1 / least:,.0f} patterns of bits: no p-value is below "
-            f"{least:.2g}, whatever the number of reports: more cohorts would tell more."
+            f"With so few cohorts and bits, no p-value can be below {least:.2g}, however many "
+            "reports there are. Use more cohorts."
         )
 
 
 def _too_full(capacity: Mapping[str, Any] | None) -> Iterator[str]:
     if capacity is not None and capacity["overfull"]:
         yield (
-            "Strings collide too often to be told apart: a candidate has "
-            f"{capacity['rows_per_candidate']:,} of {capacity['rows']:,} bits, counted by what "
-            "they know. Intervals may cover less than they say, and detected strings may be "
-            "absent. More cohorts would help."
+            "Strings collide too often to be distinguished: a candidate has an effective number "
+            f"of {capacity['rows_per_candidate']:,} of {capacity['rows']:,} bits. Intervals may "
+            "cover less than stated, and detected strings may be absent. More cohorts would help."
         )
-
-
-def is_unsure(diagnostics: Mapping[str, Any]) -> bool:
-    """Tell whether the answer says that its errors cannot be relied on.
-
-    So it is where strings collide too often, or where an absent string has few patterns of bits.
-    """
-    return any((*_few_patterns(diagnostics), *_too_full(diagnostics.get("capacity"))))
 
 
 def _forged_cohorts(odd: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -334,5 +325,5 @@ def _forged_cohorts(odd: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         who = "1 cohort has" if len(odd) == 1 else f"{len(odd):,} cohorts have"
         yield (
             f"{who} a number of ones that honest devices send with probability "
-            f"{FALSE_ALARM:.0e} at most: reports may be forged."
+            f"{FALSE_ALARM:.0e} at most. Reports may be forged."
         )

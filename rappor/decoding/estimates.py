@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.decoding.collected import Collected
+from rappor.decoding.detection import Detection
 from rappor.decoding.diagnostics import warnings
 from rappor.decoding.spreadsheet import csv_text
 from rappor.display import Displayed, draw
@@ -64,10 +65,10 @@ class Estimates(Displayed):
         `reports` it is the count, in reports, not in devices.
     std_error : (c,) float64. Standard error of the proportion, as a share; infinite where the
         counts say nothing about a candidate.
-    ci_low, ci_high : (c,) float64. Two-sided interval at `confidence`, for each candidate
+    ci_low, ci_high : (c,) float64. Two-sided interval at the confidence, for each candidate
         on its own.
     p_value : (c,) float64. One-sided: how often an absent candidate has such a score.
-    detected : (c,) bool. At error rate `level` under `correction`, over all c candidates.
+    detected : (c,) bool. At the error rate of `detection`, over all c candidates.
     ci_low_adjusted, ci_high_adjusted : (c,) float64. For the detected, widened so that the
         detected ones together keep their confidence (Benjamini and Yekutieli 2005); NaN for
         the others.
@@ -90,8 +91,8 @@ class Estimates(Displayed):
     rests : what the detected rows after the first 10, 20, 50, 100 and 1000 hold together.
     diagnostics : findings about the counts, ready for JSON.
     collected : what the counts say of each parameter set.
-    level, correction, confidence : the arguments of `decode`; `correction` is the one that was
-        applied, "bh" where "adaptive" had too few reports.
+    detection : the argument of `decode`; its correction is the one that was applied, "bh" where
+        "adaptive" had too few reports.
     """
 
     _drawn_as: ClassVar[str] = "estimates"
@@ -119,9 +120,7 @@ class Estimates(Displayed):
     rests: tuple[Rest, ...]
     diagnostics: dict[str, Any]
     collected: tuple[Collected, ...]
-    level: float
-    correction: str
-    confidence: float
+    detection: Detection
 
     def __len__(self) -> int:
         return len(self.candidates)
@@ -200,13 +199,13 @@ class Estimates(Displayed):
         """
         return saved(csv_text(self._columns(), self.rows(detected_only=detected_only)), path)
 
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+    def to_html(self, path: str | os.PathLike[str] | None = None, *, forged: bool = False) -> str:
         """Return the report as one HTML page, and write it to `path` if there is one.
 
         It needs no other file, no network and no script; README.md of `rappor.reporting` says
-        what is on it.
+        what is on it. With `forged` the table says what forged reports could do.
         """
-        return saved(str(draw("page", "estimates_page", self)), path)
+        return saved(str(draw("page", "estimates_page", self, forged=forged)), path)
 
     def _table(self) -> dict[str, Any]:
         everything = {
@@ -222,31 +221,8 @@ class Estimates(Displayed):
         return [name for name in COLUMNS if asked or not name.startswith("share")]
 
     def __str__(self) -> str:
-        """Print the detected rows for people, the assumption and the warnings.
-
-        The interval is the adjusted one, which holds for the list as a whole.
-        """
-        interval = f"adjusted {100 * self.confidence:.4g} % interval"
-        lines = [f"{'candidate':<24} {'reports':>12} {'std error':>11} {'share':>9}  {interval}"]
-        lines.extend(
-            f"{row['candidate'][:24]:<24} {row['count']:>12,.0f} {row['std_error']:>11,.0f} "
-            f"{row['proportion']:>9.4%}  "
-            f"{low:.4%} to {high:.4%}"
-            for row in self.rows(detected_only=True)
-            for low, high in [adjusted_interval(row)]
-        )
-        summary = (
-            f"{int(self.detected.sum())} of {self.n_candidates} candidates detected in "
-            f"{self.reports:,} reports"
-        )
-        if math.isfinite(self.unallocated):
-            held = self.unallocated < 0
-            share = 1.0 if held else self.unallocated
-            summary += (
-                f"; {share:.1%} of the mass is {'detected' if held else 'unallocated'} "
-                f"(standard error {self.unallocated_std_error:.1%})"
-            )
-        return "\n".join([*lines, summary, self.assumed, *self.warnings])
+        """Print the detected rows for people, as `rappor decode` does."""
+        return str(draw("text", "estimates_text", self))
 
 
 def adjusted_interval(row: Mapping[str, Any]) -> tuple[float, float]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -15,13 +15,13 @@ from rappor.decoding.breakdown import Breakdown
 from rappor.decoding.collected import describe_collected
 from rappor.decoding.contrasts import Covariance, Joint
 from rappor.decoding.debias import Target
+from rappor.decoding.detection import Detection
 from rappor.decoding.devices import assumption
 from rappor.decoding.distribution import Shares
 from rappor.decoding.estimates import Estimates, Rest
-from rappor.decoding.p_values import EDGES, PValues
-from rappor.decoding.significance import CORRECTIONS, NullTail, Steps, applied_correction
-from rappor.errors import DecodeError
-from rappor.ranges import check_choice, check_number
+from rappor.decoding.p_values import PValues
+from rappor.decoding.significance import NullTail
+from rappor.decoding.thresholds import Thresholds
 
 Interval = Callable[[float], tuple[NDArray[np.float64], NDArray[np.float64]]]
 
@@ -31,71 +31,6 @@ an error of its own."""
 
 _UNKNOWN: Final = Rest(after=0, rows=0, proportion=math.nan, std_error=math.nan)
 """Of answers that do not exclude each other."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorControl:
-    """How sure to be.
-
-    `level` is the error rate of detection under `correction` ("bh", "adaptive" or
-    "bonferroni"), `confidence` the probability with which an interval holds the truth.
-    """
-
-    level: float
-    correction: str
-    confidence: float
-
-    def __post_init__(self) -> None:
-        """Raise DecodeError unless every field is in its range."""
-        check_number("level", self.level, "(0, 1)", error=DecodeError)
-        check_number("confidence", self.confidence, "(0, 1)", error=DecodeError)
-        check_choice("correction", self.correction, CORRECTIONS, error=DecodeError)
-
-    def for_ones(self, ones: float) -> ErrorControl:
-        """Return what is applied where an absent string's ones have this variance."""
-        return replace(self, correction=applied_correction(self.correction, ones))
-
-    def threshold(self, p_values: PValues) -> float:
-        """Return the largest p-value that is detected, 0 for none.
-
-        Raises DecodeError where a candidate that is known by the histogram only might be detected.
-        """
-        steps = self._steps(p_values)
-        found = steps.threshold(p_values.rows)
-        if p_values.others is not None and _may_pass(p_values, steps, found):
-            raise DecodeError(
-                f"more than the {len(p_values.rows):,} best candidates of the stream may be "
-                "detected: take fewer candidates and hold them, or a lower level"
-            )
-        return found
-
-    def own_threshold(self, p_values: PValues) -> float:
-        """Return the p-value up to which a detected candidate stays so if all others stay."""
-        return float(self._steps(p_values).at(max(self._found(p_values), 1)))
-
-    def next_threshold(self, p_values: PValues) -> float:
-        """Return the p-value that one candidate more would need to be detected."""
-        return float(self._steps(p_values).at(min(self._found(p_values) + 1, p_values.n)))
-
-    def _found(self, p_values: PValues) -> int:
-        return int((p_values.rows <= self.threshold(p_values)).sum())
-
-    def _steps(self, p_values: PValues) -> Steps:
-        return Steps.of(
-            level=self.level,
-            n_candidates=p_values.n,
-            correction=self.correction,
-            n_within=p_values.n_within,
-        )
-
-
-def _may_pass(p_values: PValues, steps: Steps, found: float) -> bool:
-    """Tell whether a p-value from the others' least on may be detected, as the histogram tells."""
-    counts = p_values.counts
-    least, high = np.maximum(EDGES[:-1], p_values.least), EDGES[1:]
-    # The rank of a p-value is at most the number of those up to the end of its bin.
-    most = np.maximum(steps.at(np.cumsum(counts)), found)
-    return bool(np.any((counts > 0) & (least <= high) & (least <= most)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -127,14 +62,42 @@ class Raw:
     given: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Listing:
+    """Which rows the table has.
+
+    Attributes
+    ----------
+    names : (c,) all candidates that are held.
+    order : (c,) int64. The candidate of each row.
+    place : (c,) int64. Entry of `Raw` that answers for each candidate.
+    ties : groups of candidates that share an entry.
+    """
+
+    names: tuple[str, ...]
+    order: NDArray[np.int64]
+    place: NDArray[np.int64]
+    ties: Sequence[Sequence[int]] = ()
+
+    @property
+    def entries(self) -> NDArray[np.int64]:
+        """The entry of each row, (c,)."""
+        return self.place[self.order]
+
+    @property
+    def groups(self) -> NDArray[np.int64]:
+        """The number of each row's group, from 1 on, (c,); 0 for rows that are in none."""
+        numbers = np.zeros(len(self.names), dtype=np.int64)
+        for number, members in enumerate(self.ties, start=1):
+            numbers[list(members)] = number
+        return numbers[self.order]
+
+
 def conclude(
-    names: tuple[str, ...],
+    listing: Listing,
     raw: Raw,
-    control: ErrorControl,
+    detection: Detection,
     *,
-    order: NDArray[np.int64],
-    place: NDArray[np.int64],
-    ties: list[list[int]],
     target: Target,
     exclusive: bool,
     diagnostics: dict[str, Any],
@@ -143,27 +106,20 @@ def conclude(
 
     Parameters
     ----------
-    names : all candidates that are held.
-    order : (len(names),) int64. The candidate of each row.
-    place : (len(names),) int64. Entry of `raw` that answers for each candidate.
-    ties : groups of candidates that share an entry.
     target : the counts behind the table, and what is taken for their devices.
     exclusive : whether the shares of all answers sum to one, so that there is a rest.
     """
     p_value = raw.p_values.rows
-    detected = p_value <= control.threshold(raw.p_values)
-    low, high = raw.interval(1 - control.confidence)
+    detected = p_value <= Thresholds(detection, raw.p_values).largest
+    low, high = raw.interval(1 - detection.confidence)
     # False coverage rate (Benjamini and Yekutieli 2005, definition 1): the R detected of c
     # get intervals at 1 - R alpha / c.
     chosen_share = max(int(detected.sum()), 1) / raw.p_values.n
-    low_adjusted, high_adjusted = raw.interval((1 - control.confidence) * chosen_share)
-    group = np.zeros(len(names), dtype=np.int64)
-    for number, members in enumerate(ties, start=1):
-        group[members] = number
-    entry = place[order]
+    low_adjusted, high_adjusted = raw.interval((1 - detection.confidence) * chosen_share)
+    entry = listing.entries
     whole, *rests = _rests(raw, entry[detected[entry]], detected) if exclusive else [_UNKNOWN]
     return Estimates(
-        candidates=tuple(names[i] for i in order),
+        candidates=tuple(listing.names[i] for i in listing.order),
         proportion=raw.estimate[entry],
         std_error=raw.std_error[entry],
         ci_low=low[entry],
@@ -176,8 +132,8 @@ def conclude(
         forged_to_hide=raw.breakdown.hide[entry],
         share=None if raw.shares is None else raw.shares.share[entry],
         share_std_error=None if raw.shares is None else raw.shares.std_error[entry],
-        group=group[order],
-        n_candidates=len(names) + raw.p_values.n - len(p_value),
+        group=listing.groups,
+        n_candidates=len(listing.names) + raw.p_values.n - len(p_value),
         p_value_counts=raw.p_values.counts,
         reports=target.n_reports,
         unallocated=1 - whole.proportion,
@@ -186,9 +142,7 @@ def conclude(
         assumed=assumption(target.counts, target.repetitions),
         diagnostics=diagnostics,
         collected=describe_collected(target, raw.residual),
-        level=control.level,
-        correction=control.correction,
-        confidence=control.confidence,
+        detection=detection,
     )
 
 

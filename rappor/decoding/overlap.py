@@ -9,7 +9,7 @@ sums over the T days. With mu the mean of the bit, one report has the variance
 
 of which between, the device's value and its permanent response, comes again with each of its
 reports. With S_t and S the sums of the devices' squared reports on day t and on all days, the
-variance of c_t is N_t within + S_t between, and that of C is N within + S between. So the scatter
+variance of c_t is N_t within + S_t between, and that of C is N within + S between. So the variation
 of the days around their common mean,
 
     Q = sum over t of (c_t - N_t C / N)^2 / N_t,
@@ -19,12 +19,12 @@ agree better than days of others. What is unknown is R = S / N. With r = sum of 
 
     R = r - (sum of Q - (T - 1) within) / (sum of between)
 
-over all bits and cohorts, thousands of them, with an error known from their scatter. Strings that
+over all bits and cohorts, thousands of them, with an error known from their variation. Strings that
 are no candidates shift all days alike and leave R as it is; no device is told from another.
 
 Shares that change from day to day look like other devices. So bits are left out that frequent
 strings set, whose ones are more than noise alone brings above the median of their cohort, and bits
-whose days scatter beyond what noise does. The latter makes R larger, which is the safe side.
+whose days vary more than noise does. The latter makes R larger, which is the safe side.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _HEAVY: Final = 3.0
 leaves out one bit in 700."""
 
 _OUTLIER: Final = 1e-4
-"""Probability that noise alone leaves a bit out: its scatter's loss raises R by at most .2 % of Q,
+"""Probability that noise alone leaves a bit out: this raises R by at most .2 % of Q,
 less than the error of any collection that fits a computer's memory as days."""
 
 _ROUNDS: Final = 4
@@ -66,9 +66,9 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Bits:
-    """The n bits that are used: scatter, and the parts of its expectation, (n,) float64 each."""
+    """The n bits that are used: variation, and the parts of its expectation, (n,) float64 each."""
 
-    scatter: NDArray[np.float64]
+    variation: NDArray[np.float64]
     degrees: NDArray[np.float64]
     within: NDArray[np.float64]
     between: NDArray[np.float64]
@@ -77,7 +77,7 @@ class _Bits:
 
     def take(self, used: NDArray[np.bool_]) -> _Bits:
         return _Bits(
-            self.scatter[used],
+            self.variation[used],
             self.degrees[used],
             self.within[used],
             self.between[used],
@@ -90,7 +90,7 @@ class _Bits:
         return np.asarray(self.between + (self.within + repeated * self.between) / self.reports)
 
     def expected(self, repeated: float) -> NDArray[np.float64]:
-        """Return the expectation of the scatter if R were this number."""
+        """Return the expectation of the variation if R were this number."""
         between = self.unbiased_between(repeated)
         return np.asarray(self.degrees * self.within + between * (self.same_day - repeated))
 
@@ -112,21 +112,21 @@ def estimate_overlap(days: Sequence[Counts], repeated: Sequence[float]) -> Overl
         if not between > 0:
             return None
         agreement = used.unbiased_between(estimate) * used.same_day
-        agreement += used.degrees * used.within - used.scatter
+        agreement += used.degrees * used.within - used.variation
         estimate = float(agreement.sum()) / between
         error = _error(used, agreement, estimate) / between
         limit = special.chdtri(bits.degrees, _OUTLIER) / bits.degrees
         expected = bits.expected(estimate)
-        used = bits.take((expected > 0) & (bits.scatter <= limit * expected))
-        if len(used.scatter) == 0:
+        used = bits.take((expected > 0) & (bits.variation <= limit * expected))
+        if len(used.variation) == 0:
             return None
     return Overlap(estimate, error)
 
 
 def _error(used: _Bits, agreement: NDArray[np.float64], estimate: float) -> float:
-    """Return the standard error of the sum: from its scatter, and no less than normal theory's."""
+    """Return the standard error of the sum: from the variation, at least that of normal theory."""
     rest = agreement - used.unbiased_between(estimate) * estimate
-    expected = np.maximum(used.expected(estimate), used.scatter)
+    expected = np.maximum(used.expected(estimate), used.variation)
     normal = 2 * expected**2 / used.degrees
     return math.sqrt(max(float((rest**2).sum()), float(normal.sum())))
 
@@ -138,9 +138,9 @@ def _bits(days: Sequence[Counts], repeated: NDArray[np.float64]) -> _Bits:
     ones = sum((day.ones for day in days), np.zeros_like(days[0].ones))
     total = reports.sum(axis=0)
     mean = ones / np.maximum(total, 1)[:, None]
-    scatter = np.zeros_like(mean)
+    variation = np.zeros_like(mean)
     for day, n in zip(days, reports, strict=True):
-        scatter += (day.ones - n[:, None] * mean) ** 2 / np.maximum(n, 1)[:, None]
+        variation += (day.ones - n[:, None] * mean) ** 2 / np.maximum(n, 1)[:, None]
     live = reports > 0
     degrees = live.sum(axis=0) - 1
     kept = np.repeat((degrees > 0)[:, None], params.k, axis=1)
@@ -158,7 +158,7 @@ def _bits(days: Sequence[Counts], repeated: NDArray[np.float64]) -> _Bits:
         return np.asarray(np.broadcast_to(values[:, None], mean.shape)[kept], dtype=float)
 
     return _Bits(
-        scatter=scatter[kept],
+        variation=variation[kept],
         degrees=spread(degrees),
         within=within[kept],
         between=between[kept],

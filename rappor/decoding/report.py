@@ -27,10 +27,10 @@ from rappor.protocol.params import Params
 LISTED: Final = 1000
 """Rows that a page lists; the others are counted."""
 
-CHARTED: Final = 50
+CHARTED: Final = 10
 """Detected rows of the chart, one of the tops for which `Estimates.rests` has the others' sum."""
 
-CHARTED_UNDETECTED: Final = 10
+CHARTED_UNDETECTED: Final = 3
 """Undetected rows of the chart: the nearest to detection, to see how near they are."""
 
 CELLS: Final = 64
@@ -40,7 +40,6 @@ LARGE: Final = 4.0
 """Residual, in standard deviations, from which a bit is named: noise has one in 16,000."""
 
 _LISTED_GROUPS: Final = 100
-_STEPS: Final = (1.0, 2.0, 3.0, LARGE, math.inf)
 _PACKAGES: Final = ("rappor", "numpy", "scipy", "scikit-learn")
 
 
@@ -63,9 +62,9 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What a parameter set tells of one device, in nats, and what even odds become by it.
+    """What a parameter set reveals about one device, in nats, and what a belief of 50 % becomes.
 
-    `reports` are those that one device is taken to have sent, and `epsilon_n` their loss.
+    `reports` are those that one device is assumed to have sent, and `epsilon_n` their loss.
     """
 
     epsilon_1: float
@@ -74,16 +73,6 @@ class Told:
     epsilon_inf: float
     belief_1: float
     belief_inf: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResidualStep:
-    """Residuals that are `low` to `high` away from 0; `expected` are those of normal noise."""
-
-    low: float
-    high: float
-    bits: int
-    expected: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,14 +84,12 @@ class ResidualGrid:
     cells : (r, c) float64. Of each block of neighbouring cohorts and bits the residual that is
         furthest from 0; NaN where no cohort has reports.
     cohorts, bits : how many cohorts and bits a cell covers.
-    steps : how they are spread, beside normal ones.
     large : (cohort, bit, residual) of those beyond `LARGE`, the largest first; ten at most.
     """
 
     cells: NDArray[np.float64]
     cohorts: int
     bits: int
-    steps: tuple[ResidualStep, ...]
     large: tuple[tuple[int, int, float], ...]
 
 
@@ -153,7 +140,7 @@ class Mass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A reviewer's question, and what the data answer: "yes", "no" or "not told"."""
+    """A reviewer's question, and what the data answer: "yes", "no", or "you answer"."""
 
     question: str
     verdict: str
@@ -198,6 +185,7 @@ class EstimatesReport:
 
 def report(estimates: Estimates, origin: Origin | None = None) -> EstimatesReport:
     """Gather what a page about these estimates shows."""
+    origin = origin or Origin()
     detected = np.flatnonzero(estimates.detected)
     others = np.flatnonzero(~estimates.detected)
     others = others[np.argsort(estimates.p_value[others], kind="stable")]
@@ -213,8 +201,8 @@ def report(estimates: Estimates, origin: Origin | None = None) -> EstimatesRepor
         unlisted_undetected=estimates.n_candidates - len(detected) - (len(listed) - n_listed),
         collected=tuple(_collected(each) for each in estimates.collected),
         groups=tuple(tuple(group) for group in _groups(estimates)[:_LISTED_GROUPS]),
-        checks=tuple(_checks(estimates)),
-        origin=origin or Origin(),
+        checks=tuple(_checks(estimates, origin)),
+        origin=origin,
         versions=(
             ("Python", platform.python_version()),
             *((name, metadata.version(name)) for name in _PACKAGES),
@@ -248,7 +236,7 @@ def masses(estimates: Estimates, *, after: int = CHARTED) -> Iterator[Mass]:
 
 
 def _mass(estimates: Estimates, name: str, proportion: float, std_error: float) -> Mass:
-    margin = NormalDist().inv_cdf((1 + estimates.confidence) / 2) * std_error
+    margin = NormalDist().inv_cdf((1 + estimates.detection.confidence) / 2) * std_error
     return Mass(
         name=name,
         proportion=proportion,
@@ -312,20 +300,10 @@ def _grid(residuals: NDArray[np.float64]) -> ResidualGrid:
     whole[:m, :k] = residuals
     blocks = whole.reshape(rows, cohorts, columns, bits).swapaxes(1, 2).reshape(rows, columns, -1)
     furthest = np.nanargmax(np.where(np.isnan(blocks), -1.0, np.abs(blocks)), axis=2)
-    away = np.abs(residuals[~np.isnan(residuals)])
     return ResidualGrid(
         cells=np.take_along_axis(blocks, furthest[:, :, None], axis=2)[:, :, 0],
         cohorts=cohorts,
         bits=bits,
-        steps=tuple(
-            ResidualStep(
-                low=low,
-                high=high,
-                bits=int(((away >= low) & (away < high)).sum()),
-                expected=len(away) * (math.erfc(low / 2**0.5) - math.erfc(high / 2**0.5)),
-            )
-            for low, high in zip((0.0, *_STEPS), _STEPS, strict=False)
-        ),
         large=_largest(residuals),
     )
 
@@ -345,35 +323,76 @@ def _groups(estimates: Estimates) -> list[list[str]]:
     return list(estimates.diagnostics.get("groups", []))
 
 
-def _checks(estimates: Estimates) -> Iterator[Check]:
-    """Answer a reviewer's questions as far as the data can."""
-    yield Check(
-        question="Was the question fixed before the counts were seen?",
-        verdict="not told",
-        answer=f"{estimates.n_candidates:,} candidates were asked about. The counts cannot tell "
-        "who chose them, or when.",
+def _checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
+    """Answer a reviewer's sixteen questions as far as the data can, and ask the others."""
+    detection, n = estimates.detection, estimates.n_candidates
+    yield _asked(
+        "Is the question stated?",
+        f"{n:,} candidates were tested. What does the answer decide, and was this written "
+        "into the metric's description before the counts were seen?",
+    )
+    yield _asked(
+        "Do the data answer it, and soon enough?",
+        "Does a share of reports answer the question, and does it come before the decision?",
+    )
+    yield _asked(
+        "Is the right thing measured?",
+        "Does a report count on the day of the event or on the day of its upload, and which of the "
+        "two does the question mean?",
     )
     yield _sample(estimates)
-    yield _devices(estimates)
-    yield _fit(estimates)
+    yield _asked(
+        "Were the inputs checked?",
+        "The counts do not contain refused reports. How many did the collector refuse, and why?",
+    )
+    yield _outliers(estimates)
+    yield _asked(
+        "Does the season matter?",
+        "These estimates are for all days together. Do weekdays and holidays differ? A trend by "
+        "day shows it.",
+    )
+    yield _enough(estimates)
     yield Check(
-        question="Are the tests corrected for their number?",
+        question="Are comparisons tested, and corrected for their number?",
         verdict="yes",
-        answer=f"{_CORRECTIONS[estimates.correction]} of {100 * estimates.level:.4g} % over all "
-        f"{estimates.n_candidates:,} candidates, detected or not.",
+        answer=f"{_CORRECTIONS[detection.correction]} of {100 * detection.level:.4g} % over all "
+        f"{n:,} candidates, detected or not.",
     )
     yield Check(
-        question="Do the intervals hold for the rows that are shown?",
+        question="Do estimates have intervals that hold?",
         verdict="yes",
-        answer=f"Detected rows have intervals that are widened for having been chosen: of the "
-        f"intervals of such lists {100 * estimates.confidence:.4g} % hold the truth in the mean. "
-        "Intervals of undetected rows are of each row alone.",
+        answer="Detected rows have intervals that are widened because the rows were selected: "
+        f"on average {100 * detection.confidence:.4g} % of such intervals cover the truth. "
+        "Intervals of undetected rows are for each row alone.",
+    )
+    one_answer = not math.isnan(estimates.unallocated)
+    yield Check(
+        question="Are shares normalised, and by what?",
+        verdict="yes",
+        answer=f"By {estimates.reports:,} reports, not by people. "
+        + ("A report has one answer." if one_answer else "Shares may add up to more than 100 %."),
+    )
+    yield _assumptions(estimates)
+    yield _asked(
+        "Is a cause claimed?",
+        "A difference between groups need not be caused by what distinguishes them. Was anything "
+        "changed at random?",
+    )
+    yield Check(
+        question="Does each picture answer a question?",
+        verdict="yes",
+        answer="The chart shows which strings are common, residuals whether the candidates explain "
+        "the counts, and cohorts whether reports spread evenly.",
+    )
+    yield _asked(
+        "Are axes labelled?", "Does each axis name its unit, and begin at 0 or say where it begins?"
     )
     yield Check(
         question="Can the table be made again?",
-        verdict="yes",
+        verdict="yes" if origin.files else "no",
         answer="Decoding draws no random numbers: the same counts, candidates and versions give "
-        "the same table. Their hashes are below.",
+        "the same table. "
+        + ("Their hashes are below." if origin.files else "Which files were read is not known."),
     )
 
 
@@ -384,41 +403,73 @@ _CORRECTIONS: Final = {
 }
 
 
+def _asked(question: str, answer: str) -> Check:
+    """Return a question that no data can answer, with what the reader has to find out."""
+    return Check(question=question, verdict="you answer", answer=answer)
+
+
 def _sample(estimates: Estimates) -> Check:
     cohorts = estimates.diagnostics["cohorts"]
-    odd = len(estimates.diagnostics["odd_popcounts"])
     even = all(each["p_value"] >= IMBALANCE for each in cohorts)
     balance = "as evenly as honest devices do" if even else "less evenly than honest devices do"
-    ones = f"{odd:,} cohorts have" if odd else "no cohort has"
     return Check(
-        question="Is the sample what it should be?",
-        verdict="yes" if even and not odd else "no",
-        answer=f"{estimates.reports:,} reports spread over the cohorts {balance}; {ones} a number "
-        "of ones that honest devices do not send. Who did not report is not in the counts.",
+        question="Is the sample representative?",
+        verdict="you answer" if even else "no",
+        answer=f"{estimates.reports:,} reports spread over the cohorts {balance}. Devices that "
+        "never report are not in the counts. Which are they, and was a share of devices drawn "
+        "(`sample`)?",
     )
 
 
-def _devices(estimates: Estimates) -> Check:
-    sources = {each.repetition.source for each in estimates.collected}
+def _outliers(estimates: Estimates) -> Check:
+    odd = len(estimates.diagnostics["odd_popcounts"])
+    rows = estimates.diagnostics.get("set_aside_rows", 0)
     return Check(
-        question="Is it known how often devices reported?",
-        verdict="no" if "unknown" in sources else "yes",
-        answer=estimates.assumed,
+        question="Are there outliers?",
+        verdict="yes" if odd or rows else "no",
+        answer=(f"{odd:,} cohorts have" if odd else "No cohort has")
+        + f" a number of ones that honest devices do not send, and the fit gave {rows:,} bits less "
+        "weight. Reports in quarantine are not in the counts.",
     )
 
 
-def _fit(estimates: Estimates) -> Check:
-    question = "Do the candidates explain the counts?"
-    fit = estimates.diagnostics.get("goodness_of_fit")
-    if fit is None:
+def _enough(estimates: Estimates) -> Check:
+    share = estimates.diagnostics.get("detectable_share")
+    question = "Are there enough data?"
+    if share is None:
+        return _asked(question, "No limit is known here. Which share must not be missed?")
+    if share > 1:
         return Check(
             question=question,
-            verdict="yes",
-            answer="Each bit is an answer, so nothing is left to explain.",
+            verdict="no",
+            answer="No string can be detected here, however common.",
         )
+    return _asked(
+        question,
+        f"Strings under {100 * share:.2g} % are invisible here: four in five of those with this "
+        "share are detected. Is every group that matters larger?",
+    )
+
+
+def _assumptions(estimates: Estimates) -> Check:
+    """Join the fit, which tests independence of bits too, and how often devices reported."""
+    known = all(each.repetition.source != "unknown" for each in estimates.collected)
+    fits, fit = _fit(estimates)
     return Check(
-        question=question,
-        verdict="no" if fit["p_value"] < FIT_FALSE_ALARM else "yes",
-        answer=f"The squares of what is left are {fit['chi2_per_degree']:.3g} times those of the "
-        f"noise (p = {fit['p_value']:.2g}).",
+        question="Do the model's assumptions hold?",
+        verdict="yes" if known and fits else "no",
+        answer=f"{estimates.assumed} {fit}",
+    )
+
+
+def _fit(estimates: Estimates) -> tuple[bool, str]:
+    """Return whether the candidates explain the counts, and how well."""
+    fit = estimates.diagnostics.get("goodness_of_fit")
+    if fit is None:
+        return True, "Each bit is an answer, so there is nothing to explain."
+    explained = fit["p_value"] >= FIT_FALSE_ALARM
+    return explained, (
+        f"The candidates {'explain' if explained else 'do not explain'} the counts: the squared "
+        f"residuals are {fit['chi2_per_degree']:.3g} times those of the noise "
+        f"(p = {fit['p_value']:.2g})."
     )

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from rappor.decoding.debias import Target
+from rappor.decoding.detection import Detection
 from rappor.decoding.fit import Fit, fit_rows
 from rappor.decoding.presence import absent_tail
 from rappor.decoding.screening import Pool, Screening, Task, round_for_sums
@@ -304,7 +305,7 @@ def _refine(
         z = estimate / std_error
         p_values = null_tail(screened.target, fit, most_values=0).p_values(z)
         enter, stay = (
-            threshold(p_values, level=level, n_candidates=screened.n_candidates, correction="bh")
+            threshold(p_values, Detection(level=level), n_candidates=screened.n_candidates)
             for level in (ENTER, STAY)
         )
         n_rows = int((fit.weight > 0).sum())

@@ -17,18 +17,19 @@ from rappor.candidates.candidates import Candidates
 from rappor.candidates.stream import CandidateStream
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode, is_told_elsewhere
+from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.inference import ErrorControl
 from rappor.decoding.p_values import PValues
+from rappor.decoding.thresholds import Thresholds
 from rappor.errors import DecodeError
 from rappor.progress import Progress
 from rappor.protocol.encodings import encoding_of
 
 _REASONS: Final = {
     "counts": "the most that the counts allow",
-    "days": "as the scatter of the counts that were added tells",
-    "unknown": "because nothing is known of them: if devices reported again within one, the errors "
-    "are larger than these",
+    "days": "estimated from the variance of the counts that were added",
+    "unknown": "nothing is known of the devices; if they reported again within one, the errors are "
+    "larger",
 }
 
 
@@ -40,7 +41,7 @@ class Levels:
     ----------
     proportion, std_error : (t, s) float64. Shares of all reports of the sample, unclipped.
     ci_low, ci_high : (t, s) float64. They hold for the strings that are shown as a whole.
-    detected : (t, s) bool. Whether the sample alone tells the string from nothing.
+    detected : (t, s) bool. Whether the sample alone detects the string.
     unallocated, unallocated_std_error : (t,) float64, as of `Estimates`.
     counted : samples with reports behind each estimate, t of them.
     """
@@ -56,24 +57,6 @@ class Levels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What every sample is asked: all candidates, at one confidence."""
-
-    candidates: Candidates | None
-    control: ErrorControl
-
-    def ask(self, collections: Sequence[Counts]) -> Estimates:
-        """Decode the counts of a sample."""
-        return decode(
-            collections,
-            self.candidates,
-            level=self.control.level,
-            correction=self.control.correction,
-            confidence=self.control.confidence,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
     """The s candidates that are shown, in their order, of how many, and what intervals miss."""
 
@@ -81,7 +64,7 @@ class Chosen:
     n_candidates: int
     error: float
 
-    def control(self, asked: ErrorControl) -> ErrorControl:
+    def detection(self, asked: Detection) -> Detection:
         """Return how sure to be of what these strings do, chosen as they were by the same counts.
 
         Families of hypotheses that were chosen, R of c, are tested at R / c of the level [BB14].
@@ -92,33 +75,36 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Apart:
-    """What samples say apart: None of those without reports; and the strings that are shown."""
+    """What samples say apart: None of those without reports; and the strings that are shown.
+
+    `detection` is how sure each sample was asked to be.
+    """
 
     alone: tuple[Estimates | None, ...]
     chosen: Chosen
-    question: Question
+    detection: Detection
 
 
 def decode_apart(
     together: Sequence[Counts],
     samples: Sequence[Sequence[Counts]],
     listed: Candidates | None,
-    control: ErrorControl,
+    detection: Detection,
     progress: Progress,
 ) -> Apart:
     """Decode all samples together, then each on its own, and choose the strings to show."""
     # Half of the level is for strings that all samples together show: see _choose.
-    half = replace(control, level=control.level / 2)
-    whole = Question(candidates=listed, control=half).ask(together)
-    error = (1 - control.confidence) * _share_of_candidates(whole, listed)
-    question = Question(candidates=listed, control=replace(control, confidence=1 - error))
+    half = replace(detection, level=detection.level / 2)
+    whole = decode(together, listed, detection=half)
+    error = (1 - detection.confidence) * _share_of_candidates(whole, listed)
+    each_alone = replace(detection, confidence=1 - error)
     alone: list[Estimates | None] = []
     for number, collections in enumerate(samples):
         progress("decoding", number, len(samples))
         known = any(counts.n_reports for counts in collections)
-        alone.append(question.ask(collections) if known else None)
-    chosen = _choose(whole, alone, listed, control, error)
-    return Apart(alone=tuple(alone), chosen=chosen, question=question)
+        alone.append(decode(collections, listed, detection=each_alone) if known else None)
+    chosen = _choose(whole, alone, listed, detection, error)
+    return Apart(alone=tuple(alone), chosen=chosen, detection=each_alone)
 
 
 def told_once(names: Sequence[str], sentences: Sequence[Sequence[str]]) -> list[str]:
@@ -139,13 +125,13 @@ def listed_candidates(
     """Return the candidates, normalised as the devices did; None where bits are answers."""
     if isinstance(candidates, str | CandidateStream):
         raise DecodeError(
-            "candidates must be a list of strings; samples side by side take no stream"
+            "candidates must be a list of strings; several samples do not accept a stream"
         )
     if isinstance(candidates, Candidates):
         return _with_empty(candidates, counts)
     if not any(encoding_of(each.params).hashed for each in counts):
         if candidates is not None:
-            raise DecodeError("candidates must be left out: this encoding answers for every bit")
+            raise DecodeError("candidates must be omitted: this encoding answers for every bit")
         return None
     listed = Candidates.from_list(candidates or (), normalize=counts[0].params.normalize)
     return _with_empty(listed, counts)
@@ -176,7 +162,7 @@ def _choose(
     whole: Estimates,
     alone: Sequence[Estimates | None],
     listed: Candidates | None,
-    control: ErrorControl,
+    detection: Detection,
     error: float,
 ) -> Chosen:
     """Choose the strings that are shown: those that all samples together show, or any one of them.
@@ -191,7 +177,7 @@ def _choose(
     least = np.min([each.p_value for each in known], axis=0)
     p_value = np.minimum(2 * np.minimum(whole.p_value, len(known) * least), 1.0)
     distinct = _distinct(whole)
-    threshold = control.threshold(PValues(rows=p_value[distinct]))
+    threshold = Thresholds(detection, PValues(rows=p_value[distinct])).largest
     rows = np.flatnonzero(p_value <= threshold)
     return Chosen(
         names=tuple(whole.candidates[i] for i in rows),
@@ -227,7 +213,7 @@ def _by_name(estimates: Estimates, like: Estimates | None = None, *names: str) -
 def levels_of(
     alone: Sequence[Estimates | None],
     chosen: Chosen,
-    control: ErrorControl,
+    detection: Detection,
     counted: Sequence[int],
 ) -> Levels:
     """Put the chosen rows of every sample into tables, (t, s) each."""
@@ -241,7 +227,7 @@ def levels_of(
     p_value = tables.pop("p_value")
     return Levels(
         **tables,
-        detected=np.nan_to_num(p_value, nan=1.0) <= chosen.control(control).level,
+        detected=np.nan_to_num(p_value, nan=1.0) <= chosen.detection(detection).level,
         unallocated=np.array([np.nan if each is None else each.unallocated for each in alone]),
         unallocated_std_error=np.array(
             [np.nan if each is None else each.unallocated_std_error for each in alone]

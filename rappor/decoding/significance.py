@@ -23,15 +23,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 from rappor.decoding.debias import Target
+from rappor.decoding.detection import Detection
 from rappor.decoding.fit import Fit
 from rappor.protocol.params import Params
-
-CORRECTIONS: Final = ("bh", "adaptive", "bonferroni")
-
-_FEW_ONES: Final = 9.0
-"""Variance of the ones that an absent string has on its bits, below which p-values above lambda do
-not count the absent ones: at .5 they did so for all, and at 1 to 30 the false share was .01 to
-.07 where that of Benjamini-Hochberg was as much."""
 
 _MOST_LAMBDA: Final = 0.5
 """P-value above which candidates count as absent, where there are many: the usual choice [STS04]. A
@@ -223,27 +217,17 @@ def ones_variance(params: Params, devices: float) -> float:
     return devices * params.p_star * (1 - params.p_star)
 
 
-def applied_correction(correction: str, ones: float) -> str:
-    """Return "bh" for "adaptive" where absent strings' ones have too small a variance."""
-    return "bh" if correction == "adaptive" and ones < _FEW_ONES else correction
-
-
-def threshold(
-    p_values: NDArray[np.float64], *, level: float, n_candidates: int, correction: str
-) -> float:
+def threshold(p_values: NDArray[np.float64], detection: Detection, *, n_candidates: int) -> float:
     """Return the largest p-value that is detected, 0 if none is.
 
     Parameters
     ----------
     p_values : (c,) float64. At least the smallest ones of all candidates.
-    level : error rate of detection: the false discovery rate for "bh" [BH95] and "adaptive"
-        [STS04], the probability of any false detection for "bonferroni".
     n_candidates : number of all candidates.
     """
     steps = Steps.of(
-        level=level,
+        detection,
         n_candidates=n_candidates,
-        correction=correction,
         n_within=lambda p_value: float((p_values <= p_value).sum()),
     )
     return steps.threshold(p_values)
@@ -268,12 +252,7 @@ class Steps:
 
     @classmethod
     def of(
-        cls,
-        *,
-        level: float,
-        n_candidates: int,
-        correction: str,
-        n_within: Callable[[float], float],
+        cls, detection: Detection, *, n_candidates: int, n_within: Callable[[float], float]
     ) -> Steps:
         """Return the thresholds of a correction; `n_within` counts p-values up to a bound.
 
@@ -281,8 +260,10 @@ class Steps:
         counts one more. With it the false discovery rate is at most `level` in every sample of
         independent p-values ([STS04] theorem 3); without it, in large ones only.
         """
-        if correction != "adaptive":
-            return cls(level=level, rising=correction == "bh", n_absent=n_candidates)
+        level = detection.level
+        if detection.correction != "adaptive":
+            rising = detection.correction == "bh"
+            return cls(level=level, rising=rising, n_absent=n_candidates)
         # Lambda depends on the number of candidates only, never on their p-values.
         largest = max(level, min(_MOST_LAMBDA, 1 - _LEAST_ABOVE / n_candidates))
         n_absent = (n_candidates - n_within(largest) + 1) / (1 - largest)

@@ -25,7 +25,7 @@ from rappor.protocol.encodings.bloom import LAYOUT
 
 _FEW_PATTERNS: Final = 1e-3
 """Candidates for each pattern of bits that a string can have, up to which they are streamed:
-beyond, many that cannot be told apart would have to be held together."""
+beyond, many indistinguishable ones would have to be held together."""
 
 
 class StreamedDesign:
@@ -34,7 +34,7 @@ class StreamedDesign:
     Attributes
     ----------
     kept : the strings that the last pass has held, in the stream's order.
-    ties : groups of them that cannot be told apart; the first of each stands for the others.
+    ties : groups of indistinguishable ones; the first of each stands for the others.
     listed : the design of the held ones without these others.
     n_streamed, n_candidates : how many strings a pass reads; less those that are held and repeat
         others, or are in a group.
@@ -121,7 +121,7 @@ class StreamedDesign:
         self._stands[[place for group in self.ties for place in group[1:]]] = False
 
     def _check(self, number: int) -> None:
-        """Refuse a stream that changes, and one whose strings can hardly be told apart."""
+        """Refuse a stream that changes, and one whose strings can hardly be distinguished."""
         if self.n_streamed not in (0, number):
             raise DecodeError(
                 f"candidates must be the same in every pass, got {self.n_streamed:,} and then "
@@ -132,7 +132,7 @@ class StreamedDesign:
         if number > _FEW_PATTERNS * patterns:
             raise DecodeError(
                 f"{number:,} candidates have {patterns:,.0f} patterns of bits in these cohorts: "
-                "too many cannot be told apart; ask about fewer, or collect under more cohorts"
+                "too many cannot be distinguished: ask about fewer, or collect with more cohorts"
             )
 
 

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from rappor.candidates.stream import CandidateStream
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
+from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.inference import ErrorControl
 from rappor.decoding.p_values import EDGES, PValues, count_p_values
+from rappor.decoding.thresholds import Thresholds
 from rappor.progress import Progress, no_progress
 
 
@@ -29,7 +30,6 @@ class Suggestions:
     proportion, std_error, p_value : (s,) float64, of each, as in `Estimates`.
     n_candidates : how many strings the p-values are corrected for: those of the list, and known
         ones without a row.
-    level : the false discovery rate among the suggested strings.
     unexplained_bits : the bits that no known candidate explains, as `Estimates.diagnostics` has
         them.
     estimates : the decode of known and listed strings together.
@@ -40,7 +40,6 @@ class Suggestions:
     std_error: NDArray[np.float64]
     p_value: NDArray[np.float64]
     n_candidates: int
-    level: float
     unexplained_bits: list[dict[str, Any]]
     estimates: Estimates
 
@@ -60,11 +59,11 @@ class Suggestions:
         ]
 
     def to_json(self) -> str:
-        """Write everything but the estimates as JSON, the object of `rappor suggest --json`."""
+        """Write all but the estimates as JSON, the object of `rappor discover --list --json`."""
         document = {
             "suggestions": self.rows(),
             "candidates": self.n_candidates,
-            "level": self.level,
+            "level": self.estimates.detection.level,
             "reports": self.estimates.reports,
             "assumed": self.estimates.assumed,
             "unexplained_bits": self.unexplained_bits,
@@ -77,14 +76,14 @@ def suggest(
     known: Iterable[str],
     stream: CandidateStream,
     *,
-    level: float = 0.05,
+    detection: Detection = Detection(),
     progress: Progress = no_progress,
 ) -> Suggestions:
     """Find strings of a list that devices hold beside the known candidates.
 
     Known and listed strings are decoded together, so that a known one explains its own bits. The
-    p-values of the listed ones alone are then held to the false discovery rate
-    (Benjamini-Hochberg), whatever is detected among the known ones.
+    p-values of the listed ones alone are then held to the level, whatever is detected among the
+    known ones.
 
     Parameters
     ----------
@@ -109,22 +108,23 @@ def suggest(
     known = tuple(dict.fromkeys(known))
     before = decode(counts, known, progress=progress)
     first = CandidateStream.from_strings(known, normalize=stream.normalize)
-    found = decode(counts, CandidateStream.chain(first, stream), level=level, progress=progress)
+    found = decode(
+        counts, CandidateStream.chain(first, stream), detection=detection, progress=progress
+    )
     # As the devices write them: decoding has normalised the known ones.
     is_known = np.isin(found.candidates, before.candidates)
     # A string that cannot be told from a known one is no other string.
     alike = np.isin(found.group, found.group[is_known & (found.group > 0)])
     listed = ~is_known & ~alike
     p_values = _listed_p_values(found, listed)
-    control = ErrorControl(level=level, correction="bh", confidence=found.confidence)
-    chosen = np.flatnonzero(listed & (found.p_value <= control.threshold(p_values)))
+    largest = Thresholds(found.detection, p_values).largest
+    chosen = np.flatnonzero(listed & (found.p_value <= largest))
     return Suggestions(
         strings=tuple(found.candidates[i] for i in chosen),
         proportion=found.proportion[chosen],
         std_error=found.std_error[chosen],
         p_value=found.p_value[chosen],
         n_candidates=p_values.n,
-        level=level,
         unexplained_bits=before.diagnostics["unexplained_bits"],
         estimates=found,
     )

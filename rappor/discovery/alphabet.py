@@ -20,7 +20,7 @@ def check_alphabet(alphabet: object) -> None:
     if not isinstance(alphabet, str):
         raise ParamsError(f"alphabet must be one text of characters, got {shown(alphabet)}")
     if not alphabet or len(set(alphabet)) < len(alphabet):
-        raise ParamsError("alphabet must hold at least 1 character, and each once")
+        raise ParamsError("alphabet must have at least 1 character, and each once")
     if any(unicodedata.category(each) == "Cs" for each in alphabet):
         raise ParamsError("alphabet must be valid Unicode, got a lone surrogate")
 

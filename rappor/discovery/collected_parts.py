@@ -30,7 +30,7 @@ def in_order(counts_by_part: Iterable[Counts]) -> dict[str, list[Counts]]:
         )
     for part, each in found.items():
         if not any(counts.n_reports for counts in each):
-            raise DecodeError(f"counts of {part} must hold at least 1 report, got 0")
+            raise DecodeError(f"counts of {part} must have at least 1 report, got 0")
     return found
 
 

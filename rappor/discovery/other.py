@@ -4,41 +4,46 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import TypedDict, Unpack
 
 from scipy import special
 
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
+from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
 from rappor.discovery.discoveries import Discoveries, NamedOther, Share, TextInOther
 from rappor.discovery.part_by_part import discover
 from rappor.errors import DecodeError
-from rappor.progress import Progress, no_progress
+from rappor.progress import Progress
 from rappor.protocol.encodings import encoding_of
+
+
+class Search(TypedDict, total=False):
+    """What `discover` is told by name."""
+
+    known: Iterable[str]
+    longest: int | None
+    keep: int | None
+    detection: Detection
+    progress: Progress
 
 
 def name_other(
     counts: Iterable[Counts],
     alphabet: str | None = None,
-    *,
-    known: Iterable[str] = (),
-    longest: int | None = None,
-    keep: int | None = None,
-    level: float = 0.05,
-    correction: str = "bh",
-    confidence: float = 0.95,
-    progress: Progress = no_progress,
+    **search: Unpack[Search],
 ) -> NamedOther:
     """Decode a metric of categories, and name what is in its `other`.
 
     The devices of both metrics are the same, the noise of their two reports is not. So a share of
     `other` is the quotient of two estimates whose errors are independent, and its interval is
-    Fieller's (1954); it has no end where `other` itself cannot be told from nothing.
+    Fieller's (1954); it has no end where `other` itself is not significant.
 
     Parameters
     ----------
     counts : collections of the categories, and of every part of what is in `other`.
-    alphabet, known, longest, keep, level, correction, confidence, progress : as in `discover`.
+    alphabet, search : the arguments of `discover`.
 
     Raises
     ------
@@ -49,37 +54,25 @@ def name_other(
 
     Examples
     --------
+    >>> import dataclasses
     >>> from rappor import Params, Population
     >>> from rappor.discovery import name_other
     >>> from rappor.registry.other import DEFAULT_PARTS, with_other
     >>> from rappor.simulation import simulate_other
     >>> named = ("vscode", "vim")
-    >>> noise = Params.profile("accurate")
-    >>> categories = Params(
-    ...     k=2, encoding="onehot", categories=named, f=noise.f, p=noise.p, q=noise.q
-    ... )
+    >>> strings = Params.profile("low-noise")
+    >>> categories = dataclasses.replace(strings, encoding="onehot", k=2, m=1, categories=named)
     >>> editors = Population([*named, "helix", "zed"], [5, 2, 2, 1])
     >>> drawn = simulate_other(
-    ...     editors, *with_other(categories), DEFAULT_PARTS, n_reports=100_000, seed=1
+    ...     editors, with_other(categories), DEFAULT_PARTS, n_reports=100_000, seed=1
     ... )
     >>> found = name_other(drawn, "abcdefghijklmnopqrstuvwxyz", longest=5, keep=20)
     >>> [f"{text.string} {text.of_other.proportion:.1f}" for text in found.strings]
     ['helix 0.7', 'zed 0.3']
     """
     categories, parts = split(counts)
-    answers = decode(categories, level=level, correction=correction, confidence=confidence)
-    found = discover(
-        parts,
-        alphabet,
-        known=known,
-        longest=longest,
-        keep=keep,
-        level=level,
-        correction=correction,
-        confidence=confidence,
-        progress=progress,
-    )
-    return _together(answers, found)
+    answers = decode(categories, detection=search.get("detection", Detection()))
+    return _together(answers, discover(parts, alphabet, **search))
 
 
 def split(counts: Iterable[Counts]) -> tuple[list[Counts], list[Counts]]:
@@ -112,7 +105,7 @@ def _together(categories: Estimates, found: Discoveries) -> NamedOther:
             texts.unallocated,
             texts.unallocated_std_error,
             categories,
-            miss=1 - texts.confidence,
+            miss=1 - texts.detection.confidence,
         ),
     )
 
@@ -134,7 +127,7 @@ def shares_of_other(categories: Estimates, texts: Estimates) -> tuple[TextInOthe
                 float(texts.proportion[i]),
                 float(texts.std_error[i]),
                 categories,
-                miss=(1 - texts.confidence) * chosen,
+                miss=(1 - texts.detection.confidence) * chosen,
             ),
         )
         for i, string in enumerate(texts.candidates)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rappor.candidates.candidates import Candidates
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
+from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
 from rappor.discovery.alphabet import check_alphabet, learn_alphabet, searched_characters
 from rappor.discovery.collected_parts import in_order
@@ -19,16 +20,14 @@ from rappor.protocol.parts import WHOLE, prefix_length
 from rappor.ranges import check_integer
 
 
-def discover(
+def discover(  # noqa: PLR0913 - what may be searched for
     counts_by_part: Iterable[Counts],
     alphabet: str | None = None,
     *,
     known: Iterable[str] = (),
     longest: int | None = None,
     keep: int | None = None,
-    level: float = 0.05,
-    correction: str = "bh",
-    confidence: float = 0.95,
+    detection: Detection = Detection(),
     progress: Progress = no_progress,
 ) -> Discoveries:
     """Find strings that devices hold, without a list of candidates.
@@ -52,7 +51,7 @@ def discover(
         by as many characters as it has more than the prefix before it.
     keep : how many prefixes of a part are continued. By default as many as make 20 million
         candidates, and 50 at least.
-    level, correction, confidence, progress : as in `decode`.
+    detection, progress : as in `decode`.
 
     Raises
     ------
@@ -88,9 +87,7 @@ def discover(
         return decode(
             parts[part],
             continue_prefixes(kept, length, longest, letters, listed, part),
-            level=level,
-            correction=correction,
-            confidence=confidence,
+            detection=detection,
             progress=_naming(progress, part),
         )
 

@@ -21,7 +21,7 @@ _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 def folder_labels(path: str | os.PathLike[str]) -> Labels:
     """Return the columns that the names of a file's folders give."""
     labels: dict[str, str | None] = {}
-    for name in Path(os.path.abspath(path)).parent.parts:  # noqa: PTH100  # it ends what .. leaves
+    for name in Path(os.path.abspath(path)).parent.parts:  # noqa: PTH100  # so that a folder above the path has a name
         column, equals, value = name.partition("=")
         if equals:
             text = urllib.parse.unquote(value)

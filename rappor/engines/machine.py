@@ -64,7 +64,7 @@ class FileAggregation:
         return sum(counts.n_reports for counts in self.counts.values())
 
 
-def aggregate_files(
+def aggregate_files(  # noqa: PLR0913 - what a run may be told
     paths: Iterable[str | os.PathLike[str]],
     registry: Registry,
     *,

@@ -152,7 +152,7 @@ def decode(
     sums : as `aggregate` returns them, or stored and read again.
     candidates : strings for all metrics, or for each metric its own.
     by : the columns that keep collections apart, as `aggregate` was given them.
-    options : those of `rappor.decode`, such as level and correction.
+    options : those of `rappor.decode`, such as `detection`.
 
     Returns
     -------
@@ -190,8 +190,13 @@ def open_session(remote: str | None = None) -> Iterator[SparkSession]:
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")  # none is used
     try:
         session = builder.getOrCreate()
-    except ImportError:
-        raise MissingExtraError("spark") from None
+    except PySparkException as error:
+        if error.getCondition() == "CONNECT_URL_NOT_SET":  # a client of Spark Connect alone
+            raise RapporError(
+                "--remote must name a Spark Connect server, got none; a session on this machine "
+                "needs the extra rappor[spark-classic]"
+            ) from None
+        raise RapporError(f"Spark: {told(error)}") from None
     try:
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_ROWS))
         # A fingerprint of digits only, as the name of a folder, would be taken for a number.

@@ -402,7 +402,7 @@ def _encode(column: Any) -> tuple[list[Any], NDArray[np.int64]]:
 
 
 def _values(column: Any) -> list[Any]:
-    """Return what a column holds; writers may call bytes a text that are none."""
+    """Return what a column holds; writers may declare bytes a text."""
     if _is_text(column.type):
         texts = column.cast(pa.large_string()).cast(pa.large_binary()).to_pylist()
         return [None if text is None else text.decode(errors="replace") for text in texts]

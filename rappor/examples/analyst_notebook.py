@@ -49,12 +49,12 @@ print(f"A word on {wanted:.1%} of the devices takes {needed:,} reports.\n")
 # %% [markdown]
 # ## Privacy
 #
-# An observer gives even odds that a device holds some word. How sure can they become?
+# Somebody thinks it 50 % likely that a device has some word. How sure can they become?
 
 # %%
 losses = {f"{n} of them": epsilon_n(params, n) for n in (1, 2, 10)}
 losses["any number"] = epsilon_inf(params)
-print("Reports of one word, and what an observer can make of even odds")
+print("Reports of one word, and what a belief of 50 % can become")
 for reports, epsilon in losses.items():
     _, most = belief_bound(epsilon, prior=0.5)
     # A bound is rounded up.
@@ -110,7 +110,7 @@ covered = sum(row["ci_low"] <= truth[row["candidate"]] <= row["ci_high"] for row
 detected = [row for row in rows if row["detected"]]
 rare = [row["candidate"] for row in detected if truth[row["candidate"]] < wanted / 2]
 print(f"{len(detected)} words detected, {len(rare)} of them rare in truth: {', '.join(rare)}")
-print(f"{covered / len(rows):.1%} of {len(rows):,} intervals hold the truth.")
+print(f"{covered / len(rows):.1%} of {len(rows):,} intervals contain the truth.")
 print(f"{estimates.unallocated:.1%} of the reports belong to no detected word.")
 
 # %% [markdown]

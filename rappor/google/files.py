@@ -18,12 +18,10 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from rappor.candidates.candidates import Candidates
 from rappor.candidates.google_hashing import LAYOUT
 from rappor.counts.counts import Counts
-from rappor.decoding.estimates import Estimates
 from rappor.errors import FileError, ParamsError, ReportError
 from rappor.files import read_text, replacing
 from rappor.google.effective_noise import Client, effective_f
@@ -32,19 +30,7 @@ from rappor.protocol.params import Params
 PathLike = str | os.PathLike[str]
 
 _PARAMS_HEADER: Final = ["k", "h", "m", "p", "q", "f"]
-_RESULTS_HEADER: Final = [
-    "string",
-    "estimate",
-    "std_error",
-    "proportion",
-    "prop_std_error",
-    "prop_low_95",
-    "prop_high_95",
-]
 _REPORT_COLUMNS: Final = 5
-
-_RESULTS_CONFIDENCE: Final = 0.95
-"""Of the intervals in results.csv, whose header says so."""
 
 
 class MappedCandidates(Candidates):
@@ -105,7 +91,12 @@ def read_params(path: PathLike, *, client: Client | None = None) -> Params:
 
 
 def write_params(path: PathLike, params: Params) -> None:
-    """Write params.csv; probabilities as the effective ones, to 10 digits."""
+    """Write params.csv; probabilities as the effective ones, to 10 digits.
+
+    Raises ParamsError where f forces other shares of bits to 1 and to 0: the file has no g.
+    """
+    if params.t_1 != params.t_0:
+        raise ParamsError(f"g must be 0.5 to be written as params.csv, got {params.g:g}")
     row = [params.k, params.h, params.m, *(f"{x:.10g}" for x in (params.p, params.q, params.f))]
     _write(path, [_PARAMS_HEADER, row])
 
@@ -211,32 +202,6 @@ def read_map(path: PathLike, params: Params) -> MappedCandidates:
         place[: len(cells)] = cells
     shape = (params.k, params.h, params.m)
     return MappedCandidates(tuple(rows), table, shape=shape, n_duplicates=n_duplicates)
-
-
-def write_map(path: PathLike, candidates: Candidates, params: Params) -> None:
-    """Write map.csv: a string, then cohort * k + bit + 1 of each hash in each cohort.
-
-    Where two hashes of a cohort set the same bit the number is written once.
-    """
-    _check_layout(params)
-    cells = candidates.cells(params, 0, len(candidates))
-    rows: Iterator[Sequence[object]] = (
-        [text or "Empty", *(row[row >= 0] + 1).tolist()]
-        for text, row in zip(candidates.strings, cells, strict=True)
-    )
-    _write(path, rows)
-
-
-def write_results(path: PathLike, estimates: Estimates) -> None:
-    """Write results.csv: the detected strings, estimates floored, intervals clipped to [0, 1]."""
-    rows: list[Sequence[object]] = [_RESULTS_HEADER]
-    quantile = float(special.ndtri((1 + _RESULTS_CONFIDENCE) / 2))
-    for row in estimates.rows(detected_only=True):
-        share, error = row["proportion"], row["std_error"] / estimates.reports
-        low, high = max(0.0, share - quantile * error), min(1.0, share + quantile * error)
-        whole = [int(row["count"] // 1), int(row["std_error"] // 1)]
-        rows.append([row["candidate"], *whole, share, error, low, high])
-    _write(path, rows)
 
 
 def _check_layout(params: Params) -> None:

@@ -9,16 +9,17 @@ share b has the mean mu = p* + (q* - p*) b and, with R reports a device, the err
 
 (`rappor.decoding.proportions`). Exact tests of few reports are a little more cautious than this.
 
-Two categories differ in two bits, one that rises and one that falls, as two strings of one hash do:
-the best noise is the same. Yes and no, and each of k flags with a k-th of the loss, differ in one
-bit, which either direction may betray; there p* = 1 - q* = 1 / (1 + e^epsilon) is best, for rare
-and for even answers.
+Two categories differ in two bits, one that rises and one that falls, as two strings of one hash do.
+So the noise is found as theirs, for an answer of the mean share 1/k. Yes and no, and each of k
+flags with a k-th of the loss, differ in one bit, which either direction may betray; there
+p* = 1 - q* = 1 / (1 + e^epsilon) is best, for rare and for even answers, and so it is for the
+permanent response.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,10 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.errors import ParamsError
-from rappor.planning.noise import Budget, choose_noise, optimum
-from rappor.protocol import loss
+from rappor.planning.noise import Budget, best_high, optimum, settle
 from rappor.protocol.encodings import ENCODINGS, encoding_of
-from rappor.protocol.params import ONE, Params
+from rappor.protocol.params import Params
 from rappor.ranges import check_choice
 
 _MOST: Final = 40.0
@@ -85,23 +85,15 @@ def choose_answer_noise(
     if k is None:
         raise ParamsError(f"encoding must answer for every bit, got {encoding}")
 
-    def shaped(t_f: int, t_p: int, t_q: int) -> Params:
-        f, p, q = 2 * t_f / ONE, t_p / ONE, t_q / ONE
-        return Params(encoding=encoding, k=k, categories=tuple(categories), f=f, p=p, q=q)
+    def shaped(noise: Mapping[str, float]) -> Params:
+        return Params(encoding=encoding, k=k, categories=tuple(categories), **noise)
 
-    exchanged, bits = _difference(shaped(ONE // 4, ONE // 4, 3 * ONE // 4))
-    if exchanged:
-        ideal = choose_noise(budget.epsilon_1, budget.epsilon_inf, symmetric=symmetric)
-    else:  # one bit of a string's two in each direction
-        one, inf = (min(2 * each / bits, _MOST) for each in (budget.epsilon_1, budget.epsilon_inf))
-        ideal = choose_noise(one, inf, symmetric=True)
-    t_f, t_p, t_q = ideal.t_f, ideal.t_p, ideal.t_q
-    # Rounding on the way is worth a few thresholds at most.
-    while loss.epsilon_inf(shaped(t_f, t_p, t_q)) > budget.epsilon_inf:
-        t_f += 1
-    while loss.epsilon_1(shaped(t_f, t_p, t_q)) > budget.epsilon_1:
-        t_p, t_q = t_p + 1, t_q - 1
-    return shaped(t_f, t_p, t_q)
+    exchanged, bits = _difference(shaped({"f": 0.5, "p": 0.25, "q": 0.75}))
+    bits /= 2  # in each direction
+    level = 1 / k if exchanged and not symmetric else 0.5
+    losses = (min(each / bits, _MOST) for each in (budget.epsilon_1, budget.epsilon_inf))
+    q_star, b = (best_high(epsilon, level) for epsilon in losses)
+    return settle(shaped, budget, (q_star, b), bits=bits)
 
 
 def best_known(params: Params, epsilon_1: float) -> float:

@@ -58,10 +58,9 @@ def joint_error(old: Params, new: Params, *, before: int, after: int) -> JointEr
 def _shared_noise(old: Params, new: Params) -> float:
     """Return the covariance of one device's two de-biased reports of a bit that is 0, over h.
 
-    With a = f/2 it is a (1-a) / (1-2a)^2 whatever p and q: Cov(S, S') = a (1-a)(q-p)(q'-p'),
-    and q* - p* = (1-2a)(q-p).
+    It is f1 (1 - f1) / (1 - f)^2 whatever p and q: Cov(S, S') = f1 (1 - f1)(q - p)(q' - p'), and
+    q* - p* = (1 - f)(q - p).
     """
     if old.permanent_fingerprint != new.permanent_fingerprint:
         return 0.0
-    a = old.f / 2
-    return a * (1 - a) / ((1 - 2 * a) ** 2 * old.h)
+    return old.f1 * (1 - old.f1) / ((1 - old.f) ** 2 * old.h)

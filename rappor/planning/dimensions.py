@@ -81,25 +81,15 @@ def choose_params(
     """
     most_bits = _most_bits(max_bytes, 1 if hashes is None else hashes)
 
-    def shaped(h: int, k: int, m: int, *, filled: bool = False) -> Params:
+    def shaped(h: int, k: int, m: int) -> Params:
         return choose_noise(
-            budget.epsilon_1,
-            budget.epsilon_inf,
-            k=k,
-            h=h,
-            m=m,
-            symmetric=symmetric,
-            filled=filled,
+            budget.epsilon_1, budget.epsilon_inf, k=k, h=h, m=m, symmetric=symmetric
         )
 
     h = hashes or min(_HASHES, key=lambda h: rare_variance(shaped(h, _MOST_BITS, 1)))
-    k, filled = _choose_bits(
-        lambda k: shaped(h, k, 1), most_bits, n_reports=n_reports, question=question
-    )
-    m = _choose_cohorts(
-        lambda m: shaped(h, k, m, filled=filled), n_reports=n_reports, question=question
-    )
-    return shaped(h, k, m, filled=filled)
+    k = _choose_bits(lambda k: shaped(h, k, 1), most_bits, n_reports=n_reports, question=question)
+    m = _choose_cohorts(lambda m: shaped(h, k, m), n_reports=n_reports, question=question)
+    return shaped(h, k, m)
 
 
 def least_cohorts(k: int, n_candidates: int) -> float:
@@ -127,17 +117,17 @@ def _most_bits(max_bytes: int | None, hashes: int) -> int:
 
 def _choose_bits(
     with_bits: Callable[[int], Params], most: int, *, n_reports: int, question: Question
-) -> tuple[int, bool]:
-    """Return k, and whether the limit stopped it while other strings still fill the report."""
+) -> int:
+    """Return the least k at which the strings of other devices fill little of the report."""
     k = _LEAST_BITS
     while True:
         params = with_bits(k)
         ideal = rare_variance(params) / n_reports
         lone = error_without_collisions(params, n_reports, question)
         if lone**2 <= (1 + NEGLIGIBLE) * ideal:
-            return k, False
+            return k
         if k == most:
-            return k, most < _MOST_BITS
+            return k
         k = min(2 * k, most)
 
 

@@ -34,14 +34,15 @@ from rappor.decoding.selection import SCREENED
 from rappor.discovery.continuation import n_continuations, n_kept
 from rappor.errors import DecodeError, ParamsError
 from rappor.planning.detection_limit import rare_variance
-from rappor.planning.entry import write_registry
+from rappor.planning.entry import DESCRIPTION, OWNER, write_registry
 from rappor.planning.frequencies import Frequencies
 from rappor.planning.noise import Budget, choose_noise
 from rappor.planning.power import Question
 from rappor.protocol import loss
-from rappor.protocol.params import Params
+from rappor.protocol.params import LETTERS, Params
 from rappor.protocol.parts import WHOLE, Part
 from rappor.ranges import check_integer, read_count
+from rappor.registry.metric import Metric
 
 _DIMENSIONS: Final = ((128, 64), (128, 128), (256, 128), (256, 256), (512, 256))
 """Bits and cohorts to choose from: a candidate takes time with the cohorts, memory with both."""
@@ -126,25 +127,29 @@ class DiscoveryPlan:
             A metric cannot have this name.
         """
         return write_registry(
-            self.params,
-            name,
-            expires=expires,
-            epoch=epoch,
-            interval=interval,
-            parts=self.layout.parts,
+            Metric(
+                name=name,
+                params=self.params,
+                expires=expires,
+                description=DESCRIPTION,
+                owner=OWNER,
+                epoch=epoch,
+                interval=interval,
+                parts=self.layout.parts,
+            )
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as the object that `rappor plan --discover --json` prints."""
         return {
-            **{letter: getattr(self.params, letter) for letter in "khmfpq"},
+            **{letter: getattr(self.params, letter) for letter in LETTERS},
             "fingerprint": self.params.fingerprint,
             "epsilon_1": loss.epsilon_1(self.params),
             "epsilon_inf": loss.epsilon_inf(self.params),
             "report_bytes": self.params.n_bytes,
             "reports": self.reports,
             "strings": self.question.frequencies.n_candidates,
-            "level": self.question.level,
+            "level": self.question.detection.level,
             "longest": self.longest,
             "characters": self.characters,
             **asdict(self.layout),
@@ -191,7 +196,7 @@ def plan_discovery(
         if isinstance(question, Question)
         else Question(frequencies=Frequencies.zipf(question))
     )
-    if asked.correction != "bh" or asked.reports_per_device != 1:
+    if asked.detection.correction != "bh" or asked.reports_per_device != 1:
         raise ParamsError("a discovery is planned for Benjamini-Hochberg and one report a device")
     n_reports = read_count("reports", reports, 1, _MOST_REPORTS)
     check_integer("longest", longest, 2)
@@ -327,7 +332,7 @@ def _predict(
         candidates.append(n)
     n = kept[-1] * n_continuations(characters, lengths[-1] - lengths[-2])
     of_whole = _Scores.of(params, frequencies, (1 - each * (len(lengths) - 1)) * n_reports)
-    found = present * of_whole.above(_threshold(question.level, n, of_whole, present))
+    found = present * of_whole.above(_threshold(question.detection.level, n, of_whole, present))
     return Layout(
         parts=(*(Part(f"prefix:{length}", each) for length in lengths[:-1]), Part(WHOLE)),
         candidates=(*candidates, n),

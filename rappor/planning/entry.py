@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rappor.errors import FileError, MetricError
-from rappor.planning.noise import shortest
+from rappor.planning.noise import shortest, shortest_forced
 from rappor.protocol import loss
 from rappor.protocol.encodings import encoding_of
-from rappor.protocol.params import Params
+from rappor.protocol.params import LETTERS, Params
 from rappor.protocol.parts import Part
-from rappor.protocol.wire import METRIC_NAME
 from rappor.registry.budget import reserve
 from rappor.registry.metric import Metric
 from rappor.registry.other import DEFAULT_PARTS, DISCOVER, OTHER_NAME, texts_of
@@ -24,7 +22,7 @@ from rappor.registry.registry import Registry
 DESCRIPTION: Final = "say here, for the people concerned, what is collected"
 OWNER: Final = "you@example.org"
 
-_KEYS: Final = ("profile", "k", "h", "m", "f", "p", "q")
+_KEYS: Final = ("profile", *LETTERS)
 """The keys of an entry that a plan decides; encoding, categories and all else stay."""
 
 _KEY: Final = re.compile(r"\s*['\"]?([\w-]+)['\"]?\s*=")
@@ -36,39 +34,17 @@ def header(name: str) -> str:
     return f'[metrics."{name}"]' if "." in name else f"[metrics.{name}]"
 
 
-def write_registry(
-    params: Params,
-    name: str,
-    *,
-    expires: datetime.date,
-    description: str = DESCRIPTION,
-    owner: str = OWNER,
-    epoch: str,
-    interval: str,
-    parts: Sequence[Part] = (),
-) -> str:
+def write_registry(metric: Metric) -> str:
     """Write a registry of one metric; its parameters read back to the last bit.
 
     Raises
     ------
     MetricError
-        A metric cannot have this name, or it is of what is in another one's `other`, which has the
-        entry.
+        The metric is of what is in another one's `other`, which has the entry.
     """
-    if not METRIC_NAME.fullmatch(name):
-        raise MetricError(f"a metric's name must match {METRIC_NAME.pattern}, got {name!r}")
-    if params.other and encoding_of(params).hashed:
+    name, epoch = metric.name, metric.epoch
+    if metric.params.other and encoding_of(metric.params).hashed:
         raise MetricError(f"metric {name!r} has no entry: plan the metric whose other it names")
-    metric = Metric(
-        name=name,
-        params=params,
-        description=description,
-        owner=owner,
-        expires=expires,
-        epoch=epoch,
-        interval=interval,
-        parts=tuple(parts),
-    )
     total = sum(reserve(each).total for each in (metric, *_beside(metric)))
     epochs = ", ".join(f'"{other}"' for other in ("quarter", "month", "year") if other != epoch)
     return "\n".join(
@@ -77,13 +53,13 @@ def write_registry(
             f"total = {total:g}  # nats in a calendar year, this metric alone",
             "",
             header(name),
-            f"description = {json.dumps(description, ensure_ascii=False)}",
-            f"owner = {json.dumps(owner, ensure_ascii=False)}",
-            f"expires = {expires.isoformat()}",
+            f"description = {json.dumps(metric.description, ensure_ascii=False)}",
+            f"owner = {json.dumps(metric.owner, ensure_ascii=False)}",
+            f"expires = {metric.expires.isoformat()}",
             f'epoch = "{epoch}"  # or {epochs}: devices answer for one value in each',
-            f'interval = "{interval}"  # a device reports once in each',
-            *params_lines(params),
-            *_parts_lines(parts),
+            f'interval = "{metric.interval}"  # a device reports once in each',
+            *params_lines(metric.params),
+            *_parts_lines(metric.parts),
             "",
         ]
     )
@@ -132,9 +108,11 @@ def params_lines(params: Params) -> list[str]:
 def _numbers(params: Params) -> list[str]:
     """Write the lines of dimensions and noise."""
     letters = "khm" if encoding_of(params).hashed else ""
+    f, g = shortest_forced(params)
     return [
         *(f"{letter} = {getattr(params, letter)}" for letter in letters),
-        f"f = {shortest(params.f, halved=True)}  # epsilon_inf {loss.epsilon_inf(params):.4f}",
+        f"f = {f}  # epsilon_inf {loss.epsilon_inf(params):.4f}",
+        *([] if params.t_1 == params.t_0 else [f"g = {g}"]),
         f"p = {shortest(params.p)}  # epsilon_1 {loss.epsilon_1(params):.4f}",
         f"q = {shortest(params.q)}",
     ]
@@ -164,7 +142,7 @@ def replace_numbers(text: str, name: str, params: Params) -> str:
 
 def with_numbers(params: Params, planned: Params) -> Params:
     """Return parameters with the planned dimensions and noise."""
-    numbers = {letter: getattr(planned, letter) for letter in "khmfpq"}
+    numbers = {letter: getattr(planned, letter) for letter in LETTERS}
     return dataclasses.replace(params, **numbers, insecure=True)
 
 
@@ -182,7 +160,7 @@ def _first_line(lines: list[str], name: str) -> int:
     pattern = re.compile(rf"\s*\[\s*metrics\s*\.\s*(?:{quoted}|\"{quoted}\"|'{quoted}')\s*\]")
     found = [i for i, line in enumerate(lines) if pattern.match(line)]
     if len(found) != 1:
-        raise MetricError(f"metric {name}: the registry must hold one line {header(name)}")
+        raise MetricError(f"metric {name}: the registry must have one line {header(name)}")
     return found[0]
 
 

@@ -160,6 +160,6 @@ def _check_shares(shares: ArrayLike) -> NDArray[np.float64]:
         raise ParamsError("table must be a list of finite numbers of at least 0")
     numbers = numbers[numbers > 0]
     if not len(numbers):
-        raise ParamsError("table must hold at least one number above 0")
+        raise ParamsError("table must have at least one number above 0")
     numbers /= numbers.max()
     return np.asarray(numbers[numbers > 0] / numbers.sum())

@@ -1,29 +1,34 @@
-"""Choose the noise: f, p and q for a loss by one report and by any number of them.
+"""Choose the noise: f, g, p and q for a loss by one report and by any number of them.
 
 Theory of operation
 -------------------
-A bit of a report is a channel (p*, q*). epsilon_1 fixes its odds ratio
-E = q*(1-p*) / (p*(1-q*)), so one number is left to choose: q*. The variance of a rare string,
-p*(1-p*) / (q*-p*)^2, is smallest at q* = 1/2 and grows with the distance from it. The permanent
-response bounds both likelihood ratios, q*/p* and (1-p*)/(1-q*), by L = exp(epsilon_inf / 2h);
-the first one reaches L where q* = (E-L)/(E-1), and p is 0 there. The best q* is therefore the
-larger of the two. At h = 1 and q* = 1/2 it is the optimum known for large domains,
-4 e^eps / (e^eps - 1)^2 ([WBLJ17], optimised unary encoding), through a permanent response that
-costs nothing while epsilon_inf >= 2 ln((e^epsilon_1 + 1)/2).
+A bit of a report is a channel: it shows 1 with p* for a true 0 and with q* for a true 1. So is the
+permanent response behind it, with f1 and b = 1 - f0. epsilon_1 fixes the odds ratio
+q*(1-p*) / (p*(1-q*)) of the first, epsilon_inf that of the second, and each has one number left to
+choose. With R reports a device, where a share s of the devices sets the bit, the variance of its
+de-biased mean is
 
-Where a report is so short that the strings of other devices fill a good part of it, the variance
-is that of the bit's mean level mu = p* + (q*-p*) density, and q* is found by a search.
+    V_R = V_1 / R + (1 - 1/R) V_inf,   V = mu (1-mu) / (high - low)^2, mu = low + (high - low) s
+
+in which V_1 has (p*, q*) for low and high, and V_inf has (f1, b). So one search finds both optima,
+for every R at once: q* at epsilon_1 and b at epsilon_inf; p and q follow. Both are probabilities
+for epsilon_1 <= epsilon_inf, and p = 0 and q = 1 where the two are equal.
+
+At s = 0 the optimum is 1/2, which is the least known variance for large domains,
+4 e^eps / (e^eps - 1)^2 ([WBLJ17], optimised unary encoding). At s = 1/2 it is symmetric, as [EPK14]
+has it. A rare string is counted on bits that other devices' strings set: s is the density of a bit.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from rappor.errors import ParamsError
 from rappor.protocol import loss
-from rappor.protocol.params import ONE, Params, threshold
+from rappor.protocol.params import ONE, Params, noise_of, threshold
 from rappor.ranges import check_number
 
 LOSSES: Final = "[0.001, 40]"
@@ -32,9 +37,7 @@ candidates. Above, the coins end: with h = 1 a permanent response of probability
 there is, loses 2 ln(2^32 - 1) = 44."""
 
 _FINEST: Final = 1e-12
-"""Difference of probabilities below which a search ends: far less than the 2^-32 of a coin."""
-
-_GOLDEN: Final = (math.sqrt(5) - 1) / 2
+"""What counts as no probability: far less than the 2^-32 of a coin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +67,6 @@ def optimum(epsilon_1: float) -> float:
     return 1 / math.sinh(epsilon_1 / 2) ** 2
 
 
-def enough_epsilon_inf(epsilon_1: float, *, h: int = 1) -> float:
-    """Return the epsilon_inf above which the best noise detects no more.
-
-    2 h ln((e^(epsilon_1/h) + 1)/2): the permanent response then leaves q* at 1/2. A larger
-    epsilon_inf only makes the reports of a device harder to link, and lets several of them
-    tell more about the value.
-    """
-    return 2 * h * math.log((math.exp(epsilon_1 / h) + 1) / 2)
-
-
 def choose_noise(
     epsilon_1: float,
     epsilon_inf: float,
@@ -82,36 +75,81 @@ def choose_noise(
     h: int = 1,
     m: int = 128,
     symmetric: bool = False,
-    filled: bool = False,
 ) -> Params:
-    """Return the parameters of least variance that lose at most a budget.
+    """Return the parameters of strings of least variance that lose at most a budget.
 
     Parameters
     ----------
     epsilon_1, epsilon_inf : loss of one report and of any number of reports of one value, in
         nats. Neither is exceeded after the probabilities are rounded to 32-bit thresholds.
     k, h, m : bits, hash functions and cohorts of the parameters; k is at least 2h.
-    symmetric : whether q = 1 - p.
-    filled : whether the variance is that in a report of k bits which the strings of other
-        devices fill, instead of its limit for long reports.
+    symmetric : whether q = 1 - p and g = 1/2, as in [EPK14].
 
     Raises
     ------
     ParamsError
         A loss is not a number in [0.001, 40], or epsilon_inf is less than epsilon_1.
     """
-    Budget(epsilon_1, epsilon_inf)
-    t_f = _forced(epsilon_inf, h)
-    most = math.log((ONE - t_f) / t_f)  # what a bit of the rounded permanent response loses
-    each = min(epsilon_1 / h, 2 * most)
-    if symmetric:
-        q_star = 1 / (1 + math.exp(-each / 2))
-    elif filled:
-        density = -math.expm1(h * math.log1p(-1 / k))
-        q_star = _search(each, most, density)
-    else:
-        q_star = max(0.5, _least_q_star(each, most))
-    return _round(_p_star(q_star, each), q_star, t_f=t_f, k=k, h=h, m=m, epsilon_1=epsilon_1)
+    budget = Budget(epsilon_1, epsilon_inf)
+    level = 0.5 if symmetric else -math.expm1(h * math.log1p(-1 / k))
+    highs = best_high(epsilon_1 / h, level), best_high(epsilon_inf / h, level)
+
+    def shaped(noise: Mapping[str, float]) -> Params:
+        return Params(k=k, h=h, m=m, **noise)
+
+    return settle(shaped, budget, highs, bits=h)
+
+
+def settle(
+    shaped: Callable[[Mapping[str, float]], Params],
+    budget: Budget,
+    highs: tuple[float, float],
+    *,
+    bits: float,
+) -> Params:
+    """Return the parameters nearest to these q* and b that lose no more than a budget.
+
+    `shaped` makes them of f, g, p and q. `bits` is in how many bits, each way, two values differ.
+    """
+    q_star, b = highs
+    p_star, f1 = low_of(q_star, budget.epsilon_1 / bits), low_of(b, budget.epsilon_inf / bits)
+    t_1, t_0 = math.ceil(f1 * ONE), math.ceil((1 - b) * ONE)
+    # Rounding of binary64 on the way is worth a few thresholds at most.
+    while loss.epsilon_inf(shaped(noise_of(t_1, t_0, 0, ONE))) > budget.epsilon_inf:
+        t_1, t_0 = t_1 + 1, t_0 + 1
+    shown = (q_star - p_star) * ONE / (ONE - t_1 - t_0)  # q - p
+    p = p_star - shown * t_1 / ONE
+    t_p = 0 if p < _FINEST else math.ceil(p * ONE)
+    t_q = ONE if p + shown > 1 - _FINEST else math.floor((p + shown) * ONE)
+    while loss.epsilon_1(shaped(noise_of(t_1, t_0, t_p, t_q))) > budget.epsilon_1:
+        t_p, t_q = t_p + 1, t_q - 1
+    return shaped(noise_of(t_1, t_0, t_p, t_q))
+
+
+def low_of(high: float, epsilon: float) -> float:
+    """Return the probability of a one at a true 0, from that at a true 1 and the odds ratio."""
+    return high / (high + math.exp(epsilon) * (1 - high))
+
+
+def best_high(epsilon: float, level: float) -> float:
+    """Return the probability of a one at a true 1 that has the least variance at a bit's level.
+
+    It is where the derivative of the variance's logarithm is 0, between the ends 0 and 1.
+    """
+    more = math.expm1(epsilon)
+
+    def falls(high: float) -> bool:
+        odds = 1 + more * (1 - high)
+        low, slope = high / odds, (more + 1) / odds**2  # and d low / d high
+        mean = low + (high - low) * level
+        of_mean = (slope + (1 - slope) * level) * (1 - 2 * mean) / (mean * (1 - mean))
+        of_gap = (1 - 2 * high + more * (1 - high) ** 2) / (odds * high * (1 - high))
+        return of_mean < 2 * of_gap
+
+    left, right = _FINEST, 1 - _FINEST
+    while left < (middle := (left + right) / 2) < right:
+        left, right = (middle, right) if falls(middle) else (left, middle)
+    return middle
 
 
 def choose_published(
@@ -141,66 +179,20 @@ def _forced(epsilon_inf: float, h: int) -> int:
     return min(math.ceil(ONE / (math.exp(epsilon_inf / (2 * h)) + 1)), ONE // 2 - 1)
 
 
-def _p_star(q_star: float, each: float) -> float:
-    """Return p* at the odds ratio e^each."""
-    return q_star / (q_star + math.exp(each) * (1 - q_star))
-
-
-def _least_q_star(each: float, most: float) -> float:
-    """Return the q* at which q*/p* is as large as the permanent response allows."""
-    return -math.expm1(most - each) / -math.expm1(-each)
-
-
-def _search(each: float, most: float, density: float) -> float:
-    """Return the q* of least variance at the bit's mean level, by golden section.
-
-    Between the ends where q*/p* and where (1-p*)/(1-q*) is largest it has one minimum.
-    """
-
-    def variance(q_star: float) -> float:
-        p_star = _p_star(q_star, each)
-        mean = p_star + (q_star - p_star) * density
-        return mean * (1 - mean) / (q_star - p_star) ** 2
-
-    low = max(_least_q_star(each, most), _FINEST)
-    high = min(_most_q_star(each, most), 1 - _FINEST)
-    while high - low > _FINEST:
-        first, second = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-        low, high = (low, second) if variance(first) < variance(second) else (first, high)
-    return (low + high) / 2
-
-
-def _most_q_star(each: float, most: float) -> float:
-    """Return the q* at which (1-p*)/(1-q*) is as large as the permanent response allows."""
-    # The mirror image: a report with ones and zeros exchanged has 1 - p* for q*.
-    return 1 - _p_star(max(_least_q_star(each, most), _FINEST), each)
-
-
-def _round(
-    p_star: float, q_star: float, *, t_f: int, k: int, h: int, m: int, epsilon_1: float
-) -> Params:
-    """Take the permanent response out of (p*, q*), and round p up and q down, to more noise."""
-    a = t_f / ONE
-    p = ((1 - a) * p_star - a * q_star) / (1 - 2 * a)
-    q = ((1 - a) * q_star - a * p_star) / (1 - 2 * a)
-    t_p = 0 if p < _FINEST else math.ceil(p * ONE)
-    t_q = ONE if q > 1 - _FINEST else math.floor(q * ONE)
-    params = Params(k=k, h=h, m=m, f=2 * a, p=t_p / ONE, q=t_q / ONE)
-    # Rounding of binary64 on the way is worth a threshold or two at most.
-    while loss.epsilon_1(params) > epsilon_1:
-        t_p, t_q = t_p + 1, t_q - 1
-        params = Params(k=k, h=h, m=m, f=2 * a, p=t_p / ONE, q=t_q / ONE)
-    return params
-
-
-def shortest(probability: float, *, halved: bool = False) -> str:
-    """Write a probability as the shortest decimal that gives the same 32-bit threshold.
-
-    `halved` is for f, whose threshold is that of f/2.
-    """
-    part = 2 if halved else 1
+def shortest(probability: float) -> str:
+    """Write a probability as the shortest decimal that gives the same 32-bit threshold."""
     for digits in range(1, 18):
         text = f"{probability:.{digits}f}"
-        if threshold(float(text) / part) == threshold(probability / part):
+        if threshold(float(text)) == threshold(probability):
             return text
     return repr(probability)
+
+
+def shortest_forced(params: Params) -> tuple[str, str]:
+    """Write f and g as the shortest decimals that give the same thresholds, of equal length."""
+    for digits in range(1, 18):
+        f, g = f"{params.f:.{digits}f}", f"{params.g:.{digits}f}"
+        forced = threshold(float(f) * float(g)), threshold(float(f) * (1 - float(g)))
+        if forced == (params.t_1, params.t_0):
+            return f, g
+    return repr(params.f), repr(params.g)

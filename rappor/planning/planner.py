@@ -26,7 +26,7 @@ _CLOSE: Final = 1.001
 """Ratio of too few and enough reports at which the search ends: the three digits that are shown."""
 
 
-def plan(
+def plan(  # noqa: PLR0913 - a budget, a goal and the limits of a design
     question: Question | int,
     *,
     epsilon_1: float,
@@ -83,7 +83,7 @@ def plan(
     return finish(chosen(n_reports), n_reports, full_question, budget)
 
 
-def plan_answers(
+def plan_answers(  # noqa: PLR0913 - a budget, a goal and the limits of a design
     encoding: str,
     categories: Sequence[str] = (),
     *,

@@ -17,8 +17,8 @@ from rappor.planning.power import Prediction, Question, predict
 from rappor.privacy.small_cohorts import Filling, fill
 from rappor.protocol import loss
 from rappor.protocol.encodings import encoding_of
-from rappor.protocol.params import Params
-from rappor.registry.metric import MIN_COHORT
+from rappor.protocol.params import LETTERS, Params
+from rappor.registry.metric import MIN_COHORT, Metric
 
 REMEDIES: Final = {
     "coins": "the coins' noise, which only more devices, more reports or a larger loss lower",
@@ -117,13 +117,15 @@ class Plan(Displayed):
             A metric cannot have this name.
         """
         return write_registry(
-            self.params,
-            name,
-            expires=expires,
-            description=description,
-            owner=owner,
-            epoch=epoch,
-            interval=interval,
+            Metric(
+                name=name,
+                params=self.params,
+                expires=expires,
+                description=description,
+                owner=owner,
+                epoch=epoch,
+                interval=interval,
+            )
         )
 
     def _table(self) -> dict[str, list[Any]]:
@@ -134,10 +136,7 @@ class Plan(Displayed):
         rows = [("this plan", self.params, self.excess, self.share), *designs]
         return {
             "name": [name for name, *_ in rows],
-            **{
-                letter: [getattr(params, letter) for _, params, *_ in rows]
-                for letter in ("k", "h", "m", "f", "p", "q")
-            },
+            **{letter: [getattr(params, letter) for _, params, *_ in rows] for letter in LETTERS},
             "excess": [excess for *_, excess, _ in rows],
             "share": [share for *_, share in rows],
         }
@@ -159,15 +158,17 @@ class Plan(Displayed):
             "reports": self.reports,
             "reports_per_device": question.reports_per_device,
             "candidates": question.frequencies.n_candidates,
-            "correction": question.correction,
-            "level": question.level,
+            "correction": question.detection.correction,
+            "level": question.detection.level,
             "power": question.power,
-            "confidence": question.confidence,
+            "confidence": question.detection.confidence,
             "share": prediction.share,
             "found": prediction.found,
             "filled_cohorts": self.filling.share,
             "std_error": prediction.error,
             "rare_std_error": prediction.rare_error,
+            "largest": prediction.largest,
+            "largest_std_error": prediction.largest_error,
             "interval_width": prediction.width,
             "adjusted_interval_width": prediction.adjusted_width,
             "excess": _number(self.excess),
@@ -246,4 +247,4 @@ def _number(value: float) -> float | None:
 
 
 def _letters(params: Params) -> dict[str, float]:
-    return {letter: getattr(params, letter) for letter in ("k", "h", "m", "f", "p", "q")}
+    return {letter: getattr(params, letter) for letter in LETTERS}

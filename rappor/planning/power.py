@@ -39,14 +39,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from rappor.decoding.detection import Detection
 from rappor.decoding.fit import TAPER
 from rappor.decoding.selection import ENTER
-from rappor.decoding.significance import CORRECTIONS, Steps, applied_correction, ones_variance
+from rappor.decoding.significance import Steps, ones_variance
 from rappor.planning.answers import Answers
 from rappor.planning.frequencies import Frequencies, bit_levels
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
-from rappor.ranges import check_choice, check_number
+from rappor.ranges import check_number
 
 _SHARES: Final = np.concatenate([[0.0], np.geomspace(1e-7, 1.0, 113)])
 """Shares at which errors are computed; between them they are interpolated. Twice as many change the
@@ -71,32 +72,27 @@ the formula would have no finite error; the floor of the decoder's screening."""
 class Question:
     """What a collection is to answer, and how surely.
 
-    `frequencies` are those of the strings. `level` is the error rate of detection under
-    `correction` ("bh", "adaptive" or "bonferroni"), `power` the probability with which a string
-    is to be detected, `confidence` that of the intervals. `reports_per_device` is how often each
-    device will report: N reports come from N / reports_per_device devices.
+    `frequencies` are those of the strings. `detection` is how sure the decoder will be asked to be,
+    `power` the probability with which a string is to be detected. `reports_per_device` is how often
+    each device will report: N reports come from N / reports_per_device devices.
     """
 
     frequencies: Frequencies
-    correction: str = "bh"
-    level: float = 0.05
+    detection: Detection = Detection()
     power: float = 0.8
-    confidence: float = 0.95
     reports_per_device: float = 1.0
 
     def __post_init__(self) -> None:
         """Raise ParamsError unless every field is in its range."""
         check_number("reports_per_device", self.reports_per_device, "[1, 1000000]")
-        for name in ("level", "power", "confidence"):
-            check_number(name, getattr(self, name), "(0, 1)")
-        check_choice("correction", self.correction, CORRECTIONS)
+        check_number("power", self.power, "(0, 1)")
 
     def applied(self, params: Params, n_reports: int) -> Question:
         """Return the question with the correction that the decoder applies to these reports."""
         if not encoding_of(params).hashed:
             return self
         ones = ones_variance(params, n_reports / self.reports_per_device)
-        return replace(self, correction=applied_correction(self.correction, ones))
+        return replace(self, detection=self.detection.for_ones(ones))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -110,6 +106,7 @@ class Prediction:
         frequencies.
     share : the smallest share detected with the question's power; None if even 1 is not.
     rare_error : standard error of an absent candidate.
+    largest, largest_error : the largest share of the frequencies, and its standard error.
     error, width, adjusted_width : standard error of a string of that share, or of share 1
         without one, and whole widths of its interval alone and of the one that is widened
         for the detected list (Benjamini and Yekutieli 2005).
@@ -121,6 +118,8 @@ class Prediction:
     probabilities: NDArray[np.float64]
     share: float | None
     rare_error: float
+    largest: float
+    largest_error: float
     error: float
     width: float
     adjusted_width: float
@@ -144,13 +143,15 @@ def predict(params: Params, n_reports: int, question: Question) -> Prediction:
     n_detected = max(found + frequencies.absent * threshold, 1.0)
     own = np.array([1.0 if share is None else share])
     error = float(collection.errors(own)[0])
-    missed = 1 - question.confidence
+    missed, largest = 1 - question.detection.confidence, float(frequencies.shares.max())
     chosen_share = min(n_detected / frequencies.n_candidates, 1)
     return Prediction(
         found=found,
         probabilities=probabilities,
         share=share,
         rare_error=float(errors[0]),
+        largest=largest,
+        largest_error=float(collection.errors(np.array([largest]))[0]),
         error=error,
         width=2 * _quantile(missed / 2) * error,
         adjusted_width=2 * _quantile(missed * chosen_share / 2) * error,
@@ -207,7 +208,7 @@ class _Collection:
         for _ in range(_ROUNDS):
             errors = self.errors(_SHARES, selected)
             z = frequencies.shares / np.interp(frequencies.shares, _SHARES, errors)
-            steps = _steps(z, frequencies, level=ENTER, correction="bh")
+            steps = _steps(z, frequencies, Detection(level=ENTER))
             threshold = _step_up(z, frequencies, steps, more=0.0)
             probabilities = _detected(z, threshold)
             before, selected = (
@@ -307,7 +308,7 @@ class _Settled:
 def _thresholds(z: NDArray[np.float64], question: Question) -> tuple[float, float]:
     """Return the largest p-value that is detected, and that for one candidate more."""
     frequencies = question.frequencies
-    steps = _steps(z, frequencies, level=question.level, correction=question.correction)
+    steps = _steps(z, frequencies, question.detection)
     if not steps.rising:
         return float(steps.at(1)), float(steps.at(1))
     return (
@@ -316,14 +317,11 @@ def _thresholds(z: NDArray[np.float64], question: Question) -> tuple[float, floa
     )
 
 
-def _steps(
-    z: NDArray[np.float64], frequencies: Frequencies, *, level: float, correction: str
-) -> Steps:
+def _steps(z: NDArray[np.float64], frequencies: Frequencies, detection: Detection) -> Steps:
     """Return the correction's thresholds for the expected number of p-values."""
     return Steps.of(
-        level=level,
+        detection,
         n_candidates=frequencies.n_candidates,
-        correction=correction,
         n_within=lambda p_value: _n_within(z, frequencies, p_value),
     )
 

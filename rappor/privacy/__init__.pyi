@@ -7,7 +7,6 @@ from rappor.privacy.changing_params import change_cost as change_cost
 from rappor.privacy.changing_params import price_change as price_change
 from rappor.privacy.changing_values import Visibility as Visibility
 from rappor.privacy.changing_values import change_visibility as change_visibility
-from rappor.privacy.changing_values import history_loss as history_loss
 from rappor.privacy.linkability import Linkability as Linkability
 from rappor.privacy.linkability import Recognition as Recognition
 from rappor.privacy.linkability import cohort_bits as cohort_bits
@@ -29,10 +28,9 @@ from rappor.privacy.report import ValueChange as ValueChange
 from rappor.privacy.report import assess as assess
 from rappor.privacy.report import assess_losses as assess_losses
 from rappor.privacy.report import assess_params as assess_params
-from rappor.privacy.shuffling import Shuffled as Shuffled
 from rappor.privacy.shuffling import likely_smallest_cohort as likely_smallest_cohort
 from rappor.privacy.shuffling import local_for as local_for
-from rappor.privacy.shuffling import shuffle as shuffle
+from rappor.privacy.shuffling import shuffled_epsilon as shuffled_epsilon
 from rappor.protocol.loss import belief_bound as belief_bound
 from rappor.protocol.loss import epsilon_1 as epsilon_1
 from rappor.protocol.loss import epsilon_inf as epsilon_inf

@@ -84,7 +84,7 @@ class EntryChange:
         else:
             yield (
                 "The change takes effect at once: devices draw new permanent responses, and the "
-                "losses add."
+                "losses add up."
             )
         yield (
             f"{self.reports:,} reports of a value before and {self.reports:,} after lose "

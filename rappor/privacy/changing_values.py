@@ -1,4 +1,4 @@
-"""The exact loss between two histories of values, as one device reports them.
+"""How visible it is that a value changed: the exact loss between two histories of one device.
 
 Reports of one pattern of true bits share a permanent response; another pattern draws another
 one, for all its bits. Bits are independent of each other, so losses add over them, and for
@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.errors import ParamsError
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import Params
@@ -37,24 +36,6 @@ class Visibility:
     claim: float
     worst: float
     mean: float
-
-
-def history_loss(params: Params, one: Sequence[int], other: Sequence[int]) -> float:
-    """Return the largest log-likelihood ratio by which reports speak for the first history.
-
-    A history is the true bits behind each report, in the order of time, as integers whose bit
-    i is bit i. The work grows with the product over reports that are alike in both histories.
-    """
-    if not one or len(one) != len(other):
-        raise ParamsError(f"histories must be of one length, got {len(one)} and {len(other)}")
-    times: dict[tuple[int, int], int] = {}
-    for pair in zip(one, other, strict=True):
-        times[pair] = times.get(pair, 0) + 1
-    evidence = functools.cache(functools.partial(_evidence, params, tuple(times.items())))
-    bits = (
-        tuple((first >> i & 1, second >> i & 1) for first, second in times) for i in range(params.k)
-    )
-    return sum(evidence(truths)[0] for truths in bits)
 
 
 def change_visibility(params: Params, before: int, after: int) -> Visibility:
@@ -123,9 +104,9 @@ def _log_probability(
 @functools.lru_cache(maxsize=1 << 16)
 def _log_mixture(params: Params, truth: int, n: int, ones: int) -> float:
     """Return the log probability of n reports in their order, under one permanent response."""
-    a = params.f / 2
-    of_one = _log(1 - a if truth else a) + _log_run(params.q, n, ones)
-    of_zero = _log(a if truth else 1 - a) + _log_run(params.p, n, ones)
+    permanent = 1 - params.f0 if truth else params.f1
+    of_one = _log(permanent) + _log_run(params.q, n, ones)
+    of_zero = _log(1 - permanent) + _log_run(params.p, n, ones)
     high, low = max(of_one, of_zero), min(of_one, of_zero)
     return high if low == -math.inf else high + math.log1p(math.exp(low - high))
 

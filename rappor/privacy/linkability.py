@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.privacy.recognition import binomial, recognition, recognition_inf
+from rappor.privacy.recognition import binomial, recognition, recognition_inf, true_ones
 from rappor.protocol.params import Params
 from rappor.ranges import check_integer, check_number
 
@@ -69,7 +69,7 @@ def link(params: Params, devices: int = 1_000_000, reports: Sequence[int] = REPO
     check_integer("devices", devices, 1)
     for n in reports:
         check_integer("reports", n, 1, _MOST_IN_A_SET)
-    cohort_devices = max(1, round(devices / params.m))
+    cohort_devices, ones = max(1, round(devices / params.m)), true_ones(params)
     recognised = [
         Recognition(reports=n, probability=recognition(params, n, cohort_devices)) for n in reports
     ]
@@ -80,7 +80,7 @@ def link(params: Params, devices: int = 1_000_000, reports: Sequence[int] = REPO
         devices=devices,
         cohort_devices=cohort_devices,
         cohort_bits=cohort_bits(params),
-        permanent_bits=params.k * _entropy(params.f / 2),
+        permanent_bits=(params.k - ones) * _entropy(params.f1) + ones * _entropy(params.f0),
         recognised=tuple(recognised),
         reports_to_recover=reports_to_recover(params),
     )
@@ -99,11 +99,11 @@ def link_score(params: Params, n: int = 1) -> float:
 
     The score of a pair is the sum over the k bits of (S - p*)(S' - p*), S and S' being the
     shares of reports that show a bit. Of two devices it has mean 0; of one device each bit
-    (a true 0, as almost all are) adds the variance of the permanent response: a (1-a) (q-p)^2
-    with a = f/2. This is the second mean in units of the first's standard deviation.
+    (a true 0, as almost all are) adds the variance of the permanent response:
+    f1 (1 - f1) (q - p)^2. This is the second mean in units of the first's standard deviation.
     """
     check_integer("n", n, 1)
-    a, p, q = params.f / 2, params.p, params.q
+    a, p, q = params.f1, params.p, params.q
     shared = a * (1 - a) * (q - p) ** 2
     fresh = a * q * (1 - q) + (1 - a) * p * (1 - p)
     if shared == 0:  # no permanent noise: reports of a true 0 have nothing in common but the 0

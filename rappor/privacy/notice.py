@@ -21,12 +21,12 @@ _LINKED_REPORTS: Final = 2
 
 
 def describe(metric: Metric, *, today: datetime.date | None = None) -> str:
-    """Return lines of plain text; with `today` they tell an expired metric."""
+    """Return lines of plain text; with `today` they say whether the metric has expired."""
     lines = [
         f"{metric.name}: {metric.description}",
         f"Collected by {metric.owner} {_until(metric, today)}.",
-        f"What is noted: {encoding_of(metric.params).described}{_pace(metric.interval)}"
-        f"{_sample(metric)}.",
+        f"Recorded{_pace(metric.interval)}{_sample(metric)}: "
+        f"{encoding_of(metric.params).described}.{_noise(metric.params)}",
         *told_beside(metric),
         _one_report(metric.params),
         _all_reports(metric.params, "" if metric.epoch == "life" else f" in one {metric.epoch}"),
@@ -40,52 +40,59 @@ def describe(metric: Metric, *, today: datetime.date | None = None) -> str:
 def describe_other(params: Params) -> str:
     """Say what protects reports that were made under other parameters than a metric's own."""
     return (
-        f"Some of these reports were made under other parameters ({params.fingerprint}). "
+        f"Some of these reports have other parameters ({params.fingerprint}). "
         f"{_one_report(params)} {_all_reports(params, ' under them')}"
     )
 
 
 def describe_together(metrics: Sequence[Metric]) -> str:
-    """Say what the answers to several metrics tell together, of one value."""
+    """Say what the answers to several metrics reveal together, of one value."""
     one = math.fsum(epsilon_1(metric.params) for metric in metrics)
     every = math.fsum(epsilon_inf(metric.params) for metric in metrics)
     names = " and ".join(metric.name for metric in metrics)
     return (
-        f"{names}: a device answers both or neither, each in a report of its own, whatever the "
-        f"value is. Both reports of one value together: {observer_belief(one)}. All reports of one "
-        f"value: {observer_belief(every)}."
+        f"{names}: a device answers both or neither, in separate reports, whatever the value is. "
+        f"Both reports of one value together: {observer_belief(one)}. "
+        f"All reports of one value: {observer_belief(every)}."
     )
 
 
 def _until(metric: Metric, today: datetime.date | None) -> str:
     if today is not None and today > metric.expires:
-        return f"until {metric.expires}; it has expired and nothing is collected any more"
-    return f"until {metric.expires}, that day included"
+        return f"until {metric.expires}. It has expired: nothing is collected any more"
+    return f"until the end of {metric.expires}"
 
 
 def _pace(interval: str) -> str:
-    return f"; at most once in each {interval}" if interval != "none" else "; at every event"
+    return f" at most once a {interval}" if interval != "none" else " at every event"
+
+
+def _noise(params: Params) -> str:
+    """Say that bits are flipped, which is so where one report has a bound."""
+    if math.isinf(epsilon_1(params)):
+        return ""
+    return " The device flips some of its bits at random before it sends a report."
 
 
 def _sample(metric: Metric) -> str:
     if metric.sample == 1:
         return ""
-    anew = "once for good" if metric.epoch == "life" else f"anew in each {metric.epoch}"
-    return f"; by {100 * metric.sample:.3g} % of the devices, which each device decides {anew}"
+    drawn = "drawn once" if metric.epoch == "life" else f"drawn again each {metric.epoch}"
+    return f" on {100 * metric.sample:.3g} % of the devices ({drawn})"
 
 
 def told_beside(metric: Metric) -> Iterator[str]:
-    """Say what is told in the clear beside the value, and what that costs."""
+    """Say what is sent without noise beside the value, and what that reveals."""
     if not metric.segments:
         return
     told = "; ".join(f"{each.name} ({', '.join(each.told)})" for each in metric.segments)
     span = (
-        "" if metric.epoch == "life" else f", as they are at its first report of a {metric.epoch}"
+        "" if metric.epoch == "life" else f", as they are at the first report of a {metric.epoch}"
     )
     yield (
-        f"Told beside it without any noise: {told}{span}. What follows protects the value alone, "
-        "as far as what is told says nothing of it. Whoever sees a report knows in which of "
-        f"{metric.n_segments:,} groups its device is, and looks for it there only."
+        f"Sent with it, without noise: {told}{span}. Everybody who sees a report knows which of "
+        f"{metric.n_segments:,} groups its device is in. The limits below are for the value. They "
+        "do not cover what these properties reveal about it."
     )
 
 
@@ -104,12 +111,12 @@ def _all_reports(params: Params, span: str) -> str:
 
 
 def observer_belief(epsilon: float) -> str:
-    """Say how sure a loss of epsilon nats can make an observer who gives even odds."""
+    """Say how sure a loss of epsilon nats can make an observer who thought a value 50 % likely."""
     low, high = belief_bound(epsilon, _EVEN_ODDS)
     if high > _NEAR_CERTAINTY:
-        return "an observer who gives even odds to a value can come near certainty, either way"
+        return "somebody who thought a value 50 % likely can become almost certain, either way"
     return (
-        "an observer who gives even odds to a value ends between "
+        "somebody who thought a value 50 % likely is afterwards between "
         f"{math.floor(1000 * low) / 10:g} % and {at_most(high)} sure of it"
     )
 
@@ -126,18 +133,18 @@ def at_most(belief: float) -> str:
 def promise(metric: Metric) -> str:
     """Say what the loss of a scope bounds, and what it does not hide."""
     span = "its whole life" if metric.epoch == "life" else f"each {metric.epoch}"
-    what = ", and what it tells beside it, do" if metric.segments else " does"
+    what = ", and its properties, do" if metric.segments else " does"
     condition = f"as long as when and how often a device reports{what} not depend on its values"
     if metric.patterns == 1:
         return (
-            f"Promise: in {span} a device repeats the value of its first report, whatever happens "
-            f"later. The loss holds for any two histories of values, {condition}."
+            f"Promise: in {span} a device repeats the value of its first report, even if its value "
+            f"changes. The limit on the loss holds for any two histories of values, {condition}."
         )
     return (
-        f"Promise: in {span} a device answers for up to {metric.patterns} values; at the next one "
-        "it begins to repeat its last answer. Their losses add and hold for histories whose "
-        f"bits repeat in the same way, {condition}. That a value changed or came back is not "
-        "hidden until then."
+        f"Promise: in {span} a device answers for up to {metric.patterns} values. From the next "
+        "value on it repeats its last answer. The losses add up; the sum is a limit for histories "
+        f"whose bits repeat in the same way, {condition}. Until the device repeats itself, it is "
+        "not hidden that a value changed or came back."
     )
 
 
@@ -146,32 +153,36 @@ def _linking(metric: Metric) -> str:
     linked = link(metric.params, reports=(_LINKED_REPORTS,))
     found = f"{100 * linked.recognised[0].probability:.0f} %"
     cohorts = metric.params.m
-    told, alike = ("what it tells, ", " that tell the same") if metric.segments else ("", "")
+    own, alike = ("its properties, ", " with the same properties") if metric.segments else ("", "")
+    others = ("its properties, " if metric.segments else "") + "its network address"
     if cohorts == 1 and found == "0 %":
-        return f"Little but {told}address and time links the reports of a device."
+        return f"In practice only {others} or the time of sending can link a device's reports."
     span = "all its reports" if metric.epoch == "life" else f"its reports of one {metric.epoch}"
     cohort = f"its cohort (one of {cohorts:,}) and " if cohorts > 1 else ""
     return (
-        f"What links {span}: {told}{cohort}its kept noise. By two sets of {_LINKED_REPORTS} "
-        f"reports a device is found among {linked.devices:,}{alike} with {found} probability. "
-        f"Beyond that, only {told}address and time link reports."
+        f"Linking: {span} share {own}{cohort}its permanent noise. With two sets of "
+        f"{_LINKED_REPORTS} reports, a device is found among {linked.devices:,}{alike} with "
+        f"{found} probability. Beyond that, only {others} or the time of sending can link reports."
     )
 
 
 def _keeping(metric: Metric) -> str:
-    kept = "each noisy report" if metric.keep_reports else "sums by day and cohort"
-    return f"What the collector keeps: {kept}. {_showing(metric)}"
+    kept = "each noisy report" if metric.keep_reports else "sums by day and cohort, not reports"
+    return f"The collector keeps {kept}. {_showing(metric)}"
 
 
 def _showing(metric: Metric) -> str:
-    """Say which sums are shown, and how many wait where m is large for the reports."""
+    """Say which sums are shown, and how many are not where m is large for the reports."""
     if not metric.min_reports:
-        return "It shows every sum as it comes, even that of one report."
+        return "It shows every sum at once, even that of a single report."
     whose = " of a cohort" if metric.params.m > 1 else ""
     group = " of a group" if metric.segments else ""
     text = (
-        f"It shows sums of whole days and at least {metric.min_cohort:,} reports{whose}, from "
-        f"{metric.min_reports:,} reports{group} on."
+        f"It shows only sums of whole days that have at least {metric.min_cohort:,} "
+        f"reports{whose}, and only from {metric.min_reports:,} reports{group} on."
     )
     filling = fill_cohorts(metric)
-    return f"{text} {filling.told}; the others wait." if filling.m_is_too_large else text
+    if not filling.m_is_too_large:
+        return text
+    told = filling.told
+    return f"{text} {told[:1].upper()}{told[1:]}."

@@ -74,7 +74,7 @@ class _Counts:
 
 def recognition(params: Params, n: int, devices: int) -> float:
     """Return the probability that two sets of n reports of a device are found to be its own."""
-    ones = _true_ones(params)
+    ones = true_ones(params)
     counts = _counts(params, n, ones / params.k)
     few = math.comb(params.k + (n + 1) ** 2 - 1, params.k) <= _MOST_PAIRS
     found = (_by_enumeration if few else _by_normal)(counts, params.k, ones, devices)
@@ -83,10 +83,10 @@ def recognition(params: Params, n: int, devices: int) -> float:
 
 def recognition_inf(params: Params, devices: int) -> float:
     """Return the probability by any number of reports: by the permanent responses themselves."""
-    k, a, ones = params.k, params.f / 2, _true_ones(params)
-    shown = _sum_of_hits(k - ones, a, ones, 1 - a)
+    ones = true_ones(params)
+    shown = _sum_of_hits(params.k - ones, params.f1, ones, 1 - params.f0)
     return sum(
-        weight * _first(0.0, _same_response(k, a, ones, c), devices)
+        weight * _first(0.0, _same_response(params, ones, c), devices)
         for c, weight in enumerate(shown)
         if weight > _NEGLIGIBLE
     )
@@ -100,21 +100,20 @@ def binomial(n: int, x: int, probability: float) -> float:
     return math.exp(ways + x * math.log(probability) + (n - x) * math.log1p(-probability))
 
 
-def _true_ones(params: Params) -> int:
+def true_ones(params: Params) -> int:
     """Return how many bits a device's value sets."""
     return round(params.k * params.density) if encoding_of(params).hashed else 0
 
 
 def _counts(params: Params, n: int, density: float) -> _Counts:
-    a = params.f / 2
-    share = a + density * (1 - params.f)
+    share = params.f1 + density * (1 - params.f)
     low = [binomial(n, x, params.p) for x in range(n + 1)]
     high = [binomial(n, x, params.q) for x in range(n + 1)]
     of_any = _mix(low, high, share)
     ones = [share * each for each in high]
     return _Counts(
-        if_zero=_mix(low, high, a),
-        if_one=_mix(low, high, 1 - a),
+        if_zero=_mix(low, high, params.f1),
+        if_one=_mix(low, high, 1 - params.f0),
         of_any=of_any,
         posterior=[one / each if each else 0.0 for one, each in zip(ones, of_any, strict=True)],
         share=share,
@@ -253,15 +252,17 @@ def _first(above: float, equal: float, devices: int) -> float:
     return math.exp(devices * math.log(below)) * among / (devices * equal)
 
 
-def _same_response(k: int, a: float, ones: int, c: int) -> float:
+def _same_response(params: Params, ones: int, c: int) -> float:
     """Return the probability of one permanent response with c ones, for a value anywhere.
 
     Of the value's ones i are shown and the others hidden; c - i zeros are shown as ones.
     """
+    k, f1, f0 = params.k, params.f1, params.f0
     total = 0.0
     for i in range(max(0, ones - k + c), min(c, ones) + 1):
         true = math.comb(c, i) * math.comb(k - c, ones - i) / math.comb(k, ones)
-        total += true * (1 - a) ** (k - c - ones + 2 * i) * a ** (c + ones - 2 * i)
+        of_ones = (1 - f0) ** i * f0 ** (ones - i)
+        total += true * of_ones * f1 ** (c - i) * (1 - f1) ** (k - c - ones + i)
     return total
 
 

@@ -16,7 +16,7 @@ from rappor.privacy.changing_params import EntryChange, price_change
 from rappor.privacy.changing_values import change_visibility
 from rappor.privacy.linkability import Linkability, link
 from rappor.privacy.notice import promise, told_beside
-from rappor.privacy.shuffling import likely_smallest_cohort, shuffle
+from rappor.privacy.shuffling import likely_smallest_cohort, shuffled_epsilon
 from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
 from rappor.ranges import check_integer, check_number
@@ -67,21 +67,10 @@ class ValueChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShuffledLoss:
-    """The loss of some reports of a device inside a shuffled batch.
-
-    `fmt21` and `fmt23` are the bounds of Feldman, McMillan and Talwar of 2021 and 2023, None
-    where `local` is above what they need: `fmt21_needs` and `fmt23_needs`, below 0 if no loss is
-    small enough. `numerical` is computed by the clones' distributions, and `epsilon` is the
-    smallest of all.
-    """
+    """The loss of some reports of a device: `local` alone, `epsilon` inside a shuffled batch."""
 
     reports: int
     local: float
-    fmt21: float | None
-    fmt21_needs: float
-    fmt23: float | None
-    fmt23_needs: float
-    numerical: float
     epsilon: float
 
 
@@ -309,17 +298,8 @@ def _shuffling(params: Params, batch: Batch) -> Shuffling:
 
 
 def _shuffled_loss(reports: int, local: float, devices: int, delta: float) -> ShuffledLoss:
-    shuffled = shuffle(local, devices, delta=delta)
-    return ShuffledLoss(
-        reports=reports,
-        local=local,
-        fmt21=shuffled.bound_2021,
-        fmt21_needs=shuffled.most_2021,
-        fmt23=shuffled.bound_2023,
-        fmt23_needs=shuffled.most_2023,
-        numerical=shuffled.numerical,
-        epsilon=shuffled.epsilon,
-    )
+    epsilon = shuffled_epsilon(local, devices, delta=delta)
+    return ShuffledLoss(reports=reports, local=local, epsilon=epsilon)
 
 
 def _together(registry: Registry, name: str) -> Together | None:

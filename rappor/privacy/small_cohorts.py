@@ -32,15 +32,15 @@ class Filling:
 
     @property
     def m_is_too_large(self) -> bool:
-        """Tell whether more than one cohort in ten waits for reports."""
+        """Return whether more than one cohort in ten has too few reports."""
         return self.share < ENOUGH
 
     @property
     def told(self) -> str:
-        """What waits, in a sentence without its subject's name."""
+        """How many cohorts have enough reports, and with how many reports most have."""
         return (
-            f"{self.reports:,} reports fill {100 * self.share:.0f} % of {self.m:,} cohorts with "
-            f"{self.min_cohort:,} each; about {self.needed:,} fill nine in ten"
+            f"with {self.reports:,} reports, {100 * self.share:.0f} % of {self.m:,} cohorts have "
+            f"at least {self.min_cohort:,}; with about {self.needed:,} reports, 90 % have"
         )
 
 

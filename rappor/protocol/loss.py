@@ -49,15 +49,18 @@ def epsilon_reports(reports: Mapping[Params, int]) -> float:
     params = next(iter(reports))
     up = sum(n * _log_ratio(each.p, each.q) for each, n in reports.items())
     down = sum(n * _log_ratio(1 - each.q, 1 - each.p) for each, n in reports.items())
-    return encoding_of(params).worst_difference(
-        _bit_loss(params.f / 2, up), _bit_loss(params.f / 2, down)
-    )
+    return _worst_difference(params, up, down)
 
 
 def epsilon_inf(params: Params) -> float:
     """Return the loss of any number of reports of one value ([EPK14] Theorem 1)."""
-    bit = _bit_loss(params.f / 2, -math.inf)  # the permanent response itself, without noise
-    return encoding_of(params).worst_difference(bit, bit)
+    return _worst_difference(params, -math.inf, -math.inf)  # the permanent response itself
+
+
+def _worst_difference(params: Params, up: float, down: float) -> float:
+    """Return the loss by the answers that tell most of a permanent 1, and of a permanent 0."""
+    f1, f0 = params.f1, params.f0
+    return encoding_of(params).worst_difference(_bit_loss(f1, f0, up), _bit_loss(f0, f1, down))
 
 
 def belief_bound(epsilon: float, prior: float) -> tuple[float, float]:
@@ -80,14 +83,16 @@ def _log_ratio(low: float, high: float) -> float:
     return math.log(low / high) if low > 0 else -math.inf
 
 
-def _bit_loss(a: float, log_r: float) -> float:
+def _bit_loss(into: float, out_of: float, log_r: float) -> float:
     """Return ln of the likelihood ratio of one bit's two truths after the most telling answers.
 
-    a = f/2; log_r is the log-likelihood of the answers if the permanent bit is the other one,
-    less that if it is the one they speak for. With r = exp(log_r) the ratio is
-    (1-a + a r) / (a + (1-a) r), here written as 1 + (1-2a)(1-r) / (a + (1-a) r) so that
-    nothing cancels.
+    The answers speak for one state of the permanent bit. `into` is the probability that a bit of
+    the other truth is forced into that state, `out_of` that one of this truth is forced out of it.
+    log_r is the log-likelihood of the answers in the other state, less that in this one. With
+    r = exp(log_r) the ratio is (1 - out_of + out_of r) / (into + (1 - into) r), here written as
+    1 + (1 - into - out_of)(1 - r) / (into + (1 - into) r) so that nothing cancels.
     """
-    if a == 0:
-        return -log_r
-    return math.log1p((1 - 2 * a) * -math.expm1(log_r) / (a + (1 - a) * math.exp(log_r)))
+    if into == 0:
+        return -log_r + math.log1p(out_of * math.expm1(log_r))
+    kept = 1 - into - out_of
+    return math.log1p(kept * -math.expm1(log_r) / (into + (1 - into) * math.exp(log_r)))

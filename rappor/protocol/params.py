@@ -6,6 +6,8 @@ that was typed. Accounting, simulation and decoding all read it from here.
 
 One letter, one meaning, as in [EPK14] (arXiv 1407.6981): k bits, h hash functions,
 m cohorts; f the permanent noise, p and q the probabilities that a 0 and a 1 are sent as a 1.
+g is not the paper's: of the bits that the permanent noise forces, the share that becomes 1. In
+the paper it is a half. A smaller one finds more rare strings at the same privacy.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import InitVar, dataclass
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.encodings.bloom import LAYOUT
 from rappor.protocol.normalizers import NORMALIZERS
 from rappor.protocol.parts import check_part
+from rappor.protocol.profiles import profile_named
 from rappor.protocol.segments import Segment, check_segment
 from rappor.ranges import check_choice, check_integer, check_number, shown
 
@@ -37,13 +39,10 @@ MAX_HASHES: Final = 16
 MAX_COHORTS: Final = 65536
 
 
-PROFILES: Final[Mapping[str, Mapping[str, float]]] = {
-    "strict": {"f": 0.537883, "p": 0.134471, "q": 0.634471},
-    "balanced": {"f": 0.238406, "p": 0.059601, "q": 0.559601},
-    "accurate": {"f": 0.035972, "p": 0.008993, "q": 0.508993},
-}
-"""Named noise levels of version 1, never changed: eps_1 and eps_inf of one string are
-(1, 2), (2, 4) and (4, 8) nats. For strings they go with k = 128, h = 1, m = 128."""
+LETTERS: Final = ("k", "h", "m", "f", "g", "p", "q")
+"""The dimensions of a parameter set, and its noise."""
+
+NOISE: Final = LETTERS[3:]
 
 
 def threshold(probability: float) -> int:
@@ -51,11 +50,19 @@ def threshold(probability: float) -> int:
     return math.floor(probability * ONE + 0.5)
 
 
+def noise_of(t_1: int, t_0: int, t_p: int, t_q: int) -> dict[str, float]:
+    """Return the f, g, p and q that have these thresholds."""
+    forced = t_1 + t_0
+    g = 0.5 if t_1 == t_0 else t_1 / forced
+    return {"f": forced / ONE, "g": g, "p": t_p / ONE, "q": t_q / ONE}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Params:
     """The parameter set of one metric; equal sets have equal fingerprints.
 
-    `f`, `p` and `q` read back as the effective probabilities (t / 2^32, exact in binary64).
+    A permanent response forces a bit with probability `f`; the share `g` of the forced bits becomes
+    1, the others 0. `f`, `g`, `p` and `q` read back as what the 32-bit thresholds make of them.
     `categories` are the names of a one-hot or flags encoding, or the edges of buckets as
     decimal text, in bit order. `other` goes with one-hot and with strings: the last category is
     every text that is no other one; strings are told only if they are none of the categories, and
@@ -71,6 +78,7 @@ class Params:
     h: int = 1
     m: int = 1
     f: float
+    g: float = 0.5
     p: float
     q: float
     encoding: str = "bloom"
@@ -97,31 +105,52 @@ class Params:
         check_integer("m", self.m, 1, MAX_COHORTS)
         encoding.check(self)
         check_number("f", self.f, "[0, 1)")
+        check_number("g", self.g, "[0, 1]")
         check_number("p", self.p, "[0, 1]")
         check_number("q", self.q, "[0, 1]")
         _check_thresholds(self)
         # From here on only what the 32-bit coins can really do.
-        object.__setattr__(self, "f", 2 * self.t_f / ONE)
-        object.__setattr__(self, "p", self.t_p / ONE)
-        object.__setattr__(self, "q", self.t_q / ONE)
-        if self.t_f == 0 and (self.t_p == 0 or self.t_q == ONE) and not insecure:
-            raise ParamsError(
-                "f must be greater than 0, or p greater than 0 and q less than 1, got f = 0 with "
-                f"p = {self.p:g} and q = {self.q:g}, under which one report reveals the value; "
-                "say insecure to allow it"
-            )
+        for name, probability in noise_of(self.t_1, self.t_0, self.t_p, self.t_q).items():
+            object.__setattr__(self, name, probability)
+        if not insecure:
+            self._check_secure()
 
     @classmethod
-    def profile(cls, name: str, *, normalize: str = "none") -> Params:
-        """Return the named Bloom profile (k = 128, h = 1, m = 128); see PROFILES."""
-        check_choice("profile", name, PROFILES)
-        noise = PROFILES[name]
-        return cls(k=128, h=1, m=128, f=noise["f"], p=noise["p"], q=noise["q"], normalize=normalize)
+    def profile(
+        cls,
+        name: str,
+        *,
+        encoding: str = "bloom",
+        categories: tuple[str, ...] = (),
+        normalize: str = "none",
+    ) -> Params:
+        """Return the best response of an encoding that keeps a profile's promise.
+
+        Strings have k = 128, h = 1 and m = 128. Raises ParamsError for what is no profile, and for
+        more flags than profiles have.
+        """
+        profile = profile_named(name)
+        check_choice("encoding", encoding, ENCODINGS)
+        kind = ENCODINGS[encoding]
+        k = kind.implied_bits(categories)
+        return cls(
+            k=128 if k is None else k,
+            m=128 if k is None else 1,
+            **noise_of(*profile.thresholds(k, exclusive=kind.exclusive)),
+            encoding=encoding,
+            categories=categories,
+            normalize=normalize,
+        )
 
     @property
-    def t_f(self) -> int:
-        """Threshold of f/2, one of the two forced outcomes of the permanent response."""
-        return threshold(self.f / 2)
+    def t_1(self) -> int:
+        """Threshold of f g, by which the permanent response forces a bit to 1."""
+        return threshold(self.f * self.g)
+
+    @property
+    def t_0(self) -> int:
+        """Threshold of f (1 - g), by which it forces a bit to 0."""
+        return threshold(self.f * (1 - self.g))
 
     @property
     def t_p(self) -> int:
@@ -134,14 +163,24 @@ class Params:
         return threshold(self.q)
 
     @property
+    def f1(self) -> float:
+        """Probability that a true 0 is a permanent 1, f/2 in the paper."""
+        return self.t_1 / ONE
+
+    @property
+    def f0(self) -> float:
+        """Probability that a true 1 is a permanent 0, f/2 in the paper."""
+        return self.t_0 / ONE
+
+    @property
     def p_star(self) -> float:
-        """Probability that a report shows 1 for a true 0 ([EPK14] Lemma 1)."""
-        return self.f * (self.p + self.q) / 2 + (1 - self.f) * self.p
+        """Probability that a report shows 1 for a true 0 ([EPK14] Lemma 1 where g is a half)."""
+        return self.p + (self.q - self.p) * self.f1
 
     @property
     def q_star(self) -> float:
-        """Probability that a report shows 1 for a true 1 ([EPK14] Lemma 1)."""
-        return self.f * (self.p + self.q) / 2 + (1 - self.f) * self.q
+        """Probability that a report shows 1 for a true 1 ([EPK14] Lemma 1 where g is a half)."""
+        return self.q - (self.q - self.p) * self.f0
 
     @property
     def n_bytes(self) -> int:
@@ -181,6 +220,19 @@ class Params:
         """
         return _fingerprints(self)[1]
 
+    def _check_secure(self) -> None:
+        """Refuse the sets under which a bit of one report can be certain."""
+        if self.t_1 == 0 and self.t_p == 0:
+            forced = "f g must be greater than 0 where p is 0"
+        elif self.t_0 == 0 and self.t_q == ONE:
+            forced = "f (1 - g) must be greater than 0 where q is 1"
+        else:
+            return
+        raise ParamsError(
+            f"{forced}, got f = {self.f:g} and g = {self.g:g}, under which one report reveals the "
+            "value; say insecure to allow it"
+        )
+
     def _identity(self) -> dict[str, Any]:
         """Return what must match for two reports to be added: the fingerprint's preimage."""
         identity: dict[str, Any] = {
@@ -189,10 +241,12 @@ class Params:
             "k": self.k,
             "h": self.h,
             "m": self.m,
-            "f": self.t_f,
+            "f": self.t_1,
             "p": self.t_p,
             "q": self.t_q,
         }
+        if self.t_0 != self.t_1:
+            identity["f0"] = self.t_0
         if self.categories:
             names = "\n".join(self.categories).encode()
             identity["categories"] = hashlib.sha256(names).hexdigest()
@@ -226,15 +280,15 @@ class Params:
             written = _canonical(document)
             if not isinstance(document, dict) or document.pop("v", None) != 1:
                 raise ParamsError("parameters must be a JSON object of version 1")
-            document["f"] = 2 * document["f"] / ONE
-            document["p"] /= ONE
-            document["q"] /= ONE
+            t_1 = document["f"]
+            t_0 = document.pop("f0", t_1)
+            document |= noise_of(t_1, t_0, document["p"], document["q"])
             document["categories"] = tuple(document.get("categories", ()))
             document["segment"] = tuple(sorted(dict(document.get("segment", ())).items()))
             params = cls(**document, insecure=True)
         except ParamsError:
             raise
-        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
             raise ParamsError(
                 f"parameters must be JSON as written by Params.to_json, got {type(error).__name__}"
             ) from None
@@ -280,7 +334,8 @@ def _check_thresholds(params: Params) -> None:
         raise ParamsError(
             f"p must be less than q by at least 2^-32, got p = {params.p!r} and q = {params.q!r}"
         )
-    if params.t_f == 0 and params.f != 0:
+    forced = params.t_1 + params.t_0
+    if forced == 0 and params.f != 0:
         raise ParamsError(f"f must be 0 or at least 2^-32, got {params.f!r}")
-    if params.t_f >= ONE // 2:
+    if forced >= ONE:
         raise ParamsError(f"f must be less than 1 by at least 2^-31, got {params.f!r}")

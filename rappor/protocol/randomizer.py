@@ -134,8 +134,11 @@ def permanent_coins(
 
 
 def permanent_response(bits: bytes, params: Params, coins: Coins) -> bytes:
-    """Replace each bit by 1 with probability f/2 and by 0 with f/2 ([EPK14] section 2)."""
-    always, never = params.t_f, 2 * params.t_f
+    """Replace each bit by 1 with probability f g and by 0 with f (1 - g).
+
+    [EPK14] section 2 has f/2 for both.
+    """
+    always, never = params.t_1, params.t_1 + params.t_0
     truth = int.from_bytes(bits, "little")
     answer = 0
     for i, u in zip(range(params.k), coins(params.k), strict=True):

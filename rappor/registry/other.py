@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from rappor.errors import MetricError, ParamsError
 from rappor.protocol.encodings import encoding_of
-from rappor.protocol.params import PROFILES, Params
+from rappor.protocol.params import Params
 from rappor.protocol.parts import Part
 from rappor.ranges import shown
 
@@ -78,7 +78,7 @@ def texts_of(categories: Params) -> Params:
 
     The noise is the same; strings have the shape of the named profiles.
     """
-    shape = Params.profile(next(iter(PROFILES)))
+    shape = Params.profile("balanced")
     return dataclasses.replace(
         categories,
         k=shape.k,

@@ -8,7 +8,7 @@ description = "Which home page people set"
 owner = "browser-team@example.com"
 expires = 2027-06-30            # the last day; a text in ISO form will do
 encoding = "bloom"              # or onehot, boolean, flags, buckets
-profile = "balanced"            # or k h m f p q; f p q where the encoding implies the rest
+profile = "balanced"            # or k h m f g p q; f g p q where the encoding implies the rest
 normalize = "host"              # categories = [...] for onehot and flags, edges for buckets
 epoch = "quarter"               # or year, month; life: one permanent response for good
 interval = "day"                # or hour, week: one report in each; none: one for every event
@@ -36,7 +36,7 @@ from typing import Any, Final
 from rappor.errors import FileError, MetricError, ParamsError
 from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.encodings.buckets import edge_text
-from rappor.protocol.params import Params
+from rappor.protocol.params import LETTERS, NOISE, Params
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
 from rappor.ranges import shown
@@ -47,7 +47,6 @@ _Entry = Mapping[str, Any]
 _INTEGER_BITS: Final = 63
 """What TOML 1.0 asks of readers, beside the sign; Python reads longer integers."""
 
-_LETTERS: Final = ("k", "h", "m", "f", "p", "q")
 _REQUIRED: Final = ("description", "owner", "expires", "encoding", "epoch")
 _OPTIONAL: Final = (
     "interval",
@@ -60,7 +59,7 @@ _OPTIONAL: Final = (
 )
 KEYS: Final = (
     *_REQUIRED,
-    *_LETTERS,
+    *LETTERS,
     "profile",
     "categories",
     "edges",
@@ -176,7 +175,7 @@ def _read_both(name: str, entry: _Entry, tables: _Entry) -> Iterator[dict[str, A
             f"metric {shown(second)} must be absent: other = {DISCOVER!r} of {shown(name)} adds it"
         )
     yield from split_entry(
-        _read_entry(name, {key: entry[key] for key in entry if key not in ("other", "parts")}),
+        _read_entry(name, {key: entry[key] for key in entry if key != "parts"}),
         entry["other"],
         parts=_read_parts(name, entry["parts"]) if "parts" in entry else DEFAULT_PARTS,
     )
@@ -241,14 +240,19 @@ def _read_params(name: str, entry: _Entry) -> Params:
 
 
 def _read_letters(name: str, entry: _Entry, categories: tuple[str, ...]) -> dict[str, Any]:
-    """Return k h m f p q as given, from a profile, or as the encoding implies them."""
+    """Return dimensions and noise as given, from a profile, or as the encoding implies them."""
     encoding = ENCODINGS[entry["encoding"]]
-    letters = {key: entry[key] for key in _LETTERS if key in entry}
+    letters = {key: entry[key] for key in LETTERS if key in entry}
     if "profile" in entry:
-        profile = Params.profile(entry["profile"])
-        for key in _LETTERS if encoding.hashed else ("f", "p", "q"):
+        if "other" in entry:  # one noise for both metrics: that of strings
+            profile = Params.profile(entry["profile"])
+        else:
+            profile = Params.profile(
+                entry["profile"], encoding=entry["encoding"], categories=categories
+            )
+        for key in LETTERS if encoding.hashed else NOISE:
             if key in letters:
-                raise MetricError(f"metric {shown(name)}: {key} must be absent beside a profile")
+                raise MetricError(f"metric {shown(name)}: {key} must be absent with a profile")
             letters[key] = getattr(profile, key)
     if (k := encoding.implied_bits(categories)) is not None:
         letters.setdefault("k", k)  # Params compares an explicit k with what the categories need

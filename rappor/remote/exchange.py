@@ -146,7 +146,7 @@ def _base(url: str) -> SplitResult:
             "machine by TLS or by a tunnel"
         )
     if "@" in parts.netloc or "?" in url or "#" in url:
-        raise ParamsError("url must hold no user name, ? or #; the token is given beside it")
+        raise ParamsError("url must have no user name, ? or #; give the token separately")
     return parts._replace(path=parts.path.rstrip("/"))
 
 

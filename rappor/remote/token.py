@@ -31,7 +31,7 @@ def read_token(
     if path is not None:
         text = read_text(path).strip()
         if not _TOKEN.fullmatch(text):
-            raise FileError(path, "it must hold one token and nothing else")
+            raise FileError(path, "it must have one token and nothing else")
         return text
     if not (text := environment.get(VARIABLE, "").strip()):
         raise ParamsError(f"a token must be given: in a file, or in the variable {VARIABLE}")

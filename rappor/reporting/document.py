@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from rappor.reporting.markup import Markup, constant, join, tag
+from rappor.reporting.markup import Markup, constant, tag
 
 _STYLE: Final = constant("page.css")
 _SCRIPT: Final = constant("page.js")
@@ -24,6 +24,10 @@ class Content(NamedTuple):
 
     title: str
     parts: tuple[Markup, ...]
+
+    def page(self) -> str:
+        """Return the page."""
+        return document(self.title, *self.parts)
 
 
 def document(title: str, *parts: Markup) -> str:
@@ -41,10 +45,18 @@ def document(title: str, *parts: Markup) -> str:
     return "<!DOCTYPE html>\n" + tag("html", head, body, lang="en") + "\n"
 
 
-def sections(titles: Mapping[str, str]) -> Markup:
-    """Return links to the sections of a page, by the names of their headings."""
-    links = [join(tag("a", words, href=f"#{name}"), " ") for name, words in titles.items()]
-    return tag("nav", *links, aria_label="Sections")
+def header(
+    title: str, first: str, *others: str, warnings: Iterable[str] = (), above: Markup | None = None
+) -> Markup:
+    """Return the head of a page: its title, the answer, what else is said of it."""
+    return tag(
+        "header",
+        *([tag("p", above)] if above else []),
+        tag("h1", title),
+        *([tag("p", first, class_="answer")] if first else []),
+        *(tag("p", text) for text in others),
+        *(tag("p", text, class_="warning") for text in warnings),
+    )
 
 
 def _policy() -> str:

@@ -26,6 +26,9 @@ _PICTURES: Final = 0x2400
 
 _VOID: Final = frozenset({"meta", "br", "col"})
 
+_WORDS: Final = re.compile(r"[/._:@=?&+-](?=[^\W\d_])|[^\W_]{30}")
+"""After these a name may be broken: signs before a word, and 30 letters of what no word is."""
+
 
 class Markup(str):
     """Text that is HTML or SVG already; only this module makes it."""
@@ -63,6 +66,12 @@ def constant(file: str) -> Markup:
 def escape(text: str) -> Markup:
     """Return text as HTML that shows it."""
     return Markup(html.escape(visible(text)))
+
+
+def breakable(text: str) -> Markup:
+    """Return text as HTML that a narrow window breaks between words only."""
+    marked = _WORDS.sub("\\g<0>\0", visible(text))
+    return Markup(html.escape(marked).replace("\0", "<wbr>"))
 
 
 def visible(text: str) -> str:

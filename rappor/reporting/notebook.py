@@ -3,150 +3,66 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Iterable
+from typing import Any, Final
 
 from rappor.decoding.comparison.comparison import Comparison
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.report import EstimatesReport, report
+from rappor.decoding.report import report
 from rappor.decoding.segments.segments import Segments
 from rappor.decoding.trends.trend import Trend
+from rappor.display import Displayed
 from rappor.planning.plans import Plan
 from rappor.privacy.report import PrivacyReport
-from rappor.protocol.params import Params
-from rappor.reporting import figures
-from rappor.reporting.markup import Markup, join, shorten, tag
-from rappor.reporting.numbers import most_belief, nats, percent, points, short_percent
+from rappor.protocol.params import NOISE, Params
+from rappor.reporting.columns import Columns
+from rappor.reporting.comparison_page import comparison_columns
+from rappor.reporting.markup import Markup, tag
+from rappor.reporting.numbers import most_belief, nats, percent, short_percent
 from rappor.reporting.page import candidates_table
 from rappor.reporting.remarks import changes, in_segments, over_time, remarks
-from rappor.reporting.tables import pairs, table
-from rappor.reporting.trend_figures import panel
+from rappor.reporting.segments_page import segment_columns
+from rappor.reporting.tables import listing, pairs, table
+from rappor.reporting.trend_page import trend_columns
 
 _TOP: Final = 20
 """Rows in a notebook, of the detected ones and of the others together."""
-
-_PANELS: Final = 6
-
-
-class _Check(Protocol):
-    """What is shown of a check of an audit."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def verdict(self) -> str: ...
-    @property
-    def detail(self) -> str: ...
-
-
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-class _Audit(Protocol):
-    """What is shown of an audit."""
-
-    @property
-    def metric(self) -> _Named: ...
-    @property
-    def trials(self) -> int: ...
-    @property
-    def checks(self) -> Sequence[_Check]: ...
-    @property
-    def faults(self) -> Sequence[_Check]: ...
-    @property
-    def not_examined(self) -> Sequence[str]: ...
 
 
 def estimates_html(estimates: Estimates) -> str:
     """Return the chart and the table of the first rows, and what belongs to them."""
     found = report(estimates)
-    first = dataclasses.replace(found, rows=found.rows[:_TOP], charted=found.charted[:_TOP])
-    parts = [tag("p", text) for text in remarks(estimates)]
-    return tag("div", _shares(first), candidates_table(first), *parts)
-
-
-def _shares(found: EstimatesReport) -> Markup:
-    if not found.charted:
-        return join("")
-    name = f"shares-{found.candidates_sha256[:8]}"
-    caption = "Shares of the reports, with intervals; hollow dots are not detected."
-    return figures.shares(found.charted, name=name, caption=caption)
+    first = dataclasses.replace(found, rows=found.rows[:_TOP])
+    return _shown(estimates, [candidates_table(first)], remarks(estimates))
 
 
 def comparison_html(comparison: Comparison) -> str:
-    """Return a table of the first changes of each sample, and what belongs to them."""
-    interval = f"adjusted {short_percent(comparison.confidence)} interval, points"
-    tables = [
-        table(
-            f"Changes from {each.baseline} to {each.sample.name}",
-            ("candidate", each.baseline, each.sample.name, "points", interval, "kind"),
-            (
-                (
-                    row["candidate"],
-                    percent(row["baseline_proportion"], 3),
-                    percent(row["proportion"], 3),
-                    points(row["difference"]),
-                    f"{points(row['ci_low_adjusted'])} .. {points(row['ci_high_adjusted'])}",
-                    row["kind"],
-                )
-                for row in changed_rows(comparison, each.sample.name)[:_TOP]
-            ),
-        )
-        for each in comparison.against
-    ]
-    return tag("div", *tables, *(tag("p", text) for text in changes(comparison)))
-
-
-def changed_rows(comparison: Comparison, sample: str) -> list[dict[str, Any]]:
-    """Return the changed rows of one sample."""
-    return [row for row in comparison.rows(changed_only=True) if row["sample"] == sample]
+    """Return the first changes as a chart and a table, and what belongs to them."""
+    name, *others = comparison_columns(comparison).items()
+    columns: Columns = dict([name, ("sample", lambda row: row["sample"]), *others])
+    rows = list(comparison.rows(changed_only=True))[:_TOP]
+    shown = listing(f"Changes from {comparison.before}", columns, rows)
+    return _shown(comparison, shown, changes(comparison))
 
 
 def trend_html(trend: Trend) -> str:
-    """Return a panel for each of the first strings, and what belongs to them."""
-    panels = [
-        tag(
-            "div",
-            tag("strong", shorten(name, 60)),
-            panel(trend, column, name=f"trend-{column}", caption=f"Share of {name}"),
-        )
-        for column, name in enumerate(trend.candidates[:_PANELS])
-    ]
-    last = [period.name for period in trend.periods if period.reports][-1]
-    rows = [row for row in trend.rows() if last.startswith(row["first"])]
-    shares = table(
-        f"Shares of the reports of {last}",
-        ("candidate", "share", f"adjusted {short_percent(trend.confidence)} interval"),
-        (
-            (
-                shorten(row["candidate"], 60),
-                percent(row["proportion"], 3),
-                "unknown"
-                if row["ci_low"] is None
-                else f"{percent(row['ci_low'], 3)} .. {percent(row['ci_high'], 3)}",
-            )
-            for row in rows[:_TOP]
-        ),
-    )
-    return tag("div", *panels, shares, *(tag("p", text) for text in over_time(trend)))
+    """Return a panel for each of the first strings, the last shares, and what belongs to them."""
+    last = [period for period in trend.periods if period.reports][-1]
+    rows = [row for row in trend.rows() if row["first"] == str(last.first)][:_TOP]
+    shown = listing(f"Shares of the reports of {last.name}", trend_columns(trend), rows)
+    return _shown(trend, shown, over_time(trend))
 
 
 def segments_html(found: Segments) -> str:
-    """Return a table of the first strings in each segment, and what belongs to them."""
-    shares = table(
-        "Shares of the reports in each segment",
-        ("candidate", *(segment.name for segment in found.segments)),
-        (
-            (
-                shorten(name, 60),
-                *(percent(float(share), 3) for share in found.levels.proportion[:, column]),
-            )
-            for column, name in enumerate(found.candidates[:_TOP])
-        ),
-    )
-    return tag("div", shares, *(tag("p", text) for text in in_segments(found)))
+    """Return a panel for each of the first strings, the first rows, and what belongs to them."""
+    rows = list(found.rows())[:_TOP]
+    shown = listing("Shares of the reports in each segment", segment_columns(found), rows)
+    return _shown(found, shown, in_segments(found))
+
+
+def _shown(record: Displayed, tables: Iterable[Markup], sentences: Iterable[str]) -> str:
+    """Return a record's chart, its tables and its sentences."""
+    return tag("div", record.plot().inline(), *tables, *(tag("p", text) for text in sentences))
 
 
 def plan_html(plan: Plan) -> str:
@@ -172,8 +88,8 @@ def plan_html(plan: Plan) -> str:
             (
                 (
                     other.name,
-                    f"h = {other.params.h}, f = {other.params.f:.4g}, p = {other.params.p:.4g}, "
-                    f"q = {other.params.q:.4g}",
+                    f"h = {other.params.h}, f = {other.params.f:.4g}, g = {other.params.g:.4g}, "
+                    f"p = {other.params.p:.4g}, q = {other.params.q:.4g}",
                     f"{other.excess:.3g}",
                     "none" if other.share is None else percent(other.share, 3),
                 )
@@ -189,7 +105,7 @@ def privacy_html(found: PrivacyReport) -> str:
     priors = [belief.prior for belief in found.losses[0].beliefs]
     return tag(
         "div",
-        tag("p", found.promise or "Parameters without a metric: nothing is said of epochs."),
+        tag("p", found.promise or "Parameters without a metric: epochs are unknown."),
         table(
             "The most that an observer can believe after reports of one value",
             ("reports", "epsilon", *(f"from {short_percent(prior)}" for prior in priors)),
@@ -206,7 +122,7 @@ def privacy_html(found: PrivacyReport) -> str:
     )
 
 
-def audit_html(audit: _Audit) -> str:
+def audit_html(audit: Any) -> str:
     """Return the verdict, every check, and what was not examined."""
     n = len(audit.faults)
     verdict = f"{n} of {len(audit.checks)} checks found a fault" if n else "No check found a fault"
@@ -228,6 +144,6 @@ def _letters(params: Params) -> tuple[tuple[str, str], ...]:
     return (
         ("encoding", params.encoding),
         ("k, h, m", f"{params.k:,}, {params.h}, {params.m:,}"),
-        ("f, p, q", f"{params.f:.6g}, {params.p:.6g}, {params.q:.6g}"),
+        ("f, g, p, q", ", ".join(f"{getattr(params, letter):.6g}" for letter in NOISE)),
         ("fingerprint", params.fingerprint),
     )

@@ -16,7 +16,7 @@ _LEAST_P: Final = 1e-99
 
 def percent(share: float, digits: int = 1) -> str:
     """Write a share in per cent, with this number of digits after the point."""
-    return f"{100 * share:,.{digits}f} %"
+    return f"{round(100 * share, digits) + 0.0:,.{digits}f} %"
 
 
 def short_percent(share: float) -> str:
@@ -26,11 +26,44 @@ def short_percent(share: float) -> str:
 
 def points(difference: float, digits: int = 3) -> str:
     """Write a difference of shares in percentage points, with its sign."""
-    return f"{100 * difference:+,.{digits}f}"
+    return f"{round(100 * difference, digits) + 0.0:+,.{digits}f}"
 
 
-def p_value(value: float) -> str:
+def digits_of(error: float | None) -> int:
+    """Return how many digits of a percentage are written: two that count of its standard error."""
+    if error is None or not math.isfinite(error) or error <= 0:
+        return 3
+    return min(max(1 - math.floor(math.log10(100 * error)), 0), 9)
+
+
+def measured(share: float | None, error: float | None) -> str:
+    """Write an estimated share as exactly as its standard error allows; nothing if unknown."""
+    return "" if share is None or math.isnan(share) else percent(share, digits_of(error))
+
+
+def moved(difference: float | None, error: float | None) -> str:
+    """Write an estimated difference in percentage points as exactly as its error allows."""
+    return "" if difference is None else points(difference, digits_of(error))
+
+
+def span(low: float | None, high: float | None, error: float | None) -> str:
+    """Write an interval of a share as exactly as its standard error allows."""
+    if low is None or high is None or not math.isfinite(low + high):
+        return "unknown"
+    return f"{measured(low, error)} to {measured(high, error)}"
+
+
+def span_of_points(low: float | None, high: float | None, error: float | None) -> str:
+    """Write an interval of a difference, in percentage points."""
+    if low is None or high is None or not math.isfinite(low + high):
+        return "unknown"
+    return f"{moved(low, error)} to {moved(high, error)}"
+
+
+def p_value(value: float | None) -> str:
     """Write a p-value with two digits that count."""
+    if value is None:
+        return "unknown"
     return f"{value:.2g}" if value >= _LEAST_P else f"less than {_LEAST_P:g}"
 
 

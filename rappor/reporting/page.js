@@ -20,6 +20,7 @@ for (const table of document.querySelectorAll("table[data-sorts]")) {
       body.append(...[...body.rows].sort((a, b) => sign * compare(a, b)));
     });
   });
+  if (body.rows.length < 20) continue;
   const label = document.createElement("label"), input = document.createElement("input");
   input.type = "search";
   label.append("Show rows that contain ", input);

@@ -2,51 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.report import LARGE, CollectedReport, EstimatesReport, Origin, report
+from rappor.decoding.report import (
+    LARGE,
+    CollectedReport,
+    EstimatesReport,
+    Origin,
+    ResidualGrid,
+    report,
+)
 from rappor.protocol.encodings import encoding_of
-from rappor.reporting import figures
-from rappor.reporting.document import Content, document, sections
+from rappor.reporting.cohort_charts import cohort_bits, cohort_reports, residuals
+from rappor.reporting.columns import Columns, candidate
+from rappor.reporting.document import Content, header
 from rappor.reporting.markup import Markup, join, shorten, tag
-from rappor.reporting.numbers import most_belief, nats, percent, short_percent
+from rappor.reporting.numbers import (
+    measured,
+    most_belief,
+    nats,
+    p_value,
+    percent,
+    short_percent,
+    span,
+)
+from rappor.reporting.plots import error_of, interval, shares_chart
 from rappor.reporting.remarks import answer, findings, unallocated
-from rappor.reporting.tables import figure, pairs, table
-
-_NAME_COLUMNS: Final = 120
-"""Letters of a candidate in a table; longer ones are cut, and say so by an ellipsis."""
+from rappor.reporting.tables import folded, listing, pairs, table, yes
 
 _MOST_GRIDS: Final = 3
 """Parameter sets whose residuals are drawn, so that the page stays small."""
 
-_SECTIONS: Final = {
-    "estimates": "Estimates",
-    "question": "What was asked",
-    "diagnostics": "Diagnostics",
-    "checklist": "A reviewer's questions",
-    "origin": "Where it comes from",
-}
+
+def estimates_page(
+    estimates: Estimates, origin: Origin | None = None, *, forged: bool = False
+) -> str:
+    """Return the page about these estimates; with `forged` also what forged reports can do."""
+    return estimates_content(report(estimates, origin), forged=forged).page()
 
 
-def estimates_page(estimates: Estimates, origin: Origin | None = None) -> str:
-    """Return the page about these estimates."""
-    return page(report(estimates, origin))
-
-
-def page(found: EstimatesReport) -> str:
-    """Return the page about one decode."""
-    content = estimates_content(found)
-    return document(content.title, *content.parts)
-
-
-def estimates_content(found: EstimatesReport) -> Content:
-    """Return what the page about one decode shows."""
+def estimates_content(found: EstimatesReport, *, forged: bool = False) -> Content:
+    """Return what the page about one decode shows: the answer, and folded what it rests on."""
     title = f"{_about(found)}: what {found.estimates.reports:,} reports say"
+    estimates = found.estimates
     parts = (
-        _headline(found, title),
-        _estimates(found),
+        header(
+            title,
+            join(answer(estimates), " ", _first(found)),
+            *unallocated(estimates),
+            warnings=estimates.warnings,
+        ),
+        _estimates(found, forged=forged),
+        *_masses(found),
         _question(found),
         _diagnostics(found),
         _checklist(found),
@@ -60,103 +69,101 @@ def _about(found: EstimatesReport) -> str:
     return shorten(", ".join(name for name in names if name), 60) or "Estimates"
 
 
-def _headline(found: EstimatesReport, title: str) -> Markup:
-    estimates = found.estimates
-    warnings = [tag("p", text, class_="warning") for text in estimates.warnings]
-    return tag(
-        "header",
-        tag("h1", title),
-        tag("p", join(answer(estimates), " ", _first(found)), class_="answer"),
-        *(tag("p", text) for text in unallocated(estimates)),
-        *warnings,
-        sections(_SECTIONS),
-    )
-
-
 def _first(found: EstimatesReport) -> Markup:
     """Say what the largest detected row is."""
     rows = [row for row in found.rows if row["detected"]]
     if not rows:
         return join("")
     row = max(rows, key=lambda each: each["proportion"])
-    low, high = figures.interval(row)
-    name = tag("bdi", shorten(row["candidate"], _NAME_COLUMNS))
+    error = error_of(row, found.estimates.reports)
     return join(
-        "The largest is \u201c", name, f"\u201d with {percent(row['proportion'], 2)} of the "
-        f"reports ({_between(low, high, 2)})."
+        "The largest is \u201c", tag("bdi", shorten(row["candidate"], 60)),
+        f"\u201d with {measured(row['proportion'], error)} of the reports "
+        f"({span(*interval(row), error)}).",
     )  # fmt: skip
 
 
-def _estimates(found: EstimatesReport) -> Markup:
-    confidence = short_percent(found.estimates.confidence)
-    parts = [tag("h2", "Estimates", id="estimates")]
+def _estimates(found: EstimatesReport, *, forged: bool) -> Markup:
+    confidence = short_percent(found.estimates.detection.confidence)
+    parts = []
     if found.charted:
-        caption = "How large a share of the reports each candidate has."
+        chart = shares_chart(
+            "How large a share of the reports each candidate has.",
+            found.charted,
+            found.estimates.reports,
+        )
+        more = found.n_detected - sum(row["detected"] for row in found.charted)
+        hollow = (
+            " Hollow dots are the undetected candidates that came nearest, with the interval of "
+            "each alone."
+            if not all(row["detected"] for row in found.charted)
+            else ""
+        )
         parts.append(
-            figure(
-                caption,
-                figures.shares(found.charted, name="shares", caption=caption),
-                f"Full dots are detected candidates; their lines are {confidence} intervals that "
-                "are adjusted, so that they hold for the detected list as a whole. Hollow dots are "
-                "the undetected candidates that came nearest to detection, with the "
-                f"{confidence} interval of each alone. The table below has the numbers."
-                f"{_uncharted(found)}",
+            chart.figure(
+                f"Bars over the dots are {confidence} intervals, adjusted so that they hold for "
+                f"all detected candidates together.{hollow}"
+                + (f" {more:,} more detected candidates are in the table only." if more else ""),
             )
         )
+    parts += [candidates_table(found, name="candidates", forged=forged), tag("p", _unlisted(found))]
+    if forged:
+        parts.append(
+            tag(
+                "p",
+                "Nothing in a report proves that a device sent it. Forged make: if this many of "
+                "the reports are forged, nobody may have the string. Forged hide: this many more "
+                "forged reports would hide the row, and perhaps others too.",
+            )
+        )
+    return tag("section", *parts, id="estimates")
+
+
+def _masses(found: EstimatesReport) -> Iterator[Markup]:
     if found.masses:
-        caption = "How much of all reports is detected, and how much is left."
-        parts += [
-            figure(
-                caption,
-                figures.masses(found.masses, name="masses", caption=caption),
-                f"Lines are {confidence} intervals. The table below has the numbers.",
+        confidence = short_percent(found.estimates.detection.confidence)
+        shares = table(
+            "Detected, other and unallocated shares of the reports",
+            ("part", "share", "std error", f"{confidence} interval"),
+            (
+                (mass.name, measured(mass.proportion, mass.std_error),
+                 measured(mass.std_error, mass.std_error),
+                 span(mass.low, mass.high, mass.std_error))
+                for mass in found.masses
             ),
-            table(
-                "Detected, other and unallocated shares of the reports",
-                ("part", "share", "std error", f"{confidence} interval"),
-                (
-                    (mass.name, percent(mass.proportion, 3), percent(mass.std_error, 3),
-                     _between(mass.low, mass.high))
-                    for mass in found.masses
-                ),
-            ),
-        ]  # fmt: skip
-    return tag("section", *parts, _rows(found))
+        )  # fmt: skip
+        yield folded("Detected and unallocated shares", shares, name="masses")
 
 
-def _uncharted(found: EstimatesReport) -> str:
-    left = found.n_detected - sum(row["detected"] for row in found.charted)
-    return f" {left:,} more detected candidates are in the table only." if left else ""
-
-
-def _rows(found: EstimatesReport) -> Markup:
-    return join(
-        candidates_table(found, name="candidates"),
-        tag("p", _unlisted(found)),
-        tag(
-            "p",
-            "Nothing in a report proves that a device sent it. Forged make: if this many of the "
-            "reports are forged, nobody may have the string. Forged hide: this many forged reports "
-            "more would hide the row, and the same reports may hide others.",
-        ),
-    )
-
-
-def candidates_table(found: EstimatesReport, *, name: str = "") -> Markup:
+def candidates_table(found: EstimatesReport, *, name: str = "", forged: bool = False) -> Markup:
     """Return the table of the rows that are listed; one with a name can be sorted."""
-    confidence = short_percent(found.estimates.confidence)
-    columns = ["candidate", "detected", "reports", "std error", "share", f"{confidence} interval",
-               "p-value", "forged make", "forged hide"]  # fmt: skip
+    confidence = short_percent(found.estimates.detection.confidence)
+    reports = found.estimates.reports
+    columns: Columns = {
+        "candidate": candidate,
+        "share": lambda row: measured(row["proportion"], error_of(row, reports)),
+        f"{confidence} interval": lambda row: span(*interval(row), error_of(row, reports)),
+        "detected": lambda row: yes(fact=row["detected"]),
+        "reports": lambda row: f"{row['count']:,.0f}",
+        "std error": lambda row: _reports(row["std_error"]),
+        "p-value": lambda row: p_value(row["p_value"]),
+    }
+    for key in ("forged_to_make", "forged_to_hide") if forged else ():
+        columns[key.replace("_to", "").replace("_", " ")] = _forged(key)
     if found.estimates.share is not None:
-        columns += ["distribution", "its error"]
-    return table(
-        f"Candidates: detected ones by their share, with adjusted {confidence} intervals; then the "
-        "others by their p-value, with the interval of each alone",
-        columns,
-        (tuple(_cells(row)) for row in found.rows),
-        left=2,
-        name=name,
-    )
+        columns["distribution"] = lambda row: measured(row["share"], row["share_std_error"])
+        columns["its error"] = lambda row: measured(row["share_std_error"], row["share_std_error"])
+    caption = "Candidates: detected ones first"
+    return join(*listing(caption, columns, found.rows, left=1, name=name))
+
+
+def _reports(number: float | None) -> str:
+    return "unknown" if number is None else f"{number:,.0f}"
+
+
+def _forged(key: str) -> Callable[[Mapping[str, Any]], str]:
+    """Return what writes how many forged reports do it; nothing for an undetected row."""
+    return lambda row: "" if key not in row else _reports(row[key]).replace("unknown", "none can")
 
 
 def _unlisted(found: EstimatesReport) -> str:
@@ -169,41 +176,16 @@ def _unlisted(found: EstimatesReport) -> str:
     )
 
 
-def _cells(row: Mapping[str, Any]) -> Iterator[str]:
-    group = f" (group {row['group']})" if "group" in row else ""
-    yield join(tag("bdi", shorten(row["candidate"], _NAME_COLUMNS)), group)
-    yield "yes" if row["detected"] else "no"
-    yield f"{row['count']:,.0f}"
-    yield "unknown" if row["std_error"] is None else f"{row['std_error']:,.0f}"
-    yield percent(row["proportion"], 3)
-    yield _between(*figures.interval(row))
-    yield f"{row['p_value']:.2g}"
-    for key in ("forged_to_make", "forged_to_hide"):
-        number = row.get(key)
-        yield "" if key not in row else "none can" if number is None else f"{number:,}"
-    if "share" in row:
-        yield percent(row["share"], 3)
-        error = row["share_std_error"]
-        yield "unknown" if error is None else percent(error, 3)
-
-
-def _between(low: float | None, high: float | None, digits: int = 3) -> str:
-    if low is None or high is None:
-        return "unknown"
-    return f"{percent(low, digits)} .. {percent(high, digits)}"
-
-
 def _question(found: EstimatesReport) -> Markup:
     estimates = found.estimates
     parts = [
-        tag("h2", "What was asked", id="question"),
         pairs(
             "The question",
             (
                 ("candidates", f"{estimates.n_candidates:,}"),
-                ("error rate of detection", f"{estimates.correction}, "
-                 f"{short_percent(estimates.level)}"),
-                ("confidence of intervals", short_percent(estimates.confidence)),
+                ("error rate of detection", f"{estimates.detection.correction}, "
+                 f"{short_percent(estimates.detection.level)}"),
+                ("confidence of intervals", short_percent(estimates.detection.confidence)),
                 ("reports", f"{estimates.reports:,}"),
                 ("devices", estimates.assumed),
                 ("days", _days(found)),
@@ -211,12 +193,12 @@ def _question(found: EstimatesReport) -> Markup:
         ),
     ]  # fmt: skip
     parts += [_asked(each) for each in found.collected]
-    return tag("section", *parts)
+    return folded("The question, and its cost in privacy", *parts, name="question")
 
 
 def _days(found: EstimatesReport) -> str:
     told = [f"{file.name}: {file.days}" for file in found.origin.files if file.days]
-    return "; ".join(told) or "the counts do not tell"
+    return "; ".join(told) or "unknown"
 
 
 def _asked(each: CollectedReport) -> Markup:
@@ -226,45 +208,43 @@ def _asked(each: CollectedReport) -> Markup:
         (
             ("encoding", f"{params.encoding}, normalizer {params.normalize}"),
             ("bits k, hashes h, cohorts m", f"{params.k:,}, {params.h}, {params.m:,}"),
-            ("noise f, p, q", f"{params.f:g}, {params.p:g}, {params.q:g}"),
+            ("noise f, g, p, q", f"{params.f:g}, {params.g:g}, {params.p:g}, {params.q:g}"),
             ("a bit is 1 with probability", f"p* = {params.p_star:.5g} if its true bit is 0, "
              f"q* = {params.q_star:.5g} if it is 1"),
             ("reports", f"{collected.n_reports:,}"),
-            ("counts that were added", f"{collected.repetition.collections:,}"),
+            ("counts added up", f"{collected.repetition.collections:,}"),
             ("epsilon of one report", _loss(told.epsilon_1, told.belief_1)),
-            (f"epsilon of {told.reports:,} reports of one value, as many as a device sent",
+            (f"epsilon of {told.reports:,} reports of one value, as many as one device sent",
              f"{nats(told.epsilon_n)} nats"),
-            ("epsilon of any number of reports of one value",
+            ("epsilon of all reports of one value",
              _loss(told.epsilon_inf, told.belief_inf)),
         ),
     )  # fmt: skip
 
 
 def _loss(epsilon: float, belief: float) -> str:
-    return f"{nats(epsilon)} nats; even odds become at most {most_belief(belief, epsilon)}"
+    return f"{nats(epsilon)} nats; a belief of 50 % becomes at most {most_belief(belief, epsilon)}"
 
 
 def _diagnostics(found: EstimatesReport) -> Markup:
     diagnostics = found.estimates.diagnostics
-    parts = [tag("h2", "Diagnostics", id="diagnostics")]
+    parts = []
     if sentences := [tag("li", text) for text in findings(diagnostics)]:
         parts.append(tag("ul", *sentences))
     if "goodness_of_fit" in diagnostics:
         parts.append(pairs("How well the candidates explain the bits", _fit(diagnostics)))
     for number, each in enumerate(found.collected):
-        parts += _cohorts(each, diagnostics["cohorts"][number], number)
+        parts += _cohorts(each, diagnostics["cohorts"][number])
         if each.residuals is not None and number < _MOST_GRIDS:
-            parts += _residuals(each, number)
+            parts += _residuals(each.residuals)
     if len(found.collected) > _MOST_GRIDS:
-        parts.append(
-            tag("p", f"Residuals are drawn for {_MOST_GRIDS} of {len(found.collected)} parameter "
-                "sets.")
-        )  # fmt: skip
+        words = f"Residuals are drawn for {_MOST_GRIDS} of {len(found.collected)} parameter sets."
+        parts.append(tag("p", words))
     if diagnostics.get("unexplained_bits"):
         parts.append(_unexplained(diagnostics))
     if found.groups:
         parts.append(_groups(found))
-    return tag("section", *parts)
+    return folded("Diagnostics", *parts, name="diagnostics")
 
 
 def _fit(diagnostics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -272,9 +252,9 @@ def _fit(diagnostics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield (
         "goodness of fit",
         f"{fit['chi2_per_degree']:.4g} for each degree of freedom, p = {fit['p_value']:.3g}; "
-        "1 is what the coins alone give",
+        "1 is expected from noise alone",
     )
-    yield "collisions, as a part of a row's noise", percent(diagnostics["collision_share"])
+    yield "collisions, as a share of a row's noise", percent(diagnostics["collision_share"])
     yield "rows with reduced weight", f"{diagnostics['set_aside_rows']:,}"
     yield "least p-value that an absent string can have", f"{diagnostics['least_p_value']:.2g}"
     share = diagnostics["detectable_share"]
@@ -292,83 +272,45 @@ def _fit(diagnostics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"{what} that would halve that share", told
 
 
-def _cohorts(each: CollectedReport, balance: Mapping[str, Any], number: int) -> Iterator[Markup]:
-    params = each.params
-    if params.m > 1:
-        caption = "How many reports each cohort has."
-        yield figure(
-            caption,
-            figures.cohort_reports(
-                each.cohorts, each.expected_reports, name=f"reports-{number}", caption=caption
-            ),
+def _cohorts(each: CollectedReport, balance: Mapping[str, Any]) -> Iterator[Markup]:
+    if each.params.m > 1:
+        chart = cohort_reports(
+            "How many reports each cohort has.", each.cohorts, each.expected_reports
+        )
+        yield chart.figure(
             f"Honest devices spread evenly around the dashed line, {each.expected_reports:,.0f} "
             f"reports. P-value of this spread: {balance['p_value']:.3g}. "
             f"{balance['empty']:,} cohorts are empty.{_ranged(each)}",
         )
-    caption = "How many true bits a report of each cohort has in the mean."
-    possible = encoding_of(params).true_bits
     if any(cohort.least_bits is not None for cohort in each.cohorts):
-        yield figure(
-            caption,
-            figures.cohort_bits(each.cohorts, name=f"bits-{number}", caption=caption),
-            f"Honest reports have {_span(possible[0], possible[-1])}; short strokes mark the least "
-            "and the most that they show with probability 1 - 1e-9 at either end. Whoever imitates "
-            f"the number of ones of honest reports is not found.{_ranged(each)}",
+        possible = encoding_of(each.params).true_bits
+        least, most = possible[0], possible[-1]
+        chart = cohort_bits("How many true bits a report of each cohort has.", each.cohorts)
+        yield chart.figure(
+            f"Honest reports have {least if least == most else f'{least} to {most}'} in the mean; "
+            "short strokes mark the least and the most that they have with probability 1 - 1e-9 at "
+            f"either end. Forged reports with an honest number of ones are not found."
+            f"{_ranged(each)}",
         )
-    yield table(
-        "Reports and mean true bits of the cohorts",
-        ("cohorts", "least reports", "most reports", "least true bits", "most true bits",
-         "honest from", "honest to"),
-        (
-            (
-                f"{cohort.first}" if cohort.first == cohort.last
-                else f"{cohort.first} to {cohort.last}",
-                f"{cohort.least_reports:,}", f"{cohort.most_reports:,}",
-                *("none" if bits is None else f"{bits:.3f}"
-                  for bits in (cohort.least_bits, cohort.most_bits, cohort.low, cohort.high)),
-            )
-            for cohort in each.cohorts
-        ),
-    )  # fmt: skip
-
-
-def _span(least: int, most: int) -> str:
-    return f"{least}" if least == most else f"{least} to {most}"
 
 
 def _ranged(each: CollectedReport) -> str:
     together = each.cohorts[0].last - each.cohorts[0].first + 1
     if together == 1:
         return ""
-    return f" Each mark is of {together} neighbouring cohorts: their least and their most."
+    return f" Each mark shows the least and the most of {together} neighbouring cohorts."
 
 
-def _residuals(each: CollectedReport, number: int) -> Iterator[Markup]:
-    grid = each.residuals
-    assert grid is not None
-    caption = "What the candidates leave unexplained, by cohort and bit."
+def _residuals(grid: ResidualGrid) -> Iterator[Markup]:
+    chart = residuals("Residuals by cohort and bit: what the candidates do not explain.", grid)
     together = grid.cohorts * grid.bits
-    yield figure(
-        caption,
-        figures.residuals(grid, name=f"residuals-{number}", caption=caption),
+    yield chart.figure(
         "A square's area is the residual in standard deviations of its noise, up to 5: full where "
         "there are more ones than the candidates explain, hollow where there are fewer. Noise "
-        "alone looks like sand; a column of full squares is a bit of strings that are no "
+        "alone looks random; a column of full squares is a bit of strings that are no "
         "candidates."
         + (f" Each square is the most extreme of {together} neighbours." if together > 1 else ""),
     )
-    yield table(
-        "Residuals by size, beside those of normal noise",
-        ("standard deviations", "bits", "normal noise"),
-        (
-            (
-                f"{step.low:g} to {step.high:g}" if step.high < float("inf")
-                else f"{step.low:g} and more",
-                f"{step.bits:,}", f"{step.expected:,.1f}",
-            )
-            for step in grid.steps
-        ),
-    )  # fmt: skip
     if grid.large:
         yield table(
             f"Residuals beyond {LARGE:g} standard deviations, at most ten",
@@ -379,12 +321,14 @@ def _residuals(each: CollectedReport, number: int) -> Iterator[Markup]:
 
 def _unexplained(diagnostics: Mapping[str, Any]) -> Markup:
     return table(
-        "Bits that no candidate explains, nor the noise: those of heavy strings that are no "
-        "candidates",
+        "Bits that neither candidates nor noise explain: heavy strings that are no candidates",
         ("parameter set", "cohort", "bit", "share", "std error"),
         (
-            (f"{bit['collection']}", f"{bit['cohort']}", f"{bit['bit']}", percent(bit["share"], 3),
-             percent(bit["std_error"], 3))
+            (
+                f"{bit['collection']}", f"{bit['cohort']}", f"{bit['bit']}",
+                measured(bit["share"], bit["std_error"]),
+                measured(bit["std_error"], bit["std_error"]),
+            )
             for bit in diagnostics["unexplained_bits"]
         ),
     )  # fmt: skip
@@ -392,7 +336,7 @@ def _unexplained(diagnostics: Mapping[str, Any]) -> Markup:
 
 def _groups(found: EstimatesReport) -> Markup:
     return table(
-        "Candidates that cannot be told apart: each shows the total of its group",
+        "Candidates that cannot be distinguished: each shows the total of its group",
         ("group", "candidates"),
         (
             (f"{number}", tag("bdi", ", ".join(shorten(name, 40) for name in group[:20])
@@ -404,20 +348,17 @@ def _groups(found: EstimatesReport) -> Markup:
 
 
 def _checklist(found: EstimatesReport) -> Markup:
-    return tag(
-        "section",
-        tag("h2", "A reviewer's questions", id="checklist"),
-        table(
-            "What the data answer",
-            ("question", "verdict", "answer"),
-            ((check.question, check.verdict, check.answer) for check in found.checks),
-            left=3,
-        ),
+    answers = table(
+        "What the data answer",
+        ("question", "verdict", "answer"),
+        ((check.question, check.verdict, check.answer) for check in found.checks),
+        left=3,
     )
+    return folded("A reviewer's questions", answers, name="checklist")
 
 
 def _origin(found: EstimatesReport) -> Markup:
-    parts = [tag("h2", "Where it comes from", id="origin")]
+    parts = []
     if found.origin.command:
         parts.append(tag("pre", tag("code", found.origin.command)))
     streamed = found.estimates.n_candidates > len(found.estimates)
@@ -434,4 +375,4 @@ def _origin(found: EstimatesReport) -> Markup:
         pairs("SHA-256 of what was read", hashes),
         pairs("Versions", found.versions),
     ]
-    return tag("section", *parts)
+    return folded("Source and versions", *parts, name="origin")

@@ -1,64 +1,38 @@
-"""The Altair chart of each record, in the style of `charts`. Needs the extra `charts`."""
+"""The chart of each record: what pages show, `.plot()` returns and `--chart` saves.
+
+Audits and demos are `Any`: only the command line may import their rooms.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-import altair as alt
-
-from rappor.decoding.comparison.comparison import Comparison
-from rappor.decoding.estimates import Estimates
-from rappor.decoding.report import masses
+from rappor.decoding.comparison.comparison import Against, Comparison
+from rappor.decoding.estimates import Estimates, adjusted_interval
+from rappor.decoding.report import Mass, masses
 from rappor.decoding.segments.segments import Segments
 from rappor.decoding.trends.trend import Trend
 from rappor.planning.plans import Plan
 from rappor.privacy.report import Loss, PrivacyReport
 from rappor.protocol.loss import belief_bound
-from rappor.reporting.charts import (
-    Axis,
-    dot_chart,
-    line_chart,
-    shared_labels,
-    side_by_side,
-    time_chart,
-)
-from rappor.reporting.figures import interval
+from rappor.reporting.charts import Chart, Panels
+from rappor.reporting.dots import Dot, Row, dots
+from rappor.reporting.lines import Axis, line_chart, shared_labels
 from rappor.reporting.markup import shorten
-from rappor.reporting.numbers import short_percent
+from rappor.reporting.numbers import measured, moved, short_percent, span, span_of_points
+from rappor.reporting.time_panel import time_panel
 
 _NAME_COLUMNS: Final = 40
-_PANELS_IN_A_ROW: Final = 3
+SEGMENTS: Final = 24
+"""Segments that are drawn, the largest ones."""
+
 _DRAWN: Final = {1: "1 report", 10: "10 reports", None: "any number"}
+_STEPS: Final = 60
 
 
-class _Check(Protocol):
-    """What is drawn of a check of an audit."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def bound(self) -> float | None: ...
-    @property
-    def claim(self) -> float | None: ...
-    @property
-    def reach(self) -> float | None: ...
-
-
-class _Audit(Protocol):
-    """What is drawn of an audit."""
-
-    @property
-    def checks(self) -> Sequence[_Check]: ...
-
-
-class _OtherDemo(Protocol):
-    """What is drawn of the demo of `other`: the title and the dots of each panel."""
-
-    def panels(self) -> Iterator[tuple[str, list[dict[str, Any]]]]: ...
-
-
-def estimates_plot(estimates: Estimates, *, top: int = 20, rest: bool = False) -> alt.LayerChart:
+def estimates_plot(estimates: Estimates, *, top: int = 20, rest: bool = False) -> Chart:
     """Draw the shares of the top detected rows with their adjusted intervals.
 
     Without any detected row the candidates nearest to detection are drawn. With `rest` two rows
@@ -67,152 +41,175 @@ def estimates_plot(estimates: Estimates, *, top: int = 20, rest: bool = False) -
     """
     found = list(estimates.rows(detected_only=True))[:top]
     rows = found or sorted(estimates.rows(), key=lambda row: float(row["p_value"]))[:top]
-    confidence = short_percent(estimates.confidence)
-    kind = f"adjusted {confidence} interval" if found else f"{confidence} interval of each"
-    drawn = [
-        _entry(number, row["candidate"], row["proportion"], *interval(row), kind)
-        for number, row in enumerate(rows, start=1)
-    ]
-    if rest:
-        drawn += [
-            _entry(0, mass.name, mass.proportion, mass.low, mass.high, f"{confidence} interval")
-            for mass in list(masses(estimates, after=top))[1:]
-        ]
-    return dot_chart(
-        drawn,
-        x=Axis(field="share", title="share of the reports", format="%"),
-        name="candidate",
-        series="interval",
-        low="low",
-        high="high",
-        title=f"{len(found)} of {int(estimates.detected.sum())} detected candidates"
-        if found
-        else "Nothing is detected; the candidates nearest to it",
+    n = int(estimates.detected.sum())
+    title = f"Shares of the reports: {len(found)} of {n} detected candidates"
+    return shares_chart(
+        title if found else "Nothing is detected; the candidates nearest to it",
+        rows,
+        estimates.reports,
+        list(masses(estimates, after=top))[1:] if rest else (),
     )
 
 
-def _entry(
-    number: int, name: str, share: float, low: float | None, high: float | None, kind: str
-) -> dict[str, Any]:
-    shown = shorten(name, _NAME_COLUMNS)
-    label = f"{number}. {shown}" if number else shown
-    return {"candidate": label, "share": share, "low": low, "high": high, "interval": kind}
+def shares_chart(
+    title: str, rows: Sequence[Mapping[str, Any]], reports: int, others: Sequence[Mass] = ()
+) -> Chart:
+    """Draw rows of estimates, detected ones first, and shares that are no single candidate's."""
+    shown: dict[str, list[Row]] = {"": [], "Not detected": [], "Together": []}
+    for row in rows:
+        shown["" if row["detected"] else "Not detected"].append(_estimate(row, reports))
+    shown["Together"] += [mass_row(mass) for mass in others]
+    return dots(title, shown)
 
 
-def other_demo_plot(demo: _OtherDemo) -> alt.ConcatChart:
+def _estimate(row: Mapping[str, Any], reports: int) -> Row:
+    low, high = interval(row)
+    error = error_of(row, reports)
+    return Row(
+        row["candidate"],
+        measured(row["proportion"], error),
+        (Dot(row["proportion"], low, high, row["detected"]),),
+        f"{measured(row['proportion'], error)}, {span(low, high, error)}",
+    )
+
+
+def interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return the interval that is shown of a row: the adjusted one where it is detected."""
+    return adjusted_interval(row) if row["detected"] else (row["ci_low"], row["ci_high"])
+
+
+def error_of(row: Mapping[str, Any], reports: int) -> float | None:
+    """Return the standard error of a row's share; the row has that of its reports."""
+    return None if row["std_error"] is None else row["std_error"] / reports
+
+
+def mass_row(mass: Mass) -> Row:
+    """Return the row of a share that is no single candidate's."""
+    return Row(
+        mass.name,
+        measured(mass.proportion, mass.std_error),
+        (Dot(mass.proportion, mass.low, mass.high),),
+    )
+
+
+def other_demo_plot(demo: Any) -> Panels:
     """Draw what is found in `other` without a list beside the truth, a panel for each size."""
-    panels = list(demo.panels())
-    most = max(row["high"] or row["share"] for _, rows in panels for row in rows)
-    return side_by_side(
-        *(
-            dot_chart(
-                rows,
-                x=Axis(field="share", title="share of other", format="%", domain=(0, most)),
-                name="text",
-                series="what",
-                low="low",
-                high="high",
-                title=title,
-            )
-            for title, rows in panels
-        )
+    return Panels(
+        title="Shares of other: found without a list, and the truth",
+        charts=[_found_beside_truth(title, rows) for title, rows in demo.panels()],
     )
 
 
-def comparison_plot(comparison: Comparison, *, top: int = 20) -> alt.LayerChart:
-    """Draw the largest changes with their adjusted intervals, of each sample.
+def _found_beside_truth(title: str, rows: Sequence[Mapping[str, Any]]) -> Chart:
+    kinds = sorted({row["what"] for row in rows}, key="truth".__eq__)
+    shown = {}
+    for name in dict.fromkeys(row["text"] for row in rows):
+        of_name = [row for row in rows if row["text"] == name]
+        number = "; ".join(short_percent(float(f"{row['share']:.2g}")) for row in of_name)
+        marks = tuple(
+            Dot(row["share"], row["low"], row["high"], row["what"] != "truth",
+                kinds.index(row["what"]))
+            for row in of_name
+        )  # fmt: skip
+        shown[name] = Row(name, number, marks)
+    return dots(title, {"": list(shown.values())}, kinds=kinds)
+
+
+def comparison_plot(comparison: Comparison, *, top: int = 20) -> Chart:
+    """Draw the largest changes with their adjusted intervals, by sample.
 
     Where nothing changed the candidates with the smallest p-values are drawn.
     """
     found = list(comparison.rows(changed_only=True))
-    rows = found or sorted(comparison.rows(), key=lambda row: float(row["p_value"]))
-    names = list(dict.fromkeys(row["candidate"] for row in rows))[:top]
-    confidence = short_percent(comparison.confidence)
-    kind = f"adjusted {confidence} interval" if found else f"{confidence} interval of each"
-    suffix = "_adjusted" if found else ""
-    return dot_chart(
-        [
-            {
-                "candidate": f"{names.index(row['candidate']) + 1}. "
-                f"{shorten(row['candidate'], _NAME_COLUMNS)}",
-                "difference": row["difference"],
-                "low": row[f"ci_low{suffix}"],
-                "high": row[f"ci_high{suffix}"],
-                "sample": f"{shorten(row['sample'], _NAME_COLUMNS)}, {kind}",
-            }
-            for row in rows
-            if row["candidate"] in names
-        ],
-        x=Axis(field="difference", title="difference of shares of the reports", format="+.2%"),
-        name="candidate",
-        series="sample",
-        low="low",
-        high="high",
-        title=f"{comparison.n_changed} changes from {shorten(comparison.before, 40)}"
-        if found
-        else "No change is told from noise; the candidates nearest to it",
+    rows = sorted(found or comparison.rows(), key=_order)[:top]
+    parts: dict[str, list[Row]] = {each.sample.name: [] for each in comparison.against}
+    for row in rows:
+        parts[row["sample"]].append(_difference(row))
+    n = comparison.n_changed
+    title = f"{n} change{'' if n == 1 else 's'} from {shorten(comparison.before, 40)}, points"
+    return dots(title if n else "No significant change; the nearest candidates, points", {
+        name: some for name, some in parts.items() if some
+    }, write=_points)  # fmt: skip
+
+
+def changes_chart(each: Against, rows: Sequence[Mapping[str, Any]]) -> Chart:
+    """Draw rows of one sample."""
+    title = f"Differences from {each.baseline} to {each.sample.name}, in percentage points."
+    return dots(title, {"": [_difference(row) for row in rows]}, write=_points)
+
+
+def sorted_rows(comparison: Comparison, each: Against) -> list[dict[str, Any]]:
+    """Return the rows of a sample: changed ones by their size, then the others by p-value."""
+    return sorted(
+        (row for row in comparison.rows() if row["sample"] == each.sample.name), key=_order
     )
 
 
-def trend_plot(trend: Trend, *, top: int = 6) -> alt.ConcatChart:
-    """Draw how the shares of the top strings run, a panel each, three in a row."""
+def _order(row: Mapping[str, Any]) -> tuple[bool, float, str]:
+    number = -abs(row["difference"]) if row["changed"] else row["p_value"]
+    return (not row["changed"], math.inf if number is None else number, row["candidate"])
+
+
+def difference_interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return the interval that is shown of a difference: the adjusted one of a change."""
+    suffix = "_adjusted" if row["changed"] else ""
+    return row[f"ci_low{suffix}"], row[f"ci_high{suffix}"]
+
+
+def _difference(row: Mapping[str, Any]) -> Row:
+    low, high = difference_interval(row)
+    number = moved(row["difference"], row["std_error"])
+    return Row(
+        row["candidate"],
+        number,
+        (Dot(row["difference"], low, high, row["changed"]),),
+        f"{number}, {span_of_points(low, high, row['std_error'])}",
+    )
+
+
+def _points(difference: float) -> str:
+    return f"{100 * difference:+.6g}" if difference else "0"
+
+
+def trend_plot(trend: Trend, *, top: int = 6) -> Panels:
+    """Draw how the shares of the top strings run, a panel each."""
     names = trend.candidates[:top]
-    if not names:
-        return side_by_side(_panel(trend, [], "No candidate is told from nothing"))
-    rows = list(trend.rows())
-    chart = side_by_side(
-        *(_panel(trend, [row for row in rows if row["candidate"] == name], name) for name in names)
+    return Panels(
+        title=f"Shares of the reports by {trend.by}" if names else "No candidate is detected",
+        charts=[
+            time_panel(trend, column, shorten(name, _NAME_COLUMNS))
+            for column, name in enumerate(names)
+        ],
     )
-    chart.columns = min(_PANELS_IN_A_ROW, len(names))
-    return chart
 
 
-def segments_plot(found: Segments, *, top: int = 6) -> alt.ConcatChart:
-    """Draw the shares of the top strings in each segment, a panel each, three in a row."""
-    rows = list(found.rows())
-    names = found.candidates[:top] or ("No candidate is told from nothing",)
-    kind = f"adjusted {short_percent(found.confidence)} interval"
-    chart = side_by_side(
-        *(
-            dot_chart(
-                [
-                    _entry(
-                        0, row["segment"], row["proportion"], row["ci_low"], row["ci_high"], kind
-                    )
-                    for row in rows
-                    if row["candidate"] == name
-                ],
-                x=Axis(field="share", title="share of the reports", format="~%"),
-                name="candidate",
-                series="interval",
-                low="low",
-                high="high",
-                title=shorten(name, _NAME_COLUMNS),
-            )
-            for name in names
+def segments_plot(found: Segments, *, top: int = 6) -> Panels:
+    """Draw the shares of the top strings in each segment, a panel each."""
+    names = found.candidates[:top]
+    by = ", ".join(found.dimensions)
+    return Panels(
+        title=f"Shares of the reports by {by}" if names else "No candidate is detected",
+        charts=[_segments(found, column) for column in range(len(names))],
+    )
+
+
+def _segments(found: Segments, column: int) -> Chart:
+    """Draw the share of one string in each of the largest segments."""
+    levels, rows = found.levels, []
+    for number, segment in enumerate(found.segments[:SEGMENTS]):
+        share, error, low, high = (
+            float(each[number, column])
+            for each in (levels.proportion, levels.std_error, levels.ci_low, levels.ci_high)
         )
-    )
-    chart.columns = min(_PANELS_IN_A_ROW, len(names))
-    return chart
+        full = bool(levels.detected[number, column])
+        ends = (low, high) if math.isfinite(low + high) else (None, None)
+        number_shown = measured(share, error)
+        told = f"{number_shown}, {span(low, high, error)}"
+        rows.append(Row(segment.label, number_shown, (Dot(share, ends[0], ends[1], full),), told))
+    return dots(shorten(found.candidates[column], _NAME_COLUMNS), {"": rows})
 
 
-def _panel(trend: Trend, rows: Sequence[Mapping[str, Any]], name: str) -> alt.LayerChart:
-    """Draw one string."""
-    changed = {each.period for each in trend.params_changes}
-    return time_chart(
-        [{**row, "day": row["first"]} for row in rows],
-        y=Axis(field="proportion", title="share of the reports", format="~%"),
-        low="ci_low",
-        high="ci_high",
-        full="detected",
-        line="" if trend.smoothed is None else "smoothed",
-        gaps=[str(period.first) for period in trend.missing],
-        borders=[str(period.first) for period in trend.periods if period.name in changed],
-        title=shorten(name, _NAME_COLUMNS),
-    )
-
-
-def plan_plot(plan: Plan) -> alt.LayerChart:
+def plan_plot(plan: Plan) -> Chart:
     """Draw the probability of detection of a string against its share."""
     frequencies, chosen = plan.question.frequencies, plan.prediction.probabilities
     drawn = sorted(
@@ -227,29 +224,29 @@ def plan_plot(plan: Plan) -> alt.LayerChart:
     return line_chart(
         [{"share": share, "probability": each, "what": what} for share, each in drawn],
         points=[{"share": plan.share, "probability": plan.question.power, "what": limit}],
-        x=Axis(field="share", title="share of the reports", log=True, format="~%"),
-        y=Axis(field="probability", title="probability of detection", domain=(0, 1), format="%"),
+        x=Axis(field="share", title="share of the reports", log=True, percent=True),
+        y=Axis(field="probability", title="probability of detection", domain=(0, 1), percent=True),
         series="what",
         title="Which strings are found",
     )
 
 
-def privacy_plot(report: PrivacyReport) -> alt.LayerChart:
+def privacy_plot(report: PrivacyReport) -> Chart:
     """Draw the least and the most belief after some reports, against the belief before."""
     return losses_plot(report.losses)
 
 
-def losses_plot(losses: Sequence[Loss]) -> alt.LayerChart:
+def losses_plot(losses: Sequence[Loss]) -> Chart:
     """Draw what losses of 1, 10 and any number of reports make of a belief."""
     rows = [row for loss in losses if loss.reports in _DRAWN for row in _curve(loss)]
     labels = shared_labels(rows, value="after", series="reports")
     return line_chart(
         [row | {"reports": labels[row["reports"]]} for row in rows],
-        x=Axis(field="prior", title="belief before", domain=(0, 1), format="%"),
-        y=Axis(field="after", title="least and most belief after", domain=(0, 1), format="%"),
+        x=Axis(field="prior", title="belief before", domain=(0, 1), percent=True),
+        y=Axis(field="after", title="least and most belief after", domain=(0, 1), percent=True),
         series="reports",
         part="end",
-        title="What reports of one value can make of a belief",
+        title="What reports of one value can do",
     )
 
 
@@ -257,28 +254,22 @@ def _curve(loss: Loss) -> list[dict[str, Any]]:
     label = f"{_DRAWN[loss.reports]}: epsilon = {loss.epsilon:.3g}"
     return [
         {"prior": prior, "after": belief, "end": end, "reports": label}
-        for prior in (step / 200 for step in range(201))
+        for prior in (step / _STEPS for step in range(_STEPS + 1))
         for end, belief in zip(("least", "most"), belief_bound(loss.epsilon, prior), strict=True)
     ]
 
 
-def audit_plot(audit: _Audit) -> alt.LayerChart:
+def audit_plot(audit: Any) -> Chart:
     """Draw, for each loss that was bounded, the bound, the claim and what could be reached."""
-    return dot_chart(
-        [row for check in audit.checks for row in _bounds(check)],
-        x=Axis(field="nats", title="privacy loss, nats"),
-        name="loss",
-        series="what",
-        title="Losses: what was measured, and what is claimed",
+    kinds = ("measured, at least", "claimed, at most", "reachable with these trials")
+    rows = []
+    for check in audit.checks:
+        if check.bound is None:
+            continue
+        found = (check.bound, check.claim, check.reach)
+        known = [(value, kind) for kind, value in enumerate(found) if value is not None]
+        marks = tuple(Dot(value, full=kind == 0, kind=kind) for value, kind in known)
+        rows.append(Row(check.name, " / ".join(f"{value:.3g}" for value, _ in known), marks))
+    return dots(
+        "Losses in nats: measured, and claimed", {"": rows}, kinds=kinds, write="{:g}".format
     )
-
-
-def _bounds(check: _Check) -> Iterator[dict[str, Any]]:
-    told = (
-        ("measured, at least", check.bound),
-        ("claimed, at most", check.claim),
-        ("reachable with these trials", check.reach),
-    )
-    for what, epsilon in told:
-        if epsilon is not None and check.bound is not None:
-            yield {"loss": check.name, "nats": epsilon, "what": what}

@@ -30,7 +30,7 @@ def changes(comparison: Comparison) -> Iterator[str]:
     """Yield what changed at which error rate, and what an analyst should know of."""
     yield (
         f"{comparison.n_changed:,} of {comparison.n_tests:,} differences from "
-        f"{comparison.before} are told from noise, at {error_rate(comparison)}."
+        f"{comparison.before} are significant, at {error_rate(comparison)}."
     )
     yield unchanged(comparison.against)
     yield comparison.assumed
@@ -38,7 +38,7 @@ def changes(comparison: Comparison) -> Iterator[str]:
 
 
 def unchanged(against: Sequence[Against]) -> str:
-    """Say what the test found that nothing changed at all, in each sample."""
+    """Say in which samples the overall test found a change."""
     some, none = (
         ", ".join(
             f"{each.sample.name} (p = {p_value(each.unchanged_p_value)})"
@@ -47,36 +47,39 @@ def unchanged(against: Sequence[Against]) -> str:
         )
         for surely in (True, False)
     )
-    asked = "all bits and all candidates" if against[0].rows_p_value is not None else "all of them"
-    found = [f"something changed in {some}"] if some else []
-    found += [f"it may be that nothing changed in {none}"] if none else []
-    return f"Asked of {asked} together, {' and '.join(found)}."
+    tested = "all bits and candidates" if against[0].rows_p_value is not None else "all candidates"
+    found = [f"a significant change in {some}"] if some else []
+    found += [f"no significant change in {none}"] if none else []
+    return f"Overall test ({tested}): {', and '.join(found)}."
 
 
 def error_rate(estimates: Estimates | Comparison | Trend | Segments) -> str:
     """Say which error rate the detections have."""
-    bonferroni = estimates.correction == "bonferroni"
+    bonferroni = estimates.detection.correction == "bonferroni"
     kind = "a probability of any false one" if bonferroni else "a false discovery rate"
-    return f"{kind} of {short_percent(estimates.level)}"
+    return f"{kind} of {short_percent(estimates.detection.level)}"
 
 
 def over_time(trend: Trend) -> Iterator[str]:
-    """Yield what a trend shows, where reports are missing, and what changed under way."""
+    """Yield what a trend shows, where reports are missing, and which parameters changed."""
     yield (
-        f"{len(trend.candidates):,} of {trend.n_candidates:,} candidates are told from nothing by "
-        f"all {trend.by}s together or by any one of them, at {error_rate(trend)}, in "
-        f"{trend.reports:,} reports of {len(trend.periods):,} {trend.by}s."
+        f"{len(trend.candidates):,} of {trend.n_candidates:,} listed values were found in "
+        f"{trend.reports:,} reports from {len(trend.periods):,} {trend.by}s."
+    )
+    yield (
+        f"A value is found if all {trend.by}s together or at least one {trend.by} detects it, at "
+        f"{error_rate(trend)}."
     )
     yield from gaps(trend)
     for each in trend.params_changes:
         yield (
-            f"From {each.period} on reports have other parameters: {_in_use(each.after)} in place "
+            f"From {each.period} on, reports have other parameters: {_in_use(each.after)} instead "
             f"of {_in_use(each.before)}."
         )
     if trend.steps is not None:
         yield (
             f"{trend.n_changed:,} of {trend.steps.n_tests:,} steps from one {trend.by} to the next "
-            f"are told from noise, at {error_rate(trend)}."
+            f"are significant, at {error_rate(trend)}."
         )
     if trend.smoothed is not None:
         yield smoothing(trend)
@@ -85,36 +88,39 @@ def over_time(trend: Trend) -> Iterator[str]:
 
 
 def gaps(trend: Trend) -> Iterator[str]:
-    """Yield which periods have no reports, lack days, or wait for some of their reports."""
+    """Yield which periods have no reports, lack days, or have reports not yet released."""
     lacking = [each for each in trend.periods if each.reports and each.missing_days]
     waiting = [each for each in trend.periods if each.withheld]
     if trend.missing:
-        yield f"There are no reports of {_named(trend.missing)}."
+        yield f"There are no reports for {_named(trend.missing)}."
     if lacking:
         yield f"Some days have no reports in {_named(lacking)}."
     if waiting:
-        yield f"Some reports wait at the collector, of {_named(waiting)}."
+        yield f"Some reports are not yet released for {_named(waiting)}."
 
 
 def smoothing(trend: Trend) -> str:
     """Say what smoothed estimates are of."""
     return (
-        f"Smoothed estimates are of {trend.window} {trend.by}s together, the {trend.by} that is "
-        f"named and the {trend.window - 1} before it: they follow a change late."
+        f"Smoothed estimates are of {trend.window} {trend.by}s together: the named {trend.by} and "
+        f"the {trend.window - 1} before it. They follow a change late."
     )
 
 
 def in_segments(found: Segments) -> Iterator[str]:
     """Yield what segments show, and what an analyst should know of."""
     yield (
-        f"{len(found.candidates):,} of {found.n_candidates:,} candidates are told from nothing by "
-        f"all segments together or by any one of them, at {error_rate(found)}, in "
-        f"{found.reports:,} reports of {len(found.segments):,} segments."
+        f"{len(found.candidates):,} of {found.n_candidates:,} listed values were found in "
+        f"{found.reports:,} reports from {len(found.segments):,} segments."
+    )
+    yield (
+        "A value is found if all segments together or at least one segment detects it, at "
+        f"{error_rate(found)}."
     )
     if found.differences is not None:
         yield (
             f"{found.n_differing:,} of {found.differences.n_tests:,} differences from "
-            f"{found.segments[0].name} are told from noise (*), at {error_rate(found)}."
+            f"{found.segments[0].name} are significant (*), at {error_rate(found)}."
         )
     yield found.assumed
     yield from found.warnings
@@ -139,7 +145,7 @@ def findings(diagnostics: Mapping[str, Any]) -> Iterator[str]:
             )
     if diagnostics.get("groups"):
         n = len(diagnostics["groups"])
-        yield f"{n} groups of candidates cannot be told apart: each member shows its group's total."
+        yield f"{n} groups of candidates cannot be distinguished: each member shows its total."
     if "detectable_share" in diagnostics:
         yield _limit(diagnostics)
 
@@ -149,15 +155,15 @@ def _limit(diagnostics: Mapping[str, Any]) -> str:
     if share is None or share > 1:
         return "No share can be detected: there are too few reports for this noise."
     ways = {
-        "{:,} reports of more devices": diagnostics["half_detectable_with_reports"],
+        "{:,} reports from more devices": diagnostics["half_detectable_with_reports"],
         "{:,} reports from each device": diagnostics["half_detectable_with_reports_per_device"],
         "{:,} cohorts": diagnostics["half_detectable_with_cohorts"],
     }
     enough = [way.format(number) for way, number in ways.items() if number is not None]
-    half = f"{' or '.join(enough)} would detect" if enough else "only more of everything detects"
+    needed = " or ".join(enough) or "more reports and more cohorts"
     return (
-        f"A share of {percent(share, 2)} is detected with 80 % probability; {half} "
-        f"{percent(share / 2, 2)}."
+        f"A share of {percent(share, 2)} is detected with 80 % probability. To detect "
+        f"{percent(share / 2, 2)}, collect {needed}."
     )
 
 
@@ -175,12 +181,12 @@ def unallocated(estimates: Estimates) -> Iterator[str]:
         return
     if estimates.unallocated < 0:
         yield (
-            "The detected candidates hold all of the reports (standard error "
-            f"{percent(estimates.unallocated_std_error)}): nothing is left for other strings."
+            "The detected candidates account for all of the reports (standard error "
+            f"{percent(estimates.unallocated_std_error)})."
         )
     else:
         yield (
             f"{percent(estimates.unallocated)} of the reports are unallocated (standard error "
             f"{percent(estimates.unallocated_std_error)}): their strings are not candidates, or "
-            "too rare to tell from noise."
+            "too rare to detect."
         )

@@ -6,19 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from rappor.decoding.trends.edition import Edition, EditionEntry
-from rappor.reporting.document import document, sections
+from rappor.reporting.document import document, header
 from rappor.reporting.markup import Markup, join, tag
 from rappor.reporting.remarks import over_time
-from rappor.reporting.tables import pairs, table
+from rappor.reporting.tables import pairs, section, table
 from rappor.reporting.trend_page import trend_sections
 
-_SECTIONS: Final = {
-    "shares": "Shares",
-    "periods": "Periods",
-    "numbers": "Numbers",
-    "collected": "What is collected",
-    "again": "Make it again",
-}
 _FILES: Final = {
     "counts.json": "the counts: sums of noisy reports, never a report",
     "candidates.txt": "the strings that were looked for",
@@ -32,16 +25,10 @@ def edition_page(edition: Edition) -> str:
     """Return the page of one edition, which never changes."""
     entry = edition.entry
     title = f"{entry.metric}, {entry.first} to {entry.last}"
-    header = tag(
-        "header",
-        tag("p", tag("a", f"All editions of {entry.metric}", href="../index.html")),
-        tag("h1", title),
-        *(tag("p", sentence) for sentence in over_time(edition.trend)),
-        sections(_SECTIONS),
-    )
+    above = tag("a", f"All editions of {entry.metric}", href="../index.html")
     return document(
         title,
-        header,
+        header(title, next(over_time(edition.trend)), above=above),
         *trend_sections(edition.trend),
         _collected(edition.notice),
         _again(edition),
@@ -50,31 +37,27 @@ def edition_page(edition: Edition) -> str:
 
 def metric_page(metric: str, notice: Sequence[str], entries: Sequence[EditionEntry]) -> str:
     """Return the list of the editions of one metric, in the given order."""
-    header = tag(
-        "header",
-        tag("p", tag("a", "All metrics", href="../index.html")),
-        tag("h1", metric),
-    )
-    editions = tag(
-        "section",
-        tag("h2", "Editions", id="editions"),
-        table(
-            "Editions, the newest days first; none of them ever changes",
-            ("days", "by", "reports", "strings shown", "edition"),
+    editions = table(
+        "Editions, the newest days first; none of them ever changes",
+        ("days", "by", "reports", "strings shown", "edition"),
+        (
             (
-                (
-                    tag("a", f"{each.first} to {each.last}", href=f"{each.id}/index.html"),
-                    each.by,
-                    f"{each.reports:,}",
-                    f"{each.strings:,}",
-                    each.id,
-                )
-                for each in entries
-            ),
-            left=2,
+                tag("a", f"{each.first} to {each.last}", href=f"{each.id}/index.html"),
+                each.by,
+                f"{each.reports:,}",
+                f"{each.strings:,}",
+                each.id,
+            )
+            for each in entries
         ),
+        left=2,
     )
-    return document(metric, header, editions, _collected(notice))
+    return document(
+        metric,
+        header(metric, "", above=tag("a", "All metrics", href="../index.html")),
+        section("Editions", editions, name="editions"),
+        _collected(notice),
+    )
 
 
 def site_page(metrics: Mapping[str, EditionEntry]) -> str:
@@ -82,7 +65,7 @@ def site_page(metrics: Mapping[str, EditionEntry]) -> str:
     title = "What was found"
     return document(
         title,
-        tag("header", tag("h1", title)),
+        header(title, ""),
         table(
             "Metrics, each with its newest edition",
             ("metric", "newest days", "reports"),
@@ -104,18 +87,14 @@ def site_page(metrics: Mapping[str, EditionEntry]) -> str:
 
 
 def _collected(notice: Iterable[str]) -> Markup:
-    return tag(
-        "section",
-        tag("h2", "What is collected", id="collected"),
-        *(tag("p", line) for line in notice),
-    )
+    lines = (tag("p", line) for line in notice)
+    return section("What is collected", *lines, name="collected")
 
 
 def _again(edition: Edition) -> Markup:
     files = [tag("li", tag("a", name, href=name), f": {_FILES[name]}") for name in edition.files()]
-    return tag(
-        "section",
-        tag("h2", "Make it again", id="again"),
+    return section(
+        "Make it again",
         tag("p", f"This is edition {edition.id}. Its address stays, and its files never change."),
         tag("ul", *files),
         tag("p", f"Beside these files this prints trend.json (rappor {edition.version}):"),
@@ -124,4 +103,5 @@ def _again(edition: Edition) -> Markup:
             "SHA-256 of what is read",
             ((name, join(digest)) for name, digest in edition.hashes.items()),
         ),
+        name="again",
     )

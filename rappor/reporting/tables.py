@@ -1,14 +1,22 @@
-"""Tables as HTML: real ones, that can be read, copied and sorted."""
+"""Tables as HTML: real ones, that can be read, copied and sorted; and what folds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
-from rappor.reporting.markup import Markup, join, tag
+from rappor.reporting.markup import Markup, breakable, join, shorten, tag
+
+LISTED: Final = 1000
+"""Rows of a listing; the others are counted."""
 
 _SHORT: Final = 12
 """Characters of words that stay on one line, such as those of a date."""
+
+_NAME_COLUMNS: Final = 120
+"""Letters of a name in a table; longer ones are cut, and say so by an ellipsis."""
+
+Row = Mapping[str, Any]
 
 
 def table(
@@ -24,9 +32,10 @@ def table(
     One with a name can be sorted and filtered where scripts are allowed.
     """
     heads = [
-        tag("th", title, scope="col", align="left" if place < left else "right")
+        tag("th", title, scope="col", align="left" if place < left else "right",
+            nowrap="" if len(title) <= _SHORT else None)
         for place, title in enumerate(columns)
-    ]
+    ]  # fmt: skip
     body = [
         tag(
             "tr",
@@ -57,9 +66,34 @@ def table(
     return scrolling(whole, caption, kind="wide long" if name else "wide")
 
 
+def listing(
+    caption: str,
+    columns: Mapping[str, Callable[[Row], str]],
+    rows: Sequence[Row],
+    *,
+    left: int = 2,
+    name: str = "",
+) -> Iterator[Markup]:
+    """Yield a table of the first rows, a function for each column, and how many there are."""
+    cells = (tuple(write(row) for write in columns.values()) for row in rows[:LISTED])
+    yield table(caption, tuple(columns), cells, left=left, name=name)
+    if len(rows) > LISTED:
+        yield tag("p", f"{LISTED:,} of {len(rows):,} rows are listed.")
+
+
 def pairs(caption: str, entries: Iterable[tuple[str, str]]) -> Markup:
     """Return a table of names and what belongs to each."""
     return table(caption, ("what", "value"), entries, left=2)
+
+
+def name_of(text: str, note: str = "") -> Markup:
+    """Return a name as a cell shows it: on its own direction, broken between its words only."""
+    return join(tag("bdi", breakable(shorten(text, _NAME_COLUMNS))), note)
+
+
+def yes(*, fact: bool) -> str:
+    """Write a fact in a column."""
+    return "yes" if fact else "no"
 
 
 def scrolling(content: Markup, label: str, *, kind: str = "wide") -> Markup:
@@ -67,18 +101,24 @@ def scrolling(content: Markup, label: str, *, kind: str = "wide") -> Markup:
     return tag("div", content, class_=kind, tabindex="0", role="region", aria_label=label)
 
 
-def figure(caption: str, drawing: Markup, description: str, *, name: str = "") -> Markup:
-    """Return a drawing under the sentence that it shows, with a description.
+def figure(caption: str, drawing: Markup, description: str = "", *, name: str = "") -> Markup:
+    """Return a drawing under the sentence that it shows, and a description below.
 
     One with a name has an address on the page, and a link to it.
     """
-    words: list[str] = [tag("strong", caption), " ", description]
+    words = [tag("strong", breakable(caption))]
     if name:
         label = f"Link to the figure of {caption}"
-        words.append(tag("a", "link", href=f"#{name}", aria_label=label))
-    return tag(
-        "figure",
-        tag("figcaption", join(*words)),
-        scrolling(drawing, caption),
-        id=name or None,
-    )
+        words += [join(" "), tag("a", "#", href=f"#{name}", aria_label=label)]
+    below = [tag("p", description)] if description else []
+    return tag("figure", tag("figcaption", *words), drawing, *below, id=name or None)
+
+
+def section(title: str, *parts: Markup, name: str) -> Markup:
+    """Return a part of a page under its heading."""
+    return tag("section", tag("h2", title, id=name), *parts)
+
+
+def folded(title: str, *parts: Markup, name: str) -> Markup:
+    """Return a part of a page that is opened by whoever wants it, without a script."""
+    return tag("details", tag("summary", tag("strong", title)), *parts, id=name)

@@ -48,7 +48,7 @@ class Channel:
     @classmethod
     def permanent(cls, params: Params) -> Channel:
         """Return the permanent response."""
-        return cls(params.t_f * ONE, (ONE - params.t_f) * ONE)
+        return cls(params.t_1 * ONE, (ONE - params.t_0) * ONE)
 
     @classmethod
     def instantaneous(cls, params: Params) -> Channel:
@@ -58,9 +58,10 @@ class Channel:
     @classmethod
     def report(cls, params: Params) -> Channel:
         """Return both responses in one step, for devices that report once."""
-        flipped, kept = params.t_f, ONE - params.t_f
+        t_1, t_0 = params.t_1, params.t_0
         return cls(
-            kept * params.t_p + flipped * params.t_q, flipped * params.t_p + kept * params.t_q
+            (ONE - t_1) * params.t_p + t_1 * params.t_q,
+            t_0 * params.t_p + (ONE - t_0) * params.t_q,
         )
 
 

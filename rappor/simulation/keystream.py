@@ -76,8 +76,8 @@ class Keystream:
         """
         if os.getpid() != self._process:
             raise RapporError(
-                "a keystream must be drawn from in the process that started it; "
-                "after a fork take spawn(index)"
+                "a keystream must be used in the process that created it; after a fork use "
+                "spawn(index)"
             )
         assert array.flags.c_contiguous, "another array would be copied, and the copy filled"
         stream = array.reshape(-1).view(np.uint8)

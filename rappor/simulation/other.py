@@ -18,8 +18,7 @@ from rappor.simulation.population import Population
 
 def simulate_other(
     population: Population,
-    categories: Params,
-    texts: Params,
+    pair: tuple[Params, Params],
     parts: Sequence[Part],
     *,
     n_reports: float,
@@ -28,8 +27,9 @@ def simulate_other(
 ) -> tuple[Counts, ...]:
     """Draw both reports of each of `n_reports` devices: of its category, and of one part of a text.
 
-    Both are of the same devices: their values are drawn once. The first collection is that of the
-    categories, the others are those of the parts.
+    Both are of the same devices: their values are drawn once. `pair` are the parameters of the
+    categories and of the texts, as `rappor.registry.other.with_other` returns them. The first
+    collection is that of the categories, the others are those of the parts.
 
     Raises
     ------
@@ -37,6 +37,7 @@ def simulate_other(
         The parts are not those of a metric, or as `simulate_counts`.
     """
     check_parts(parts)
+    categories, texts = pair
     n_devices = read_count("n_reports", n_reports, 0, MOST_DEVICES)
     rng = Keystream(seed).generator()
     people = People(population, categories)

@@ -76,7 +76,7 @@ def simulate_repeated(
     return Simulation(counts=Counts(params, ones, reports, metric, squares), devices=held)
 
 
-def simulate_days(
+def simulate_days(  # noqa: PLR0913 - devices, days and how they change
     population: Population,
     params: Params,
     *,
@@ -140,8 +140,8 @@ def _permanent_ones(
     true_ones: NDArray[np.int64],
 ) -> NDArray[np.int64]:
     """Draw how many of the devices, (m,), have a permanent 1 at each bit, (m, k) int64."""
-    kept = rng.binomial(true_ones, 1 - params.f / 2)
-    return np.asarray(kept + rng.binomial(devices[:, None] - true_ones, params.f / 2))
+    kept = rng.binomial(true_ones, 1 - params.f0)
+    return np.asarray(kept + rng.binomial(devices[:, None] - true_ones, params.f1))
 
 
 def _reported_ones(

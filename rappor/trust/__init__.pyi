@@ -1,6 +1,7 @@
 from rappor.trust.models import Model as Model
 from rappor.trust.models import rappor_bit as rappor_bit
 from rappor.trust.models import trust_models as trust_models
+from rappor.trust.noise import GaussianNoise as GaussianNoise
 from rappor.trust.noise import GeometricNoise as GeometricNoise
 from rappor.trust.noise import LaplaceNoise as LaplaceNoise
 from rappor.trust.noise import LocalNoise as LocalNoise

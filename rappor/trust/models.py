@@ -8,6 +8,7 @@ How many of n devices have a property?
 - A shuffler is trusted to mix the answers and drop who sent them. Each device may then answer
   with less noise, by as much as the batch hides it; the bound fails with probability delta.
 - A curator is trusted with the truth and adds noise to the sum once. It is constant in n.
+  Gaussian noise keeps its bound with probability 1 - delta.
 
 Errors are those of the noise alone, for the n devices that were asked: a sample of a larger
 population adds share (1 - share) / n to the variance of the share. One person who answers
@@ -24,7 +25,7 @@ from rappor.privacy.shuffling import local_for
 from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import ONE, Params
 from rappor.ranges import read_count
-from rappor.trust.noise import GeometricNoise, LaplaceNoise, LocalNoise, Noise
+from rappor.trust.noise import GaussianNoise, GeometricNoise, LaplaceNoise, LocalNoise, Noise
 from rappor.trust.survey import MOST_LOCAL, CoinSurvey, check_epsilon
 
 _MOST_DEVICES: Final = 2**53
@@ -52,11 +53,16 @@ class Model:
         """Return the standard deviation of the estimated count, in devices."""
         return self.noise.std_error(n_held, n)
 
+    def tail(self, delta: float, n_held: int, n: int) -> float:
+        """Return an error that is reached with probability `delta` at most, in devices."""
+        return self.noise.tail(delta, n_held, n)
+
 
 def trust_models(epsilon: float, n: int, *, delta: float = 1e-9, beta: float = 0.25) -> list[Model]:
     """Return the models of trust, each with the noise that keeps an answer's loss to epsilon.
 
-    `delta` is for the shuffled batch, `beta` for the survey that is not symmetric.
+    `delta` is for the shuffled batch and for Gaussian noise, `beta` for the survey that is not
+    symmetric.
 
     Raises ParamsError for numbers outside their range.
     """
@@ -76,8 +82,9 @@ def trust_models(epsilon: float, n: int, *, delta: float = 1e-9, beta: float = 0
             epsilon_10=10 * epsilon,
             noise=LocalNoise(batch.p, batch.q),
         ),
-        _central("Laplace", epsilon, LaplaceNoise(epsilon)),
-        _central("two-sided geometric", epsilon, GeometricNoise(epsilon)),
+        _central("Laplace", epsilon, LaplaceNoise.at(epsilon)),
+        _central("two-sided geometric", epsilon, GeometricNoise.at(epsilon)),
+        _central("Gaussian", epsilon, GaussianNoise.at(epsilon, delta), delta=delta),
     ]
 
 
@@ -117,11 +124,12 @@ def _rappor(params: Params) -> Model:
     )
 
 
-def _central(name: str, epsilon: float, noise: Noise) -> Model:
+def _central(name: str, epsilon: float, noise: Noise, *, delta: float = 0) -> Model:
     return Model(
         name=name,
         trusted="the curator",
         epsilon=epsilon,
+        delta=delta,
         epsilon_of_collector=math.inf,
         epsilon_10=10 * epsilon,
         noise=noise,

@@ -51,7 +51,7 @@ def run_trials(
 ) -> NDArray[np.float64]:
     """Estimate `runs` times how many of n devices have what `n_held` of them have.
 
-    `seed` repeats the devices' answers. A curator's noise takes no seed.
+    `seed` repeats them.
 
     Returns
     -------

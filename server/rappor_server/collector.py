@@ -22,11 +22,11 @@ from rappor_server.errors import ConflictError, SchemaError, StoreError
 from rappor_server.health import Health
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
-from rappor_server.inputs import Inputs
+from rappor_server.input_files import InputFiles
 from rappor_server.prometheus import Metrics
 from rappor_server.request_limits import Budget, RateLimit, Share
 from rappor_server.settings import Settings
-from rappor_server.storage.group_commit import Result, Writer
+from rappor_server.storage.group_commit import Bounds, Result, Writer
 from rappor_server.storage.store import Store
 from rappor_server.storage.store_process import StoreProcess
 from rappor_server.upload_keys import UploadKeys
@@ -54,7 +54,7 @@ class Collector:
         self,
         settings: Settings,
         *,
-        inputs: Inputs | None = None,
+        inputs: InputFiles | None = None,
         today: Callable[[], datetime.date] = utc_today,
     ) -> None:
         """Open the database and start the writer; without inputs, read the files first."""
@@ -78,7 +78,7 @@ class Collector:
         self.metrics = Metrics(lambda: len(self._writer))
         self.accepted_params: AcceptedParams
         self._keys: UploadKeys | None
-        self.adopt(inputs or Inputs.read(settings, today=today()))
+        self.adopt(inputs or InputFiles.read(settings, today=today()))
         self.store = wait_for_database(
             lambda: Store.open(settings.database), seconds=settings.database_seconds
         )
@@ -89,7 +89,7 @@ class Collector:
             deliver=self._deliver,
             today=today,
             observe=self._observe,
-            max_queue=settings.max_queue,
+            bounds=Bounds(queue=settings.max_queue),
         )
         self._tasks = [
             self._loop.create_task(self._give_up_late()),
@@ -121,7 +121,7 @@ class Collector:
         self._closer.close()
         self.store.close()
 
-    def adopt(self, inputs: Inputs) -> None:
+    def adopt(self, inputs: InputFiles) -> None:
         """Let inputs be in force from now on; if they are wrong, those before stay."""
         known = inputs.accepted_params(self.settings, today=self.today())
         self._keys = inputs.upload_keys(self.settings)
@@ -144,7 +144,7 @@ class Collector:
         return self.bodies.share(spare=self.settings.max_bodies // 2)
 
     def sender(self, authorization: str) -> str | None:
-        """Return the name of the key for sending that a request carries, None if it may not send.
+        """Return the name of the upload key that a request carries, None if it may not send.
 
         The name is empty where no key is needed.
         """
@@ -153,7 +153,7 @@ class Collector:
         return self._keys.find(authorization, today=self.today())
 
     def read(self, body: bytes) -> Submission:
-        """Read an upload; ReportError for bytes that are none."""
+        """Read an upload; ReportError for other bytes."""
         return read_upload(
             body,
             self.accepted_params,

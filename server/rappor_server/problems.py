@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -21,11 +22,12 @@ from rappor.errors import (
     RapporError,
     ReportError,
 )
-from rappor_server import logs
 from rappor_server.errors import ConflictError, LimitError, NotFoundError, StoreError
 
+Handler = Callable[[Request, Exception], Awaitable[Response]]
+
 RETRY_SECONDS: Final = 5
-_MEDIA_TYPE: Final = "application/problem+json"
+MEDIA_TYPE: Final = "application/problem+json"
 
 
 @dataclass
@@ -38,7 +40,7 @@ class Problem(Exception):  # noqa: N818 - a problem document is what it becomes
     headers: dict[str, str] | None = None
 
 
-class _Document(msgspec.Struct, frozen=True):
+class ProblemDocument(msgspec.Struct, frozen=True):
     """The JSON object of a problem."""
 
     type: str
@@ -70,52 +72,44 @@ def problem_of(error: RapporError) -> Problem:
 
 def render(problem: Problem) -> Response:
     """Answer with a problem document."""
-    document = _Document("about:blank", problem.status.phrase, problem.status.value, problem.detail)
+    document = ProblemDocument(
+        "about:blank", problem.status.phrase, problem.status.value, problem.detail
+    )
     headers = dict(problem.headers or {})
     if problem.retry_after is not None:
         headers["Retry-After"] = str(math.ceil(problem.retry_after))
     return Response(
         msgspec.json.encode(document),
         status_code=problem.status.value,
-        media_type=_MEDIA_TYPE,
+        media_type=MEDIA_TYPE,
         headers=headers,
     )
 
 
-async def on_problem(_: Request, error: Exception) -> Response:
-    """Answer with a problem that an endpoint raised."""
-    assert isinstance(error, Problem)
-    return render(error)
+def handlers(render: Callable[[Problem], Response]) -> dict[Any, Handler]:
+    """Return what an application does about errors: each becomes a problem, shown by `render`."""
 
+    async def on_problem(_: Request, error: Exception) -> Response:
+        assert isinstance(error, Problem)
+        return render(error)
 
-async def on_rappor_error(_: Request, error: Exception) -> Response:
-    """Answer with the problem that an error of the project becomes."""
-    assert isinstance(error, RapporError)
-    return render(problem_of(error))
+    async def on_rappor_error(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RapporError)
+        return render(problem_of(error))
 
+    async def on_http_exception(_: Request, error: Exception) -> Response:
+        """Show the problem behind a status that the framework chose: 404, 405."""
+        assert isinstance(error, HTTPException)
+        status = HTTPStatus(error.status_code)
+        return render(Problem(status, status.description, headers=dict(error.headers or {})))
 
-async def on_http_exception(_: Request, error: Exception) -> Response:
-    """Answer with the problem behind a status that the framework chose: 404, 405."""
-    assert isinstance(error, HTTPException)
-    status = HTTPStatus(error.status_code)
-    return render(Problem(status, status.description, headers=dict(error.headers or {})))
+    async def on_bug(_: Request, __: Exception) -> Response:
+        """Show nothing of what has failed inside."""
+        return render(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the collector has failed"))
 
-
-async def on_bug(_: Request, __: Exception) -> Response:
-    """Answer without telling what has failed inside."""
-    return render(_bug())
-
-
-def expected(error: BaseException) -> Problem | RapporError:
-    """Return an error that a request may have, or in the place of any other one that of a bug.
-
-    The log has the bug's class and place.
-    """
-    if isinstance(error, (Problem, RapporError)):
-        return error
-    logs.unexpected(error)
-    return _bug()
-
-
-def _bug() -> Problem:
-    return Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the collector has failed")
+    return {
+        Problem: on_problem,
+        RapporError: on_rappor_error,
+        HTTPException: on_http_exception,
+        Exception: on_bug,
+    }

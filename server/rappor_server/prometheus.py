@@ -7,6 +7,7 @@ prometheus-client finds by an environment variable when it is imported.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import tempfile
 import time
@@ -65,87 +66,66 @@ class Metrics:
     def __init__(self, queue_length: Callable[[], int]) -> None:
         """Create the counters in a registry of their own."""
         self._registry = CollectorRegistry()
-        self.uploads = Counter(
-            "rappor_uploads", "Uploads by HTTP status", ["status"], registry=self._registry
+        self._queue_length = queue_length
+        self._times: dict[tuple[str, int], Histogram] = {}
+        self._fingerprint = ""
+        counter = functools.partial(Counter, registry=self._registry)
+        gauge = functools.partial(Gauge, registry=self._registry)
+        histogram = functools.partial(Histogram, registry=self._registry)
+        self.uploads = counter("rappor_uploads", "Uploads by HTTP status", ["status"])
+        self.reports = counter("rappor_reports", "Reports accepted", ["metric"])
+        self.refusals = counter("rappor_refusals", "Refused, by reason", ["reason"])
+        self.key_uploads = counter(
+            "rappor_key_uploads", "Uploads by the key that they carried", ["key"]
         )
-        self.reports = Counter(
-            "rappor_reports", "Reports accepted", ["metric"], registry=self._registry
+        self.refused_connections = counter(
+            "rappor_refused_connections", "Connections beyond max_connections"
         )
-        self.refusals = Counter(
-            "rappor_refusals",
-            "Refused, by reason",
-            ["reason"],
-            registry=self._registry,
-        )
-        self.commit_seconds = Histogram(
+        self.commit_seconds = histogram(
             "rappor_commit_seconds",
             "Seconds that a group commit took",
             buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5),
-            registry=self._registry,
         )
-        self._last_commit = Gauge(
-            "rappor_last_commit_timestamp_seconds",
-            "When the last group was committed, in seconds since 1970",
-            registry=self._registry,
-            multiprocess_mode="max",
-        )
-        self.commit_uploads = Histogram(
+        self.commit_uploads = histogram(
             "rappor_commit_uploads",
             "Uploads in a group commit",
             buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
-            registry=self._registry,
         )
-        self.request_seconds = Histogram(
+        self.request_seconds = histogram(
             "rappor_http_request_seconds",
             "Seconds from the head of a request to the end of its answer",
             ["route", "status"],
             buckets=(0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5, 20),
-            registry=self._registry,
         )
-        self.refused_connections = Counter(
-            "rappor_refused_connections",
-            "Connections beyond max_connections",
-            registry=self._registry,
+        self._last_commit = gauge(
+            "rappor_last_commit_timestamp_seconds",
+            "When the last group was committed, in seconds since 1970",
+            multiprocess_mode="max",
         )
-        self._times: dict[tuple[str, int], Histogram] = {}
-        self.key_uploads = Counter(
-            "rappor_key_uploads",
-            "Uploads by the key that they carried",
-            ["key"],
-            registry=self._registry,
-        )
-        self._registry_info = Gauge(
+        self._registry_info = gauge(
             "rappor_registry_info",
             "Processes in which a registry is in force, by its fingerprint",
             ["fingerprint"],
-            registry=self._registry,
             multiprocess_mode="livesum",
         )
-        self._build_info = Gauge(
+        self._ready = gauge(
+            "rappor_ready",
+            "1 while the last commit or probe of the database succeeded",
+            multiprocess_mode="livemin",
+        )
+        self._queue = gauge(
+            "rappor_queue_uploads", "Uploads that wait for a commit", multiprocess_mode="livesum"
+        )
+        version_info = gauge(
             "rappor_build_info",
             "The version of the collector",
             ["version"],
-            registry=self._registry,
             multiprocess_mode="max",
         )
-        self._build_info.labels(version("rappor")).set(1)
-        self._ready = Gauge(
-            "rappor_ready",
-            "1 while the last commit or probe of the database succeeded",
-            registry=self._registry,
-            multiprocess_mode="livemin",
-        )
+        version_info.labels(version("rappor")).set(1)
         self._ready.set(1)
         ProcessCollector(registry=self._registry)
         self._show_zeros()
-        self._fingerprint = ""
-        self._queue_length = queue_length
-        self._queue = Gauge(
-            "rappor_queue_uploads",
-            "Uploads that wait for a commit",
-            registry=self._registry,
-            multiprocess_mode="livesum",
-        )
 
     def _show_zeros(self) -> None:
         """Show labels before anything has come, so that the first one makes a rate."""

@@ -43,7 +43,7 @@ class Budget:
         if n_bytes > self._left - spare:
             raise Problem(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                "the collector reads as many bodies as it has memory for",
+                "the collector has no memory for another request body",
                 retry_after=RETRY_SECONDS,
                 headers={"Connection": "close"},
             )
@@ -112,7 +112,7 @@ async def _read_chunks(receive: Receive, share: Share, max_body: int) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Problem(HTTPStatus.BAD_REQUEST, "a body must arrive whole")
+            raise Problem(HTTPStatus.BAD_REQUEST, "the body must be complete")
         chunk: bytes = message.get("body", b"")
         share.grow(len(chunk))
         if share.n_bytes > max_body:
@@ -145,7 +145,9 @@ def decompress(body: bytes, encoding: str, share: Share, *, max_bytes: int) -> b
     try:
         data = machine.decompress(body, bound + 1)
     except zlib.error:
-        raise Problem(HTTPStatus.BAD_REQUEST, "the body must be gzip, as it says") from None
+        raise Problem(
+            HTTPStatus.BAD_REQUEST, "the body must be gzip, as Content-Encoding says"
+        ) from None
     if len(data) > bound:
         if bound == max_bytes:
             raise _too_large(max_bytes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import socket
 import ssl
@@ -24,13 +23,12 @@ from rappor_server.errors import ConfigError
 from rappor_server.http import app
 from rappor_server.http.handshakes import Handshakes
 from rappor_server.http.slow_clients import (
-    ENVIRONMENT,
     METRICS,
     OperatorsProtocol,
     PunctualProtocol,
     SlowReaders,
 )
-from rappor_server.inputs import Inputs
+from rappor_server.input_files import InputFiles
 from rappor_server.processes import end_within
 from rappor_server.settings import Settings
 
@@ -86,12 +84,11 @@ class Server(uvicorn.Server):
     def __init__(
         self,
         settings: Settings,
-        inputs: Inputs,
+        inputs: InputFiles,
         sockets: Sockets,
         link: Connection[Any, Any] | None,
     ) -> None:
         """Prepare to listen; nothing is opened yet."""
-        os.environ[ENVIRONMENT] = settings.to_json()
         self._settings = settings
         self._sockets = sockets
         self._link = link
@@ -192,7 +189,7 @@ class Server(uvicorn.Server):
     def _reload_files(self) -> None:
         """Read all files again; if one is wrong, everything stays as it was."""
         try:
-            inputs = Inputs.read(self._settings, today=utc_today())
+            inputs = InputFiles.read(self._settings, today=utc_today())
         except RapporError as error:
             logs.refused_reload(error)
         else:
@@ -202,14 +199,14 @@ class Server(uvicorn.Server):
         """Adopt what the supervisor sends; end when it is gone."""
         assert self._link is not None
         try:
-            inputs: Inputs = self._link.recv()
+            inputs: InputFiles = self._link.recv()
         except (EOFError, OSError):
             asyncio.get_running_loop().remove_reader(self._link.fileno())
             self.should_exit = True
             return
         self._link.send(self._adopt(inputs))
 
-    def _adopt(self, inputs: Inputs) -> str:
+    def _adopt(self, inputs: InputFiles) -> str:
         """Let new inputs be in force; return the digest of the registry that is in force then."""
         collector: Collector = self._app.state.collector
         try:

@@ -35,7 +35,7 @@ class Stops:
             if name not in metrics:
                 raise FileError(path, f"{name} must be a metric of the registry")
             if type(day) is not datetime.date or (day - today).days > _MOST_DAYS:
-                raise FileError(path, f"{name} must end on a day within {_MOST_DAYS} days")
+                raise FileError(path, f"{name} must end on a day in the next {_MOST_DAYS} days")
         return cls(document)
 
     def get(self, metric: str) -> datetime.date | None:

@@ -20,7 +20,7 @@ from typing import Any, Final
 from rappor.errors import RapporError
 from rappor_server import logs, systemd
 from rappor_server.collector import utc_today
-from rappor_server.inputs import Inputs
+from rappor_server.input_files import InputFiles
 from rappor_server.serving import Server, Sockets
 from rappor_server.settings import Settings
 
@@ -48,7 +48,7 @@ class _Worker:
         self.told_at: float | None = None
         """When new inputs were sent that it has not confirmed; None if there are none."""
 
-    def start(self, settings: Settings, inputs: Inputs, sockets: Sockets) -> None:
+    def start(self, settings: Settings, inputs: InputFiles, sockets: Sockets) -> None:
         """Start a process with the inputs that are in force."""
         self.link, other = _CONTEXT.Pipe()
         self.process = _CONTEXT.Process(target=_work, args=(settings, inputs, sockets, other))
@@ -74,7 +74,7 @@ class _Worker:
 class Supervisor:
     """The parent of all workers; `run` is for the main thread."""
 
-    def __init__(self, settings: Settings, inputs: Inputs, sockets: Sockets) -> None:
+    def __init__(self, settings: Settings, inputs: InputFiles, sockets: Sockets) -> None:
         """Keep what the workers are started with; nothing is started yet."""
         self._settings = settings
         self._inputs = inputs
@@ -168,7 +168,7 @@ class Supervisor:
     def _reload(self) -> None:
         """Read all files; if they are good, send them to every worker, and to new ones later."""
         try:
-            self._inputs = Inputs.read(self._settings, today=utc_today())
+            self._inputs = InputFiles.read(self._settings, today=utc_today())
         except RapporError as error:
             logs.refused_reload(error)
             return
@@ -201,7 +201,9 @@ class Supervisor:
                 process.join()
 
 
-def _work(settings: Settings, inputs: Inputs, sockets: Sockets, link: Connection[Any, Any]) -> None:
+def _work(
+    settings: Settings, inputs: InputFiles, sockets: Sockets, link: Connection[Any, Any]
+) -> None:
     """Be one worker, until a signal or the end of its parent."""
     logs.configure()
     Server(settings, inputs, sockets, link).run()

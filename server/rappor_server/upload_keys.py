@@ -1,4 +1,4 @@
-"""The keys for sending: several with names and last days, so that one can follow another."""
+"""The upload keys: several with names and last days, so that one can follow another."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def test_what_an_earlier_run_left_starts_at_once_and_is_spaced(
 
 
 def test_sender_goes_on_after_whatever_its_transport_raises(open_sending: Opener) -> None:
-    """A host's own transport may be broken in registry() too, and in an answer's very type."""
+    """A host's own transport may be broken in an answer's very type."""
 
     class Broken(MemoryTransport):
         def send(self, body: bytes, *, timeout: float) -> Answer:
@@ -203,11 +203,8 @@ def test_sender_goes_on_after_whatever_its_transport_raises(open_sending: Opener
                 return None  # type: ignore[return-value]
             return super().send(body, timeout=timeout)
 
-        def registry(self, *, timeout: float) -> Answer:
-            raise ValueError(f"a bug within {timeout} seconds")
-
     transport = Broken()
-    client = open_sending(transport=transport, offers=True, max_delay=0.0, coins=EARLY)
+    client = open_sending(transport=transport, max_delay=0.0, coins=EARLY)
     for _ in range(3):
         client.record("page", "x")
         wait_until(lambda: client.waiting() == 0)

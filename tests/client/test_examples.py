@@ -196,7 +196,7 @@ def test_every_person_is_a_device(site: Site, collector: AcceptingCollector) -> 
     assert collector.reports == []  # a request only records
     site.send()
     assert len(collector.reports) == 4
-    assert "An observer who gives even odds" in site.visit("anna")
+    assert "Somebody who thought it 50 % likely" in site.visit("anna")
 
 
 def test_person_may_withdraw_and_delete(site: Site) -> None:

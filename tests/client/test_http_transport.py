@@ -186,15 +186,6 @@ def test_retry_after_may_be_a_date(collector: Collector) -> None:
     assert past == 0
 
 
-def test_registry_is_asked_for(collector: Collector) -> None:
-    """At the protocol's path."""
-    collector.answer = b"[metrics]"
-    transport = HttpTransport(collector.url)
-    assert transport.registry(timeout=5).body == b"[metrics]"
-    transport.close()
-    assert collector.requests[0][:2] == ("GET", "/v1/registry")
-
-
 def test_network_failures_are_upload_errors(collector: Collector) -> None:
     """Refused, too slow, cut: each says only its kind."""
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -248,7 +239,7 @@ def test_right_addresses_are_read(url: str, host: str, port: int, path: str) -> 
         ("example.org", "collector must be an https address .*, got no scheme"),
         ("https://", "collector must be an https address"),
         ("", "collector must be an https address"),
-        ("https://me:secret@example.org", "collector must hold no user name"),
+        ("https://me:secret@example.org", "collector must have no user name"),
         ("https://example.org/?key=1", "collector must be an address without"),
         ("https://example.org/?", "collector must be an address without"),
         ("https://example.org#top", "collector must be an address without"),

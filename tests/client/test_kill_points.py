@@ -70,9 +70,8 @@ class Syncing(Store):
 
 def step_of(client: Client, store: Store, transport: MemoryTransport) -> Step:
     """Make one step of a client that has another store."""
-    settings, offers = client._settings, client._offers
     stops = Stops(client.registry.together)
-    uploader = Uploader(store, transport, settings, offers, client._obstacle, stops)
+    uploader = Uploader(store, transport, client._settings, client._obstacle, stops)
     return uploader.step()
 
 

@@ -20,7 +20,7 @@ from rappor import Params, belief_bound, epsilon_inf, epsilon_n
 from rappor.errors import ParamsError
 from rappor.protocol.loss import epsilon_reports
 
-QUIETER = Params(k=128, h=1, m=1, f=BALANCED.f, p=0.4, q=0.6)
+QUIETER = dataclasses.replace(BALANCED, p=0.4, q=0.6)
 OTHER_F = Params(k=128, h=1, m=1, f=0.4, p=BALANCED.p, q=BALANCED.q)
 
 
@@ -65,9 +65,9 @@ def test_change_of_p_and_q_goes_on_under_the_same_response(open_client: Opener) 
     "changed",
     [
         OTHER_F,
-        Params(k=64, m=1, f=BALANCED.f, p=BALANCED.p, q=BALANCED.q),
-        Params(k=128, h=2, m=1, f=BALANCED.f, p=BALANCED.p, q=BALANCED.q),
-        Params(k=128, m=64, f=BALANCED.f, p=BALANCED.p, q=BALANCED.q),
+        dataclasses.replace(BALANCED, k=64),
+        dataclasses.replace(BALANCED, h=2),
+        dataclasses.replace(BALANCED, m=64),
         dataclasses.replace(BALANCED, normalize="casefold"),
     ],
     ids=["f", "k", "h", "m", "normalizer"],
@@ -126,8 +126,8 @@ def test_spent_says_which_promise_each_metric_has(open_client: Opener, clock: Fi
     assert max(map(len, text.splitlines())) <= 80
     text = " ".join(text.split())
     assert text.startswith(
-        "Privacy loss so far: epsilon = 8.00 (nats). An observer who gives even odds that this "
-        "device holds some value can be at most 99.967 % sure after all of its reports. "
+        "Privacy loss so far: epsilon = 8.00 (nats). Somebody who thought it 50 % "
+        "likely that this device has some value is at most 99.967 % sure after all of its reports. "
     )
     assert " page: epsilon = 4.00, 2 reports of 2 bit patterns. " in text
     assert " theme: epsilon = 4.00, 2 reports of 2 bit patterns. " in text

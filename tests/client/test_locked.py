@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import sqlite3
@@ -25,8 +24,6 @@ from rappor_client.testing import FixedClock, MemoryTransport, peek
 from rappor_client.unstored import Late, Unstored
 from rappor_client.uploader import Uploader
 
-from rappor import Metric
-from rappor.protocol.noise_steps import at_step
 from rappor.protocol.randomizer import Secret, system_coins
 
 
@@ -75,22 +72,19 @@ def test_report_that_waited_over_new_year_is_stored(
 def test_opening_and_recording_beside_a_lock_forgets_nothing(
     open_client: Opener, tmp_path: Path
 ) -> None:
-    """Reports are queued, one of a stopped metric goes nowhere, and more noise stays in force."""
+    """Reports are queued, and one of a stopped metric goes nowhere."""
     stop = json.dumps({"reports": [{"status": "accepted"}], "stop": {"other": "2026-11-20"}})
     metrics = (metric_of(params=BALANCED), metric_of("other"))
-    noisier = dataclasses.replace(metrics[0], params=at_step(BALANCED, 1))
-    transport = MemoryTransport([Answer(status=200, body=stop.encode())], registry=toml_of(noisier))
-    client = open_client(*metrics, transport=transport, offers=True)
+    transport = MemoryTransport([Answer(status=200, body=stop.encode())])
+    client = open_client(*metrics, transport=transport)
     client.record("page", "a")
     assert client.flush()
     client.close()
     with locked(tmp_path / "device"):
-        client = open_client(*metrics, transport=transport, offers=True)
+        client = open_client(*metrics, transport=transport)
         assert client.record("page", "a") is Outcome.QUEUED
         assert client.record("other", "a") is Outcome.QUEUED  # the stop is in the database
-        assert client.registry["page"].params == at_step(BALANCED, 1)
     assert client.flush().sent == 1
-    assert transport.reports[-1].params == at_step(BALANCED, 1).fingerprint
 
 
 def test_withdrawal_reaches_a_client_that_opened_beside_a_lock(
@@ -107,17 +101,6 @@ def test_withdrawal_reaches_a_client_that_opened_beside_a_lock(
     client.flush()
     assert transport.bodies == []
     assert not list(folder.iterdir())
-
-
-def toml_of(metric: Metric) -> str:
-    """Return the registry of a collector that asks for these parameters."""
-    params = metric.params
-    return (
-        f'[budget]\ntotal = inf\n[metrics.{metric.name}]\ndescription = "a"\nowner = "b"\n'
-        f'expires = 2030-12-31\nepoch = "life"\ninterval = "none"\nencoding = "bloom"\n'
-        f"k = {params.k}\nh = {params.h}\nm = {params.m}\n"
-        f"f = {params.f}\np = {params.p}\nq = {params.q}\n"
-    )
 
 
 def test_record_in_the_middle_of_a_record_waits_in_memory(open_client: Opener) -> None:
@@ -251,9 +234,8 @@ def test_upload_waits_for_the_disk_while_no_lock_is_held(
     client = open_client()
     client.record("page", "a")
     store = SlowDisk(tmp_path / "device")
-    transport, settings, offers = Noting(), client._settings, client._offers
     stops = Stops(client.registry.together)
-    uploader = Uploader(store, transport, settings, offers, lambda _: None, stops)
+    uploader = Uploader(store, Noting(), client._settings, lambda _: None, stops)
     step = threading.Thread(target=uploader.step)  # as the sender does
     step.start()
     step.join()
@@ -289,10 +271,8 @@ def test_upload_takes_two_transactions_that_let_a_record_go_first(
     assert client.flush()
     client.record("page", "a")
     store = Noting(tmp_path / "device")
-    settings, offers = client._settings, client._offers
-    step = Uploader(
-        store, transport, settings, offers, lambda _: None, Stops(client.registry.together)
-    ).step()
+    stops = Stops(client.registry.together)
+    step = Uploader(store, transport, client._settings, lambda _: None, stops).step()
     store.close()
     assert step.is_attempt
     assert steps == ["give way", "transaction", "disk", "give way", "transaction"]

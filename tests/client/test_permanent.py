@@ -48,7 +48,7 @@ def agreement(one: Context, other: Context, bits: bytes) -> list[float]:
 
 def expected(one: Params, other: Params, bit: int) -> float:
     """Return how often independent responses agree."""
-    ones = [params.f / 2 + (1 - params.f) * bit for params in (one, other)]
+    ones = [params.f1 + (1 - params.f) * bit for params in (one, other)]
     return ones[0] * ones[1] + (1 - ones[0]) * (1 - ones[1])
 
 

@@ -113,19 +113,9 @@ record.choice_within_an_interval_is_uniform_by_its_coins
 record.changed_parameters_wait_for_the_next_epoch
     Changed parameters wait for the next epoch.
 record.silent_metric_is_silent_for_every_value
-    its silence tells nothing about its values
+    its silence says nothing about its values
 record.opting_out_of_a_metric_drops_what_waits_of_it
     refuse one metric and drop its waiting reports
-remote_params.offer_is_asked_for_once_a_day_and_shown
-    asks the collector for its registry once a day
-remote_params.noise_goes_upwards_only
-    and never back
-remote_params.whatever_is_no_step_for_all_is_not_followed
-    Anything else of the answer is ignored.
-remote_params.all_offers_together_stay_under_one_price
-    so all reports of one value together cost no more than `epsilon_inf`
-remote_params.all_offers_together_tell_devices_into_four
-    offers divide devices into four groups at most
 reservation.new_identity_in_the_same_year_has_no_new_budget
     A reservation stays when consent is withdrawn and given again, when the secret is replaced
 reservation.metric_without_room_is_named_once_and_silent

@@ -660,7 +660,7 @@ def test_settings_are_checked(open_client: Opener) -> None:
         SpoolLimits(reports=0)
     with pytest.raises(ParamsError, match="opted_out must be a collection of names"):
         open_client(opted_out="page")
-    with pytest.raises(ParamsError, match="collector must be absent beside a transport"):
+    with pytest.raises(ParamsError, match="collector must be absent with a transport"):
         open_client(collector="https://example.org", transport=MemoryTransport())
 
 

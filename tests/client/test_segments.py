@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from devices import metric_of
 from rappor_client import Client
-from rappor_client.remote_params import at_noise_step
-from rappor_client.testing import Device, MemoryTransport
+from rappor_client.testing import Device
 from registries import registry_of
 
-from rappor import ParamsError, Registry
+from rappor import ParamsError
 from rappor.protocol.segments import Dimension
 
 VERSIONS = (Dimension("version", ("1", "2")),)
@@ -99,35 +98,3 @@ def test_what_is_no_mapping_of_texts_is_refused(tmp_path: Path) -> None:
                 segment=wrong,  # type: ignore[arg-type]
             )
     assert not (tmp_path / "d").exists()
-
-
-def test_an_offer_of_more_noise_is_followed_in_every_segment(tmp_path: Path) -> None:
-    """The offered registry names no segment of the device; the step is found all the same."""
-    text = """
-[budget]
-total = inf
-[metrics.page]
-description = "d"
-owner = "o"
-expires = 2030-12-31
-encoding = "bloom"
-profile = "balanced"
-epoch = "life"
-interval = "none"
-segments = {version = ["1", "2"]}
-"""
-    shipped = Registry.loads(text)
-    louder = at_noise_step(shipped, 2)["page"].params
-    offer = text.replace(
-        'profile = "balanced"',
-        "k = 128\nh = 1\nm = 128\n"
-        + "".join(f"{letter} = {getattr(louder, letter)!r}\n" for letter in "fpq"),
-    )
-    with Device(tmp_path / "device") as device:
-        device.transport = MemoryTransport(registry=offer)
-        client = device.open(shipped, segment={"version": "2"}, offers=True)
-        client.record("page", "x")
-        client.flush()
-        followed = client.registry["page"].params
-    assert followed == louder.in_segment((("version", "2"),))
-    assert followed.fingerprint in Registry.loads(offer)["page"].accepted

@@ -38,7 +38,6 @@ def test_transport_follows_its_script_and_then_accepts(open_client: Opener) -> N
         assert transport.send(body, timeout=1).status == 200
     assert len(transport.bodies) == 4
     assert len(transport.reports) == 1
-    assert transport.registry(timeout=1).status == 404
     assert open_client().flush()
 
 

@@ -183,11 +183,11 @@ def test_damaged_database_that_is_all_there_is_uses_the_year_up(
 
 def test_withdrawal_is_told_in_words() -> None:
     """What was verified, and nothing more."""
-    assert str(GONE) == "The secret is gone; nothing is left."
+    assert str(GONE) == "The secret is gone; everything else is erased."
     assert GONE
     left = Withdrawal(secret_gone=False, left=("identity", "telemetry.sqlite3"))
     assert str(left) == (
-        "The secret could not be erased; this is left: identity, telemetry.sqlite3."
+        "The secret could not be erased; still there: identity, telemetry.sqlite3."
     )
     assert not left
     assert not Withdrawal(secret_gone=True, left=("budget",))
@@ -241,10 +241,10 @@ def test_read_only_folder_is_overwritten_as_far_as_it_lets_itself(
     client.close()
     give_to_nobody(folder, folder_mode=0o500, file_mode=0o400)
     told = as_nobody(tmp_path, withdraw)
-    assert told == (f"The secret could not be erased; this is left: identity, {DATABASE}, budget.")
+    assert told == (f"The secret could not be erased; still there: identity, {DATABASE}, budget.")
     give_to_nobody(folder, folder_mode=0o500, file_mode=0o600)
     told = as_nobody(tmp_path, withdraw)
-    assert told == f"The secret is gone; this is left: identity, {DATABASE}."
+    assert told == f"The secret is gone; still there: identity, {DATABASE}."
     left = files_of(folder)
     assert not any(trace in left for trace in traces)
     give_to_nobody(folder, folder_mode=0o700, file_mode=0o600)

@@ -30,7 +30,7 @@ def test_the_notebook_of_an_analyst(tmp_path: Path) -> None:
     printed = run("analyst_notebook.py", tmp_path)
     (planned,) = re.findall(r"find about (\d+) words", printed)
     (detected,) = re.findall(r"^(\d+) words detected", printed, flags=re.MULTILINE)
-    (covered,) = re.findall(r"([\d.]+)% of 10,000 intervals hold the truth", printed)
+    (covered,) = re.findall(r"([\d.]+)% of 10,000 intervals contain the truth", printed)
     assert 0.7 < int(detected) / int(planned) < 1.4
     assert 94 < float(covered) < 96
     assert list(tmp_path.iterdir()) == []

@@ -10,8 +10,9 @@ import sys
 def test_kernels_work_without_a_folder_for_the_compiled() -> None:
     """A service whose folders are all read-only compiles for itself and gets the same bytes."""
     program = (
-        "from rappor.candidates.md5 import digest_strings\n"
-        "print(digest_strings([b'a'], 8)[:, :, 0].tolist())\n"
+        "import numpy as np\n"
+        "from rappor.candidates.murmur3 import hash_words\n"
+        "print(hash_words(*np.arange(5, dtype=np.uint32)))\n"
     )
     answers = [
         subprocess.run(
@@ -24,4 +25,4 @@ def test_kernels_work_without_a_folder_for_the_compiled() -> None:
         for extra in ({}, {"NUMBA_CACHE_DIR": f"{os.devnull}/nowhere"})
     ]
     assert answers[0] == answers[1]
-    assert answers[0].count(",") == 7
+    assert answers[0].strip().isdigit()

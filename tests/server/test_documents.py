@@ -18,7 +18,6 @@ from rappor_server.settings import Settings
 
 FOLDER = ROOT / "server"
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
-PACKAGE = FOLDER / "rappor_server"
 POSTGRESQL = "postgresql://rappor:PASSWORD@db.example.org/rappor"
 
 
@@ -90,13 +89,8 @@ def test_every_setting_has_a_row_with_its_default() -> None:
             assert rows[name].strip() == default, name
 
 
-def test_the_map_shows_every_room() -> None:
-    """Every module and folder of the package is named on the map, and nothing else is linked."""
-    rooms = README.partition("## The rooms")[2]
-    named = set(re.findall(r"`([\w/]+)`", rooms))
-    for path in PACKAGE.rglob("*.py"):
-        if path.stem != "__init__" and "migrations" not in path.parts:
-            assert path.stem in named, path
+def test_every_link_leads_somewhere() -> None:
+    """To a file, or to a heading of the page."""
     for link in re.findall(r"\]\((?!#|http)([^)]+)\)", README):
         assert (FOLDER / link).exists(), link
     for anchor in re.findall(r"\]\(#([^)]+)\)", README):

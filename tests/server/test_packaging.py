@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import yaml  # type: ignore[import-untyped]
 from collectors import REGISTRY, run_command, serving, upload_of
 from places import ROOT
 from prometheus_client.parser import text_string_to_metric_families
-from rappor_server.settings import Settings, load
+from rappor_server.settings import Settings
 from tools import need
 
 FOLDER = ROOT / "server" / "packaging"
@@ -144,7 +145,7 @@ def test_secrets_are_handed_over_by_systemd() -> None:
     fields = {field.name for field in dataclasses.fields(Settings)}
     assert {name.removeprefix("RAPPOR_SERVER_").lower() for name, *_ in named} <= fields
     runbook = (FOLDER / "runbook.md").read_text(encoding="utf-8")
-    for secret in ("Replace a key for sending", "Renew a certificate"):
+    for secret in ("Replace an upload key", "Renew a certificate"):
         _, _, advice = runbook.partition(f"**{secret}**")
         assert "[tls.conf](tls.conf)" in advice.partition("- **")[0], secret
 
@@ -154,7 +155,7 @@ def test_units_share_one_file_of_settings() -> None:
     for name in UNITS:
         text = (FOLDER / name).read_text(encoding="utf-8")
         assert "Environment=RAPPOR_SERVER_CONFIG=/etc/rappor/server.toml" in text
-    chosen = load({}, environment={}, file=str(FOLDER / "server.toml"))
+    chosen = Settings(**tomllib.loads((FOLDER / "server.toml").read_text(encoding="utf-8")))
     assert chosen.registry == "/etc/rappor/metrics.toml"
     assert chosen.admin_address == ("127.0.0.1", 9090)
 

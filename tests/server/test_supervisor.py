@@ -16,7 +16,7 @@ from typing import Any, cast
 import pytest
 from collectors import REGISTRY
 from rappor_server.collector import utc_today
-from rappor_server.inputs import Inputs
+from rappor_server.input_files import InputFiles
 from rappor_server.serving import Sockets
 from rappor_server.settings import Settings
 from rappor_server.supervisor import Supervisor, _Worker
@@ -71,7 +71,7 @@ def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
         registry=str(path), workers=2, admin="127.0.0.1:1", database="postgresql://nobody@nowhere/x"
     )
     with socket.socket() as public, socket.socket() as admin:
-        inputs = Inputs.read(settings, today=utc_today())
+        inputs = InputFiles.read(settings, today=utc_today())
         found = Supervisor(settings, inputs, Sockets(public=public, admin=admin))
         for worker in found._workers:
             worker.not_before = time.monotonic() + FAR

@@ -49,7 +49,7 @@ def permanent_of(bits: bytes, params: Params) -> Distribution:
     """Enumerate the real permanent response."""
     return enumerate_coins(
         lambda coins: permanent_response(bits, params, coins),
-        (params.t_f, 2 * params.t_f),
+        (params.t_1, params.t_1 + params.t_0),
         params.k,
     )
 

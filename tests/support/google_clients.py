@@ -14,12 +14,16 @@ Bits are integers here: bit i has the value 2**i, as in the originals.
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import hmac
+from pathlib import Path
 from typing import Final
 
+from rappor.candidates.candidates import Candidates
 from rappor.errors import ParamsError
 from rappor.google.effective_noise import randomizing_levels
+from rappor.protocol.params import Params
 
 HASHED_BITS: Final = 32
 """Most bits that one HMAC-SHA256 serves."""
@@ -103,3 +107,13 @@ def _drbg(secret: bytes, personalization: bytes, n: int) -> bytes:
         state = hmac.digest(key, state, "sha256")
         output += state
     return output[:n]
+
+
+def write_map(path: Path, candidates: Candidates, params: Params) -> None:
+    """Write map.csv: a string, then cohort * k + bit + 1 of each hash in each cohort."""
+    cells = candidates.cells(params, 0, len(candidates)).tolist()
+    with path.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(
+            [text or "Empty", *(cell + 1 for cell in row if cell >= 0)]
+            for text, row in zip(candidates.strings, cells, strict=True)
+        )

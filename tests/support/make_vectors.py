@@ -27,6 +27,18 @@ SHAPES = (
     (2040, 2, 65536),
 )
 NOISES = ((0.5, 0.5, 0.75), (0.0, 0.25, 1.0), (0.238406, 0.059601, 0.559601), (0.75, 0.0, 0.5))
+ASYMMETRIC = (
+    ((128, 1, 128), (0.591933, 0.239779, 0.188576, 0.754802)),
+    ((128, 1, 128), (0.426739, 0.062659, 0.101442, 0.765705)),
+    ((128, 1, 128), (0.201341, 0.006661, 0.017177, 0.620705)),
+    ((128, 1, 128), (0.517987, 0.034725, 0, 1)),
+    ((64, 2, 16), (0.5, 0, 0.25, 0.75)),
+    ((64, 2, 16), (0.5, 1, 0.25, 0.75)),
+    ((2040, 1, 1), (0.75, 0.9, 0.4, 0.6)),
+    ((24, 1, 4), (2 * 2**-32, 1, 0.25, 0.75)),
+)
+"""k, h, m and f, g, p, q: forced bits become 1 and 0 with two probabilities."""
+_THIRD = "f25a066c03d8cc6b190892c8f465aff1ab4263d2abae02d2f710bcc391e4178d"
 EPOCHS = ("", "2026", "2026-Q4", "2026-11")
 METRIC = "home.page"
 
@@ -208,6 +220,43 @@ def responses() -> list[dict[str, Any]]:
     return rows
 
 
+def asymmetric() -> list[dict[str, Any]]:
+    """Return permanent responses that force bits to 1 and to 0 with two probabilities."""
+    rows = []
+    secrets = (SECRETS[0], b"\xff" * 32, bytes.fromhex(_THIRD))
+    values = ("", "line\nbreak", "google.com", "a", "日本語", "naïve café", "x" * 300, "🙂🙃")
+    for number, (shape, noise) in enumerate(ASYMMETRIC):
+        k, h, m = shape
+        f, g, p, q = noise
+        t_1, t_0 = reference.threshold(f * g), reference.threshold(f * (1 - g))
+        document = bloom_document(shape, (0, p, q)) | {"f": t_1, "f0": t_0}
+        fingerprint = reference.permanent_fingerprint(document)
+        for turn, epoch in enumerate(("", "2026-Q4")):
+            secret, value = secrets[number % 3], values[(2 * number + turn) % len(values)]
+            metric = f"asymmetric_{number}"
+            scope = reference.scope(metric, epoch, fingerprint)
+            cohort = reference.cohort(secret, scope, m)
+            bits = reference.bloom(value, cohort, k, h)
+            rows.append(
+                {
+                    "secret": secret.hex(),
+                    "metric": metric,
+                    "epoch": epoch,
+                    "value": value,
+                    **dict(zip("khmfgpq", (*shape, *noise), strict=True)),
+                    "document": document,
+                    "fingerprint": reference.fingerprint(document),
+                    "permanent_fingerprint": fingerprint,
+                    "cohort": cohort,
+                    "bits": reference.pack(bits).hex(),
+                    "permanent": reference.pack(
+                        reference.permanent(secret, scope, t_1, t_0, bits)
+                    ).hex(),
+                }
+            )
+    return rows
+
+
 def _scope(epoch: str, document: dict[str, Any]) -> bytes:
     return reference.scope(METRIC, epoch, reference.permanent_fingerprint(document))
 
@@ -216,7 +265,7 @@ def _response(
     secret: bytes, epoch: str, noise: tuple[float, float, float], bits: list[int], scope: bytes
 ) -> dict[str, Any]:
     limits = thresholds(noise)
-    permanent = reference.permanent(secret, scope, limits["f"], bits)
+    permanent = reference.permanent(secret, scope, limits["f"], limits["f"], bits)
     seed = hashlib.sha256(secret + epoch.encode() + bytes(bits)).digest()
     fresh = coins(seed, len(bits))
     report = reference.instantaneous_response(permanent, limits["p"], limits["q"], fresh)
@@ -486,6 +535,7 @@ def render() -> dict[str, str]:
         "encoding": encodings(),
         "long_value": long_values(),
         "response": responses(),
+        "asymmetric": asymmetric(),
         "fingerprint": fingerprints(),
         "segment": segments(),
         "upload": uploads(),

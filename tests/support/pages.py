@@ -12,9 +12,13 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def drawings(page: str) -> dict[str, ElementTree.Element]:
     """Return the drawings of a page by their names."""
-    found = re.findall(r"<svg .*?</svg>", page, flags=re.DOTALL)
+    depth, start, found = 0, 0, []
+    for each in re.finditer(r"<svg |</svg>", page):
+        start = each.start() if not depth else start
+        depth += 1 if each.group() == "<svg " else -1
+        found += [] if depth else [page[start : each.end()]]
     roots = [ElementTree.fromstring(text) for text in found]  # noqa: S314  # ours
-    return {str(root.get("aria-labelledby")).removesuffix("-title"): root for root in roots}
+    return {str(root.get("aria-label")): root for root in roots if root.get("role") == "img"}
 
 
 def text_of(element: ElementTree.Element) -> str:

@@ -65,7 +65,7 @@ def f_off(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
 def one_coin_for_all(secret: bytes, name: str, params: Params, bits: bytes) -> bytes:
     """Decide on every bit by the coin of the first."""
     u = permanent_coins(secret, name, "", params, bits)[0]
-    always, never = params.t_f, 2 * params.t_f
+    always, never = params.t_1, params.t_1 + params.t_0
     if never <= u:
         return bits
     return ((1 << params.k) - 1 if u < always else 0).to_bytes(params.n_bytes, "little")

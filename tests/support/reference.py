@@ -128,23 +128,23 @@ def split_other(value: str, categories: list[str]) -> tuple[list[int], str]:
     return bits, value
 
 
-def permanent_response(bits: list[int], t_f: int, coins: list[int]) -> list[int]:
+def permanent_response(bits: list[int], t_1: int, t_0: int, coins: list[int]) -> list[int]:
     """Apply the permanent rule, bit by bit."""
     response = []
     for bit, u in zip(bits, coins, strict=True):
-        if u < t_f:
+        if u < t_1:
             response.append(1)
-        elif u < 2 * t_f:
+        elif u < t_1 + t_0:
             response.append(0)
         else:
             response.append(bit)
     return response
 
 
-def permanent(secret: bytes, scope: bytes, t_f: int, bits: list[int]) -> list[int]:
+def permanent(secret: bytes, scope: bytes, t_1: int, t_0: int, bits: list[int]) -> list[int]:
     """Return the permanent response of a device."""
     info = b"rappor/1/permanent\x00" + scope + b"\x00" + pack(bits)
-    return permanent_response(bits, t_f, integers(expand(secret, info, 4 * len(bits))))
+    return permanent_response(bits, t_1, t_0, integers(expand(secret, info, 4 * len(bits))))
 
 
 def instantaneous_response(memoised: list[int], t_p: int, t_q: int, coins: list[int]) -> list[int]:

@@ -53,7 +53,7 @@ epoch = "life"
 interval = "none"
 encoding = "flags"
 categories = ["spell", "sync"]
-profile = "accurate"
+profile = "low-noise"
 
 [metrics.old]
 description = "No longer"

@@ -461,7 +461,7 @@ export class Client {
     console.warn(`rappor: ${text}`);
   }
 
-  /** Let go of everything true, and send nothing more. */
+  /** Forget everything true, and send nothing more. */
   #forget() {
     this.#consent = false;
     this.#identity = this.#seen = this.#atHand = undefined;
@@ -476,7 +476,7 @@ export class Client {
 }
 
 /**
- * Erase a store once no tab sends any more, and look at what is left.
+ * Erase a store once no tab sends any more, and check that nothing remains.
  * @param {import("../index.js").Store} store
  * @param {import("../index.js").Clock} [clock]
  */

@@ -22,8 +22,7 @@ export function epsilonReports(reports) {
     down += n * logRatio(ONE - q, ONE - p);
   }
   const [[params]] = reports;
-  const a = params.f / ONE;
-  return worstDifference(params, bitLoss(a, up), bitLoss(a, down));
+  return worstOf(params, up, down);
 }
 
 /**
@@ -31,8 +30,18 @@ export function epsilonReports(reports) {
  * @param {Params} params
  */
 export function epsilonInf(params) {
-  const bit = bitLoss(params.f / ONE, -Infinity); // the permanent response itself
-  return worstDifference(params, bit, bit);
+  return worstOf(params, -Infinity, -Infinity); // the permanent response itself
+}
+
+/**
+ * Return the loss by the answers that tell most of a permanent 1, and of a permanent 0.
+ * @param {Params} params
+ * @param {number} up
+ * @param {number} down
+ */
+function worstOf(params, up, down) {
+  const { f, f0 = f } = params;
+  return worstDifference(params, bitLoss(f / ONE, f0 / ONE, up), bitLoss(f0 / ONE, f / ONE, down));
 }
 
 /**
@@ -79,12 +88,16 @@ function logRatio(low, high) {
 }
 
 /**
- * Return ln of the likelihood ratio of one bit's two truths after the most telling answers;
- * a is f/2, and `logR` the log-likelihood of the answers if the permanent bit is the other one.
- * @param {number} a
+ * Return ln of the likelihood ratio of one bit's two truths after the most telling answers, which
+ * speak for one state of the permanent bit. A bit of the other truth is forced `into` that state
+ * with this probability, one of this truth `outOf` it; `logR` is the log-likelihood of the answers
+ * in the other state, less that in this one.
+ * @param {number} into
+ * @param {number} outOf
  * @param {number} logR
  */
-function bitLoss(a, logR) {
-  if (a === 0) return -logR;
-  return Math.log1p(((1 - 2 * a) * -Math.expm1(logR)) / (a + (1 - a) * Math.exp(logR)));
+function bitLoss(into, outOf, logR) {
+  if (into === 0) return -logR + Math.log1p(outOf * Math.expm1(logR));
+  const kept = 1 - into - outOf;
+  return Math.log1p((kept * -Math.expm1(logR)) / (into + (1 - into) * Math.exp(logR)));
 }

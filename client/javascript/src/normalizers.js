@@ -7,7 +7,7 @@ import { entryOf } from "./errors.js";
 const LONGEST = 8192;
 
 // Python's white space: JavaScript's without U+FEFF, but with U+001C to U+001F and U+0085.
-// From the first character that is none to the last one, in one pass.
+// From the first other character to the last one, in one pass.
 const INNER = /(?![\x1c-\x1f\x85])[\S\ufeff](?:[^]*(?![\x1c-\x1f\x85])[\S\ufeff])?/;
 
 /** @type {Record<string, (text: string) => string>} */

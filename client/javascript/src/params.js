@@ -40,7 +40,7 @@ export async function fingerprints(document) {
   const named = async (/** @type {string} */ keys) =>
     hex(await sha256(utf8(JSON.stringify(identity, keys.split(" ")))));
   return {
-    fingerprint: (await named("categories encoding f h k layout m normalize p part q v")).slice(0, 16),
-    permanentFingerprint: await named("categories encoding f h k layout m normalize part v"),
+    fingerprint: (await named("categories encoding f f0 h k layout m normalize p part q v")).slice(0, 16),
+    permanentFingerprint: await named("categories encoding f f0 h k layout m normalize part v"),
   };
 }

@@ -54,13 +54,13 @@ export async function permanentOf(secret, scope, params, bits) {
 }
 
 /**
- * Replace each bit by 1 with probability f/2 and by 0 with f/2.
+ * Replace each bit by 1 with probability f, a threshold here, and by 0 with probability f0.
  * @param {Uint8Array} bits
  * @param {Params} params
  * @param {Coins} coins
  */
-export function permanentResponse(bits, { f, k }, coins) {
-  return response(bits, k, coins, (bit, u) => (u < f ? 1 : u < 2 * f ? 0 : bit));
+export function permanentResponse(bits, { f, f0 = f, k }, coins) {
+  return response(bits, k, coins, (bit, u) => (u < f ? 1 : u < f + f0 ? 0 : bit));
 }
 
 /**

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from rappor.errors import RapporError
-from rappor_client.cli import completion, reset, send, show
+from rappor_client.cli import reset, send, show
 from rappor_client.cli.parser import Namespace, ProgramParser
 
 DONE: Final = 0
@@ -39,6 +39,6 @@ def main(words: Sequence[str] | None = None) -> int:
 def program() -> ProgramParser:
     """Return the parser of the whole command line."""
     parser = ProgramParser()
-    for command in (show, reset, send, completion):
+    for command in (show, reset, send):
         command.add_to(parser)
     return parser

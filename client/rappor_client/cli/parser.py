@@ -16,7 +16,7 @@ PROGRAM: Final = "rappor-client"
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that knows its own arguments, so that completion scripts can be written from it."""
+    """A parser that knows its own arguments, and suggests one for a mistyped word."""
 
     def __init__(self, **settings: Any) -> None:
         """Add the one option that every command has."""

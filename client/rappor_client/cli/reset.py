@@ -19,8 +19,8 @@ def add_to(program: ProgramParser) -> None:
         run,
         summary="Erase a device's secret, waiting reports, ledger and log.",
         details=(
-            "One number stays: the privacy loss already spent, so that a new start does\n"
-            "not renew the device's budget. End the program first."
+            "The privacy loss already spent is kept, so that starting again does not renew\n"
+            "the device's budget. Stop the program first."
         ),
         example="rappor-client reset ~/.local/share/myapp/telemetry --yes",
     )
@@ -34,15 +34,15 @@ def add_to(program: ProgramParser) -> None:
 
 
 def run(chosen: Namespace) -> bool:
-    """Erase a folder, after a question unless told not to ask; say what was verified."""
+    """Erase a folder, after a question unless --yes is given; say what was verified."""
     if not holds_telemetry(chosen.folder):
         raise FileError(chosen.folder, "there is no telemetry in it")
     if not (chosen.yes or _is_confirmed(chosen.folder)):
         return False
     withdrawal = erase(chosen.folder, Store(chosen.folder), now=time.time())
     nats = read_contents(chosen.folder).spent.nats
-    told = "Erased." if withdrawal else str(withdrawal)
-    print(told, f"One number stays: epsilon = {nats:.2f} has been spent.")  # noqa: T201 - output
+    erased = "Erased." if withdrawal else str(withdrawal)
+    print(erased, f"The spent privacy loss is kept: epsilon = {nats:.2f}.")  # noqa: T201 - output
     return bool(withdrawal)
 
 

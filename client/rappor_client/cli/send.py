@@ -24,10 +24,10 @@ def add_to(program: ProgramParser) -> None:
     command = program.add_command(
         "send",
         run,
-        summary="Send each VALUE as a device of its own, to try a collector by hand.",
+        summary="Send each VALUE from a new device, to try a collector by hand.",
         details=(
-            "Every value gets a new device in a temporary folder, which is erased at the\n"
-            "end. The metric's interval is ignored: the report is sent at once."
+            "Each value is sent by a new device in a temporary folder, which is erased at\n"
+            "the end. The metric's interval is ignored: the report is sent at once."
         ),
         example=(
             "rappor-client send duckduckgo qwant --registry metrics.toml \\\n"
@@ -35,7 +35,7 @@ def add_to(program: ProgramParser) -> None:
         ),
     )
     command.add_argument(
-        "values", nargs="+", metavar="VALUE", help="A value to send; flags are joined by commas."
+        "values", nargs="+", metavar="VALUE", help="A value to send. Separate flags by commas."
     )
     command.add_argument(
         "--registry", required=True, type=Path, metavar="FILE", help="The registry, a TOML file."
@@ -53,21 +53,21 @@ def add_to(program: ProgramParser) -> None:
         "--key-file",
         type=Path,
         metavar="FILE",
-        help="A file that holds the key for sending, if the collector wants one.",
+        help="A file with the upload key, if the collector requires one.",
     )
     command.add_argument(
         "--segment",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="A public property of the devices, for a metric with segments; may be repeated.",
+        help="A public property of the devices, for a metric with segments. May be repeated.",
     )
     command.add_argument(
         "--timeout",
         type=seconds,
         default=10.0,
         metavar="SECONDS",
-        help="Seconds to wait for the answer to each value; 10 unless given.",
+        help="Seconds to wait for the answer to each value (default: 10).",
     )
 
 
@@ -102,7 +102,7 @@ def _property(text: str) -> tuple[str, str]:
 
 
 def _send_one(client: Client, metric: Metric, text: str, timeout: float) -> bool:
-    """Send one value and print what became of it; the value itself is not repeated."""
+    """Send one value and print the result; the value itself is not repeated."""
     outcome = client.record(metric.name, parse_value(metric.params, text))
     if outcome is not Outcome.RECORDED:
         print(f"Not sent: {outcome.value}.")  # noqa: T201 - a command's output

@@ -12,7 +12,6 @@ from typing import Any, Self
 
 from rappor.errors import FileError
 from rappor.protocol.loss import epsilon_1, epsilon_inf
-from rappor.protocol.noise_steps import STEPS
 from rappor.protocol.params import Params
 from rappor_client.cli.parser import Namespace, ProgramParser
 from rappor_client.contents import holds_telemetry, read_contents
@@ -50,7 +49,7 @@ class ReportRecord:
         """Say it in two lines."""
         params = self.params
         return (
-            f"  {self.metric}: {self.status}. It added epsilon = {self.nats:.2f} "
+            f"  {self.metric}: {self.status}. This report added epsilon = {self.nats:.2f} "
             f"(epsilon_1 = {epsilon_1(params):.2f}, epsilon_inf = {epsilon_inf(params):.2f}).\n"
             f"    Cohort {self.cohort} of {params.m}, {params.k} bits: {self.bits}"
         )
@@ -78,7 +77,7 @@ class UploadRecord:
         )
 
     def __str__(self) -> str:
-        """Say when it left, what it held, and the very bytes."""
+        """Say when it left, what it contained, and its bytes."""
         head = f"{self.day}  Upload {self.id}, {counted(self.attempts, 'attempt')}"
         return "\n".join([head, *map(str, self.reports), f"    {self.body}"])
 
@@ -91,7 +90,6 @@ class DeviceRecord:
     spent: Spent
     waiting: int
     held: int
-    noise_step: int
     counters: Mapping[str, int]
 
     def __str__(self) -> str:
@@ -101,8 +99,7 @@ class DeviceRecord:
             *map(str, self.uploads),
             str(self.spent),
             f"{counted(self.waiting, 'report')} waiting to be sent, "
-            f"{counted(self.held, 'report')} held until the interval ends.",
-            f"The collector has asked for {_told(self.noise_step)}.",
+            f"{counted(self.held, 'report')} kept until its interval ends.",
             f"Counters: {counters or 'none'}",
         ]
         return "\n".join(lines)
@@ -113,10 +110,10 @@ def add_to(program: ProgramParser) -> None:
     command = program.add_command(
         "show",
         run,
-        summary="Show what a device has sent, exactly as it left, and its loss.",
+        summary="Show exactly what a device has sent, and its privacy loss.",
         details=(
-            "Every upload is shown with its day, its bytes, what it added to the device's\n"
-            "privacy loss, and what the collector answered. Then comes the loss in all."
+            "Each upload is shown with its day, its bytes, its privacy loss and the\n"
+            "collector's answer. The total privacy loss follows."
         ),
         example=(
             "rappor-client show ~/.local/share/myapp/telemetry\n"
@@ -149,17 +146,8 @@ def device_record(folder: Path) -> DeviceRecord:
         spent=contents.spent,
         waiting=len(contents.waiting),
         held=len(contents.held),
-        noise_step=contents.noise_step,
         counters=contents.counters,
     )
-
-
-def _told(step: int) -> str:
-    """Say a step of noise in words."""
-    if not step:
-        return "no more noise than the program ships with"
-    p, q = STEPS[step - 1]
-    return f"more noise: step {step} of {len(STEPS)}, p = {p:g} and q = {q:g}"
 
 
 def _plain(value: Any) -> Any:

@@ -26,10 +26,11 @@ from rappor.decoding.comparison.differences import (
 )
 from rappor.decoding.decoder import decode, is_told_elsewhere
 from rappor.decoding.design import Design
+from rappor.decoding.detection import Detection
 from rappor.decoding.devices import merge
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.inference import ErrorControl
 from rappor.decoding.p_values import PValues
+from rappor.decoding.thresholds import Thresholds
 from rappor.errors import DecodeError
 from rappor.progress import Progress, no_progress
 from rappor.protocol.encodings import encoding_of
@@ -57,9 +58,7 @@ def compare(
     samples: Mapping[str, CollectionsOf],
     candidates: Candidates | CandidateStream | Iterable[str] | None = None,
     *,
-    level: float = 0.05,
-    correction: str = "bh",
-    confidence: float = 0.95,
+    detection: Detection = Detection(),
     overlap: float | None = None,
     baseline: str = "first",
     progress: Progress = no_progress,
@@ -75,10 +74,10 @@ def compare(
     samples : two or more collections, or lists of them, by their names. Several collections of one
         sample are merged as `decode` merges them.
     candidates : strings to compare, as for `decode`, but no stream; other encodings take none.
-    level, correction : error rate of what is called changed, over all candidates and samples.
-    confidence : probability with which a two-sided interval holds the truth.
+    detection : how sure to be; its level is that of what is called changed, over all candidates
+        and samples.
     overlap : rho, from 0 for other devices in each sample to 1 for the same ones with reports in
-        proportion. If omitted it is estimated from the scatter of the bits where that tells, else
+        proportion. If omitted it is estimated from the variance of the bits where possible, else
         taken for 0, which makes errors too large for devices that are the same.
     baseline : "first" compares each sample with the first one, "previous" with the one before it.
 
@@ -101,7 +100,6 @@ def compare(
     >>> [(row["candidate"], row["kind"]) for row in found.rows(changed_only=True)]
     [('dog', 'rise'), ('cat', 'fall')]
     """
-    control = ErrorControl(level=level, correction=correction, confidence=confidence)
     if overlap is not None:
         check_number("overlap", overlap, "[0, 1]", error=DecodeError)
     check_choice("baseline", baseline, BASELINES, error=DecodeError)
@@ -109,7 +107,7 @@ def compare(
     if len(merged) < 2:
         raise DecodeError(f"samples must number at least 2, got {len(merged)}")
     listed = _listed(merged, candidates)
-    sides = [_side(sample, samples[sample.name], listed, control, progress) for sample in merged]
+    sides = [_side(sample, samples[sample.name], listed, detection, progress) for sample in merged]
     pairs = [
         (sides[number - 1 if baseline == "previous" else 0], sides[number])
         for number in range(1, len(sides))
@@ -126,7 +124,7 @@ def compare(
     names = sides[0].estimates.candidates if listed is None else listed.strings
     if listed is not None and any(is_told_elsewhere(each.counts) for each in merged):
         found = [_without_empty(changes, names.index("")) for changes in found]
-    return _conclude(pairs, names, rho, found, control, given=overlap is not None)
+    return _conclude(pairs, names, rho, found, detection, given=overlap is not None)
 
 
 def _sample(name: str, collections: CollectionsOf) -> Sample:
@@ -137,7 +135,7 @@ def _sample(name: str, collections: CollectionsOf) -> Sample:
     if not isinstance(listed, Sequence) or not all(isinstance(each, Counts) for each in listed):
         raise DecodeError(f"sample {name!r} must be Counts or a list of them")
     if not sum(counts.n_reports for counts in listed):
-        raise DecodeError(f"sample {name!r} must hold at least 1 report, got 0")
+        raise DecodeError(f"sample {name!r} must have at least 1 report, got 0")
     # The name of the metric does not matter: two metrics may be compared.
     merged, repetitions = merge(listed)
     return Sample(name=name, counts=tuple(merged), repetitions=tuple(repetitions))
@@ -154,7 +152,7 @@ def _listed(
         raise DecodeError("samples must have the same kind of values: strings or answers")
     if not hashed.pop():
         if candidates is not None:
-            raise DecodeError("candidates must be left out: this encoding answers for every bit")
+            raise DecodeError("candidates must be omitted: this encoding answers for every bit")
         return None
     normalizers = sorted({each.normalize for each in params})
     if len(normalizers) > 1:
@@ -176,16 +174,14 @@ def _side(
     sample: Sample,
     collections: CollectionsOf,
     candidates: Candidates | None,
-    control: ErrorControl,
+    detection: Detection,
     progress: Progress,
 ) -> _Side:
     """Decode a sample alone, and put its rows into the order of the candidates."""
     estimates = decode(
         collections,
         candidates,
-        level=control.level,
-        correction=control.correction,
-        confidence=control.confidence,
+        detection=detection,
         progress=progress,
     )
     names = estimates.candidates if candidates is None else candidates.strings
@@ -286,14 +282,14 @@ def _conclude(
     names: tuple[str, ...],
     rho: Sequence[float],
     found: Sequence[Changes],
-    control: ErrorControl,
+    detection: Detection,
     *,
     given: bool,
 ) -> Comparison:
     """Decide over all candidates and samples together what changed."""
     every = np.concatenate([changes.p_value for changes in found])
-    threshold = control.threshold(PValues(rows=every))
-    error = 1 - control.confidence
+    threshold = Thresholds(detection, PValues(rows=every)).largest
+    error = 1 - detection.confidence
     # False coverage rate, as in `inference`: the R changed of n get intervals at 1 - R alpha / n.
     adjusted = error * max(int((every <= threshold).sum()), 1) / len(every)
     largest = np.max([np.abs(changes.difference) for changes in found], axis=0)
@@ -306,8 +302,8 @@ def _conclude(
     for number, members in enumerate(found[0].ties, start=1):
         group[members] = number
     against = tuple(
-        _against(base, each, overlap, changes, order, threshold, (error, adjusted))
-        for (base, each), overlap, changes in zip(pairs, rho, found, strict=True)
+        _against(pair, overlap, changes, order, threshold, (error, adjusted))
+        for pair, overlap, changes in zip(pairs, rho, found, strict=True)
     )
     least = min(each.unchanged_p_value for each in against)
     return Comparison(
@@ -318,22 +314,20 @@ def _conclude(
         unchanged_p_value=min(least * len(against), 1.0),
         assumed=_assumed(pairs, rho, given=given),
         warnings=tuple(_warnings([first, *(each for _, each in pairs)], found)),
-        level=control.level,
-        correction=control.correction,
-        confidence=control.confidence,
+        detection=detection,
     )
 
 
 def _against(
-    base: _Side,
-    other: _Side,
+    pair: tuple[_Side, _Side],
     overlap: float,
     changes: Changes,
     order: NDArray[np.int64],
     threshold: float,
     errors: tuple[float, float],
 ) -> Against:
-    """Make the rows of one sample."""
+    """Make the rows of one sample, the second of a pair."""
+    base, other = pair
     (low, high), (low_adjusted, high_adjusted) = map(changes.interval, errors)
     changed = changes.p_value <= threshold
     strings = min(float(changes.p_value.min()) * len(changed), 1.0)
@@ -380,15 +374,15 @@ def _assumed(pairs: Sequence[tuple[_Side, _Side]], rho: Sequence[float], *, give
     sides = [pairs[0][0], *(each for _, each in pairs)]
     known = ", ".join(f"{each.sample.n_devices:,.0f} in {each.sample.name}" for each in sides)
     if not any(rho) and not given:
-        shared = "No device is taken to be in two samples, which is the safe side."
+        shared = "No device is assumed to be in two samples, which is the cautious choice."
     else:
         listed = ", ".join(
             f"{overlap:.2f} of {each.sample.name}"
             for (_, each), overlap in zip(pairs, rho, strict=True)
         )
-        how = "as was said" if given else "at least, as the scatter of the bits tells"
-        shared = f"Overlap with {_before(pairs)}: {listed}, {how}."
-    return f"Assumed: reports know as much as one each of this many devices: {known}. {shared}"
+        how = "as given" if given else "estimated from the bits, minus one standard error"
+        shared = f"Overlap with {_before(pairs)}: {listed} ({how})."
+    return f"Assumed: an effective number of devices of {known}. {shared}"
 
 
 def _before(pairs: Sequence[tuple[_Side, _Side]]) -> str:
@@ -398,13 +392,13 @@ def _before(pairs: Sequence[tuple[_Side, _Side]]) -> str:
 
 
 def _warnings(sides: Sequence[_Side], found: Sequence[Changes]) -> Iterator[str]:
-    """Yield what speaks against an answer: of each sample alone, and of their differences."""
+    """Yield the warnings of each sample, and those of their differences."""
     for side in sides:
         for warning in side.estimates.warnings:
             yield f"{side.sample.name}: {warning}"
     for side, changes in zip(sides[1:], found, strict=True):
         if changes.filled:
             yield (
-                f"{side.sample.name}: so much changed that changed strings fill the bits: some may "
-                "be missed, and intervals are too narrow. More cohorts would tell them apart."
+                f"{side.sample.name}: too many strings changed for this number of bits. Some may "
+                "be missed, and intervals are too narrow. More cohorts would help."
             )

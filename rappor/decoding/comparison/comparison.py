@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import number_or_none
 from rappor.decoding.spreadsheet import csv_text
 from rappor.display import Displayed, draw
@@ -35,12 +36,12 @@ COLUMNS: Final = (
 )
 
 KINDS: Final = ("newcomer", "leaver", "rise", "fall", "")
-"""What a change is called; nothing where none is told from noise."""
+"""The kind of a change; empty if it is not significant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One sample: its name, its reports, how many devices would know as much, and why.
+    """One sample: its name, its reports, its effective number of devices, and why.
 
     `assumed` is `Estimates.assumed` of the sample alone.
     """
@@ -108,7 +109,7 @@ class Comparison(Displayed):
     unchanged_p_value : of the test that nothing changed in any sample.
     assumed : one line on the devices, on which all errors depend.
     warnings : sentences about where the answer is unsure.
-    level, correction, confidence : the arguments of `compare`.
+    detection : how sure to be: the argument of `compare`.
     """
 
     _drawn_as: ClassVar[str] = "comparison"
@@ -120,9 +121,7 @@ class Comparison(Displayed):
     unchanged_p_value: float
     assumed: str
     warnings: tuple[str, ...]
-    level: float
-    correction: str
-    confidence: float
+    detection: Detection
 
     def __repr__(self) -> str:
         return (

@@ -42,7 +42,7 @@ _LEAST_VARIANCE: Final = 1e-18
 """Variance of a row that stands for none: that of one report of 10^9."""
 
 _FEWEST_ROWS: Final = 256
-"""Rows from which on their scatter tells the overlap: of one row it is the difference itself."""
+"""Rows that are needed to estimate the overlap: for one row it is the difference itself."""
 
 Shape = tuple[int, int, int, str, str]
 """k, h, m, hash layout and normalizer: what decides which bits a string sets."""
@@ -63,7 +63,7 @@ class Sample:
 
     @property
     def n_devices(self) -> float:
-        """Devices that would know as much if each reported once."""
+        """Effective number of devices: as many reports of different devices have the same error."""
         pairs = zip(self.counts, self.repetitions, strict=True)
         return sum(counts.n_reports / each.reports_per_device for counts, each in pairs)
 
@@ -294,7 +294,7 @@ def _smoothed(
 
 
 def estimated_overlap(before: Sample, after: Sample) -> float:
-    """Return rho as the scatter of the samples tells it, one standard error less; 0 if it does not.
+    """Return rho as estimated from the samples, minus one standard error; 0 if that is impossible.
 
     It tells where both have one and the same parameter set: see `rappor.decoding.overlap`.
     """

@@ -8,8 +8,8 @@ from rappor.candidates.candidates import Candidates
 from rappor.counts.counts import Counts
 from rappor.decoding.comparison.compare import compare
 from rappor.decoding.comparison.comparison import Comparison
+from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.inference import ErrorControl
 from rappor.decoding.segments.segments import Segments, SegmentSample
 from rappor.decoding.side_by_side import (
     Chosen,
@@ -32,9 +32,7 @@ def by_segment(
     candidates: Candidates | Iterable[str] | None = None,
     *,
     dimension: str | None = None,
-    level: float = 0.05,
-    correction: str = "bh",
-    confidence: float = 0.95,
+    detection: Detection = Detection(),
     progress: Progress = no_progress,
 ) -> Segments:
     """Estimate the share of each string in each segment, and its difference from the largest one.
@@ -47,11 +45,10 @@ def by_segment(
     counts : counts of segments, as `Collector.counts(..., segments=True)` has them. Those of one
         segment and parameter set are added.
     candidates : the strings to look for, as for `decode`, but no stream; other encodings take none.
-    dimension : the one property that segments are told apart by; others are added up. All of them
+    dimension : the one property that segments are split by; others are added up. All of them
         if omitted.
-    level, correction : error rate of the strings that are shown, and of the differences that are
-        called changes. "adaptive" is applied as "bh".
-    confidence : probability with which an interval holds the truth.
+    detection : how sure to be; its level is that of the strings that are shown, and of the
+        differences that are called changes. "adaptive" is applied as "bh".
 
     Returns
     -------
@@ -79,12 +76,11 @@ def by_segment(
     >>> [segment.name for segment in found.segments], found.candidates
     (['version=1', 'version=2'], ('cat', 'dog'))
     """
-    applied = "bh" if correction == "adaptive" else correction
-    control = ErrorControl(level=level, correction=applied, confidence=confidence)
+    detection = detection.for_several_tests()
     grouped = _grouped([each for each in counts if each.n_reports], dimension)
     together = [each for some in grouped.values() for each in some]
     listed = listed_candidates(candidates, together)
-    apart = decode_apart(together, list(grouped.values()), listed, control, progress)
+    apart = decode_apart(together, list(grouped.values()), listed, detection, progress)
     known = [each for each in apart.alone if each is not None]
     segments = tuple(
         SegmentSample(
@@ -100,21 +96,19 @@ def by_segment(
         metric=together[0].metric,
         segments=segments,
         candidates=apart.chosen.names,
-        levels=levels_of(apart.alone, apart.chosen, control, [1] * len(segments)),
-        differences=_differences(names, list(grouped.values()), apart.chosen, listed, control),
+        levels=levels_of(apart.alone, apart.chosen, detection, [1] * len(segments)),
+        differences=_differences(names, list(grouped.values()), apart.chosen, listed, detection),
         n_candidates=apart.chosen.n_candidates,
         assumed=f"{assumption_within('segment', known)} Those of two segments are other devices.",
         warnings=tuple(told_once(names, [each.warnings for each in known])),
-        level=level,
-        correction=applied,
-        confidence=confidence,
+        detection=detection,
     )
 
 
 def _grouped(counts: Sequence[Counts], dimension: str | None) -> dict[Segment, list[Counts]]:
     """Return the counts of each segment without its name, the segment with most reports first."""
     if not counts:
-        raise DecodeError("counts must hold at least 1 report, got 0")
+        raise DecodeError("counts must have at least 1 report, got 0")
     names = {name for each in counts for name, _ in each.params.segment}
     if not names:
         raise DecodeError(
@@ -150,20 +144,17 @@ def _differences(
     samples: Sequence[Sequence[Counts]],
     chosen: Chosen,
     listed: Candidates | None,
-    control: ErrorControl,
+    detection: Detection,
 ) -> Comparison | None:
     """Compare every segment with the largest one, by the chosen strings."""
     if len(names) < 2 or not chosen.names:
         return None
-    own = chosen.control(control)
     shown = None
     if listed is not None:
         shown = Candidates.from_list(chosen.names, normalize=listed.normalize)
     return compare(
         dict(zip(names, samples, strict=True)),
         shown,
-        level=own.level,
-        correction=own.correction,
-        confidence=own.confidence,
+        detection=chosen.detection(detection),
         overlap=0.0,
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from rappor.decoding.comparison.comparison import Comparison
+from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import number_or_none
 from rappor.decoding.side_by_side import Levels
 from rappor.decoding.spreadsheet import csv_text
@@ -44,7 +45,7 @@ _DIFFERENCE: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSample:
-    """One segment: its name and values, its reports, and how many devices would know as much."""
+    """One segment: its name and values, its reports, and its effective number of devices."""
 
     name: str
     values: Mapping[str, str]
@@ -70,7 +71,7 @@ class Segments(Displayed):
     n_candidates : candidates that were asked about.
     assumed : one line on the devices, on which all errors depend.
     warnings : sentences about where the answer is unsure.
-    level, correction, confidence : the arguments of `by_segment`.
+    detection : how sure to be: the argument of `by_segment`.
     """
 
     _drawn_as: ClassVar[str] = "segments"
@@ -83,9 +84,7 @@ class Segments(Displayed):
     n_candidates: int
     assumed: str
     warnings: tuple[str, ...]
-    level: float
-    correction: str
-    confidence: float
+    detection: Detection
 
     def __repr__(self) -> str:
         return (
@@ -100,12 +99,12 @@ class Segments(Displayed):
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        """The properties that segments are told apart by, in the order of their values."""
+        """The properties that segments are split by, in the order of their values."""
         return tuple(dict.fromkeys(name for each in self.segments for name in each.values))
 
     @property
     def n_differing(self) -> int:
-        """Differences from the first segment that are told from noise."""
+        """Significant differences from the first segment."""
         return 0 if self.differences is None else self.differences.n_changed
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -130,7 +129,7 @@ class Segments(Displayed):
                 }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as the object that `rappor segments --json` prints."""
+        """Return everything as the object that `rappor compare --by --json` prints."""
         return {
             "metric": self.metric,
             "segments": [dataclasses.asdict(each) for each in self.segments],

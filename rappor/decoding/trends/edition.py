@@ -116,8 +116,9 @@ class Edition:
             words += ["--candidates", "candidates.txt"]
         if trend.by != "period":
             words += ["--by", trend.by]
-        words += ["--smooth", f"{trend.window}", "--level", f"{trend.level!r}"]
-        words += ["--correction", trend.correction, "--confidence", f"{trend.confidence!r}"]
+        sure = trend.detection
+        words += ["--smooth", f"{trend.window}", "--level", f"{sure.level!r}"]
+        words += ["--correction", sure.correction, "--confidence", f"{sure.confidence!r}"]
         return shlex.join([*words, "--json"])
 
     @property

@@ -8,8 +8,9 @@ from rappor.candidates.candidates import Candidates
 from rappor.counts.released import Released
 from rappor.decoding.comparison.compare import compare
 from rappor.decoding.comparison.comparison import Comparison
+from rappor.decoding.decoder import decode
+from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.inference import ErrorControl
 from rappor.decoding.side_by_side import (
     Apart,
     Chosen,
@@ -35,9 +36,7 @@ def trend(
     *,
     by: str | None = None,
     smooth: int = 1,
-    level: float = 0.05,
-    correction: str = "bh",
-    confidence: float = 0.95,
+    detection: Detection = Detection(),
     progress: Progress = no_progress,
 ) -> Trend:
     """Estimate the share of each string on each day, week or month, and how it moved.
@@ -54,9 +53,8 @@ def trend(
     by : "day", "week" or "month", no finer than the counts; what the counts have if omitted.
     smooth : number of stretches that are decoded together, each with the ones before it, for
         estimates beside those of single stretches; 1 for none.
-    level, correction : error rate of the strings that are shown, and of the steps that are called
-        changes. "adaptive" is applied as "bh".
-    confidence : probability with which an interval holds the truth.
+    detection : how sure to be; its level is that of the strings that are shown, and of the steps
+        that are called changes. "adaptive" is applied as "bh".
 
     Returns
     -------
@@ -89,23 +87,22 @@ def trend(
     >>> found.candidates, [period.reports for period in found.periods]
     (('cat', 'dog'), [100000, 100000, 0, 100000])
     """
-    applied = "bh" if correction == "adaptive" else correction
-    control = ErrorControl(level=level, correction=applied, confidence=confidence)
+    detection = detection.for_several_tests()
     check_integer("smooth", smooth, 1, error=DecodeError)
     kind, found = stretches(released, by)
     every = [counts for each in found for counts in each.collections]
     listed = listed_candidates(candidates, every)
-    apart = decode_apart(every, [each.collections for each in found], listed, control, progress)
+    apart = decode_apart(every, [each.collections for each in found], listed, detection, progress)
     alone, chosen = apart.alone, apart.chosen
     return Trend(
         metric=released.metric,
         by=kind,
         periods=tuple(map(_period, found, alone)),
         candidates=chosen.names,
-        levels=levels_of(alone, chosen, control, [1] * len(found)),
+        levels=levels_of(alone, chosen, detection, [1] * len(found)),
         window=smooth,
-        smoothed=None if smooth == 1 else _smoothed(found, apart, control, smooth),
-        steps=_steps(found, chosen, listed, control),
+        smoothed=None if smooth == 1 else _smoothed(found, apart, detection, smooth, listed),
+        steps=_steps(found, chosen, listed, detection),
         params_changes=tuple(_params_changes(found)),
         n_candidates=chosen.n_candidates,
         assumed=assumption_within(kind, [each for each in alone if each is not None]),
@@ -115,17 +112,16 @@ def trend(
                 [() if each is None else each.warnings for each in alone],
             )
         ),
-        level=level,
-        correction=applied,
-        confidence=confidence,
+        detection=detection,
     )
 
 
 def _smoothed(
     found: Sequence[Stretch],
     apart: Apart,
-    control: ErrorControl,
+    detection: Detection,
     smooth: int,
+    listed: Candidates | None,
 ) -> Levels:
     """Decode each stretch with reports together with the ones before it, if these are enough."""
     together: list[Estimates | None] = []
@@ -134,31 +130,28 @@ def _smoothed(
         window = found[max(last - smooth + 1, 0) : last + 1]
         collections = [counts for each in window for counts in each.collections]
         known = len(window) == smooth and found[last].n_reports > 0
-        together.append(apart.question.ask(collections) if known else None)
+        together.append(decode(collections, listed, detection=apart.detection) if known else None)
         counted.append(sum(each.n_reports > 0 for each in window))
-    return levels_of(together, apart.chosen, control, counted)
+    return levels_of(together, apart.chosen, detection, counted)
 
 
 def _steps(
     found: Sequence[Stretch],
     chosen: Chosen,
     listed: Candidates | None,
-    control: ErrorControl,
+    detection: Detection,
 ) -> Comparison | None:
     """Compare each stretch with the one before it that has reports, by the chosen strings."""
     samples = {each.name: each.collections for each in found if each.n_reports}
     if len(samples) < 2 or not chosen.names:
         return None
-    own = chosen.control(control)
     shown = None
     if listed is not None:
         shown = Candidates.from_list(chosen.names, normalize=listed.normalize)
     return compare(
         samples,
         shown,
-        level=own.level,
-        correction=own.correction,
-        confidence=own.confidence,
+        detection=chosen.detection(detection),
         baseline="previous",
     )
 

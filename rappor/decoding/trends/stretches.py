@@ -44,7 +44,7 @@ def stretches(released: Released, by: str | None) -> tuple[str, list[Stretch]]:
     Parameters
     ----------
     by : "day", "week" or "month", no finer than the periods; if omitted, what the periods are.
-        Periods that are none of these stay as they are, and nothing is known to be missing.
+        Other periods stay as they are, and nothing is known to be missing.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def stretches(released: Released, by: str | None) -> tuple[str, list[Stretch]]:
         check_choice("by", by, STRETCHES, error=DecodeError)
     periods = [period for period in released.periods if period.n_reports]
     if not periods:
-        raise DecodeError("counts must hold at least 1 report, got 0")
+        raise DecodeError("counts must have at least 1 report, got 0")
     within = _range(released, periods)
     kind = by or _kind(periods, within)
     if kind is None:

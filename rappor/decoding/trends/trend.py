@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from rappor.decoding.comparison.comparison import Comparison
+from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import number_or_none
 from rappor.decoding.side_by_side import Levels
 from rappor.decoding.spreadsheet import csv_text
@@ -52,7 +53,7 @@ _STEP: Final = {
 class TrendPeriod:
     """A day, week or month of the trend, with or without reports.
 
-    `devices` would know as much with one report each. `missing_days` have no reports, as far as the
+    `devices` is the effective number of devices. `missing_days` have no reports, as far as the
     counts keep days apart; on `withheld` of its days some reports wait at the collector.
     """
 
@@ -100,7 +101,7 @@ class Trend(Displayed):
     n_candidates : candidates that were asked about.
     assumed : one line on the devices, on which all errors depend.
     warnings : sentences about where the answer is unsure.
-    level, correction, confidence : the arguments of `trend`.
+    detection : how sure to be: the argument of `trend`.
     """
 
     _drawn_as: ClassVar[str] = "trend"
@@ -117,9 +118,7 @@ class Trend(Displayed):
     n_candidates: int
     assumed: str
     warnings: tuple[str, ...]
-    level: float
-    correction: str
-    confidence: float
+    detection: Detection
 
     def __repr__(self) -> str:
         return (
@@ -139,7 +138,7 @@ class Trend(Displayed):
 
     @property
     def n_changed(self) -> int:
-        """Steps that are told from noise."""
+        """Significant steps."""
         return 0 if self.steps is None else self.steps.n_changed
 
     def rows(self) -> Iterator[dict[str, Any]]:

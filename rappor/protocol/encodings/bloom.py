@@ -89,14 +89,13 @@ class Bloom(Encoding):
 
     @property
     def described(self) -> str:
-        """A text, and what it is hashed onto."""
+        """A text, and how many bits are left of it."""
         params = self.params
         names = ", ".join(params.categories)
-        what = f"a text that is not one of {names}, else an empty one" if params.other else "a text"
-        return (
-            f"{what}{normalised_by(params)}, hashed onto {params.h} of {params.k} bits in one "
-            f"of {params.m} cohorts"
+        what = (
+            f"a text if it is not one of {names}, else an empty text" if params.other else "a text"
         )
+        return f"{what}{normalised_by(params)}, hashed to {params.h} of {params.k} bits"
 
     @property
     def answers(self) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ class Buckets(Encoding):
     def described(self) -> str:
         """The ranges, by their edges."""
         edges = ", ".join(self.params.categories)
-        return f"which of {self.params.k} ranges a number lies in, divided at {edges}"
+        return f"which of {self.params.k} ranges a number is in, divided at {edges}"
 
     @property
     def contrasts(self) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from rappor.errors import ParamsError, ReportError
 from rappor.protocol.encodings.shape import Shape
-from rappor.protocol.normalizers import normalize
+from rappor.protocol.normalizers import NORMALIZERS, normalize
 from rappor.ranges import shown
 
 
@@ -249,8 +249,9 @@ def neighbours(names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def normalised_by(params: Shape) -> str:
-    """Say how texts are normalised, in brackets; empty if they are not."""
-    return "" if params.normalize == "none" else f" (normalised by {params.normalize!r})"
+    """Say in words what is kept of a text, in brackets; empty if all of it is."""
+    described = NORMALIZERS[params.normalize].described
+    return f" ({described})" if described else ""
 
 
 def told(value: object) -> str:

@@ -54,7 +54,7 @@ class KeptList:
 
         contents = find(store, self.metric, self.name)
         if contents is None:
-            raise NotFoundError(f"{self.metric} has no list of this name any more")
+            raise NotFoundError(f"{self.metric} has no list of this name")
         try:
             return Candidates.from_lines(io.BytesIO(contents), name="the list", normalize=normalize)
         except FileError as error:
@@ -71,7 +71,7 @@ def keep(
     Raises ParamsError for what is no list or no name, LimitError if the metric has many lists.
     """
     if not _is_name(name):
-        raise ParamsError(f"the name must have 1 to {_MOST_NAME} letters that can be seen")
+        raise ParamsError(f"the name must have 1 to {_MOST_NAME} visible characters")
     lines = _lines(text)
     if not 0 < len(lines) <= most:
         raise ParamsError(f"a list must have 1 to {most:,} candidates, got {len(lines):,}")
@@ -87,9 +87,9 @@ def keep(
         wait_alone(db)
         names = db.execute(select(columns.name).where(columns.metric == metric)).scalars().all()
         if name in names:
-            raise ParamsError("the name must be free, got one that a list has: delete that first")
+            raise ParamsError("the name must be new, but a list has it: delete that list first")
         if len(names) >= MOST_LISTS:
-            raise LimitError(f"a metric must have at most {MOST_LISTS} lists: delete one")
+            raise LimitError(f"a metric must have at most {MOST_LISTS} lists: delete one first")
         db.execute(schema.candidate_list.insert(), row)
 
 

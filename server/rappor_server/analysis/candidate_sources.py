@@ -1,4 +1,4 @@
-"""Where the candidates of an estimate come from: the registry's file, or a list that was kept."""
+"""Where the candidates of an estimate come from: the registry's file, or a saved list."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from rappor.errors import DecodeError, FileError
+from rappor.registry.metric import Metric
 from rappor_server.storage.store import Store
 
 if TYPE_CHECKING:
@@ -52,3 +53,11 @@ class CandidatesFile:
                 f"{self.metric}: its candidates file {self.name} cannot be read: "
                 f"{place}{error.reason}"
             ) from None
+
+
+def candidates_file(metric: Metric, *, registry: str) -> CandidatesFile | None:
+    """Return the file of candidates that a metric of a registry names, None if it names none."""
+    if metric.candidates is None:
+        return None
+    path = Path(registry).parent / metric.candidates
+    return CandidatesFile(metric=metric.name, name=metric.candidates, path=path)

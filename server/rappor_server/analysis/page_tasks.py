@@ -16,14 +16,15 @@ import msgspec
 
 from rappor.counts.counts import Counts
 from rappor.counts.released import Period, Released
+from rappor.decoding.detection import Detection
 from rappor.errors import ParamsError
 from rappor.progress import Progress
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
-from rappor_server.analysis.answers import Answers, key_of
+from rappor_server.analysis.answer_cache import AnswerCache, key_of
 from rappor_server.analysis.candidate_sources import CandidateSource
 from rappor_server.analysis.release_json import write_release
-from rappor_server.analysis.releases import Release, check_decodable, releases_by
+from rappor_server.analysis.releases import Release, Selection, check_decodable, releases_by
 from rappor_server.analysis.tasks import Range, bytes_of, no_results
 from rappor_server.analysis.worker import Tell
 from rappor_server.storage.store import Store
@@ -38,7 +39,7 @@ PARTS: Final = "application/vnd.rappor.parts"
 MOST_BYTES: Final = 10_000_000
 """Of a file of an answer: the process that hands it over has devices to answer too."""
 
-_ANSWERS: Final = Answers(64_000_000)
+_CACHE: Final = AnswerCache(64_000_000)
 """What this process has drawn."""
 
 _TELL_SECONDS: Final = 0.5
@@ -61,13 +62,11 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What every question has: the metric, where its candidates are, and the error rates."""
+    """What every question has: the metric, where its candidates are, and how sure to be."""
 
     metric: Metric
     source: CandidateSource | None
-    level: float
-    correction: str
-    confidence: float
+    detection: Detection
 
     def candidates(self, store: Store) -> Candidates | None:
         """Read the candidates; None where answers are bits."""
@@ -99,14 +98,14 @@ class PageTask(ABC, Generic[_Found]):
         if not collections:
             raise ParamsError(no_results(self.metric))
         key = self._key(store, collections)
-        if (known := _ANSWERS.find(key)) is not None:
+        if (known := _CACHE.find(key)) is not None:
             return known
         tell("hashing candidates")
         candidates = self.asked.candidates(store)
         tell("decoding")
         answer = msgspec.msgpack.encode(self.answer(found, candidates, _Steps(tell)))
         if key == self._key(store, collections):  # the candidates are still the same
-            _ANSWERS.keep(key, answer)
+            _CACHE.keep(key, answer)
         return answer
 
     @abstractmethod
@@ -159,9 +158,7 @@ class RankingTask(PageTask[Release]):
         estimates = decode(
             list(found.collections),
             candidates,
-            level=self.asked.level,
-            correction=self.asked.correction,
-            confidence=self.asked.confidence,
+            detection=self.asked.detection,
             progress=progress,
         )
         progress("drawing", 0, None)
@@ -191,7 +188,7 @@ class TrendTask(PageTask[Released]):
     def find(self, store: Store) -> Released:
         """Read what is released of each stretch of days."""
         first, last = self.range.days()
-        found = releases_by(store, self.metric, first, last, self.by)
+        found = releases_by(store, Selection(self.metric, first, last), self.by)
         for each in found:
             check_decodable(each)
         return Released(
@@ -222,9 +219,7 @@ class TrendTask(PageTask[Released]):
             candidates,
             by=self.by,
             smooth=self.smooth,
-            level=self.asked.level,
-            correction=self.asked.correction,
-            confidence=self.asked.confidence,
+            detection=self.asked.detection,
             progress=progress,
         )
         return _drawn(trend_content(run), "trend", as_csv=run.to_csv(), as_json=run.to_json())
@@ -271,9 +266,7 @@ class CompareTask(PageTask[tuple[Release, Release]]):
                 for days, each in zip((self.before, self.after), found, strict=True)
             },
             candidates,
-            level=self.asked.level,
-            correction=self.asked.correction,
-            confidence=self.asked.confidence,
+            detection=self.asked.detection,
             progress=progress,
         )
         only = not self.everything
@@ -312,9 +305,7 @@ class SegmentsTask(PageTask[Release]):
             found.collections,
             candidates,
             dimension=self.dimension,
-            level=self.asked.level,
-            correction=self.asked.correction,
-            confidence=self.asked.confidence,
+            detection=self.asked.detection,
             progress=progress,
         )
         return _drawn(

@@ -1,4 +1,4 @@
-"""A release as JSON: the answer of the counts endpoint, and what a frozen range is kept as."""
+"""A release as JSON: the answer of the counts endpoint."""
 
 from __future__ import annotations
 
@@ -7,41 +7,38 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rappor.counts.counts import Counts
-from rappor.protocol.params import Params
 from rappor_server.analysis.releases import DayReports, Release
 
 
-class _Devices(msgspec.Struct, frozen=True):
+class Devices(msgspec.Struct, frozen=True):
     """The most that the devices' squared reports can sum to."""
 
     squares: int
 
 
-class _Collection(msgspec.Struct, frozen=True, kw_only=True):
+class Collection(msgspec.Struct, frozen=True, kw_only=True):
     """The counts of some days under one parameter set: reports (m) and ones (m, k) as lists.
 
-    `devices` is None where the metric's interval bounds nothing, and in what was frozen before
-    it was known; the days are None in what was frozen before they were written here.
+    `devices` is None where the metric's interval bounds nothing.
     """
 
     fingerprint: str
     params: msgspec.Raw
     reports: list[int]
     ones: list[list[int]]
-    devices: _Devices | None = None
-    first: datetime.date | None = msgspec.field(default=None, name="from")
-    last: datetime.date | None = msgspec.field(default=None, name="to")
+    devices: Devices | None
+    first: datetime.date = msgspec.field(name="from")
+    last: datetime.date = msgspec.field(name="to")
 
 
-class _Document(msgspec.Struct, frozen=True, kw_only=True):
+class CountsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The JSON object of a release."""
 
     metric: str
     first: datetime.date = msgspec.field(name="from")
     last: datetime.date = msgspec.field(name="to")
     reports: int
-    collections: tuple[_Collection, ...]
+    collections: tuple[Collection, ...]
     days: tuple[DayReports, ...]
     withheld: tuple[datetime.date, ...]
 
@@ -53,18 +50,18 @@ def write_release(release: Release) -> bytes:
 
 def write_releases(releases: Sequence[Release], first: datetime.date, last: datetime.date) -> bytes:
     """Write what is released of several stretches of a range, one or more, as one document."""
-    document = _Document(
+    document = CountsAnswer(
         metric=releases[0].metric,
         first=first,
         last=last,
         reports=sum(release.n_reports for release in releases),
         collections=tuple(
-            _Collection(
+            Collection(
                 fingerprint=counts.params.fingerprint,
                 params=msgspec.Raw(counts.params.to_json().encode()),
                 reports=counts.reports.tolist(),
                 ones=counts.ones.tolist(),
-                devices=None if counts.squares is None else _Devices(counts.squares),
+                devices=None if counts.squares is None else Devices(counts.squares),
                 first=release.first,
                 last=release.last,
             )
@@ -75,25 +72,3 @@ def write_releases(releases: Sequence[Release], first: datetime.date, last: date
         withheld=tuple(day for release in releases for day in release.withheld),
     )
     return msgspec.json.encode(document)
-
-
-def read_release(data: bytes) -> Release:
-    """Read what `write_release` wrote."""
-    document = msgspec.json.decode(data, type=_Document)
-    return Release(
-        metric=document.metric,
-        first=document.first,
-        last=document.last,
-        collections=tuple(
-            Counts(
-                Params.from_json(bytes(each.params).decode()),
-                each.ones,
-                each.reports,
-                document.metric,
-                None if each.devices is None else each.devices.squares,
-            )
-            for each in document.collections
-        ),
-        days=document.days,
-        withheld=document.withheld,
-    )

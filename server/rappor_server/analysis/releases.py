@@ -94,7 +94,7 @@ class Overview:
 
 
 @dataclass(frozen=True, slots=True)
-class _Range:
+class Selection:
     """A metric's days from first to last, both included, under one parameter set or all."""
 
     metric: Metric
@@ -183,7 +183,7 @@ def release(
     `segments` each segment has counts of its own, else they are added up.
     """
     whole = _Stretches(lambda _: (first, last), most=1)
-    _add_rows(store, _Range(metric, first, last, params), whole)
+    _add_rows(store, Selection(metric, first, last, params), whole)
     apart = segments or params is not None
     return whole.of(first).release(metric, first, last, segments=apart)
 
@@ -196,22 +196,19 @@ def release_ended(
     Of ranges that follow each other no block is in two of them or in none, so they may be added.
     """
     whole = _Stretches(lambda _: (first, last), most=1)
-    _add_rows(store, _Range(metric, first, last, ending=True), whole)
+    _add_rows(store, Selection(metric, first, last, ending=True), whole)
     return whole.of(first).release(metric, first, last, segments=False)
 
 
 def releases_by(
     store: Store,
-    metric: Metric,
-    first: datetime.date,
-    last: datetime.date,
+    asked: Selection,
     by: str,
     *,
-    params: str | None = None,
     segments: bool = False,
     most: int = MOST_STRETCHES,
 ) -> list[Release]:
-    """Return what may be read of each "day", "week" or "month" from first to last.
+    """Return what may be read of each "day", "week" or "month" of a selection.
 
     A block counts where its last day lies, so no block is missing that the whole range shows. Each
     answer needs `min_reports` reports of its own.
@@ -221,18 +218,21 @@ def releases_by(
     ParamsError
         There are more than `most`.
     """
-    stretches = _Stretches(lambda day: stretch_of(day, by, within=(first, last)), most=most)
-    _add_rows(store, _Range(metric, first, last, params), stretches)
-    apart = segments or params is not None
+    stretches = _Stretches(
+        lambda day: stretch_of(day, by, within=(asked.first, asked.last)), most=most
+    )
+    _add_rows(store, asked, stretches)
+    apart = segments or asked.params is not None
     found = [
-        sums.release(metric, *days, segments=apart) for days, sums in sorted(stretches.sums.items())
+        sums.release(asked.metric, *days, segments=apart)
+        for days, sums in sorted(stretches.sums.items())
     ]
     return [each for each in found if each.collections or each.withheld]
 
 
 def overview(store: Store, metric: Metric) -> Overview:
     """Return how many reports of a metric may be read, by day and by cohort."""
-    asked = _Range(metric, datetime.date.min, datetime.date.max)
+    asked = Selection(metric, datetime.date.min, datetime.date.max)
     shown = asked.counted()
     by_day = select(shown.c.params, shown.c.day, func.sum(shown.c.reports))
     cohort = shown.c.cohort + 0  # or SQLite takes the key, which has cohorts in order but no counts
@@ -290,8 +290,8 @@ def _withheld(
     return tuple(sorted(waiting | {day for key, day in days if key not in enough}))
 
 
-def _add_rows(store: Store, asked: _Range, stretches: _Stretches) -> None:
-    """Add what may be shown, and the days that wait, each to its stretch of days."""
+def _add_rows(store: Store, asked: Selection, stretches: _Stretches) -> None:
+    """Add what may be shown, and the days not yet released, each to its stretch of days."""
     sets: dict[str, Params] = {}
     with failing_as_store_error(), store.engine.connect() as db:
         for day in asked.waiting(db):
@@ -372,7 +372,7 @@ class _Sums:
             return Counts(params, ones, reports, metric.name, squares)
         except ReportError as error:
             raise StoreError(
-                f"the database holds impossible counts of {metric.name}: {error}", retryable=False
+                f"the database has impossible counts of {metric.name}: {error}", retryable=False
             ) from None
 
 

@@ -1,25 +1,25 @@
-"""What analysts ask, as tasks for a process: counts, estimates, an overview, a frozen range."""
+"""What analysts ask, as tasks for a process: counts, estimates, an overview."""
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
 from rappor.counts.counts import Counts
+from rappor.decoding.detection import Correction, Detection
 from rappor.errors import DecodeError, ParamsError, ReportError
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
-from rappor_server.analysis import freezes, releases, warning_signs
-from rappor_server.analysis.answers import Answers, key_of
+from rappor_server.analysis import releases, warning_signs
+from rappor_server.analysis.answer_cache import AnswerCache, key_of
 from rappor_server.analysis.candidate_sources import CandidateSource
 from rappor_server.analysis.release_json import write_release, write_releases
 from rappor_server.analysis.releases import DayReports, Release
@@ -36,7 +36,7 @@ CSV: Final = "text/csv"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 TEXT: Final = "text/plain"
 
-_ANSWERS: Final = Answers(64_000_000)
+_CACHE: Final = AnswerCache(64_000_000)
 """Estimates that this process has made."""
 
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{16}")
@@ -50,21 +50,24 @@ class EstimateBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, fro
     candidates: list[str] | None = None
     first: str | None = msgspec.field(default=None, name="from")
     last: str | None = msgspec.field(default=None, name="to")
-    freeze: str | None = None
     level: _Share = 0.05
-    correction: Literal["bh", "adaptive", "bonferroni"] = "bh"
+    correction: Correction = "bh"
     confidence: _Share = 0.95
     distribution: bool = False
     everything: bool = msgspec.field(default=False, name="all")
 
+    @property
+    def detection(self) -> Detection:
+        """How sure to be."""
+        return Detection(level=self.level, correction=self.correction, confidence=self.confidence)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Days as they were asked for, or the name of a frozen range."""
+    """Days as they were asked for."""
 
     first: str | None
     last: str | None
-    freeze: str | None
 
     def release(
         self,
@@ -74,25 +77,8 @@ class Range:
         *,
         segments: bool = False,
     ) -> Release:
-        """Return what is released of a metric, of one parameter set if its fingerprint is named.
-
-        The days of a frozen range stay those of all sets.
-        """
-        if self.freeze is None:
-            return releases.release(store, metric, *self.days(), params=params, segments=segments)
-        if segments:
-            raise ParamsError("segments must be absent beside freeze: a frozen range has none")
-        if self.first is not None or self.last is not None:
-            raise ParamsError("from and to must be absent beside freeze")
-        if not (self.freeze.isascii() and self.freeze.isprintable() and len(self.freeze) <= 64):
-            raise ParamsError("freeze must be the name of a frozen range")
-        found = freezes.frozen(store, metric.name, self.freeze)
-        if found is None:
-            raise NotFoundError("freeze must name a frozen range of this metric")
-        if params is None:
-            return found
-        chosen = tuple(each for each in found.collections if each.params.fingerprint == params)
-        return dataclasses.replace(found, collections=chosen)
+        """Return what is released of a metric, of one parameter set if its fingerprint is named."""
+        return releases.release(store, metric, *self.days(), params=params, segments=segments)
 
     def days(self) -> tuple[datetime.date, datetime.date]:
         """Return the first and the last day."""
@@ -106,12 +92,9 @@ class Range:
         self, store: Store, metric: Metric, params: str | None, by: str, *, segments: bool
     ) -> bytes:
         """Return as JSON what is released of each day, week or month."""
-        if self.freeze is not None:
-            raise ParamsError("by must be absent beside freeze: a frozen range is one sum")
         first, last = self.days()
-        found = releases.releases_by(
-            store, metric, first, last, by, params=params, segments=segments
-        )
+        asked = releases.Selection(metric, first, last, params)
+        found = releases.releases_by(store, asked, by, segments=segments)
         none = Release(
             metric=metric.name, first=first, last=last, collections=(), days=(), withheld=()
         )
@@ -197,18 +180,18 @@ class EstimatesTask:
         """Return the estimates in the media type; at once if they were made before."""
         tell("reading")
         asked = self._asked()
-        days = Range(first=asked.first, last=asked.last, freeze=asked.freeze)
+        days = Range(first=asked.first, last=asked.last)
         release = days.release(store, self.metric)
         self._check(asked)
         if not release.collections:
             raise ParamsError(no_results(self.metric))
         releases.check_decodable(release)
         key = self._key(asked, release, store)
-        if (known := _ANSWERS.find(key)) is not None:
+        if (known := _CACHE.find(key)) is not None:
             return known
         answer = self._answer(asked, release, store, tell)
         if key == self._key(asked, release, store):  # the file of candidates is still the same
-            _ANSWERS.keep(key, answer)
+            _CACHE.keep(key, answer)
         return answer
 
     def _key(self, asked: EstimateBody, release: Release, store: Store) -> bytes:
@@ -228,9 +211,7 @@ class EstimatesTask:
         estimates = decode(
             list(release.collections),
             candidates,
-            level=asked.level,
-            correction=asked.correction,
-            confidence=asked.confidence,
+            detection=asked.detection,
             distribution=asked.distribution,
         )
         tell("writing")
@@ -303,22 +284,6 @@ class OverviewTask:
             quarantine=warning_signs.n_quarantined(store, metric.name),
             overfull_cohorts=tuple(cohort for found in overfull for cohort in found),
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FreezeTask:
-    """Keep what is released of a range under a name."""
-
-    metric: Metric
-    range: Range
-    today: datetime.date
-
-    def run(self, store: Store, tell: Tell) -> tuple[str, int]:
-        """Return the name and the number of reports."""
-        tell("reading")
-        release = self.range.release(store, self.metric)
-        tell("writing")
-        return freezes.freeze(store, release, today=self.today), release.n_reports
 
 
 def decode_body(body: bytes, kind: type[Any]) -> Any:

@@ -84,7 +84,7 @@ class Pool:
         limit, and otherwise what the task raises.
         """
         if self._free.empty() and self._n_waiting >= self._most_waiting:
-            raise StoreError("too many requests wait for their answers")
+            raise StoreError("too many requests are waiting for an answer")
         self._n_waiting += 1
         try:
             worker = await self._free.get()
@@ -176,7 +176,7 @@ class _Worker:
         other.close()
         if not self._connection.poll(_START_SECONDS):
             self.end()
-            raise StoreError("the analysis does not start")
+            raise StoreError("the analysis process does not start")
         self._connection.recv()
         return self._connection
 

@@ -8,10 +8,10 @@ from typing import Final
 import click
 from click.shell_completion import get_completion_class
 
+from rappor.cli.commands import Group
 from rappor.errors import RapporError
 from rappor_server.cli.check import check
 from rappor_server.cli.database import backup, export, migrate, prune, restore
-from rappor_server.cli.help import Group
 from rappor_server.cli.serve import serve
 from rappor_server.cli.tokens import token
 
@@ -33,8 +33,8 @@ _INTERRUPTED: Final = 130
 def server() -> None:
     """Collect noisy reports, keep their sums, and answer analysts.
 
-    The exit code is 0 when a command has done its work, 1 when a check refuses an edit or a
-    name is not there, and 2 for wrong usage or a failure.
+    The exit code is 0 when a command is done, 1 when the answer is no (a check refuses an edit, a
+    name is not there), 2 for a wrong argument, file or entry, and 130 when it was interrupted.
     """
 
 

@@ -1,4 +1,4 @@
-"""`rappor-server check`: tell whether a registry is fit to be served."""
+"""`rappor-server check`: whether a registry may be served."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from rappor.cli.commands import Command
 from rappor.registry.registry import Registry
-from rappor_server.cli.help import Command
 from rappor_server.cli.options import today
 
 
@@ -20,23 +20,22 @@ from rappor_server.cli.options import today
 )
 @click.argument("registry", type=click.Path())
 @click.option(
-    "--against", type=click.Path(), metavar="TOML", help="The registry as it was before the edit."
+    "--against", type=click.Path(), metavar="TOML", help="The registry before the change."
 )
 @click.option(
     "--reports",
     type=click.IntRange(min=1),
     metavar="N",
-    help="The reports that will be read together, such as a day's; it warns where they are too few "
-    "for the cohorts. By default each metric's min_reports.",
+    help="The number of reports that will be read together, such as those of a day. The command "
+    "warns if they are too few for the cohorts. Default: each metric's min_reports.",
 )
 def check(registry: str, against: str | None, reports: int | None) -> int:
-    """Check a REGISTRY, the files that it names, and an edit of it.
+    """Check a REGISTRY, the files that it names, and a change of it.
 
-    It warns of weak parameters, of metrics that expire within 30 days, and of candidates files
-    that cannot be read. It says what each metric reserves of a device's budget, which metrics have
-    more cohorts than reports can fill or blocks that one device can fill, and what an edit costs a
-    device. The exit code is 1 if an
-    edit must not be served.
+    The command warns of weak parameters, of metrics that expire within 30 days, and of candidate
+    files that cannot be read. It shows how much of a device's budget each metric reserves, what a
+    change costs a device, and which metrics have too many cohorts for their reports. The exit code
+    is 1 if a change must not be served.
     """
     from rappor_server.ingest.registry_check import (
         check_edit,

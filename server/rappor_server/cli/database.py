@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from rappor.cli.commands import Command
 from rappor.registry.registry import Registry
-from rappor_server.cli.help import Command
 from rappor_server.cli.options import (
     check_database,
     database_options,
@@ -25,15 +25,16 @@ _DAY = click.DateTime(["%Y-%m-%d"])
 @click.command(cls=Command, examples=("rappor-server migrate --registry metrics.toml",))
 @database_options
 def migrate(**options: Any) -> None:
-    """Bring the database to the schema of this version.
+    """Update the database to the schema of this version.
 
-    An SQLite file is copied first. Run it before a new version of the collector starts.
+    The command copies an SQLite file first. Run it before you start a new version of the
+    collector.
     """
     from rappor_server.storage.database import migrate as migrate_database
 
     backup = migrate_database(read_settings(options).database)
     if backup is not None:
-        click.echo(f"the database as it was: {backup}; delete it once this version works")
+        click.echo(f"copy of the old database: {backup}; delete it once this version works")
     click.echo("the database has the schema of this version")
 
 
@@ -43,8 +44,8 @@ def migrate(**options: Any) -> None:
 def backup(path: Path, **options: Any) -> None:
     """Copy the whole database into one FILE while collectors run.
 
-    The copy is an SQLite file, whatever the database is. The FILE must not exist yet. In a folder
-    it is named by the day (UTC), such as counts-2026-11-30.bak.
+    The copy is an SQLite file, whatever the database is. The FILE must not exist yet. If
+    FILE is a folder, the copy is named by the day (UTC), such as counts-2026-11-30.bak.
     """
     from rappor_server.storage.backup import backup as back_up
 
@@ -83,9 +84,9 @@ def restore(path: Path, **options: Any) -> None:
 )
 @setting_options("registry", "database", "report_days")
 def prune(**options: Any) -> None:
-    """Delete upload ids after 14 days, and raw reports after theirs.
+    """Delete upload ids after 14 days, and raw reports after --report-days.
 
-    It also adds up the counters of days that are over, and closes their blocks. Run it once a
+    The command also adds up the counters of past days and closes their blocks. Run it once a
     day.
     """
     from rappor_server.analysis.closing import close_days
@@ -121,7 +122,7 @@ def prune(**options: Any) -> None:
 @click.option(
     "--reports",
     is_flag=True,
-    help="Write single reports in place of counts; the metric's entry must say keep_reports.",
+    help="Write single reports instead of counts. The metric must have keep_reports.",
 )
 @database_options
 def export(
@@ -134,9 +135,9 @@ def export(
 ) -> None:
     """Write the counts of a metric into a FOLDER as Parquet files.
 
-    They are what analysts may read: blocks that end on these days, which must be over. The files
-    lie in partitions, folders named column=value, as Spark, DuckDB and warehouses read them;
-    `rappor aggregate` reads single reports. It needs the extra `arrow`.
+    These are the counts that analysts may read: blocks that end on the given days, which must be
+    over. The files are in partitions (folders named column=value), which Spark, DuckDB and
+    warehouses read. `rappor aggregate` reads single reports. The command needs the extra `arrow`.
     """
     from rappor_server.analysis.export import export_counts, export_reports
 
@@ -150,4 +151,4 @@ def export(
     for path in written:
         click.echo(str(path))
     if not written:
-        click.echo("nothing may be read of these days", err=True)
+        click.echo("no counts are released for these days", err=True)

@@ -5,172 +5,137 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import difflib
+import os
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rappor_server import settings
+from rappor.files import read_text
 from rappor_server.errors import ConfigError
-from rappor_server.ingest.validate import Suspicious
 from rappor_server.settings import Settings
+from rappor_server.storage.database import parse_url
 
 if TYPE_CHECKING:
     from rappor_server.storage.store import Store
 
-_PATH: Final = click.Path()
+_PREFIX: Final = "RAPPOR_SERVER_"
+_CONFIG: Final = f"{_PREFIX}CONFIG"
+_FIELDS: Final = {field.name: field for field in dataclasses.fields(Settings)}
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-class _Flag(NamedTuple):
-    """How a setting is given on the command line; the metavar is its unit."""
-
-    metavar: str | None
-    help: str
-    type: Any = str
-
-
-_FLAGS: Final[Mapping[str, _Flag]] = {
-    "registry": _Flag("TOML", "The file of the registry.", _PATH),
-    "older": _Flag(
-        "TOML", "An earlier registry whose parameters are still accepted; may be repeated.", _PATH
-    ),
-    "database": _Flag(
-        "URL",
-        "The database, sqlite:///FILE or postgresql://HOST/NAME; by default an SQLite file "
-        "beside the registry.",
-    ),
-    "database_seconds": _Flag(
-        "SECONDS", "How long a start waits for a database that does not answer yet.", float
-    ),
-    "host": _Flag("ADDRESS", "The address to listen on."),
-    "port": _Flag("NUMBER", "The port to listen on; 0 lets the system choose one.", int),
-    "workers": _Flag(
-        "PROCESSES",
-        "The number of processes; more than one needs PostgreSQL and --admin.",
-        int,
-    ),
-    "admin": _Flag(
-        "HOST:PORT",
-        "An address for operators and analysts; the other one then only receives.",
-    ),
-    "pages": _Flag(
-        None,
-        "Serve pages for people at the address of --admin; they sign in with a token.",
-        bool,
-    ),
-    "upload_key_file": _Flag(
-        "FILE",
-        "A file of keys, NAME KEY LAST-DAY a line, of which uploads must carry one; without it "
-        "everyone may send.",
-        _PATH,
-    ),
-    "stop_file": _Flag(
-        "TOML", "A file of metrics that devices stop reporting, with their last days.", _PATH
-    ),
-    "max_body": _Flag("BYTES", "The largest upload as it is sent.", int),
-    "max_decompressed": _Flag("BYTES", "The largest upload after decompression.", int),
-    "max_reports": _Flag("REPORTS", "The most reports in one upload.", int),
-    "max_bodies": _Flag(
-        "BYTES", "The most bytes of all bodies under way before others get 503.", int
-    ),
-    "max_connections": _Flag(
-        "CONNECTIONS",
-        "The most connections of devices to one process before others get 503.",
-        int,
-    ),
-    "body_seconds": _Flag(
-        "SECONDS", "How long the head of a request, and then its body, may take to arrive.", float
-    ),
-    "rate": _Flag(
-        "UPLOADS",
-        "Uploads that one source may send in a minute, for each worker; 0 is no limit.",
-        int,
-    ),
-    "origins": _Flag("ORIGIN", "A web origin whose pages may send, or * for all; may be repeated."),
-    "suspicious": _Flag(
-        None,
-        "What becomes of reports whose number of ones no honest device shows.",
-        click.Choice([choice.value for choice in Suspicious]),
-    ),
-    "report_days": _Flag(
-        "DAYS", "How long raw reports are kept, where a metric says keep_reports.", int
-    ),
-    "readers": _Flag("PROCESSES", "Processes that read counts for analysts.", int),
-    "decoders": _Flag("PROCESSES", "Processes that make estimates.", int),
-    "decode_seconds": _Flag("SECONDS", "How long one answer to an analyst may take.", float),
-    "decode_bytes": _Flag("BYTES", "How much memory one answer to an analyst may take.", int),
-    "jobs_per_token": _Flag("JOBS", "Estimates that one token may have under way.", int),
-    "max_candidates": _Flag(
-        "CANDIDATES", "The most candidates that one request for estimates may list.", int
-    ),
-    "commit_seconds": _Flag(
-        "SECONDS", "How long an upload may wait for its commit before it gets 503.", float
-    ),
-    "max_queue": _Flag(
-        "UPLOADS", "How many uploads may wait for a commit before others get 503.", int
-    ),
-    "tls_certificate": _Flag("PEM", "The certificate chain, to serve HTTPS directly.", _PATH),
-    "tls_key": _Flag("PEM", "The private key of the certificate.", _PATH),
-    "proxies": _Flag(
-        "ADDRESSES", "Proxies, separated by commas, whose X-Forwarded-For is believed."
-    ),
-}
-
-config_option = click.option(
-    "--config",
-    "file",
-    type=click.Path(),
-    metavar="TOML",
-    envvar="RAPPOR_SERVER_CONFIG",
-    help="A file of settings, also named by RAPPOR_SERVER_CONFIG; flags and other "
-    "RAPPOR_SERVER_... variables come before it.",
-)
+def _read_file(context: click.Context, _: click.Parameter, path: str | None) -> None:
+    """Let a file of settings give the defaults of the options that follow."""
+    if path is None:
+        return
+    try:
+        context.default_map = tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} must be TOML: {error}") from None
+    for name, value in context.default_map.items():
+        _check_name(f"{path}: {name}", name)
+        if isinstance(value, list) != (_FIELDS[name].default == ()):
+            kind = "one value" if isinstance(value, list) else "a list"
+            raise ConfigError(f"{path}: {name} must be {kind}, got {value!r}")
 
 
-def setting_option(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the option of one setting; absent, the setting comes from elsewhere."""
-    (default,) = (field.default for field in dataclasses.fields(Settings) if field.name == name)
-    flag = _FLAGS[name]
-    option = f"--{name.replace('_', '-')}"
-    if flag.type is bool:
-        return click.option(option, is_flag=True, default=None, help=flag.help)
-    return click.option(
-        option,
-        type=flag.type,
-        multiple=default == (),
-        metavar=flag.metavar,
-        help=f"{flag.help}{_told_default(default)}",
+def _check_name(place: str, name: str) -> None:
+    """Raise ConfigError for a name that is no setting, with the one that comes close."""
+    if name not in _FIELDS:
+        close = difflib.get_close_matches(name, _FIELDS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(_FIELDS)}"
+        raise ConfigError(f"{place} must name a setting; {hint}")
+
+
+def setting_options(*names: str, hidden: tuple[str, ...] = ()) -> Decorator:
+    """Return a decorator that adds the options of settings, and --config, to a command.
+
+    `--help` leaves the hidden ones to `--help-all`.
+    """
+    options = [_option(name, is_hidden=name in hidden) for name in names]
+    options.append(
+        click.option(
+            "--config",
+            is_eager=True,
+            expose_value=False,
+            callback=_read_file,
+            type=click.Path(),
+            metavar="TOML",
+            envvar=_CONFIG,
+            help=f"A file of settings. Also the variable {_CONFIG}. Flags and other {_PREFIX}... "
+            "variables take precedence.",
+        )
     )
 
-
-def _told_default(default: object) -> str:
-    """Say what a default is, where it is more than nothing."""
-    if isinstance(default, int | float):
-        return f" Default: {default:,.0f}." if default >= 10_000 else f" Default: {default:g}."
-    return f" Default: {default}." if isinstance(default, str) and default else ""
-
-
-def setting_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds the options of settings, and --config, to a command."""
-
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        command = config_option(command)
-        for name in reversed(names):
-            command = setting_option(name)(command)
+        for option in reversed(options):
+            command = option(command)
         return command
 
     return add
+
+
+def _option(name: str, *, is_hidden: bool) -> Decorator:
+    """Return the option of one setting."""
+    field = _FIELDS[name]
+    return click.option(
+        f"--{name.replace('_', '-')}",
+        default=None if field.default == () else field.default,
+        show_default=field.default not in ("", False, ()),
+        is_flag=field.default is False,
+        multiple=field.default == (),
+        envvar=f"{_PREFIX}{name.upper()}",
+        hidden=is_hidden,
+        **field.metadata,
+    )
 
 
 database_options = setting_options("registry", "database")
 """Adds --registry, --database and --config to a command."""
 
 
+def _show_all(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        for each in context.command.params:
+            if isinstance(each, click.Option):
+                each.hidden = False
+        click.echo(context.get_help())
+        context.exit()
+
+
+help_all_option = click.option(
+    "--help-all",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    help="Show all options and exit.",
+)
+
+
 def read_settings(options: Mapping[str, Any]) -> Settings:
-    """Return the settings behind a command's options."""
-    flags = {name: value for name, value in options.items() if name != "file"}
-    return settings.load(flags, file=options.get("file"))
+    """Return the settings behind a command's options, which click has read and checked."""
+    for key in os.environ:
+        if key.startswith(_PREFIX) and key != _CONFIG:
+            _check_name(key, key.removeprefix(_PREFIX).lower())
+    source = click.get_current_context().get_parameter_source("database")
+    is_flag = source is click.core.ParameterSource.COMMANDLINE
+    if is_flag and parse_url(options["database"]).password:
+        raise ConfigError(
+            "database must have no password in a flag, which everyone on the machine can read: "
+            f"put the address in {_PREFIX}DATABASE"
+        )
+    if not options["registry"]:
+        raise ConfigError(
+            f"registry must be given, as --registry FILE, in {_PREFIX}REGISTRY or in the file of "
+            "settings"
+        )
+    return Settings(**options)
 
 
 def open_store(chosen: Settings) -> contextlib.closing[Store]:
@@ -183,7 +148,7 @@ def open_store(chosen: Settings) -> contextlib.closing[Store]:
 
 def check_database(chosen: Settings) -> None:
     """Raise ConfigError unless the database is there: a wrong address must not make a new one."""
-    from rappor_server.storage.database import is_empty, open_engine, parse_url
+    from rappor_server.storage.database import is_empty, open_engine
 
     url = parse_url(chosen.database)
     is_there = url.drivername != "sqlite" or Path(str(url.database)).exists()
@@ -195,8 +160,8 @@ def check_database(chosen: Settings) -> None:
             engine.dispose()
     if not is_there:
         raise ConfigError(
-            f"database must be that of a collector, got {url.render_as_string()}, which holds "
-            "nothing: rappor-server serve or migrate makes its tables"
+            f"database must be that of a collector, got {url.render_as_string()}, which is "
+            "empty: run rappor-server serve or migrate to create the tables"
         )
 
 

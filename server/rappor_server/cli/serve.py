@@ -7,12 +7,14 @@ from typing import Any, Final
 
 import click
 
-from rappor_server.cli.help import Command
-from rappor_server.cli.options import read_settings, setting_options, today
-from rappor_server.inputs import Inputs
+from rappor.cli.commands import Command
+from rappor_server.cli.options import help_all_option, read_settings, setting_options, today
+from rappor_server.input_files import InputFiles
 from rappor_server.settings import Settings
 
-_FLAGS: Final = [field.name for field in dataclasses.fields(Settings) if field.name != "registry"]
+_FIRST: Final = {"database", "host", "port", "admin", "pages", "upload_key_file", "origins"}
+"""What `--help` shows beside --config; `--help-all` shows the rest."""
+_NAMES: Final = [field.name for field in dataclasses.fields(Settings) if field.name != "registry"]
 
 
 @click.command(
@@ -22,20 +24,21 @@ _FLAGS: Final = [field.name for field in dataclasses.fields(Settings) if field.n
         "rappor-server serve metrics.toml --port 8181 --rate 60",
     ),
 )
-@click.argument("registry", type=click.Path(), required=False)
-@setting_options(*_FLAGS)
+@click.argument("registry", type=click.Path(), envvar="RAPPOR_SERVER_REGISTRY", required=False)
+@setting_options(*_NAMES, hidden=tuple(set(_NAMES) - _FIRST))
+@help_all_option
 def serve(**options: Any) -> int:
-    """Serve the metrics of a REGISTRY until a signal ends it.
+    """Run the collector for the metrics of a REGISTRY.
 
-    The file of settings may name the registry too. Without options it listens on
-    http://127.0.0.1:8080 and keeps an SQLite file beside the registry. SIGHUP makes it read the
-    registry, the keys, the stops and the certificate again. SIGTERM makes it commit the uploads
-    that wait, and end.
+    Without options it listens on http://127.0.0.1:8080 and keeps an SQLite file beside the
+    registry. The settings file may name the registry instead. On SIGHUP the collector reads the
+    registry, the keys, the stops and the certificate again. On SIGTERM it commits the uploads that
+    are waiting, and stops.
     """
     from rappor_server import logs
 
     settings = read_settings(options)
-    inputs = Inputs.read(settings, today=today())
+    inputs = InputFiles.read(settings, today=today())
     logs.configure()
     prepare(settings)
     return run(settings, inputs)
@@ -55,7 +58,7 @@ def prepare(settings: Settings) -> None:
         engine.dispose()
 
 
-def run(settings: Settings, inputs: Inputs) -> int:
+def run(settings: Settings, inputs: InputFiles) -> int:
     """Listen until a signal says to end; requests that have begun are answered first."""
     from rappor_server.prometheus import shared_by_workers
     from rappor_server.serving import Server, listening

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from rappor.cli.commands import Group
 from rappor.registry.registry import Registry
-from rappor_server.cli.help import Group
 from rappor_server.cli.options import database_options, open_store, read_settings, today
 
 
@@ -20,7 +20,7 @@ from rappor_server.cli.options import database_options, open_store, read_setting
     ),
 )
 def token() -> None:
-    """Create, list and revoke the tokens by which analysts read."""
+    """Create, list and revoke the read tokens of analysts."""
 
 
 @token.command(
@@ -36,14 +36,14 @@ def token() -> None:
     "metrics",
     multiple=True,
     metavar="NAME",
-    help="A metric that the token may read; may be repeated; by default all.",
+    help="A metric that the token may read. May be repeated. Default: all metrics.",
 )
 @click.option(
     "--expires",
     type=click.DateTime(["%Y-%m-%d"]),
     metavar="DAY",
-    help="The last day (UTC) on which the token is valid, as 2026-11-30; by default it stays "
-    "valid until it is revoked.",
+    help="The last day (UTC) on which the token is valid, such as 2026-11-30. Default: valid until "
+    "it is revoked.",
 )
 def create(metrics: tuple[str, ...], expires: datetime.datetime | None, **options: Any) -> None:
     """Create a token and print it as the last line.
@@ -63,14 +63,14 @@ def create(metrics: tuple[str, ...], expires: datetime.datetime | None, **option
             expires=expires.date() if expires else None,
             today=today(),
         )
-    click.echo("Keep this token; it cannot be shown again.", err=True)
+    click.echo("Save this token. It cannot be shown again.", err=True)
     click.echo(created)
 
 
 @token.command("list", examples=("rappor-server token list --registry metrics.toml",))
 @database_options
 def list_tokens(**options: Any) -> None:
-    """List all tokens: public name, last day, and metrics that may be read."""
+    """List all tokens with their public name, last day and metrics."""
     from rappor_server.storage import tokens
 
     with open_store(read_settings(options)) as store:
@@ -100,5 +100,5 @@ def revoke(token_id: str, **options: Any) -> int:
         if tokens.revoke(store, token_id, today=today()):
             click.echo("revoked")
             return 0
-    click.echo("there is no token of this name", err=True)
+    click.echo("there is no token with this name", err=True)
     return 1

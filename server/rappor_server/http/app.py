@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, Final
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
@@ -18,9 +17,8 @@ from rappor.errors import RapporError
 from rappor_server import logs, problems
 from rappor_server.collector import Collector
 from rappor_server.http import operations, queries, uploads
-from rappor_server.http.direct_uploads import DirectUploads
 from rappor_server.http.envelope import DevicesCors, Doors, Envelope
-from rappor_server.http.slow_clients import DIRECT, METRICS
+from rappor_server.http.slow_clients import METRICS, SETTINGS
 from rappor_server.pages import app as pages
 from rappor_server.settings import Settings
 
@@ -32,9 +30,6 @@ ROUTES: Final = (
     Route("/v1/metrics", queries.metrics, methods=["GET"]),
     Route(f"{_METRIC}/counts", queries.counts, methods=["GET"]),
     Route(f"{_METRIC}/estimates", queries.estimates, methods=["POST"]),
-    Route(f"{_METRIC}/freezes", queries.freezes, methods=["POST"]),
-    Route(f"{_METRIC}/freezes", queries.list_freezes, methods=["GET"]),
-    Route(f"{_METRIC}/freezes/{{id}}", queries.delete_freeze, methods=["DELETE"]),
     Route("/v1/analyses/{id}", queries.analysis, methods=["GET"]),
     Route("/v1/analyses/{id}", queries.cancel_analysis, methods=["DELETE"]),
     Route("/v1/analyses/{id}/result", queries.analysis_result, methods=["GET"]),
@@ -87,7 +82,7 @@ def create(
         _spare_collections()
         logs.event("collector started", metrics=len(collector.accepted_params.registry))
         try:
-            yield {METRICS: collector.metrics, DIRECT: DirectUploads(collector)}
+            yield {SETTINGS: settings, METRICS: collector.metrics}
         finally:
             await collector.close()
             logs.event("collector stopped")
@@ -96,12 +91,7 @@ def create(
         routes=[*ROUTES, *_mounted(rooms)],
         lifespan=lifespan,
         middleware=_middleware(settings, admin_port),
-        exception_handlers={
-            problems.Problem: problems.on_problem,
-            RapporError: problems.on_rappor_error,
-            HTTPException: problems.on_http_exception,
-            Exception: problems.on_bug,
-        },
+        exception_handlers=problems.handlers(problems.render),
     )
     app.router.redirect_slashes = False  # a path that does not exist is a problem, not a redirect
     return app

@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 from starlette.requests import Request
 
-from rappor_server.analysis.tasks import ARROW, CSV, JSON, TEXT, EstimateBody, decode_body
+from rappor_server.analysis.tasks import ARROW, CSV, JSON, TEXT, EstimateBody
 from rappor_server.problems import Problem
 from rappor_server.request_limits import Share, read_body
 
@@ -28,16 +28,8 @@ class CountsQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froz
     first: str | None = msgspec.field(default=None, name="from")
     last: str | None = msgspec.field(default=None, name="to")
     by: Literal["day", "week", "month"] | None = None
-    freeze: str | None = None
     params: str | None = None
     segments: Literal["true", "false"] = "false"
-
-
-class FreezeBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """The body of POST /v1/metrics/NAME/freezes."""
-
-    first: str = msgspec.field(name="from")
-    last: str = msgspec.field(name="to")
 
 
 async def read_estimate_body(request: Request, share: Share) -> tuple[bytes, EstimateBody | None]:
@@ -56,15 +48,6 @@ async def read_estimate_body(request: Request, share: Share) -> tuple[bytes, Est
     if media_type != TEXT:
         raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type must be {JSON} or {TEXT}")
     return body, _read_query(request.query_params, EstimateBody, without={"candidates"})
-
-
-async def read_freeze_body(request: Request, share: Share) -> FreezeBody:
-    """Read the days of a range to be frozen."""
-    body = await read_body(
-        request.scope, request.receive, share, max_body=10_000, seconds=_BODY_SECONDS
-    )
-    found: FreezeBody = decode_body(body, FreezeBody)
-    return found
 
 
 def read_counts_query(request: Request) -> CountsQuery:

@@ -20,7 +20,7 @@ _PAUSE_SECONDS: Final = 0.1
 class Handshakes:
     """Takes the connections of a listening socket and makes each of them secure."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a connection, what it speaks, and its bounds
         self,
         listener: socket.socket,
         context: ssl.SSLContext,

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from rappor_server.collector import Collector
-from rappor_server.http.answers import RootAnswer
 from rappor_server.http.openapi import DESCRIPTION
+from rappor_server.http.records import RootAnswer
 from rappor_server.problems import RETRY_SECONDS, Problem
 
 _JSON: Final = "application/json"

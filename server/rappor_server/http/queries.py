@@ -1,81 +1,50 @@
-"""The analysts' endpoints: metrics, counts, estimates, frozen ranges; each needs a token.
+"""The analysts' endpoints: metrics, counts, estimates; each needs a token.
 
 Every answer is made in another process. Who hangs up before it is there frees that process.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import re
-from collections.abc import Awaitable
 from http import HTTPStatus
-from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rappor.registry.metric import Metric
-from rappor_server.analysis import freezes as frozen_ranges
-from rappor_server.analysis.candidate_sources import CandidatesFile
+from rappor_server.access import start_job, token_of, while_connected
+from rappor_server.analysis.candidate_sources import candidates_file
 from rappor_server.analysis.jobs import Job
 from rappor_server.analysis.tasks import (
     JSON,
     CountsTask,
     EstimatesTask,
-    FreezeTask,
     MetricOverview,
     OverviewTask,
     Range,
 )
-from rappor_server.analysis.worker import Task
 from rappor_server.collector import Collector
-from rappor_server.http.answers import (
-    AnalysisAnswer,
-    FreezeAnswer,
-    FreezesAnswer,
-    MetricAnswer,
-    MetricsAnswer,
-)
 from rappor_server.http.bodies import (
     read_counts_query,
     read_estimate_body,
-    read_freeze_body,
     read_media_type,
     read_wait,
 )
+from rappor_server.http.records import AnalysisAnswer, MetricAnswer, MetricsAnswer
 from rappor_server.problems import Problem
-from rappor_server.storage import tokens
 from rappor_server.storage.tokens import Token
 
-_T = TypeVar("_T")
-_TOKEN: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
-"""Whatever else was sent never reaches the database."""
 _WAIT_SECONDS: Final = 1.0
 """How long a request for estimates waits for a quick answer unless it says otherwise."""
 _ASK_AGAIN: Final = {"Retry-After": "1"}
 
 
-class AnalysisTask(Task, Protocol):
-    """What becomes a job: of which metric, and answered in which media type."""
-
-    @property
-    def metric(self) -> Metric:
-        """The metric."""
-        ...
-
-    @property
-    def media_type(self) -> str:
-        """What the answer is."""
-        ...
-
-
 async def metrics(request: Request) -> Response:
     """GET /v1/metrics: what may be read, how many reports there are, and what was refused."""
     collector: Collector = request.app.state.collector
-    token = await _token(request, collector)
+    token = await token_of(request, collector)
     registry = collector.accepted_params.registry
     readable = tuple(metric for metric in registry.values() if token.allows(metric.name))
     task = OverviewTask(metrics=readable)
@@ -94,7 +63,7 @@ async def counts(request: Request) -> Response:
     media_type = read_media_type(request)
     task = CountsTask(
         metric=metric,
-        range=Range(first=query.first, last=query.last, freeze=query.freeze),
+        range=Range(first=query.first, last=query.last),
         params=query.params,
         media_type=media_type,
         by=query.by,
@@ -119,7 +88,7 @@ async def estimates(request: Request) -> Response:
             body=body,
             beside=beside,
             media_type=media_type,
-            file=candidates_file(collector, metric),
+            file=candidates_file(metric, registry=collector.settings.registry),
             max_candidates=collector.settings.max_candidates,
         )
         job = start_job(collector, task, token, held)
@@ -154,60 +123,10 @@ async def cancel_analysis(request: Request) -> Response:
     return Response(status_code=HTTPStatus.NO_CONTENT.value)
 
 
-async def freezes(request: Request) -> Response:
-    """POST /v1/metrics/NAME/freezes: keep what is released of a range under a name."""
-    collector, metric, _ = await _metric(request)
-    with collector.share_of_readers() as share:
-        asked = await read_freeze_body(request, share)
-    days = Range(first=asked.first, last=asked.last, freeze=None)
-    task = FreezeTask(metric=metric, range=days, today=collector.today())
-    name, n_reports = await while_connected(request, collector.readers.run(task))
-    answer = FreezeAnswer(id=name, reports=n_reports)
-    return Response(msgspec.json.encode(answer), HTTPStatus.CREATED.value, media_type=JSON)
-
-
-async def list_freezes(request: Request) -> Response:
-    """GET /v1/metrics/NAME/freezes: the names of frozen ranges, and their days."""
-    collector, metric, _ = await _metric(request)
-    found = await collector.look_up(frozen_ranges.list_all, collector.store, metric.name)
-    return Response(msgspec.json.encode(FreezesAnswer(freezes=found)), media_type=JSON)
-
-
-async def delete_freeze(request: Request) -> Response:
-    """DELETE /v1/metrics/NAME/freezes/ID: forget a frozen range."""
-    collector, metric, _ = await _metric(request)
-    name = request.path_params["id"]
-    if not await collector.look_up(frozen_ranges.delete, collector.store, metric.name, name):
-        raise Problem(HTTPStatus.NOT_FOUND, "the path must name a frozen range of this metric")
-    return Response(status_code=HTTPStatus.NO_CONTENT.value)
-
-
-async def find_token(collector: Collector, given: str) -> Token | None:
-    """Return what a token may do, None if it is unknown, expired or revoked."""
-    if not _TOKEN.fullmatch(given):
-        return None
-    return await collector.look_up(tokens.verify, collector.store, given, today=collector.today())
-
-
-async def _token(request: Request, collector: Collector) -> Token:
-    """Return the token of a request, or raise the problem 401."""
-    scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    token = None
-    if scheme.lower() == "bearer":
-        token = await find_token(collector, given.strip())
-    if token is None:
-        raise Problem(
-            HTTPStatus.UNAUTHORIZED,
-            "reading needs a token that is neither expired nor revoked",
-            headers={"WWW-Authenticate": "Bearer"},
-        )
-    return token
-
-
 async def _metric(request: Request) -> tuple[Collector, Metric, Token]:
     """Return the metric of a request's path, if its token may read it."""
     collector: Collector = request.app.state.collector
-    token = await _token(request, collector)
+    token = await token_of(request, collector)
     name = request.path_params["name"]
     if not token.allows(name):
         raise Problem(HTTPStatus.FORBIDDEN, "the token does not allow this metric")
@@ -217,57 +136,13 @@ async def _metric(request: Request) -> tuple[Collector, Metric, Token]:
 async def _job(request: Request) -> tuple[Collector, Job]:
     """Return the job of a request's path, if its token has started it."""
     collector: Collector = request.app.state.collector
-    token = await _token(request, collector)
+    token = await token_of(request, collector)
     job = collector.jobs.find(request.path_params["id"], token.id)
     if job is None:
-        raise Problem(HTTPStatus.NOT_FOUND, "the path must name an analysis that is still kept")
-    return collector, job
-
-
-def start_job(
-    collector: Collector, task: AnalysisTask, token: Token, held: contextlib.ExitStack
-) -> Job:
-    """Start a job, which gives back what is held when it ends.
-
-    The problem is 429 if its token has as many as it may.
-    """
-    if not collector.jobs.may_start(token.id):
-        most = collector.settings.jobs_per_token
         raise Problem(
-            HTTPStatus.TOO_MANY_REQUESTS,
-            f"a token must have at most {most} analyses at a time: wait for one, or cancel it",
-            retry_after=_WAIT_SECONDS,
+            HTTPStatus.NOT_FOUND, "the path must name an analysis that has not been deleted"
         )
-    return collector.jobs.start(
-        task,
-        owner=token.id,
-        metric=task.metric.name,
-        media_type=task.media_type,
-        on_end=held.pop_all().close,
-    )
-
-
-async def while_connected(request: Request, answer: Awaitable[_T]) -> _T:
-    """Await an answer; cancel it when the asker hangs up."""
-    task = asyncio.ensure_future(answer)
-    gone = asyncio.create_task(_hang_up(request))
-    try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            task.cancel()
-            raise Problem(HTTPStatus.BAD_REQUEST, "the asker has gone")
-        return task.result()
-    finally:
-        task.cancel()
-        gone.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await gone
-
-
-async def _hang_up(request: Request) -> None:
-    """Wait until the other side has closed the connection."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    return collector, job
 
 
 def _describe(metric: Metric, seen: MetricOverview) -> MetricAnswer:
@@ -284,14 +159,6 @@ def _describe(metric: Metric, seen: MetricOverview) -> MetricAnswer:
         quarantine=seen.quarantine,
         overfull_cohorts=seen.overfull_cohorts,
     )
-
-
-def candidates_file(collector: Collector, metric: Metric) -> CandidatesFile | None:
-    """Return the file of candidates that a metric names, None if it names none."""
-    if metric.candidates is None:
-        return None
-    path = Path(collector.settings.registry).parent / metric.candidates
-    return CandidatesFile(metric=metric.name, name=metric.candidates, path=path)
 
 
 def _address(job: Job) -> str:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import os
 import socket
 import struct
 from collections import deque
@@ -21,30 +19,27 @@ from typing import Any, ClassVar, Final
 
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from rappor_server.http.direct_uploads import Exchange
 from rappor_server.http.envelope import added_headers
 from rappor_server.http.uploads import UPLOADS
 from rappor_server.problems import RETRY_SECONDS, Problem, render
 from rappor_server.request_limits import WHOLE_BODY
 from rappor_server.settings import Settings
 
-ENVIRONMENT: Final = "RAPPOR_SERVER_SETTINGS"
-"""Where a worker process finds the settings of its parent, as JSON."""
+SETTINGS: Final = "settings"
+"""How the application names its settings in the state that it hands to the server."""
 METRICS: Final = "metrics"
-"""How the application names its counters in the state that it hands to the server."""
-DIRECT: Final = "direct"
-"""How it names its `DirectUploads` there."""
+"""How it names its counters there."""
 
 _MAX_HEAD_BYTES: Final = 16_384
 """Of a head, and of the trailers after a body in chunks."""
 _NOT_COUNTED: Final = -1
 _MOST_WAITING: Final = 16
-"""Requests of a connection that wait for the answer to the one before them."""
-_MOST_WAITING_BYTES: Final = 65_536
-_MOST_JOINED: Final = 65_536
-"""Bytes of a body that is joined with its head; copying a longer one would hold up others."""
+"""Requests of a connection that wait for the answer to the one before them.
+
+Nothing more is read while one waits, so their bodies are what one read of the socket has brought.
+"""
 _NOWHERE: Final[deque[Any]] = deque(maxlen=0)
 _LEAST_READ: Final = 1000
 """Bytes a second that a peer must read of the answers that wait for it."""
@@ -62,17 +57,12 @@ class PunctualProtocol(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
     _is_in_head: bool = False
     _n_head_bytes: int = 0
-    _direct: bytes | None = None
-    """What has come of the body of a plain upload, which goes past the application if it is whole
-    at the end of the packet."""
-    _has_taken: bool = False
-    """Whether one of this packet has: a packet of hundreds would hold up everybody else."""
 
     def connection_made(self, transport: Any) -> None:
         """Start the timer of the first request, or turn away one connection too many."""
         super().connection_made(transport)
         self.flow = _Flow(transport, self.pipeline)
-        if self.is_bounded and len(self.connections) > _settings().max_connections:
+        if self.is_bounded and len(self.connections) > self._settings.max_connections:
             self.app_state[METRICS].refused_connections.inc()
             self._end_with(_too_many_connections())
         else:
@@ -80,13 +70,9 @@ class PunctualProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Start the timer of a request that has begun and has no head yet; bound its size."""
-        self._has_taken = False
         super().data_received(data)
-        if self._direct is not None:
-            self._enter_application()
-        is_over = self._has_taken and not self._is_in_head
         is_idle = self.cycle is None or self.cycle.response_complete
-        if self._timer is None and is_idle and not is_over:
+        if self._timer is None and is_idle:
             self._start_timer()
         if self._is_in_head:
             self._count_head(len(data))
@@ -97,65 +83,26 @@ class PunctualProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Stop the timer, because the head is complete."""
+        """Stop the timer, because the head is complete, and let the application answer."""
         self._is_in_head = False
         self._stop_timer()
-        if self._is_plain_upload():
-            self._direct = b""
-        else:
-            self._enter_application()
-
-    def _is_plain_upload(self) -> bool:
-        """Tell whether a request is an upload that no other request and no reading waits before."""
-        is_idle = self.cycle is None or self.cycle.response_complete
-        return (
-            self.url == UPLOADS.encode()
-            and is_idle
-            and not self._has_taken
-            and not self.pipeline
-            and not self.flow.write_paused
-            and self.parser.get_method() == b"POST"
-            and self.parser.get_http_version() == "1.1"
-            and self.app_state[DIRECT].are_plain(self.headers)
-        )
-
-    def _enter_application(self) -> None:
-        """Let the application answer the request, with what has come of its body."""
-        self._unset_keepalive_if_required()  # an upload of the same packet may have set it
-        body, self._direct = self._direct, None
         super().on_headers_complete()
         self.headers = _NOWHERE  # type: ignore[assignment]  # trailers say nothing
         if len(self.pipeline) > _MOST_WAITING:
             raise _TooMuchError
-        if self.scope["method"] != "HEAD":  # whose answer has no body that its head could wait for
-            self.cycle.transport = _HeadWithBody(self.cycle)  # type: ignore[assignment]
-        if body:
-            super().on_body(body)
 
     def on_chunk_complete(self) -> None:
         """Count the bytes until the next chunk, which may be trailers without an end."""
         self._is_in_head, self._n_head_bytes = True, _NOT_COUNTED
 
     def on_body(self, body: bytes) -> None:
-        """Keep a part of a body; one that waits for other requests must be short."""
+        """Keep a part of a body."""
         self._is_in_head = False
-        if self._direct is not None:
-            self._direct += body
-            return
         super().on_body(body)
-        if self.pipeline and len(self.cycle.body) > _MOST_WAITING_BYTES:
-            raise _TooMuchError
 
     def on_message_complete(self) -> None:
-        """Take a plain upload, or tell the application that it need not wait for the body."""
+        """Tell the application that it need not wait for the body."""
         self._is_in_head = False
-        if self._direct is not None:
-            body, self._direct, self._has_taken = self._direct, None, True
-            exchange = Exchange(self, keep_alive=self.parser.should_keep_alive())
-            self.cycle = exchange  # type: ignore[assignment]  # it has what uvicorn looks at
-            address = self.client[0] if self.client else ""
-            self.app_state[DIRECT].take(exchange, self.headers, body, address=address)
-            return
         self.scope[WHOLE_BODY] = True  # type: ignore[typeddict-unknown-key]
         super().on_message_complete()
 
@@ -198,6 +145,11 @@ class PunctualProtocol(HttpToolsProtocol):
         self.transport.write(b"\r\n".join(head) + bytes(answer.body))
         self.transport.close()
 
+    @property
+    def _settings(self) -> Settings:
+        settings: Settings = self.app_state[SETTINGS]
+        return settings
+
     def n_unread(self) -> int:
         """Return how many bytes wait for the peer to read what was sent before."""
         return self.transport.get_write_buffer_size()
@@ -219,7 +171,7 @@ class PunctualProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _start_timer(self) -> None:
-        self._timer = self.loop.call_later(_settings().body_seconds, self._hang_up)
+        self._timer = self.loop.call_later(self._settings.body_seconds, self._hang_up)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -230,41 +182,6 @@ class PunctualProtocol(HttpToolsProtocol):
         self._timer = None
         if not self.transport.is_closing():
             self.transport.close()
-
-
-class _HeadWithBody:
-    """What an answer is written to: its head waits for the body, and both are sent at once."""
-
-    __slots__ = ("_cycle", "_head", "_is_next", "_transport")
-
-    def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = cycle
-        self._transport = cycle.transport
-        self._head: bytes | None = None
-        self._is_next = True
-
-    def write(self, data: bytes) -> None:
-        """Keep the head of the answer, which is what is written first once it has begun."""
-        if self._head is not None:
-            head, self._head = self._head, None
-            if len(data) > _MOST_JOINED:
-                self._transport.write(head)
-            else:
-                data = head + data
-        elif self._is_next and self._cycle.response_started:
-            self._head, self._is_next = data, False
-            return
-        self._transport.write(data)
-
-    def close(self) -> None:
-        """Send what waits, and end the connection."""
-        if self._head is not None:
-            self._transport.write(self._head)
-        self._transport.close()
-
-    def is_closing(self) -> bool:
-        """Tell whether the connection is being ended."""
-        return self._transport.is_closing()
 
 
 class SlowReaders:
@@ -338,11 +255,6 @@ async def _answer_not_http(scope: Scope, receive: Receive, send: Send) -> None:
 def _too_many_connections() -> Problem:
     return Problem(
         HTTPStatus.SERVICE_UNAVAILABLE,
-        "the collector has as many connections as it may",
+        "the collector has reached its limit of connections",
         retry_after=RETRY_SECONDS,
     )
-
-
-@functools.cache
-def _settings() -> Settings:
-    return Settings.from_json(os.environ[ENVIRONMENT])

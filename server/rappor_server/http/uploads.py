@@ -21,7 +21,7 @@ from rappor_server.problems import Problem, problem_of, render
 from rappor_server.request_limits import Share, decompress, read_body
 
 UPLOADS: Final = "/v1/reports"
-JSON: Final = b"application/json"
+_JSON: Final = b"application/json"
 
 
 class Uploads:
@@ -32,12 +32,13 @@ class Uploads:
         collector: Collector = scope["app"].state.collector
         try:
             with collector.bodies.share() as share:
-                submission = await read_upload(scope, receive, collector, share)
+                submission = await _read_upload(scope, receive, collector, share)
                 stored = await collector.enqueue(submission)
         except (Problem, RapporError) as error:
-            await refuse(collector, error)(scope, receive, send)
+            await _refuse(collector, error)(scope, receive, send)
             return
-        headers, answer = success(collector, stored)
+        answer = collector.accepted_params.stops.attach(stored, today=collector.today())
+        headers = [(b"content-type", _JSON), (b"content-length", str(len(answer)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
 
@@ -59,13 +60,7 @@ class UploadsFirst:
             await self._app(scope, receive, send)
 
 
-def success(collector: Collector, stored: bytes) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """Return headers and body of the answer to an upload that is on the disk."""
-    answer = collector.accepted_params.stops.attach(stored, today=collector.today())
-    return [(b"content-type", JSON), (b"content-length", str(len(answer)).encode())], answer
-
-
-def refuse(collector: Collector, error: Problem | RapporError) -> Response:
+def _refuse(collector: Collector, error: Problem | RapporError) -> Response:
     """Answer an error here, so that its traceback, which holds the body, is freed at once.
 
     Caught in a frame that it passed through, it would wait with the body for the garbage
@@ -92,7 +87,7 @@ def _names(if_none_match: str, digest: str) -> bool:
     return any(tag in ("*", f'"{digest}"') for tag in tags)
 
 
-async def read_upload(
+async def _read_upload(
     scope: Scope, receive: Receive, collector: Collector, share: Share
 ) -> Submission:
     """Read an upload within all limits; count it if it is refused whole."""
@@ -102,22 +97,11 @@ async def read_upload(
         client = scope["client"]
         collector.rate.check(client[0] if client else "")
         return collector.read(await _body(scope, receive, headers, collector, share))
-    except (ReportError, Problem) as error:
-        _count(collector, error)
+    except ReportError as error:
+        collector.refuse(error.code)
         raise
-
-
-def judge_upload(
-    collector: Collector, headers: Mapping[bytes, bytes], address: str, body: bytes, share: Share
-) -> Submission:
-    """Do the same with an upload whose body is here and as long as it may be."""
-    _check_key(collector, headers)
-    try:
-        collector.rate.check(address)
-        share.grow(len(body))
-        return collector.read(body)
-    except (ReportError, Problem) as error:
-        _count(collector, error)
+    except Problem as error:
+        collector.refuse(error.status.name.lower().replace("_", "-"))
         raise
 
 
@@ -127,19 +111,11 @@ def _check_key(collector: Collector, headers: Mapping[bytes, bytes]) -> None:
         collector.refuse("no-key")
         raise Problem(
             HTTPStatus.UNAUTHORIZED,
-            "sending needs the key of this collector",
+            "uploading needs the upload key of this collector",
             headers={"WWW-Authenticate": "Bearer"},
         )
     if sender:
         collector.metrics.key_uploads.labels(sender).inc()
-
-
-def _count(collector: Collector, error: ReportError | Problem) -> None:
-    """Count an upload that is refused whole, by the reason."""
-    if isinstance(error, ReportError):
-        collector.refuse(error.code)
-    else:
-        collector.refuse(error.status.name.lower().replace("_", "-"))
 
 
 async def _body(
@@ -150,7 +126,7 @@ async def _body(
     share: Share,
 ) -> bytes:
     settings = collector.settings
-    if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != JSON:
+    if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != _JSON:
         raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json")
     body = await read_body(
         scope, receive, share, max_body=settings.max_body, seconds=settings.body_seconds

@@ -53,7 +53,7 @@ def explain_budget(registry: Registry) -> list[Finding]:
     """Return what each metric reserves of a device's budget for a calendar year."""
     if math.isinf(registry.total):
         findings = [
-            Finding("warning", "the budget is infinite: nothing bounds what a device loses")
+            Finding("warning", "the budget is infinite: the privacy loss of a device has no limit")
         ]
     else:
         needed = math.fsum(each.total for each in registry.reserved)
@@ -111,7 +111,7 @@ def _explain_cohorts(
     metric: Metric, reports: int | None
 ) -> Iterator[tuple[Literal["warning", "note"], str]]:
     if not metric.min_reports:
-        yield "warning", "min_reports is 0, so every report shows as it comes: for trials only"
+        yield "warning", "min_reports is 0, so every report is shown at once: for trials only"
         return
     if metric.interval in _OFTEN:
         yield (
@@ -129,7 +129,7 @@ def _explain_cohorts(
         yield (
             "warning",
             f"{filling.reports:,} reports{many} are fewer than min_reports = "
-            f"{metric.min_reports:,} in each: a segment that holds fewer is not shown",
+            f"{metric.min_reports:,} in each: a segment with fewer is not shown",
         )
 
 
@@ -155,7 +155,7 @@ def _check_candidates(metric: Metric, folder: Path) -> Iterator[Finding]:
         found = Candidates.from_file(
             folder / metric.candidates, normalize=metric.params.normalize
         ).strings
-        fault = None if found else "it holds no candidates"
+        fault = None if found else "it has no candidates"
     except FileError as error:
         fault = error.reason if error.line is None else f"line {error.line}: {error.reason}"
     except MissingExtraError as error:

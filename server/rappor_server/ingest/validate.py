@@ -45,9 +45,14 @@ class ReportStatus(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class UploadAnswer(msgspec.Struct, frozen=True):
-    """The answer to an upload: a status for each report, in order."""
+    """The answer to an upload: a status for each report, in order.
+
+    `stop` names metrics that devices stop reporting, up to and with a day (UTC). It is added when
+    the answer is sent (`stops`).
+    """
 
     reports: list[ReportStatus]
+    stop: dict[str, datetime.date] | msgspec.UnsetType = msgspec.UNSET
 
 
 _ACCEPTED: Final = ReportStatus("accepted")

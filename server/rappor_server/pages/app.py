@@ -15,10 +15,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rappor.errors import RapporError
-from rappor_server.pages import answers, lists, metrics, rendering, signing
+from rappor_server.pages import lists, metrics, questions, rendering, signing
 from rappor_server.pages.signing import Desk, sent, shown, to_page
-from rappor_server.problems import Problem, problem_of
+from rappor_server.problems import Problem, handlers
 
 PREFIX: Final = "/pages"
 
@@ -56,17 +55,17 @@ ROUTES: Final = (
     Route("/sign-out", sent(signing.sign_out), methods=["POST"]),
     Route("/static/{name}", static, methods=["GET"]),
     Route("/metrics/{name}", shown(metrics.metric), methods=["GET"]),
-    Route("/metrics/{name}/ranking", sent(answers.rank), methods=["POST"]),
-    Route("/metrics/{name}/trend", sent(answers.run_over_time), methods=["POST"]),
-    Route("/metrics/{name}/comparison", sent(answers.compare), methods=["POST"]),
-    Route("/metrics/{name}/segments", sent(answers.segment), methods=["POST"]),
+    Route("/metrics/{name}/ranking", sent(questions.rank), methods=["POST"]),
+    Route("/metrics/{name}/trend", sent(questions.run_over_time), methods=["POST"]),
+    Route("/metrics/{name}/comparison", sent(questions.compare), methods=["POST"]),
+    Route("/metrics/{name}/segments", sent(questions.segment), methods=["POST"]),
     Route("/metrics/{name}/lists", sent(lists.keep, most=lists.MOST_BYTES), methods=["POST"]),
     Route("/metrics/{name}/lists", shown(lists.text), methods=["GET"]),
     Route("/metrics/{name}/lists/delete", sent(lists.delete), methods=["POST"]),
-    Route("/answers/{id}", shown(answers.answer), methods=["GET"]),
-    Route("/answers/{id}/progress", shown(answers.progress), methods=["GET"]),
-    Route("/answers/{id}/files/{file}", shown(answers.file), methods=["GET"]),
-    Route("/answers/{id}/cancel", sent(answers.cancel), methods=["POST"]),
+    Route("/answers/{id}", shown(questions.answer), methods=["GET"]),
+    Route("/answers/{id}/progress", shown(questions.progress), methods=["GET"]),
+    Route("/answers/{id}/files/{file}", shown(questions.file), methods=["GET"]),
+    Route("/answers/{id}/cancel", sent(questions.cancel), methods=["POST"]),
 )
 
 
@@ -82,12 +81,7 @@ def create() -> Starlette:
     """Return the application of the pages; `state.collector` must be set before it is asked."""
     app = _Application(
         routes=ROUTES,
-        exception_handlers={
-            Problem: _on_problem,
-            RapporError: _on_rappor_error,
-            HTTPException: _on_http_exception,
-            Exception: _on_bug,
-        },
+        exception_handlers=handlers(_render),
     )
     app.router.redirect_slashes = False
     app.state.desk = Desk()
@@ -109,27 +103,6 @@ class _Headers:
         if message["type"] == "http.response.start":
             MutableHeaders(scope=message).update(_HEADERS)
         await send(message)
-
-
-async def _on_problem(_: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem)
-    return _render(error)
-
-
-async def _on_rappor_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, RapporError)
-    return _render(problem_of(error))
-
-
-async def _on_http_exception(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    status = HTTPStatus(error.status_code)
-    return _render(Problem(status, status.description, headers=dict(error.headers or {})))
-
-
-async def _on_bug(_: Request, __: Exception) -> Response:
-    """Answer without telling what has failed inside."""
-    return _render(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the collector has failed"))
 
 
 def _render(problem: Problem) -> Response:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qsl
 
+from python_multipart.exceptions import FormParserError
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from rappor.errors import ParamsError
@@ -20,18 +22,9 @@ MOST_BYTES: Final = 20_000
 
 _LEAST_SHARE, _MOST_SHARE = 0.0001 / 100, 99.9999 / 100
 _URL_ENCODED: Final = "application/x-www-form-urlencoded"
-_MULTIPART: Final = re.compile(
-    r"""multipart/form-data *; *boundary=("?)([A-Za-z0-9'()+_,./:=?-]{1,70})\1""", re.IGNORECASE
-)
-_PART: Final = re.compile(
-    rb"""^Content-Disposition: *form-data; *name="([^"\r\n]*)"(; *filename=)?""",
-    re.IGNORECASE | re.MULTILINE,
-)
-
+_MULTIPART: Final = "multipart/form-data"
 _SECONDS: Final = 60.0
 _MOST_FIELDS: Final = 50
-_MOST_HEAD: Final = 2000
-"""Bytes of the head of one part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +86,14 @@ async def read_form(request: Request, share: Share, *, most: int = MOST_BYTES) -
     Only a form with a file may have more than MOST_BYTES. The time to read one grows with its
     length and no faster, because uploads wait meanwhile.
     """
-    kind = request.headers.get("content-type", "")
-    multipart = _MULTIPART.fullmatch(kind)
-    if not multipart:
-        if kind.partition(";")[0].strip().lower() != _URL_ENCODED:
-            raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Content-Type must be that of a form")
-        most = MOST_BYTES
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in (_URL_ENCODED, _MULTIPART):
+        raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Content-Type must be that of a form")
+    most = most if kind == _MULTIPART else MOST_BYTES
     body = await read_body(request.scope, request.receive, share, max_body=most, seconds=_SECONDS)
-    return _multipart(multipart[2], body) if multipart else Form(_url_encoded(body), {})
+    if kind == _MULTIPART:
+        return await _multipart(request, body)
+    return Form(_url_encoded(body), {})
 
 
 def _url_encoded(body: bytes) -> dict[str, str]:
@@ -114,33 +107,26 @@ def _url_encoded(body: bytes) -> dict[str, str]:
     return dict(pairs)
 
 
-def _multipart(boundary: str, body: bytes) -> Form:
-    """Read multipart/form-data (RFC 7578) as browsers write it."""
-    mark = b"--" + boundary.encode()
-    if not body.startswith(mark):
-        raise _malformed()
-    first, *parts = body[len(mark) :].split(b"\r\n" + mark, _MOST_FIELDS)
-    fields: dict[str, str] = {}
-    files: dict[str, bytes] = {}
-    for part in (first, *parts):
-        if part in (b"--", b"--\r\n"):  # the end
-            return Form(fields, files)
-        head, found, content = part.removeprefix(b"\r\n").partition(b"\r\n\r\n")
-        if not found or len(head) > _MOST_HEAD or not (named := _PART.search(head)):
-            raise _malformed()
-        name = _text(named[1])
-        if not named[2]:
-            fields[name] = _text(content)
-        elif content:
-            files[name] = content
-    raise _malformed()
+async def _multipart(request: Request, body: bytes) -> Form:
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        yield body
 
-
-def _text(content: bytes) -> str:
+    parser = MultiPartParser(
+        request.headers,
+        chunks(),
+        max_files=_MOST_FIELDS,
+        max_fields=_MOST_FIELDS,
+        max_part_size=len(body),
+    )
     try:
-        return content.decode()
-    except UnicodeDecodeError:
+        form = await parser.parse()
+    except (MultiPartException, FormParserError):
         raise _malformed() from None
+    parts = form.multi_items()
+    files = {name: await part.read() for name, part in parts if isinstance(part, UploadFile)}
+    await form.close()
+    fields = {name: part for name, part in parts if isinstance(part, str)}
+    return Form(fields, {name: content for name, content in files.items() if content})
 
 
 def _malformed() -> Problem:

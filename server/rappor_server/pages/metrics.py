@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1, epsilon_inf
+from rappor_server.access import while_connected
 from rappor_server.analysis import candidate_lists
 from rappor_server.analysis.metric_health import Health, HealthTask
-from rappor_server.http.queries import while_connected
-from rappor_server.pages.answers import under_way
+from rappor_server.pages.questions import under_way
 from rappor_server.pages.signing import Reader
 
 

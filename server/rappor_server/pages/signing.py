@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from rappor.registry.metric import Metric
+from rappor_server.access import find_token
 from rappor_server.collector import Collector
-from rappor_server.http.queries import find_token
 from rappor_server.pages import rendering
 from rappor_server.pages.forms import MOST_BYTES, Form, check_origin, read_form
 from rappor_server.pages.visits import Visits, is_cookie, new_cookie

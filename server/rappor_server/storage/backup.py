@@ -55,7 +55,9 @@ def restore(path: Path, database: str) -> None:
         is_free = is_empty(target)
         target.dispose()
         if not is_free:
-            raise StoreError("a backup is restored into an empty database", retryable=False)
+            raise StoreError(
+                "the database must be empty before a backup is restored", retryable=False
+            )
         _copy_tables(source, database)
     finally:
         source.dispose()

@@ -309,7 +309,7 @@ def _follow_name(engine: Engine) -> None:
 
     def check(_: object, record: Any, __: object) -> None:
         if (file := _file_of(engine)) is None:
-            raise StoreError("the database is gone")
+            raise StoreError("the database file has been deleted")
         if record.info[_FILE] != file:
             raise DisconnectionError
 

@@ -13,6 +13,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 from rappor_server import logs
@@ -40,6 +41,18 @@ class Commits(Protocol):
         """Do what is to be done while no upload waits."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How many uploads a group and the queue have at most.
+
+    No more join a group that has these reports: handing it over holds up the event loop.
+    """
+
+    batch: int = 256
+    reports: int = 4096
+    queue: int = 10_000
+
+
 class Writer(Generic[Ticket]):
     """A bounded queue of uploads before one store, in the event loop that it is made in.
 
@@ -54,22 +67,14 @@ class Writer(Generic[Ticket]):
         deliver: Callable[[Sequence[tuple[Ticket, Result]]], None],
         today: Day,
         observe: Callable[[float, Sequence[Submission]], None] = lambda *_: None,
-        max_batch: int = 256,
-        max_reports: int = 4096,
-        max_queue: int = 10_000,
+        bounds: Bounds = Bounds(),
     ) -> None:
-        """Start the task.
-
-        A group has at most `max_batch` uploads, and no more of them once it has `max_reports`
-        reports: handing it over holds up the event loop.
-        """
+        """Start the task."""
         self._store = store
         self._deliver = deliver
         self._today = today
         self._observe = observe
-        self._max_batch = max_batch
-        self._max_reports = max_reports
-        self._max_queue = max_queue
+        self._bounds = bounds
         self._queue: deque[tuple[Submission, Ticket]] = deque()
         self._refusals: Counter[tuple[str, str]] = Counter()
         self._wake = asyncio.Event()
@@ -86,7 +91,7 @@ class Writer(Generic[Ticket]):
 
         Raises a retryable StoreError if the queue has no room for all of them or is closed.
         """
-        if self._is_closed or len(self._queue) + len(uploads) > self._max_queue:
+        if self._is_closed or len(self._queue) + len(uploads) > self._bounds.queue:
             raise StoreError("the queue of uploads is full")
         self._queue.extend(uploads)
         self._wake.set()
@@ -135,7 +140,7 @@ class Writer(Generic[Ticket]):
     def _take(self) -> tuple[list[tuple[Submission, Ticket]], Refusals]:
         group: list[tuple[Submission, Ticket]] = []
         n_reports = 0
-        while self._queue and len(group) < self._max_batch and n_reports < self._max_reports:
+        while self._queue and len(group) < self._bounds.batch and n_reports < self._bounds.reports:
             group.append(self._queue.popleft())
             n_reports += len(group[-1][0].accepted)
         refusals, self._refusals = self._refusals, Counter()

@@ -113,18 +113,6 @@ blocked: Final = Table(
     comment="How far the counts of each metric have been moved into blocks",
 )
 
-freeze: Final = Table(
-    "freeze",
-    metadata,
-    Column("id", String(16), primary_key=True, comment="Name of the frozen range"),
-    Column("metric", String(64), nullable=False, comment="Name of the metric"),
-    Column("first", Date, nullable=False, comment="First day (UTC) of the range"),
-    Column("last", Date, nullable=False, comment="Last day (UTC) of the range"),
-    Column("created", Date, nullable=False, comment="Day (UTC) on which it was frozen"),
-    Column("contents", LargeBinary, nullable=False, comment="The released counts, as JSON"),
-    comment="Released counts of a range, kept so that a published figure can be reproduced",
-)
-
 candidate_list: Final = Table(
     "candidate_list",
     metadata,

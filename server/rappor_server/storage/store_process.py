@@ -1,7 +1,7 @@
 """A store whose commits run in a process of their own.
 
 Reading requests and writing the database would otherwise take turns: after every statement a
-writer's thread waits until the event loop lets go of the interpreter.
+writer's thread waits until the event loop releases the interpreter.
 """
 
 from __future__ import annotations

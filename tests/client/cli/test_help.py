@@ -22,7 +22,7 @@ from registries import registry_of
 
 from rappor import Registry
 
-COMMANDS = ["show", "reset", "send", "completion"]
+COMMANDS = ["show", "reset", "send"]
 HELPS = [["--help"], *([name, "--help"] for name in COMMANDS)]
 TOML = """
 [budget]
@@ -93,11 +93,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "hint"),
     [
         (["shwo", "x"], "unknown command 'shwo'; did you mean 'show'?"),
-        (["frobnicate"], "choose one of show, reset, send, completion"),
+        (["frobnicate"], "choose one of show, reset, send"),
         (["show", "x", "--jsno"], "unknown option '--jsno'; did you mean '--json'?"),
         (["send", "x", "--registy=f"], "unknown option '--registy'; did you mean '--registry'?"),
         (["reset", "--ye", "x"], "unknown option '--ye'; did you mean '--yes'?"),
-        (["completion", "fsh"], "invalid choice: 'fsh'"),
         ([], "required: COMMAND"),
         (["send", "x"], "required: --registry, --metric, --collector"),
         (["send", "x", "--timeout", "0"], "it must be a number of seconds above 0, got '0'"),
@@ -130,7 +129,6 @@ def test_examples_run(words: list[str], tmp_path: Path, capsys: pytest.CaptureFi
     """As they stand, at a home with a device, beside a registry and a collector."""
     registry = Registry.loads(TOML)
     (tmp_path / "metrics.toml").write_text(TOML)
-    (tmp_path / ".config/fish/completions").mkdir(parents=True)
     with Client.open(
         tmp_path / ".local/share/myapp/telemetry",
         registry=registry_of(metric_of()),

@@ -55,7 +55,7 @@ def test_reset_erases(
     else:
         assert main(["reset", str(folder), "--yes"]) == 0
         printed = capsys.readouterr().out
-    assert "Erased. One number stays: epsilon = 2.00 has been spent." in printed
+    assert "Erased. The spent privacy loss is kept: epsilon = 2.00." in printed
     contents = peek(folder)
     assert not contents.has_secret
     assert contents.waiting == ()

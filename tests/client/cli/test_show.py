@@ -32,12 +32,13 @@ def test_show_prints_what_left(
     assert "2026-11-18  Upload " in printed
     assert ", 1 attempt\n" in printed
     assert (
-        "page: accepted. It added epsilon = 2.00 (epsilon_1 = 2.00, epsilon_inf = 4.00)." in printed
+        "page: accepted. This report added epsilon = 2.00 (epsilon_1 = 2.00, epsilon_inf = 4.00)."
+        in printed
     )
     assert "Cohort 0 of 1, 128 bits: " in printed
-    assert "1 report waiting to be sent, 1 report held until the interval ends." in printed
+    assert "1 report waiting to be sent, 1 report kept until its interval ends." in printed
     assert "Counters: accepted 1, recorded 2" in printed
-    assert "An observer who gives even odds that\nthis device holds some value" in printed
+    assert "Somebody who thought it 50 % likely" in printed
     assert "telltale" not in printed
 
 

@@ -162,7 +162,7 @@ def test_the_panel_speaks_to_everybody(profile: BrowserContext) -> None:
     page.evaluate(FLUSH)
     page.evaluate(PANEL)
     panel = page.get_by_role("region", name="What this browser reports")
-    panel.get_by_role("columnheader", name="The very bytes").wait_for()
+    panel.get_by_role("columnheader", name="Bytes sent").wait_for()
     assert panel.get_by_role("rowheader", name="search_engine").count() == 1
     assert panel.get_by_role("heading", name="What was sent").count() == 1
     panel.get_by_role("button", name="Stop and erase").press("Enter")

@@ -15,7 +15,6 @@ from devices import metric_of, write_device
 from node import answers
 from rappor_client import Caps, Client, FlushReason
 from rappor_client.contents import read_contents
-from rappor_client.errors import UploadError
 from rappor_client.store import Store
 from rappor_client.transport import Answer
 
@@ -154,10 +153,6 @@ class Scripted:
         status = self.statuses.pop(0) if self.statuses else 200
         answer = {"reports": [{"status": "accepted"}], "stop": self.stop}
         return Answer(status=status, body=json.dumps(answer).encode(), retry_after=None)
-
-    def registry(self, *, timeout: float) -> Answer:  # noqa: ARG002  (the protocol's)
-        """Offer nothing."""
-        raise UploadError("none")
 
     def close(self) -> None:
         """Sever nothing."""

@@ -142,6 +142,20 @@ test("bits, permanent response and the report for the stated coins agree", async
   }
 });
 
+test("bits are forced to 1 and to 0 with two probabilities", async () => {
+  for (const row of load("asymmetric")) {
+    const params = await readParams(row.document);
+    assert.equal(params.fingerprint, row.fingerprint);
+    assert.equal(params.permanentFingerprint, row.permanent_fingerprint);
+    const secret = await keyOf(row.secret);
+    const scope = scopeName(row.metric, row.epoch, params);
+    assert.equal(await cohortOf(secret, scope, params), row.cohort);
+    const bits = await encode(params, row.value, row.cohort);
+    assert.equal(hex(bits), row.bits);
+    assert.equal(hex(await permanentOf(secret, scope, params, bits)), row.permanent);
+  }
+});
+
 test("a good upload is read whole, and writing it gives the same bytes", async () => {
   for (const row of load("upload")) {
     const { id, reports } = readUpload(

@@ -30,7 +30,7 @@ def test_every_check_is_explained() -> None:
     assert first_cells("| check | question |") == [f"`{name}`" for name in names]
 
 
-@pytest.mark.parametrize("profile", ["strict", "balanced", "accurate"])
+@pytest.mark.parametrize("profile", ["strict", "balanced", "low-noise"])
 def test_the_table_of_trials_is_what_can_be_reached(profile: str) -> None:
     """Both losses, for ten thousand, a hundred thousand and a million devices."""
     params = Params.profile(profile)
@@ -59,9 +59,9 @@ def test_figures_of_the_attacks_are_computed() -> None:
     """What an observer and a forger gain under the profile balanced."""
     exposure = observe(BALANCED, reports=[50, 1000], devices=2000, seed=1)
     last = exposure.memoised[-1]
-    assert f"{last.true_bits:.1%}" == "88.1%"
+    assert f"{last.true_bits:.1%}" == "78.7%"
     assert f"{last.bound:.1%}" == "35.5%"
-    assert 0.06 < last.values < 0.09
+    assert 0.17 < last.values < 0.21
     assert f"{exposure.redrawn[0].true_bits:.1%}" == "99.9%"
     assert exposure.redrawn[0].values == pytest.approx(exposure.ceiling, abs=0.05)
     assert f"{shift(BALANCED):.2f}" == "2.31"
@@ -75,11 +75,3 @@ def test_the_examples_run() -> None:
     test = doctest.DocTestParser().get_doctest(example, {}, "auditing", None, None)
     assert len(test.examples) > 20
     assert doctest.DocTestRunner().run(test).failed == 0
-
-
-def test_every_module_has_its_room() -> None:
-    """The map names what lies in the folder, and nothing else."""
-    there = {path.name for path in FOLDER.glob("*.py") if not path.name.startswith("__")}
-    named = re.findall(r"^\| `(\S+\.py)` \|", DOCUMENT, re.MULTILINE)
-    assert set(named) == there
-    assert len(named) == len(there)

@@ -35,7 +35,7 @@ def second_implementation(question: Question) -> Answer:
     bits = reference.unpack(encoding.encode(encoding.parse_value(value), cohort), params.k)
     if params.encoding == "bloom" and params.normalize == "none":
         bits = reference.bloom(told(value, params.part), cohort, params.k, params.h)
-    memoised = reference.permanent(secret, named, params.t_f, bits)
+    memoised = reference.permanent(secret, named, params.t_1, params.t_0, bits)
     report = reference.instantaneous_response(memoised, params.t_p, params.t_q, list(coins))
     return Answer(cohort, *map(reference.pack, (bits, memoised, report)))
 
@@ -55,9 +55,7 @@ def planted(
     prefix: bytes = b"rappor/1/cohort\0",
     seed: int = 0,
     late: int = 0,
-    mirrored: bool = False,
-    f_for_half: bool = False,
-    changed_secret: bool = False,
+    fault: str = "",
 ) -> Subject:
     """Return the protocol with one fault."""
 
@@ -67,7 +65,7 @@ def planted(
     def answer(question: Question) -> Answer:
         secret, metric, epoch, value, params, coins = question
         assert coins is not None
-        if changed_secret:
+        if fault == "secret":
             secret = hashlib.sha256(secret).digest()
         named = scope(metric, epoch, params)
         cohort = read(expand(secret, prefix + named, 4))[0] * params.m >> 32
@@ -78,12 +76,12 @@ def planted(
             seeds = range(cohort * params.h + seed, (cohort + 1) * params.h + seed)
             places = {mmh3.hash(digest, each, signed=False) * params.k >> 32 for each in seeds}
             bits = sum(1 << i for i in places).to_bytes(params.n_bytes, "little")
-        if mirrored:
+        if fault == "bit order":
             whole = f"{int.from_bytes(bits, 'little'):0{params.k}b}"[::-1]
             bits = int(whole, 2).to_bytes(params.n_bytes, "little")
         info = b"rappor/1/permanent\0" + named + b"\0" + bits
         drawn = read(expand(secret, info, 4 * params.k))
-        noise = dataclasses.replace(params, f=params.f / 2) if f_for_half else params
+        noise = dataclasses.replace(params, f=params.f / 2) if fault == "f/2" else params
         memoised = permanent_response(bits, noise, lambda n: drawn[:n])
         # one less makes `<=` of `<`
         report = instantaneous_response(memoised, params, lambda n: [u - late for u in coins[:n]])
@@ -99,9 +97,9 @@ def planted(
         (planted(order="big"), "cohort"),
         (planted(prefix=b"rappor/1/cohort"), "cohort"),
         (planted(seed=1), "bits"),
-        (planted(mirrored=True), "bits"),
-        (planted(f_for_half=True), "permanent"),
-        (planted(changed_secret=True), "cohort"),
+        (planted(fault="bit order"), "bits"),
+        (planted(fault="f/2"), "permanent"),
+        (planted(fault="secret"), "cohort"),
     ],
     ids=["<=", "big-endian", "cohort's scope", "hash seed", "bit order", "f/2", "secret"],
 )

@@ -96,7 +96,7 @@ def test_only_the_permanent_response_keeps_values_back() -> None:
     assert abs(bare.values - exposure.ceiling) < error
     assert bare.true_bits == pytest.approx(1)
     assert kept.values + error < bare.values
-    assert kept.true_bits == pytest.approx(1 - params.f / 2)
+    assert kept.true_bits == pytest.approx(1 - (params.f1 + params.f0) / 2)
     assert kept.permanent_bits == pytest.approx(1)
 
 
@@ -128,7 +128,7 @@ def test_a_seed_repeats_what_is_observed() -> None:
 @pytest.mark.parametrize(
     ("reports", "sentence"),
     [
-        ([], "reports must hold at least one number"),
+        ([], "reports must have at least one number"),
         ([0], "reports must be an integer of at least 1"),
         ([2, 1], "reports must grow, got 1 after 2"),
         ([1, 1], "reports must grow, got 1 after 1"),

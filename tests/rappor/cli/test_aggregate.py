@@ -81,7 +81,7 @@ def test_aggregate_refuses_to_mix_parts(shell: Shell) -> None:
     out = shell.place / "sums.counts"
     code, _, err = shell.metric("aggregate", "uploads.jsonl", "--out", str(out))
     assert code == 2  # 40 devices of one part only: probability 2e-12
-    assert "give --part: inputs hold prefix:3, whole of engine" in err
+    assert "give --part: inputs have prefix:3, whole of engine" in err
     assert not out.exists()
 
 
@@ -91,7 +91,7 @@ def test_aggregate_of_counts_names_the_command_for_them(shell: Shell, counts: st
     out = shell.place / "sums.counts"
     code, printed, err = shell.metric("aggregate", "uploads.jsonl", counts, "--out", str(out))
     assert (code, printed) == (2, "")
-    assert err == f"rappor: {counts}: it holds counts already: rappor decode reads it\n"
+    assert err == f"rappor: {counts}: it has counts already: run rappor decode on it\n"
     assert not out.exists()
 
 
@@ -196,11 +196,11 @@ def test_reports_of_several_metrics_need_a_choice(shell: Shell) -> None:
     words = ("aggregate", str(shell.place / "lake"), "--out", shell.path("sums.counts"))
     code, _, err = shell(*words, "--registry", "metrics.toml")
     assert code == 2
-    assert "give --metric: inputs hold reports of several metrics, engine, theme" in err
+    assert "give --metric: inputs have reports of several metrics, engine, theme" in err
     assert shell.metric(*words, name="theme")[0] == 0
     assert Counts.load(shell.place / "sums.counts").metric == "theme"
     code, _, err = shell.metric(*words, name="add_ons")
-    assert "inputs must hold reports of add_ons, got engine, theme" in err
+    assert "inputs must have reports of add_ons, got engine, theme" in err
 
 
 def test_remote_is_an_option_of_spark(shell: Shell) -> None:

@@ -8,7 +8,7 @@ import sys
 import pytest
 from shell import Shell
 
-from rappor.cli.app import cli
+from rappor.cli.app import MOVED, cli
 
 
 def test_every_command_has_help(shell: Shell) -> None:
@@ -45,6 +45,16 @@ def test_a_typo_gets_a_suggestion(shell: Shell, words: tuple[str, ...], said: st
     assert said in err
 
 
+@pytest.mark.parametrize("name", MOVED)
+def test_an_earlier_name_says_the_new_one(shell: Shell, name: str) -> None:
+    """In one sentence; the new one is a command with that option."""
+    code, _, err = shell(name, "--anything")
+    assert (code, err) == (2, f"Error: `rappor {name}` is now `{MOVED[name]}`\n")
+    _, command, *options = MOVED[name].split()
+    names = [option for each in cli.commands[command].params for option in each.opts]
+    assert set(options) <= set(names)
+
+
 def test_completion_prints_a_script(shell: Shell) -> None:
     """Each shell gets a script that names the program."""
     for name in ("bash", "zsh", "fish"):
@@ -71,7 +81,7 @@ def test_light_commands_load_no_numpy() -> None:
     program = (
         "import sys\n"
         "from rappor.cli.app import run\n"
-        "run(['params', '--profile', 'strict'])\n"
+        "run(['privacy', '--profile', 'strict'])\n"
         "run(['decode', '--help'])\n"
         "assert not {'numpy', 'scipy', 'sklearn', 'numba'} & set(sys.modules)\n"
     )
@@ -84,7 +94,7 @@ def test_commands_without_the_analysts_packages_name_the_extra() -> None:
         "import sys\n"
         "sys.modules['numpy'] = None\n"
         "from rappor.cli.app import run\n"
-        "assert run(['params', '--profile', 'strict']) == 0\n"
+        "assert run(['privacy', '--profile', 'strict']) == 0\n"
         "sys.exit(run(['demo']))\n"
     )
     answer = subprocess.run(

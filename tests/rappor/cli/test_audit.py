@@ -51,7 +51,7 @@ def encode(name: str, registry: str) -> str:
 
 def test_shipped_encoder_passes(capfd: pytest.CaptureFixture[str]) -> None:
     """Exit code 0; each check has a verdict; bounds stay below claims."""
-    assert run(["audit", *LETTERS, "--trials", "2000", "--timing", "--json"]) == 0
+    assert run(["audit", *LETTERS, "--trials", "2000", "--json"]) == 0
     document = json.loads(capfd.readouterr().out)
     assert document["passed"] is True
     assert document["trials"] == 2000
@@ -62,8 +62,6 @@ def test_shipped_encoder_passes(capfd: pytest.CaptureFixture[str]) -> None:
         "epsilon_inf",
     ]
     assert all(0 < check["bound"] <= check["claim"] for check in bounds)
-    times = [check for check in document["checks"] if check["name"].startswith("time")]
-    assert len(times) == 3
     assert {check["verdict"] for check in document["checks"]} <= {"pass", "fault", "not seen"}
 
 
@@ -146,12 +144,11 @@ def test_a_client_is_audited_over_days(registry: str, capfd: pytest.CaptureFixtu
         ([*LETTERS, "--reports", "0"], "n_reports must be an integer in [1, 100], got 0"),
         ([*LETTERS, "--command", ""], "a command must have at least one word"),
         ([*LETTERS, "--command", "/no/such"], "the command must start, got: /no/such"),
-        ([*LETTERS, "--command", "x", "--timing"], "--timing must be left out with --command"),
         ([*LETTERS, "--secret-option", "x"], "go with --command"),
         ([*LETTERS, "--secret-file-option", "x"], "go with --command"),
         ([*LETTERS, "--exact"], "go with --command"),
         ([*LETTERS, "--command", "x", "--client", "y"], "give --client or --command, not both"),
-        ([*LETTERS, "--client", "x", "--values", "y"], "--values must be left out with"),
+        ([*LETTERS, "--client", "x", "--values", "y"], "--values must be omitted with"),
         ([*LETTERS, "--values", "/no/such"], "/no/such: No such file"),
         (
             [*LETTERS, "--command", "x", "--exact", "--secret-option", "y"],

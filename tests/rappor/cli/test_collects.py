@@ -36,8 +36,7 @@ def test_collects_describes_every_metric(shell: Shell) -> None:
     assert "expired" in out
     registry = Registry.load(shell.place / "metrics.toml", today=datetime.date.today())
     total = sum(each.total for each in registry.reserved)
-    last = f"All metrics together cost a device at most {total:g} nats in a calendar year."
-    assert out.splitlines()[-1] == last
+    assert f"at most {total:g} nats" in out.splitlines()[-1]
     assert "together" not in shell("collects", "theme", "--registry", "metrics.toml")[1]
 
 
@@ -46,7 +45,7 @@ def test_collects_warns_where_nothing_bounds_the_loss(shell: Shell) -> None:
     (shell.place / "bare.toml").write_text(BARE)
     code, out, _ = shell("collects", "--registry", "bare.toml")
     assert code == 0
-    assert out.splitlines()[-1].startswith("WARNING: nothing bounds")
+    assert out.splitlines()[-1].endswith("has no limit.")
 
 
 def test_collects_of_an_unknown_metric_names_the_nearest(shell: Shell) -> None:
@@ -83,4 +82,4 @@ def test_collects_json_of_some_metrics_is_refused(shell: Shell) -> None:
     """The budget is that of all metrics together."""
     code, _, said = shell("collects", "theme", "--registry", "metrics.toml", "--json")
     assert code == 2
-    assert "METRICS must be absent beside --json" in said
+    assert "METRICS must be absent with --json" in said

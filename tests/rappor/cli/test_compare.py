@@ -50,9 +50,9 @@ def test_changes_are_listed(samples: Shell) -> None:
     assert lines[0] == "from may to june"
     rows = {line.split()[0]: line.split()[-1] for line in lines[2:4]}
     assert rows == {"qwant": "leaver", "duckduckgo": "rise"}
-    assert "2 of 3 differences from may are told from noise" in out
-    assert "something changed in june (p = " in out
-    assert "No device is taken to be in two samples" in " ".join(out.split())
+    assert "2 of 3 differences from may are significant" in out
+    assert "a significant change in june (p = " in out
+    assert "No device is assumed to be in two samples" in " ".join(out.split())
 
 
 def test_a_page_is_written(samples: Shell) -> None:

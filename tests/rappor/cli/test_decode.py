@@ -19,6 +19,7 @@ import pytest
 from shell import Shell
 
 from rappor import Counts, Params
+from rappor.reporting.numbers import measured
 
 
 def test_decode_contract(shell: Shell, counts: str) -> None:
@@ -130,7 +131,8 @@ def test_a_terminal_of_80_columns_cuts_names_and_no_number(shell: Shell, counts:
     assert any("\u2026" in line for line in lines[start : start + 4])
     for line, row in zip(lines[start + 1 : start + 4], rows, strict=True):
         assert f"  {row['count']:,.0f}  " in line
-        assert f"{100 * row['proportion']:.3f} %" in line
+        error = row["std_error"] / 50_000
+        assert f"  {measured(row['proportion'], error)}" in line
         assert len(line) <= 80
 
 
@@ -171,7 +173,7 @@ def test_decode_adds_files_of_one_set_and_joins_files_of_two(shell: Shell, count
     assert shell.metric("simulate", *words, name="engine_strict")[0] == 0
     strict = Counts.load(other)
     Counts(strict.params, strict.ones, strict.reports, "engine").save(other)
-    Counts.zero(Params.profile("accurate"), "engine").save(empty)
+    Counts.zero(Params.profile("low-noise"), "engine").save(empty)
     files = (counts, counts, other, empty)
     answer = json.loads(shell.metric("decode", *files, "--candidates", "engines.txt", "--json")[1])
     assert answer["reports"] == 109_000
@@ -212,7 +214,7 @@ def test_decode_of_categories_takes_no_candidates(shell: Shell) -> None:
     assert [row["candidate"] for row in answer["estimates"]] == ["light", "dark", "other"]
     code, _, err = shell.metric("decode", name, "--candidates", "engines.txt", name="theme")
     assert code == 2
-    assert "must be left out" in err
+    assert "must be omitted" in err
 
 
 @pytest.mark.parametrize(("option", "value"), [("--level", "nan"), ("--confidence", "1")])

@@ -27,7 +27,7 @@ def test_demo_on_own_values(shell: Shell) -> None:
 
 def test_a_small_demo_has_ten_thousand_devices_and_20_words(shell: Shell) -> None:
     """Every word is a candidate; --reports says another number, and own values another demo."""
-    code, out, _ = shell("demo", "--small", "--seed", "1", "--profile", "accurate", "--json")
+    code, out, _ = shell("demo", "--small", "--seed", "1", "--profile", "low-noise", "--json")
     assert code == 0
     document = json.loads(out)
     rows = document["estimates"]
@@ -86,7 +86,7 @@ def test_demo_says_how_many_are_false() -> None:
     estimates = decode(
         simulate_counts(
             Population(["a", "b", "c"], [5, 3, 2]),
-            Params.profile("accurate"),
+            Params.profile("low-noise"),
             n_reports=100_000,
             seed=1,
         ),
@@ -99,8 +99,8 @@ def test_demo_says_how_many_are_false() -> None:
         found = Demo(
             estimates=estimates,
             truth=truth,
-            params=Params.profile("accurate"),
-            profile="accurate",
+            params=Params.profile("low-noise"),
+            profile="low-noise",
             n_values=3,
         )
         assert (found.n_detected, found.n_false) == (3, n_false)
@@ -115,11 +115,12 @@ def test_demo_ends_with_what_an_observer_can_believe(shell: Shell) -> None:
     code, out, _ = shell("demo", "--values", "own.txt", "--seed", "1")
     assert code == 0
     text = " ".join(out.split())
-    assert "Each of 50,000 devices holds one of 2 values" in text
-    assert "0 of 2 are false (a false one is held by fewer devices" in text
+    assert "Each of 50,000 devices has one of 2 values" in text
+    assert "Of the 2 detected, 0 are false: hardly any device has them." in text
     assert text.endswith(
-        "An observer who gives even odds that a device holds some value can be at most 88.1 % sure "
-        "after this report, and at most 98.3 % sure after any number of reports."
+        "Somebody who thought it 50 % likely that a device has some value is at most 88.1 % sure "
+        "after its report (epsilon_1 = 2.00), and at most 98.3 % sure after any number of reports "
+        "(epsilon_inf = 4.00)."
     )
 
 
@@ -128,26 +129,32 @@ def test_demo_of_counted_devices_takes_no_reports(shell: Shell) -> None:
     (shell.place / "own.txt").write_text("cat\ndog\n")
     code, out, err = shell("demo", "--values", "own.txt", "--reports", "5")
     assert (code, out) == (2, "")
-    assert "--reports must be left out where --values counts the devices" in " ".join(err.split())
+    assert "--reports must be omitted where --values counts the devices" in " ".join(err.split())
 
 
 @pytest.mark.parametrize(
-    ("content", "code"),
+    ("content", "said"),
     [
-        (b"", 2),
-        (b"\xff\xfe\x00", 2),
-        (b"value,count\ncat,1.5\n", 2),
-        (b"value,count\ncat,nan\n", 2),
-        (b"name,devices\ncat,3\n", 2),
-        (b"cat,3\ndog,2\n", 2),
-        (b"value,count\ncat,99999999\ndog,2\n", 2),
-        (b"value,count\ncat,1e300\n", 2),
-        (b"x" * 200_000 + b",", 2),
+        (b"", "it is empty: write one value a line"),
+        (b"\n\n", "it is empty: write one value a line"),
+        (b"value;count\ncat;3\n", "its columns are separated by semicolons: use commas"),
+        (b"value\tcount\ncat\t3\n", "its columns are separated by tabs: use commas"),
+        ("value,count\ncat,3\n".encode("utf-16"), "it is not UTF-8 but UTF-16: save it as UTF-8"),
+        (b"\xfe\xff\x00", "it is not UTF-8 but UTF-16: save it as UTF-8"),
+        (b"\xff", "it is not UTF-8"),
+        (b"value,count\ncat,1.5\n", "count must be a whole number"),
+        (b"value,count\ncat,nan\n", "a weight must be a number"),
+        (b"name,devices\ncat,3\n", "the header must be"),
+        (b"cat,3\ndog,2\n", "the header must be"),
+        (b"value,count\ncat,99999999\ndog,2\n", "must add up to at most"),
+        (b"value,count\ncat,1e300\n", "must add up to at most"),
+        (b"x" * 200_000 + b",", "the header must be"),
     ],
 )
-def test_demo_refuses_bad_values(shell: Shell, content: bytes, code: int) -> None:
-    """Empty, binary and fractional data, and another table, get one sentence."""
+def test_demo_refuses_bad_values(shell: Shell, content: bytes, said: str) -> None:
+    """Empty, foreign and fractional data, and another table, get one sentence."""
     (shell.place / "own").write_bytes(content)
     got, out, err = shell("demo", "--values", "own")
-    assert (got, out) == (code, "")
+    assert (got, out) == (2, "")
+    assert said in " ".join(err.split())
     assert len(err.strip().splitlines()) == 1

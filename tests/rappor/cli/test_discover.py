@@ -21,7 +21,7 @@ expires = 2999-12-31
 epoch = "month"
 interval = "none"
 encoding = "bloom"
-profile = "accurate"
+profile = "low-noise"
 parts = [{name = "prefix:2", share = 0.4}, {name = "whole"}]
 candidates = "engines.txt"
 """
@@ -55,7 +55,7 @@ def test_files_of_parts_become_strings(shell: Shell, parts: tuple[str, str]) -> 
     (told,) = [line for line in lines if line[0] == "prefix:2"]
     assert told[2] == "703"
     assert "Strings of up to 5 characters, alphabet (as given): abcdefghij" in printed
-    unfinished = printed.partition("Prefixes that hold more than their strings")[2]
+    unfinished = printed.partition("Prefixes with a larger share than their strings")[2]
     assert "du " in unfinished
 
 
@@ -120,7 +120,7 @@ def test_too_many_candidates_are_a_usage_error(shell: Shell, parts: tuple[str, s
     """With their number."""
     code, _, err = shell("discover", *parts, "--alphabet", "a-z", "--longest", "9")
     assert code == 2
-    assert re.search(r"at most 1,000,000,000 strings, got \d+,\d{3},\d{3},\d{3}: take fewer", err)
+    assert re.search(r"at most 1,000,000,000 strings, got \d+,\d{3},\d{3},\d{3}: use fewer", err)
 
 
 def test_uploads_are_added_up_a_part_at_a_time(shell: Shell) -> None:
@@ -137,7 +137,7 @@ def test_uploads_are_added_up_a_part_at_a_time(shell: Shell) -> None:
     assert sum(numbers) == 60
     code, _, err = shell.metric("aggregate", "uploads.jsonl", "--part", "prefix:9", "--out", "x")
     assert code == 2
-    assert "--part must be a part that is there, got 'prefix:9': inputs hold prefix:2, whole" in err
+    assert "--part must be a part that is there, got 'prefix:9': inputs have prefix:2, whole" in err
 
 
 def test_reports_and_days_of_parts_have_files_of_their_own(

@@ -142,11 +142,11 @@ def test_one_option_has_one_name_everywhere() -> None:
                 spelt = (tuple(option.opts), option.metavar)
                 for name in option.opts:
                     seen.setdefault(name, set()).add(spelt)
-    # These are a number, or a file; `convert --reports` says what a file holds; --client is a
-    # command to audit, or which of google/rappor's clients sent the counts; --out is a folder where
-    # a site is written.
+    # --by is a property of devices, or a stretch of days; these are a number, or a file;
+    # `convert --reports` says what a file holds; --client is a command to audit, or which of
+    # google/rappor's clients sent the counts; --out is a folder where a site is written.
     several = {name for name, spelt in seen.items() if len(spelt) > 1}
-    assert several == {"--candidates", "--values", "--reports", "--client", "--out"}
+    assert several == {"--by", "--candidates", "--values", "--reports", "--client", "--out"}
     assert seen["-k"] == {(("-k", "--bits"), "N")}
     assert not {"-h", "-m", "--h"} & set(seen)
 

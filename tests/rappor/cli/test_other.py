@@ -17,7 +17,7 @@ owner = "tools@example.org"
 expires = 2999-12-31
 encoding = "onehot"
 categories = ["vscode", "vim"]
-profile = "accurate"
+profile = "low-noise"
 epoch = "quarter"
 other = "discover"
 parts = [{name = "prefix:2", share = 0.4}, {name = "whole"}]
@@ -70,7 +70,7 @@ def test_decode_does_the_same_by_the_metrics_candidates(shop: Shell) -> None:
     assert {"kate", "nano"} <= {row["candidate"] for row in json.loads(out)["other"]}
     code, _, err = shop("decode", *COUNTS, "--forged")
     assert code == 2
-    assert "--forged must be left out for counts of categories" in err
+    assert "--forged must be omitted for counts of categories" in err
 
 
 def test_counts_of_strangers_are_refused(shop: Shell) -> None:
@@ -128,8 +128,8 @@ def test_both_prices_are_told(shop: Shell) -> None:
     assert "editor.other: What is in no category of editor" in out
     assert "a device answers both or neither" in out
     told = " ".join(out.partition("both or neither")[2].split())
-    one = "Both reports of one value together: an observer who gives even odds to a value can come"
-    assert f"{one} near certainty, either way" in told
+    one = "Both reports of one value together: somebody who thought a value 50 % likely can become"
+    assert f"{one} almost certain, either way" in told
     code, out, _ = shop("privacy", "editor", "--registry", "registry.toml", "--json")
     assert json.loads(out)["together"] == {
         "metrics": ["editor", "editor.other"],
@@ -166,7 +166,7 @@ def test_a_registry_for_javascript_is_refused(shop: Shell) -> None:
 @pytest.mark.acceptance
 def test_the_demo_tells_what_is_found_and_what_is_not(shell: Shell) -> None:
     """At the published size the most frequent text is found; the truth stands beside all."""
-    words = ("--other", "--reports", "9000", "--profile", "accurate", "--seed", "1")
+    words = ("--other", "--reports", "9000", "--profile", "low-noise", "--seed", "1")
     code, out, _ = shell("demo", *words, "--json")
     assert code == 0
     document = json.loads(out)
@@ -180,4 +180,4 @@ def test_the_demo_tells_what_is_found_and_what_is_not(shell: Shell) -> None:
     assert code == 0
     assert "9,000 devices: other is" in out
     assert "Not found without a list:" in out
-    assert "share of other" in (shell.place / "other.svg").read_text()
+    assert "Shares of other" in (shell.place / "other.svg").read_text()

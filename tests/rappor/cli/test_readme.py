@@ -56,10 +56,3 @@ def test_exit_codes_are_those_of_the_program() -> None:
     """Done, no answer, usage, interrupted."""
     codes = re.findall(r"^\| (\d+) \|", section("## Exit codes"), flags=re.MULTILINE)
     assert list(map(int, codes)) == [0, NO_ANSWER, USAGE, INTERRUPTED]
-
-
-def test_every_room_is_on_the_map() -> None:
-    """A module is named on the map, or is the file of a command."""
-    named = set(re.findall(r"`(\w+)\.py`", section("## The rooms")))
-    modules = {path.stem for path in FOLDER.glob("*.py")} - {"__init__"}
-    assert modules == named | (set(cli.commands) - {"completion"})

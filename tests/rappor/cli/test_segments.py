@@ -1,4 +1,4 @@
-"""`rappor segments`: counts of segments, and what is printed of them."""
+"""`rappor compare --by`: counts of segments, and what is printed of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shell import Shell
 
 from rappor import Counts, Population, Registry, simulate_counts
 from rappor.counts.released import Period, Released
-from rappor.reporting.numbers import percent
+from rappor.reporting.numbers import measured
 
 DAY = datetime.date(2026, 11, 2)
 HOSTILE = "<b>2</b>"
@@ -44,7 +44,9 @@ def segments(shell: Shell) -> Shell:
 
 def test_shares_and_differences_are_printed(segments: Shell) -> None:
     """A row a string and segment; what differs has a star."""
-    code, out, _ = segments("segments", "segments.json", "--candidates", "engines.txt")
+    code, out, _ = segments(
+        "compare", "segments.json", "--by", "version", "--candidates", "engines.txt"
+    )
     assert code == 0
     rows = [line.split() for line in out.splitlines()[1:5]]
     assert [row[:2] for row in rows] == [
@@ -54,7 +56,7 @@ def test_shares_and_differences_are_printed(segments: Shell) -> None:
     ]
     assert [row[-1] == "*" for row in rows] == [False, True, False, True]
     words = " ".join(out.split())
-    assert "2 of 2 differences from version=1 are told from noise (*)" in words
+    assert "2 of 2 differences from version=1 are significant (*)" in words
     assert "Those of two segments are other devices." in words
 
 
@@ -63,7 +65,7 @@ def test_json_csv_page_and_chart_have_the_same_segments(segments: Shell) -> None
     table, page, chart = (segments.path(name) for name in ("s.csv", "s.html", "s.svg"))
     files = ("--csv", table, "--html", page, "--chart", chart)
     words = ("--candidates", "engines.txt", "--json")
-    code, out, _ = segments("segments", "segments.json", *words, *files)
+    code, out, _ = segments("compare", "segments.json", "--by", "version", *words, *files)
     assert code == 0
     found = json.loads(out)
     assert [each["values"] for each in found["segments"]] == [
@@ -77,7 +79,7 @@ def test_json_csv_page_and_chart_have_the_same_segments(segments: Shell) -> None
     assert HOSTILE not in text
     (shown,) = [rows for caption, rows in tables(text).items() if caption.startswith("Shares of")]
     assert [cells[2] for cells in shown[1:]] == [
-        percent(row["proportion"], 3) for row in found["rows"]
+        measured(row["proportion"], row["std_error"]) for row in found["rows"]
     ]
     panels = drawings(text)
     assert len(panels) == 2
@@ -101,15 +103,31 @@ def test_segments_without_reports_are_left_out(segments: Shell) -> None:
         periods = (dataclasses.replace(period, collections=collections),)
         dataclasses.replace(found, periods=periods).save(segments.place / "segments.json")
         words = ("--candidates", "engines.txt", "--registry", "metrics.toml")
-        got, _, err = segments("segments", "segments.json", *words)
-        assert (got, "counts must hold at least 1 report, got 0" in err) == (code, code == 1)
+        got, _, err = segments("compare", "segments.json", "--by", "version", *words)
+        assert (got, "counts must have at least 1 report, got 0" in err) == (code, code == 1)
+
+
+def test_what_goes_with_samples_only_is_refused(segments: Shell) -> None:
+    """The largest segment is the baseline, and no device is in two."""
+    words = ("compare", "segments.json", "--by", "all", "--overlap", "1", "--all")
+    code, _, err = segments(*words)
+    assert (code, "--overlap, --all must be left out beside --by" in err) == (2, True)
 
 
 def test_a_segment_below_the_minimum_is_refused(segments: Shell) -> None:
     """All together hold as many, which would let the small one be read."""
     path = segments.place / "metrics.toml"
     minimum = "[metrics.engine]\nmin_reports = {}"
-    words = ("segments", "segments.json", "--candidates", "engines.txt", "--registry", str(path))
+    words = (
+        "compare",
+        "segments.json",
+        "--by",
+        "all",
+        "--candidates",
+        "engines.txt",
+        "--registry",
+        str(path),
+    )
     text = path.read_text()
     path.write_text(text.replace("[metrics.engine]", minimum.format(20_000)))
     assert segments(*words)[0] == 0

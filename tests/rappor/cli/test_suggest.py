@@ -1,4 +1,4 @@
-"""`rappor suggest`: what is in a larger list and not among the candidates."""
+"""`rappor discover --list`: what is in a larger list and not among the candidates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from shell import Shell
 
 from rappor import Params, Population, simulate_counts
-from rappor.reporting.numbers import p_value, percent
+from rappor.reporting.numbers import measured, p_value
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def counts(shell: Shell) -> str:
 @pytest.mark.parametrize("listed", ["list.txt", "list.txt.gz"])
 def test_a_string_of_the_list_is_suggested(shell: Shell, counts: str, listed: str) -> None:
     """With its share and p-value, and the bits that no candidate explains."""
-    words = ("suggest", counts, "--candidates", "engines.txt", "--list", listed)
+    words = ("discover", counts, "--known", "engines.txt", "--list", listed)
     code, printed, err = shell(*words, "--level", "0.04", "--json")
     assert (code, err) == (0, "")
     answer = json.loads(printed)
@@ -51,28 +51,30 @@ def test_the_table_says_the_same(shell: Shell) -> None:
         counts.save(shell.path(f"{profile}.counts"))
     (shell.place / "list.txt").write_text("[b]mojek[/b]\nbing\nstartpage\n")
     files = ("strict.counts", "balanced.counts")
-    words = (*files, "--candidates", "engines.txt", "--list", "list.txt")
-    code, printed, _ = shell("suggest", *words, "--level", "0.04")
-    answer = json.loads(shell("suggest", *words, "--level", "0.04", "--json")[1])
+    words = (*files, "--known", "engines.txt", "--list", "list.txt")
+    code, printed, _ = shell("discover", *words, "--level", "0.04")
+    answer = json.loads(shell("discover", *words, "--level", "0.04", "--json")[1])
     shown = " ".join(printed.split())
     assert code == 0
     assert f"1 of {answer['candidates']} listed strings explain what the known" in shown
     assert "at a false discovery rate of 4 %." in shown
     (row,) = answer["suggestions"]
-    number = f"{row['count']:,.0f} {row['std_error']:,.0f} {percent(row['proportion'], 3)}"
+    reports, error = f"{row['count']:,.0f}", row["std_error"]
+    number = f"{reports} {error:,.0f} {measured(row['proportion'], error / answer['reports'])}"
     assert f"[b]mojek[/b] {number} {p_value(row['p_value'])}" in shown
     assert {bit["collection"] for bit in answer["unexplained_bits"]} == {0, 1}
     for bit in answer["unexplained_bits"]:
         place = f"{bit['collection']} {bit['cohort']} {bit['bit']}"
-        assert f"{place} {percent(bit['share'], 3)} {percent(bit['std_error'], 3)}" in shown
+        share, error = bit["share"], bit["std_error"]
+        assert f"{place} {measured(share, error)} {measured(error, error)}" in shown
 
 
 def test_where_the_candidates_explain_all_there_are_no_tables(shell: Shell, counts: str) -> None:
     """The sentence says that nothing was found."""
     (shell.place / "engines.txt").write_text("bing\nmojek\nqwant\n")
     (shell.place / "list.txt").write_text("startpage\nkarma\n")
-    words = ("--candidates", "engines.txt", "--list", "list.txt", "--level", "1e-9")
-    code, printed, _ = shell("suggest", counts, *words)
+    words = ("--known", "engines.txt", "--list", "list.txt", "--level", "1e-9")
+    code, printed, _ = shell("discover", counts, *words)
     assert (code, printed.startswith("0 of 2 listed strings explain")) == (0, True)
     assert "Suggested" not in printed
     assert "Bits that" not in printed
@@ -85,17 +87,15 @@ def test_known_candidates_may_be_the_metrics_own(shell: Shell, counts: str) -> N
     for n_reports, expected in (("4999", 1), ("5000", 0)):
         out = ("--out", shell.path("strict.counts"))
         assert shell.metric("simulate", *simulated, n_reports, *out, name="engine_strict")[0] == 0
-        code, _, err = shell("suggest", "strict.counts", *words)
+        code, _, err = shell("discover", "strict.counts", *words)
         assert (code, "at least 5,000 reports, the minimum of engine_strict" in err) == (
             expected,
             bool(expected),
         )
-    code, _, err = shell("suggest", counts, *words)
+    code, _, err = shell("discover", counts, *words)
     assert code == 2
     assert "the metric names none" in err
-    code, _, err = shell(
-        "suggest", counts, *words, "--candidates", "engines.txt", "--metric", "theme"
-    )
+    code, _, err = shell("discover", counts, *words, "--known", "engines.txt", "--metric", "theme")
     assert code == 2
     assert "counts must be of theme, got engine" in err
 
@@ -110,16 +110,16 @@ def test_the_list_is_written_as_the_devices_do(shell: Shell) -> None:
     (shell.place / "list.txt").write_text("https://Mojek.example/search\n")
     simulated = ("--population", "population.csv", "--reports", "1e4", "--seed", "1")
     assert shell.metric("simulate", *simulated, "--out", shell.path("week.counts"))[0] == 0
-    words = ("week.counts", "--candidates", "engines.txt", "--list", "list.txt", "--json")
-    (row,) = json.loads(shell("suggest", *words)[1])["suggestions"]
+    words = ("week.counts", "--known", "engines.txt", "--list", "list.txt", "--json")
+    (row,) = json.loads(shell("discover", *words)[1])["suggestions"]
     assert row["string"] == "mojek.example"
 
 
 def test_a_packed_file_of_known_candidates_is_too_long(shell: Shell, counts: str) -> None:
     """What is known is held; what is never held is the list."""
-    words = (counts, "--candidates", "list.txt.gz", "--list", "list.txt")
-    code, _, err = shell("suggest", *words)
-    assert (code, "known candidates must be fewer" in err) == (2, True)
+    words = (counts, "--known", "list.txt.gz", "--list", "list.txt")
+    code, _, err = shell("discover", *words)
+    assert (code, "known strings must be fewer" in err) == (2, True)
 
 
 def test_answers_in_full_need_no_suggestions(shell: Shell) -> None:
@@ -130,14 +130,14 @@ def test_answers_in_full_need_no_suggestions(shell: Shell) -> None:
     out = ("--registry", "metrics.toml", "--out", shell.path("theme.counts"))
     assert shell("simulate", *simulated, *out)[0] == 0
     words = ("theme.counts", "--registry", "metrics.toml", "--list", "list.txt")
-    code, _, err = shell("suggest", *words)
+    code, _, err = shell("discover", *words)
     assert code == 2
     assert "every answer of another metric is known" in err
 
 
 def test_a_list_that_is_not_there_is_told(shell: Shell, counts: str) -> None:
     """Its name, in one sentence."""
-    words = (counts, "--candidates", "engines.txt", "--list", "nothing.txt")
-    code, _, err = shell("suggest", *words)
+    words = (counts, "--known", "engines.txt", "--list", "nothing.txt")
+    code, _, err = shell("discover", *words)
     assert code == 2
     assert "nothing.txt" in err

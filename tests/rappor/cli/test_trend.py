@@ -62,9 +62,9 @@ def test_shares_gaps_and_the_course_are_printed(days: Shell) -> None:
     assert [len(row[-1]) for row in rows.values()] == [5, 5]
     assert [row[-1][2] for row in rows.values()] == ["\u00b7", "\u00b7"]
     words = " ".join(out.split())
-    assert "There are no reports of 2026-11-04." in words
-    assert "Some reports wait at the collector, of 2026-11-06." in words
-    assert "steps from one day to the next are told from noise" in words
+    assert "There are no reports for 2026-11-04." in words
+    assert "Some reports are not yet released for 2026-11-06." in words
+    assert "steps from one day to the next are significant" in words
     assert "Assumed: within a day" in words
 
 
@@ -99,9 +99,9 @@ def test_files_without_days_are_given_theirs(days: Shell) -> None:
     assert (found["metric"], found["by"]) == ("theme", "day")
     assert [each["first"] for each in found["periods"]] == ["2026-11-02", "2026-11-03"]
     code, _, err = days("trend", "0.counts", "1.counts")
-    assert (code, "does not tell its days: give --from" in err) == (2, True)
+    assert (code, "has no days: give --from" in err) == (2, True)
     code, _, err = days("trend", "themes.json", "--from", "2026-11-02")
-    assert (code, "tells its days: leave --from out" in err) == (2, True)
+    assert (code, "has its own days: omit --from" in err) == (2, True)
     code, _, err = days("trend", "0.counts", "1.counts", "--from", "9999-12-31")
     assert (code, "must be before the year 10000" in err) == (1, True)
 
@@ -193,13 +193,13 @@ def test_files_that_hold_nothing_are_told(days: Shell) -> None:
         days.place / "empty.json"
     )
     code, _, err = days("trend", "empty.json")
-    assert (code, "counts must hold at least 1 report, got 0" in err) == (1, True)
+    assert (code, "counts must have at least 1 report, got 0" in err) == (1, True)
     dataclasses.replace(found, periods=()).save(days.place / "empty.json")
     code, _, err = days("trend", "empty.json")
-    assert (code, "counts must hold at least 1 report, got 0" in err) == (1, True)
+    assert (code, "counts must have at least 1 report, got 0" in err) == (1, True)
     (days.place / "empty.json").write_text('{"metric": "theme", "collections": []}')
     code, _, err = days("trend", "empty.json", "--from", "2026-11-02")
-    assert (code, "counts must hold at least 1 report, got 0" in err) == (1, True)
+    assert (code, "counts must have at least 1 report, got 0" in err) == (1, True)
     code, _, err = days("trend", "engines.txt")
     assert (code, "it is not a counts file" in err) == (2, True)
 

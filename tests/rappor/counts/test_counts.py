@@ -481,7 +481,7 @@ def wrong_tables() -> dict[str, Any]:
         "metadata must name": small().to_arrow().replace_schema_metadata({}),
         "metadata must name format 2, got none": without_format(),
         "columns must be cohort": small().to_arrow().drop_columns(["reports"]),
-        "cohort must hold 0 to 1, each once": with_column("cohort", [[0, 0]]),
+        "cohort must have 0 to 1, each once": with_column("cohort", [[0, 0]]),
         "cohort must be integers": with_column("cohort", [[0.0, 1.0]]),
         "reports must be integers without nulls": with_column("reports", [[None, 2]]),
         "reports must be whole numbers": with_column("reports", [[-5, 2]]),

@@ -16,7 +16,7 @@ from rappor.counts.counts import Counts
 from rappor.counts.devices import add_squares, squares_by_interval, squares_of_days
 from rappor.decoding.decoder import decode
 from rappor.errors import FileError, ReportError
-from rappor.protocol.params import PROFILES, Params
+from rappor.protocol.params import Params
 from rappor.simulation import Population, simulate_days
 
 PARAMS = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
@@ -191,10 +191,7 @@ def test_large_squares_are_added_exactly(first: int, second: int) -> None:
 def test_counts_known_by_days_and_interval_alone_are_covered() -> None:
     """Thirty days, a twentieth of the devices replaced each day: intervals 1.23 times as wide."""
     names = tuple(f"c{i}" for i in range(20))
-    noise = PROFILES["balanced"]
-    params = Params(
-        encoding="onehot", k=20, categories=names, f=noise["f"], p=noise["p"], q=noise["q"]
-    )
+    params = Params.profile("balanced", encoding="onehot", categories=names)
     shares = np.array([0.5, 0.3, 0.2] + [0.0] * 17)
     n_runs, n_days, held, ratios = 10, 30, 0, []
     true_r = sum(0.95 ** abs(i - j) for i in range(n_days) for j in range(n_days)) / n_days

@@ -55,7 +55,7 @@ both_counts = pytest.mark.parametrize(
 
 
 @functools.cache
-def detections(design: str, n_runs: int) -> list[accuracy.Detection]:
+def detections(design: str, n_runs: int) -> list[accuracy.Run]:
     measure = partial(accuracy.detect, params=accuracy.DESIGNS[design])
     return accuracy.run_many(measure, n_runs, None)
 

@@ -14,6 +14,7 @@ from rappor.auditing.pairs import unpack
 from rappor.counts.counts import Counts
 from rappor.counts.popcounts import popcount_range
 from rappor.decoding.decoder import decode
+from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
 from rappor.protocol.encodings import encoder
 from rappor.protocol.params import Params
@@ -84,12 +85,12 @@ def test_a_bit_is_made_by_the_ones_that_its_count_has() -> None:
 def test_a_bit_is_hidden_by_exactly_that_number_of_reports_without_it(correction: str) -> None:
     """With one report fewer the bit is still detected; other bits keep their share of ones."""
     counts = Counts(FLAGS, [[5000, 6000, 3750]], [10_000])
-    n = int(decode(counts, correction=correction).forged_to_hide[0])
+    n = int(decode(counts, detection=Detection(correction=correction)).forged_to_hide[0])
 
     def found(extra: int) -> bool:
         shares = np.array([[0, 0.6, 0.375]])
         more = Counts(FLAGS, np.round(shares * extra).astype(np.int64), [extra])
-        return bool(decode(counts + more, correction=correction).detected[0])
+        return bool(decode(counts + more, detection=Detection(correction=correction)).detected[0])
 
     assert n > 1000
     assert found(n - 1)

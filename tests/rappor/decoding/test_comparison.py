@@ -17,6 +17,7 @@ from rappor import CandidateStream, Comparison, Counts, Params, Population, comp
 from rappor.decoding.comparison.answers import Joined, answer_changes
 from rappor.decoding.comparison.changes import rows_p_value
 from rappor.decoding.comparison.differences import Sample, differences, estimated_overlap
+from rappor.decoding.detection import Detection
 from rappor.decoding.devices import merge
 from rappor.errors import DecodeError
 from rappor.simulation import simulate_days, simulate_repeated
@@ -157,7 +158,7 @@ def test_noise_of_differences_is_what_simulations_show(overlap: float) -> None:
     assert abs(np.mean(ratios) - 1) < -stats.norm.ppf(FALSE_ALARM / 2) * error * 1.2
 
 
-def test_the_overlap_is_estimated_from_the_scatter() -> None:
+def test_the_overlap_is_estimated_from_the_bits() -> None:
     """Same devices: above 1/2; others: near 0; another parameter set, or few bits: 0."""
     first, second = days(5e4, 9)
     assert estimated_overlap(sample_of(first), sample_of(second)) > 0.5
@@ -177,8 +178,8 @@ def test_devices_that_are_the_same_make_differences_more_certain() -> None:
     errors = [float(np.median(each.against[0].std_error)) for each in (same, seen, others)]
     assert errors == sorted(errors)
     assert errors[0] < 0.8 * errors[2]
-    assert "at least, as the scatter of the bits tells" in seen.assumed
-    assert "1.00 of b, as was said" in same.assumed
+    assert "estimated from the bits, minus one standard error" in seen.assumed
+    assert "1.00 of b (as given)" in same.assumed
 
 
 def test_repeated_reports_are_no_other_devices() -> None:
@@ -295,7 +296,7 @@ def test_noise_may_differ_between_samples() -> None:
 def test_several_samples_have_one_error_rate() -> None:
     """Each is compared with the first; the correction counts all rows of all."""
     samples = {"a": drawn(BEFORE, 40), "b": drawn(BEFORE, 41), "c": drawn(AFTER, 42)}
-    found = compare(samples, NAMES, correction="bonferroni")
+    found = compare(samples, NAMES, detection=Detection(correction="bonferroni"))
     assert [each.sample.name for each in found.against] == ["b", "c"]
     assert found.n_tests == 80
     assert found.unchanged_p_value == min(2 * found.against[1].unchanged_p_value, 1)
@@ -397,11 +398,11 @@ def test_questions_without_an_answer_are_refused() -> None:
     counts, answers = drawn(BEFORE, 1, n=100), Counts(BOOLEAN, [[1]], [2])
     with pytest.raises(DecodeError, match="samples must number at least 2, got 1"):
         compare({"a": counts}, NAMES)
-    with pytest.raises(DecodeError, match="sample 'b' must hold at least 1 report"):
+    with pytest.raises(DecodeError, match="sample 'b' must have at least 1 report"):
         compare({"a": counts, "b": Counts.zero(PARAMS)}, NAMES)
     with pytest.raises(DecodeError, match="same kind of values"):
         compare({"a": counts, "b": answers}, NAMES)
-    with pytest.raises(DecodeError, match="candidates must be left out"):
+    with pytest.raises(DecodeError, match="candidates must be omitted"):
         compare({"a": answers, "b": answers}, NAMES)
     with pytest.raises(DecodeError, match="a stream is not compared"):
         compare({"a": counts, "b": counts}, CandidateStream.from_strings(["a"]))

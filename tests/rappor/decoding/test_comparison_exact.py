@@ -23,6 +23,7 @@ from rappor.decoding.comparison.differences import (
     shape_of,
 )
 from rappor.decoding.debias import debias
+from rappor.decoding.detection import Detection
 from rappor.decoding.devices import merge
 from rappor.decoding.overlap import estimate_overlap
 from rappor.simulation import simulate_days
@@ -148,7 +149,7 @@ def test_the_test_of_all_rows_is_a_gamma_distribution_of_their_moments() -> None
     assert rows_p_value(near) == pytest.approx(expected, rel=1e-9)
 
 
-def test_the_overlap_is_one_standard_error_less_than_the_scatter_tells() -> None:
+def test_the_overlap_is_one_standard_error_less_than_estimated() -> None:
     """Devices of both: their squared reports in all are S_a + S_b + 2 rho sqrt(S_a S_b)."""
     params = dataclasses.replace(STEADY, k=32, m=32)
     population = Population([f"s{i}" for i in range(40)], [1.0] * 40)
@@ -271,13 +272,13 @@ def answers(shares: Sequence[float], seed: int, n: float = 1e4) -> Counts:
 
 
 def test_intervals_of_changes_are_widened_for_their_choice() -> None:
-    """R of n differences are told from noise: theirs miss with R / n of the probability."""
+    """R of n differences are significant: theirs miss with R / n of the probability."""
     samples = {
         "a": answers([5, 3, 2], 1),
         "b": answers([5, 3, 2], 2),
         "c": answers([3, 5, 2], 3),
     }
-    found = compare(samples, overlap=0.0, confidence=0.9)
+    found = compare(samples, overlap=0.0, detection=Detection(confidence=0.9))
     changed = sum(int(each.changed.sum()) for each in found.against)
     assert 2 <= changed < 6
     for each, name in zip(found.against, "bc", strict=True):

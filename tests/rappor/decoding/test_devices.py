@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -16,7 +17,7 @@ from rappor.decoding.devices import merge
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.overlap import estimate_overlap
 from rappor.errors import DecodeError
-from rappor.protocol.params import PROFILES, Params
+from rappor.protocol.params import Params
 from rappor.simulation import Population, simulate_days, simulate_repeated
 
 NAMES = tuple(f"c{i}" for i in range(20))
@@ -24,11 +25,9 @@ SHARES = np.array([0.5, 0.3, 0.2] + [0.0] * 17)
 
 
 def params_of(profile: str, encoding: str = "bloom", *, k: int, m: int = 1) -> Params:
-    noise = PROFILES[profile]
     names = NAMES if encoding == "onehot" else ()
-    return Params(
-        encoding=encoding, k=k, m=m, categories=names, f=noise["f"], p=noise["p"], q=noise["q"]
-    )
+    params = Params.profile(profile, encoding=encoding, categories=names)
+    return dataclasses.replace(params, k=k, m=m)
 
 
 def fewest(n: int, probability: float) -> int:
@@ -44,7 +43,7 @@ def covered(estimates: Estimates, truth: NDArray[np.float64]) -> NDArray[np.bool
     return (estimates.ci_low <= truth) & (truth <= estimates.ci_high)
 
 
-@pytest.mark.parametrize("profile", ["strict", "balanced", "accurate"])
+@pytest.mark.parametrize("profile", ["strict", "balanced", "low-noise"])
 @pytest.mark.parametrize("each", [1, 7, 30])
 def test_intervals_of_repeated_yes_or_no_answers_cover(profile: str, each: int) -> None:
     """10,000 devices, a tenth of them yes: at least 94 %; as other devices' 30 reports cover 38."""
@@ -62,7 +61,7 @@ def test_intervals_of_repeated_yes_or_no_answers_cover(profile: str, each: int) 
         assert taken_for_others < fewest(n_runs, 0.94)
 
 
-@pytest.mark.parametrize("profile", ["strict", "balanced", "accurate"])
+@pytest.mark.parametrize("profile", ["strict", "balanced", "low-noise"])
 def test_repeated_choices_keep_their_rates(profile: str) -> None:
     """3 true of 20 categories, 10,000 devices with 30 reports: coverage, and false detections."""
     params = params_of(profile, "onehot", k=20)
@@ -93,7 +92,7 @@ def test_days_merge_to_their_sum() -> None:
 
 
 @pytest.mark.parametrize("churn", [0.0, 0.1, 0.5, 1.0])
-@pytest.mark.parametrize("profile", ["strict", "balanced", "accurate"])
+@pytest.mark.parametrize("profile", ["strict", "balanced", "low-noise"])
 def test_the_overlap_of_days_is_estimated_with_its_error(profile: str, churn: float) -> None:
     """R = sum over pairs of days of (1 - churn)^distance, over the days."""
     n_days = 5
@@ -147,7 +146,7 @@ def test_noise_that_tells_nothing_leaves_the_safe_side() -> None:
 
 def test_estimates_from_days_cover() -> None:
     """Seven days of the same devices: the 8 true strings' intervals, which other devices' miss."""
-    params = params_of("accurate", k=64, m=32)
+    params = params_of("low-noise", k=64, m=32)
     shares = dict(zip(POPULATION.values, POPULATION.weights, strict=True))
     n_runs, hits, naive = 12, 0, 0
     for seed in range(n_runs):
@@ -167,9 +166,9 @@ def test_every_answer_says_what_it_assumed() -> None:
     unknown = Counts(PARAMS, known.ones, known.reports)
     lines = {
         "the most that the counts allow": decode(known, CANDIDATES),
-        "if devices reported again, the errors are larger": decode(unknown, CANDIDATES),
-        "100 devices with 10 reports each, as was said": decode(known, CANDIDATES, devices=100),
-        "because 2 collections may be of the same devices": decode([known, known], ABSENT),
+        "if they reported again, the errors are larger": decode(unknown, CANDIDATES),
+        "100 devices, 10 reports each (as given)": decode(known, CANDIDATES, devices=100),
+        "2 collections may be from the same devices": decode([known, known], ABSENT),
     }
     for words, estimates in lines.items():
         assert words in estimates.assumed

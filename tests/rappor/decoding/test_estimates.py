@@ -24,6 +24,7 @@ from rappor.decoding.decoder import decode
 from rappor.decoding.estimates import Estimates, adjusted_interval
 from rappor.decoding.spreadsheet import csv_text
 from rappor.protocol.params import Params
+from rappor.reporting.numbers import measured
 from rappor.reporting.remarks import unallocated
 
 
@@ -116,26 +117,18 @@ def test_frames_have_the_columns(estimates: Estimates) -> None:
     assert "share" not in decode(counted(n=1000), ABSENT).to_arrow().column_names
 
 
-def test_people_read_a_summary(estimates: Estimates) -> None:
-    """The text lists the detected and counts the rest; the representation is one line."""
+def test_people_read_the_table_of_the_command_line(estimates: Estimates) -> None:
+    """The detected rows, with two digits of their errors, and sentences; the other is one line."""
     lines = str(estimates).splitlines()
     n_found = int(estimates.detected.sum())
-    assert estimates.warnings == ()
-    assert len(lines) == n_found + 3
-    assert lines[0].endswith("adjusted 95 % interval")
+    title = "candidate reports std error share adjusted 95 % interval distribution its error"
+    assert lines[0].split() == title.split()
+    first = estimates.row(0)
+    error = first["std_error"] / estimates.reports
     assert lines[1].startswith("true 0 ")
-    assert lines[-2].startswith(f"{n_found} of 32 candidates detected in 1,000,000 reports")
-    assert lines[-1] == estimates.assumed
+    assert f"  {measured(first['proportion'], error)}  " in lines[1]
+    assert lines[1 + n_found].startswith(f"{n_found} of 32 candidates detected in 1,000,000")
     assert repr(estimates) == f"Estimates({n_found} detected of 32 candidates, 1000000 reports)"
-
-
-def test_a_summary_without_a_rest_says_nothing_of_it() -> None:
-    """Flags sum to anything, so nothing is left unallocated."""
-    params = Params(k=2, encoding="flags", categories=("a", "b"), f=0.5, p=0.25, q=0.75)
-    estimates = decode(Counts(params, [[6000, 4000]], [10_000]))
-    summary, assumed = str(estimates).splitlines()[-2:]
-    assert summary.endswith("candidates detected in 10,000 reports")
-    assert assumed == estimates.assumed
 
 
 def one_hot(shares: list[float]) -> Estimates:
@@ -147,11 +140,11 @@ def one_hot(shares: list[float]) -> Estimates:
 
 def test_more_than_all_is_said_to_be_noise() -> None:
     """What is detected may add up to more than everything; then nothing is unallocated."""
-    lines = str(one_hot([0.7, 0.4])).splitlines()
-    assert "; 100.0% of the mass is detected (standard error " in lines[-2]
     (sentence,) = unallocated(one_hot([0.7, 0.4]))
-    assert sentence.startswith("The detected candidates hold all of the reports (standard error ")
-    assert sentence.endswith(": nothing is left for other strings.")
+    assert sentence.startswith(
+        "The detected candidates account for all of the reports (standard error "
+    )
+    assert sentence.endswith(" %).")
     (sentence,) = unallocated(one_hot([0.7, 0.2]))
     assert sentence.startswith("10.2 % of the reports are unallocated (standard error ")
 

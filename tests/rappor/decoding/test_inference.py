@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from rappor.decoding.decoder import decode
+from rappor.decoding.detection import Detection
 from rappor.decoding.inference import normal_interval
 from rappor.decoding.significance import normal_tail
 from rappor.protocol.params import Params
@@ -60,14 +63,13 @@ def test_the_normal_tail_is_normal(p_value: float) -> None:
 @pytest.mark.parametrize(("seed", "n_reports"), [(0, 30), (0, 10), (1, 30)])
 def test_few_reports_do_not_count_the_absent_strings(seed: int, n_reports: int) -> None:
     """Adaptive control took nearly all of 100 absent strings for present, with the first seed."""
-    noise = Params.profile("accurate")
-    params = Params(k=128, h=1, m=16, f=noise.f, p=noise.p, q=noise.q)
+    params = dataclasses.replace(Params.profile("low-noise"), m=16)
     population = Population([f"{seed}/t"], [1])
     counts = simulate_counts(population, params, n_reports=n_reports, seed=7000 + seed)
     candidates = [f"{seed}/t", *(f"{seed}/a{i}" for i in range(100))]
-    adaptive = decode(counts, candidates, correction="adaptive")
+    adaptive = decode(counts, candidates, detection=Detection(correction="adaptive"))
     usual = decode(counts, candidates)
-    assert adaptive.correction == "bh"
+    assert adaptive.detection.correction == "bh"
     assert adaptive.detected.tolist() == usual.detected.tolist()
     assert np.sum(adaptive.detected & (adaptive.proportion < 0.5)) == 0
 
@@ -76,4 +78,5 @@ def test_many_reports_do_count_the_absent_strings() -> None:
     """The answer names the correction that was applied."""
     params = Params.profile("balanced")
     counts = simulate_counts(Population(["a", "b"], [1, 1]), params, n_reports=100, seed=1)
-    assert decode(counts, ["a", "b"], correction="adaptive").correction == "adaptive"
+    asked = Detection(correction="adaptive")
+    assert decode(counts, ["a", "b"], detection=asked).detection == asked

@@ -9,6 +9,7 @@ import json
 import pytest
 
 from rappor import Counts, Params, Population, by_segment, compare, decode, simulate_counts
+from rappor.decoding.detection import Detection
 from rappor.decoding.segments.segments import Segments
 from rappor.errors import DecodeError
 
@@ -56,7 +57,9 @@ def test_differences_are_those_of_other_devices_from_the_largest(found: Segments
         each.name: counts.unsegmented
         for each, counts in zip(found.segments, (LARGE, OTHER, SMALL), strict=True)
     }
-    again = compare(samples, found.candidates, overlap=0.0, level=0.05 * 3 / 23)
+    again = compare(
+        samples, found.candidates, overlap=0.0, detection=Detection(level=0.05 * 3 / 23)
+    )
     ours = {(row["segment"], row["candidate"]): row for row in found.rows() if "difference" in row}
     assert len(ours) == 6
     for row in again.rows():
@@ -67,12 +70,12 @@ def test_differences_are_those_of_other_devices_from_the_largest(found: Segments
 
 
 def test_devices_of_two_segments_are_others_and_report_as_often_as_their_counts_say() -> None:
-    """That is said of the differences, whatever the scatter of the bits would tell."""
+    """That is said of the differences, whatever the bits would suggest."""
     found = by_segment([SMALL.of_devices(1e4), LARGE], NAMES)
     assert [each.devices for each in found.segments] == pytest.approx([60_000, 10_000])
     assert found.differences is not None
     assert [each.overlap for each in found.differences.against] == [0.0]
-    assert "0.00 of country=de, version=2, as was said" in found.differences.assumed
+    assert "0.00 of country=de, version=2 (as given)" in found.differences.assumed
 
 
 def test_a_dimension_adds_up_what_is_told_beside_it() -> None:

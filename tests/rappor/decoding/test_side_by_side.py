@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from rappor import Candidates, Counts, Params, Population, decode, simulate_counts
-from rappor.decoding.inference import ErrorControl
+from rappor.decoding.detection import Detection
 from rappor.decoding.side_by_side import Apart, decode_apart, levels_of, told_once
 from rappor.progress import no_progress
 
 PARAMS = Params(k=16, h=1, m=8, f=0.25, p=0.3, q=0.7)
 NAMES = [f"s{i}" for i in range(20)]
-CONTROL = ErrorControl(level=0.2, correction="bh", confidence=0.9)
+CONTROL = Detection(level=0.2, correction="bh", confidence=0.9)
 
 
 def side_by_side(samples: list[Counts], names: list[str]) -> Apart:
@@ -28,7 +28,7 @@ def test_a_string_is_shown_for_all_samples_or_any_one(seed: int) -> None:
         simulate_counts(population, PARAMS, n_reports=3000, seed=10 * seed + i) for i in range(3)
     ]
     apart = side_by_side(samples, NAMES)
-    whole = decode(samples, NAMES, level=0.1, confidence=0.9)
+    whole = decode(samples, NAMES, detection=Detection(level=0.1, confidence=0.9))
     alone = [{row["candidate"]: row["p_value"] for row in decode(s, NAMES).rows()} for s in samples]
     p_values = {
         name: min(2 * min(p, 3 * min(each[name] for each in alone)), 1.0)
@@ -40,7 +40,7 @@ def test_a_string_is_shown_for_all_samples_or_any_one(seed: int) -> None:
     assert set(apart.chosen.names) == shown
     part = max(int(whole.detected.sum()), 1) / 20
     assert apart.chosen.error == pytest.approx(0.1 * part)
-    own = apart.chosen.control(CONTROL)
+    own = apart.chosen.detection(CONTROL)
     assert (own.level, own.confidence) == pytest.approx((0.2 * part, 1 - 0.1 * part))
     levels = levels_of(apart.alone, apart.chosen, CONTROL, [1] * 3)
     for number, each in enumerate(alone):

@@ -15,6 +15,7 @@ from scipy import sparse, stats
 from rappor.counts.counts import Counts
 from rappor.decoding.debias import Target, debias
 from rappor.decoding.decoder import decode
+from rappor.decoding.detection import CORRECTIONS, Detection
 from rappor.decoding.devices import merge
 from rappor.decoding.fit import Fit, fit_rows
 from rappor.decoding.significance import null_tail, threshold
@@ -145,6 +146,7 @@ def naive_bh(p_values: list[float], level: float, n: int) -> set[int]:
     return {i for i in range(len(p_values)) if most and p_values[i] <= p_values[order[most - 1]]}
 
 
+BH, ADAPTIVE, BONFERRONI = (Detection(correction=each) for each in CORRECTIONS)
 LISTS = st.lists(
     st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.001, 0.01, 0.05, 1.0])),
     min_size=1,
@@ -157,7 +159,7 @@ def test_bh_rejects_by_its_definition(p_values: list[float], level: float, more:
     """The step-up rule over all candidates, those that are not passed counting as large."""
     n = len(p_values) + more
     array = np.array(p_values)
-    largest = threshold(array, level=level, n_candidates=n, correction="bh")
+    largest = threshold(array, Detection(level=level), n_candidates=n)
     rejected = set(np.flatnonzero(array <= largest).tolist())
     expected = naive_bh(p_values, level, n)
     if largest == 0 and not expected:  # no detection; a p-value of exactly 0 would have been one
@@ -171,7 +173,7 @@ def test_bonferroni_divides_the_level(p_values: list[float], level: float, more:
     """Each p-value alone is held to level / n."""
     n = len(p_values) + more
     array = np.array(p_values)
-    largest = threshold(array, level=level, n_candidates=n, correction="bonferroni")
+    largest = threshold(array, Detection(level=level, correction="bonferroni"), n_candidates=n)
     assert (array <= largest).tolist() == [p <= level / n for p in p_values]
 
 
@@ -188,7 +190,7 @@ def test_the_adaptive_procedure_keeps_its_level_exactly(
     rates = []
     for fallen in itertools.combinations_with_replacement(range(1, grid + 1), n_absent):
         p_values = np.concatenate([np.array(fallen) / grid, np.zeros(n_present)])
-        largest = threshold(p_values, level=0.05, n_candidates=len(p_values), correction="adaptive")
+        largest = threshold(p_values, ADAPTIVE, n_candidates=len(p_values))
         n_detected = (p_values <= largest).sum()
         n_false = (p_values[:n_absent] <= largest).sum()
         times = len(set(itertools.permutations(fallen)))
@@ -200,10 +202,10 @@ def test_the_adaptive_procedure_counts_what_is_not_passed_as_absent() -> None:
     """Selection passes the smallest p-values only: the threshold is that of the whole list."""
     rng = np.random.default_rng(1)
     p_values = np.concatenate([rng.uniform(size=600), np.full(400, 1e-9)])
-    whole = threshold(p_values, level=0.05, n_candidates=1000, correction="adaptive")
+    whole = threshold(p_values, ADAPTIVE, n_candidates=1000)
     smallest = np.sort(p_values)[:800]
-    assert threshold(smallest, level=0.05, n_candidates=1000, correction="adaptive") == whole
-    assert whole > threshold(p_values, level=0.05, n_candidates=1000, correction="bh")
+    assert threshold(smallest, ADAPTIVE, n_candidates=1000) == whole
+    assert whole > threshold(p_values, BH, n_candidates=1000)
 
 
 def test_the_adaptive_procedure_is_near_bh_where_all_are_absent() -> None:
@@ -211,14 +213,14 @@ def test_the_adaptive_procedure_is_near_bh_where_all_are_absent() -> None:
     for n in (1, 2, 10, 20, 30, 40, 100):
         even = np.arange(1, n + 1) / n
         even[0] = 0.9 * 0.05 / n
-        assert threshold(even, level=0.05, n_candidates=n, correction="adaptive") == even[0]
+        assert threshold(even, ADAPTIVE, n_candidates=n) == even[0]
 
 
 def test_bh_detects_what_bonferroni_detects() -> None:
     """Benjamini-Hochberg is the weaker promise: whatever Bonferroni finds, it finds."""
     p_values = np.array([1e-9, 0.004, 0.012, 0.03, 0.9])
-    bh = threshold(p_values, level=0.05, n_candidates=5, correction="bh")
-    bonferroni = threshold(p_values, level=0.05, n_candidates=5, correction="bonferroni")
+    bh = threshold(p_values, BH, n_candidates=5)
+    bonferroni = threshold(p_values, BONFERRONI, n_candidates=5)
     assert bh == 0.03
     assert bonferroni == 0.01
 

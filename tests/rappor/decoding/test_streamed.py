@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 
 from rappor import CandidateStream, Counts, Params, Population, simulate_counts
 from rappor.decoding.decoder import decode
+from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.inference import ErrorControl
 from rappor.decoding.p_values import EDGES, PValues, count_p_values
 from rappor.decoding.screening import round_for_sums
+from rappor.decoding.thresholds import Thresholds
 from rappor.errors import DecodeError
 
 BALANCED = Params.profile("balanced")
@@ -35,7 +37,7 @@ ROWS = (
 
 def few_bits(h: int = 1, m: int = 16) -> Params:
     """Return parameters with so few rows that a stream of 30,000 strings is not held."""
-    return Params(k=32, h=h, m=m, f=BALANCED.f, p=BALANCED.p, q=BALANCED.q)
+    return dataclasses.replace(BALANCED, k=32, h=h, m=m)
 
 
 def collect(params: Params, n_reports: float = 1e6, seed: int = 1) -> Counts:
@@ -63,8 +65,10 @@ def check_equal(streamed: Estimates, listed: Estimates) -> None:
 def test_a_stream_gives_the_rows_of_a_list(h: int, m: int, correction: str) -> None:
     """To the last bit, and most candidates have no row."""
     counts = collect(few_bits(h, m))
-    listed = decode(counts, NAMES, correction=correction)
-    streamed = decode(counts, CandidateStream.from_strings(NAMES), correction=correction)
+    listed = decode(counts, NAMES, detection=Detection(correction=correction))
+    streamed = decode(
+        counts, CandidateStream.from_strings(NAMES), detection=Detection(correction=correction)
+    )
     assert len(streamed) < N / 2
     check_equal(streamed, listed)
 
@@ -156,13 +160,13 @@ def test_a_histogram_decides_as_all_p_values_do(seed: int, correction: str) -> N
     """Where a detected one is no row it says that it cannot decide."""
     rng = np.random.default_rng(seed)
     p_values = np.concatenate([rng.random(2000), rng.random(50) ** 20]).tolist()
-    control = ErrorControl(level=0.1, correction=correction, confidence=0.95)
-    expected = control.threshold(PValues(rows=np.array(p_values)))
+    detection = Detection(level=0.1, correction=correction)
+    expected = Thresholds(detection, PValues(rows=np.array(p_values))).largest
     detected = sum(p_value <= expected for p_value in p_values)
     assert detected > 1
-    assert control.threshold(split(p_values, detected + 200)) == expected
+    assert Thresholds(detection, split(p_values, detected + 200)).largest == expected
     with pytest.raises(DecodeError, match=f"more than the {detected - 1} best"):
-        control.threshold(split(p_values, detected - 1))
+        _ = Thresholds(detection, split(p_values, detected - 1)).largest
 
 
 def test_bins_are_closed_above() -> None:

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from rappor import Candidates, CandidateStream, Counts, Params, Population, simulate_counts
+from rappor.decoding.detection import Detection
 from rappor.decoding.suggestions import suggest
 from rappor.errors import DecodeError
 
 KNOWN = ["vscode", "vim", "emacs"]
 BALANCED = Params.profile("balanced")
-PARAMS = Params(k=64, h=1, m=16, f=BALANCED.f, p=BALANCED.p, q=BALANCED.q)
+PARAMS = dataclasses.replace(BALANCED, k=64, m=16)
 """So few rows that a stream of 30,000 strings is not held."""
 
 LIST = ["helix", "zed", *KNOWN, *(f"editor {i}" for i in range(30_000))]
@@ -59,8 +60,8 @@ def test_the_level_decides_what_is_suggested() -> None:
     usual = suggest(counts, KNOWN, listed)
     p_value, n = max(usual.p_value), len(usual.strings)
     level = 0.9 * float(p_value) * usual.n_candidates / n
-    strict = suggest(counts, KNOWN, listed, level=level)
-    assert strict.level == level < 0.05
+    strict = suggest(counts, KNOWN, listed, detection=Detection(level=level))
+    assert strict.estimates.detection.level == level < 0.05
     assert len(strict.strings) < n
     assert set(strict.strings) < set(usual.strings)
 

@@ -14,6 +14,7 @@ import pytest
 
 from rappor import CandidateStream, Counts, Params, Population, compare, decode, trend
 from rappor.counts.released import Period, Released
+from rappor.decoding.detection import Detection
 from rappor.decoding.trends.stretches import stretches
 from rappor.decoding.trends.trend import Trend
 from rappor.errors import DecodeError
@@ -81,8 +82,8 @@ def test_each_period_is_a_decode_of_its_own(found: Trend) -> None:
 def test_intervals_hold_for_the_strings_that_are_shown(found: Trend) -> None:
     """They are those of a decode at 1 - alpha R / c, R being detected at half of the level."""
     counts = [counts for _, counts in DAYS]
-    n = int(decode(counts, NAMES + ABSENT, level=0.025).detected.sum())
-    alone = decode(counts[0], NAMES + ABSENT, confidence=1 - 0.05 * n / 60)
+    n = int(decode(counts, NAMES + ABSENT, detection=Detection(level=0.025)).detected.sum())
+    alone = decode(counts[0], NAMES + ABSENT, detection=Detection(confidence=1 - 0.05 * n / 60))
     low = dict(zip(alone.candidates, alone.ci_low, strict=True))
     assert 3 <= n <= len(found.candidates) < 60
     for column, name in enumerate(found.candidates):
@@ -105,8 +106,10 @@ def test_steps_are_differences_from_the_day_before_with_reports(found: Trend) ->
     """As `compare` finds them, at the part of the level that the choice of strings leaves."""
     samples = {str(day(number)): counts for number, counts in DAYS}
     counts = [counts for _, counts in DAYS]
-    part = decode(counts, NAMES + ABSENT, level=0.025).detected.sum() / 60
-    again = compare(samples, found.candidates, baseline="previous", level=0.05 * part)
+    part = decode(counts, NAMES + ABSENT, detection=Detection(level=0.025)).detected.sum() / 60
+    again = compare(
+        samples, found.candidates, baseline="previous", detection=Detection(level=0.05 * part)
+    )
     ours = {(row["first"], row["candidate"]): row for row in found.rows() if "step" in row}
     assert len(ours) == 7 * len(found.candidates)
     for row in again.rows():
@@ -160,7 +163,7 @@ def test_a_string_of_one_day_is_shown() -> None:
     days = [(i, counts) for i, counts in enumerate(drawn(5, n=1e5, seed=2))]
     days[2] = (2, simulate_days(burst, PARAMS, n_devices=2e4, n_days=1, seed=3, metric="page")[0])
     candidates = [*NAMES, *ABSENT, "burst"]
-    whole = decode([counts for _, counts in days], candidates, level=0.025)
+    whole = decode([counts for _, counts in days], candidates, detection=Detection(level=0.025))
     assert not whole.detected[whole.candidates.index("burst")]
     found = trend(released(days, n_days=5), candidates)
     column = found.candidates.index("burst")

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from rappor import Counts, Params, Population, decode, discover
+from rappor.decoding.detection import Detection
 from rappor.discovery import Discoveries
 from rappor.errors import DecodeError, ParamsError
 from rappor.protocol.parts import Part
 from rappor.simulation import simulate_counts, simulate_parts
 
-ACCURATE = Params.profile("accurate")
-PARAMS = dataclasses.replace(ACCURATE, k=64, m=32)
+PARAMS = dataclasses.replace(Params.profile("low-noise"), k=64, m=32)
 """Low noise and few rows: a string of 5 % in 100,000 reports is 40 standard errors above nothing,
 so it is missed with a probability below 1e-12."""
 
@@ -117,7 +117,11 @@ def test_a_first_part_of_one_character_is_searched_in_all_of_unicode() -> None:
     words = {"жук": 2.0, "куж": 2.0, "ужк": 1.0}
     parts = (Part("prefix:1", 0.5), Part("whole"))
     params = dataclasses.replace(PARAMS, m=64)
-    found = discover(collect(words, parts, params=params), longest=3, correction="bonferroni")
+    found = discover(
+        collect(words, parts, params=params),
+        longest=3,
+        detection=Detection(correction="bonferroni"),
+    )
     assert found.prefixes[0].candidates > 100_000
     assert set("жук") <= set(found.alphabet)
     assert true_of(found, words) == set(words)
@@ -236,7 +240,7 @@ def test_a_part_without_reports_is_refused() -> None:
     """It is named."""
     prefix, whole = collect({"kiwi": 1.0})
     empty = Counts(prefix.params, 0 * prefix.ones, 0 * prefix.reports)
-    with pytest.raises(DecodeError, match="counts of prefix:2 must hold at least 1 report"):
+    with pytest.raises(DecodeError, match="counts of prefix:2 must have at least 1 report"):
         discover([empty, whole], LETTERS)
 
 

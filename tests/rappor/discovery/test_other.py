@@ -23,6 +23,7 @@ from rappor import (
     trend,
 )
 from rappor.counts.released import Period, Released
+from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
 from rappor.discovery import NamedOther, name_other
 from rappor.discovery.discoveries import Share
@@ -34,10 +35,8 @@ from rappor.simulation import simulate_other
 
 LETTERS = string.ascii_lowercase
 PARTS = (Part("prefix:2", 0.4), Part("whole"))
-NOISE = Params.profile("accurate")
-NAMED = Params(
-    k=2, encoding="onehot", categories=("vscode", "vim"), f=NOISE.f, p=NOISE.p, q=NOISE.q
-)
+STRINGS = Params.profile("low-noise")
+NAMED = dataclasses.replace(STRINGS, k=2, m=1, encoding="onehot", categories=("vscode", "vim"))
 EDITORS = {"vscode": 50.0, "vim": 20.0, "kate": 15.0, "nano": 10.0, "zed": 5.0}
 
 
@@ -48,7 +47,7 @@ def collect(
     texts = dataclasses.replace(texts, k=64, m=m)
     population = Population(list(held), list(held.values()))
     return simulate_other(
-        population, categories, texts, PARTS, n_reports=n_reports, seed=seed, metric="editor"
+        population, (categories, texts), PARTS, n_reports=n_reports, seed=seed, metric="editor"
     )
 
 
@@ -87,7 +86,7 @@ def test_both_collections_are_of_the_same_values() -> None:
     )
     texts = dataclasses.replace(texts, k=2040, m=1, insecure=True)
     population = Population(list(EDITORS), list(EDITORS.values()))
-    first, *parts = simulate_other(population, categories, texts, PARTS, n_reports=1_000, seed=1)
+    first, *parts = simulate_other(population, (categories, texts), PARTS, n_reports=1_000, seed=1)
     (empty,) = encoder(texts).bits("", 0)
     assert first.ones[0, -1] == sum(each.n_reports - each.ones[0, empty] for each in parts)
 
@@ -110,8 +109,8 @@ def check_fieller(
 def test_shares_have_fiellers_interval() -> None:
     """At the false coverage rate of the detected texts, as their shares of all devices have it."""
     categories, _, whole = collect(n_reports=20_000)
-    answers = decode(categories, confidence=0.9)
-    texts = decode(whole, ["kate", "nano", "emacs", "helix"], confidence=0.9)
+    answers = decode(categories, detection=Detection(confidence=0.9))
+    texts = decode(whole, ["kate", "nano", "emacs", "helix"], detection=Detection(confidence=0.9))
     found = shares_of_other(answers, texts)
     assert [text.string for text in found] == ["kate", "nano"]
     for text in found:
@@ -125,19 +124,13 @@ def test_shares_have_fiellers_interval() -> None:
 
 def test_what_has_no_name_has_an_interval_of_its_own() -> None:
     """At the confidence that was asked for, which is that of the categories too."""
+    asked = Detection(level=0.01, correction="bonferroni", confidence=0.8)
     found = name_other(
-        collect(n_reports=20_000),
-        LETTERS,
-        known=["kate"],
-        longest=2,
-        keep=20,
-        level=0.01,
-        correction="bonferroni",
-        confidence=0.8,
+        collect(n_reports=20_000), LETTERS, known=["kate"], longest=2, keep=20, detection=asked
     )
     texts = found.found.estimates
     for each in (found.categories, texts):
-        assert (each.level, each.correction, each.confidence) == (0.01, "bonferroni", 0.8)
+        assert each.detection == asked
     assert found.unnamed.proportion > 0.3
     part = (texts.unallocated, texts.unallocated_std_error)
     check_fieller(found.unnamed, *part, found.categories, 0.2)
@@ -207,14 +200,14 @@ def test_a_learned_alphabet_has_the_characters_of_the_categories() -> None:
     categories, texts = with_other(named)
     texts = dataclasses.replace(texts, k=64, m=32)
     population = Population(["kate", "nano"], [2, 1])
-    counts = simulate_other(population, categories, texts, PARTS, n_reports=20_000, seed=1)
+    counts = simulate_other(population, (categories, texts), PARTS, n_reports=20_000, seed=1)
     found = name_other(counts, longest=2, keep=5).found
     assert set("vscodeqtkan") <= set(found.alphabet)
     assert found.alphabet == found.alphabet.lower()
 
 
 def test_nothing_is_named_where_other_is_empty() -> None:
-    """Shares of what cannot be told from nothing are unknown, and JSON writes null for them."""
+    """Shares of what is not significant are unknown, and JSON writes null for them."""
     found = find(collect({"vscode": 1.0, "vim": 1.0}, n_reports=2_000))
     assert math.isnan(found.unnamed.proportion)
     document = json.loads(found.to_json())

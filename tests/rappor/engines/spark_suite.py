@@ -32,6 +32,7 @@ from report_files import (
 from spark_servers import CLUSTER, SETTINGS
 
 from rappor import Counts, decode
+from rappor.decoding.detection import Detection
 from rappor.engines import aggregate_files, count_statement, spark
 from rappor.engines.totals import counts_of
 from rappor.errors import FileError, ReportError
@@ -206,9 +207,13 @@ def test_segments_are_kept_apart_and_decoded_at_once(session: SparkSession, tmp_
     sums = session.read.parquet(path)
     counts = spark.to_counts(sums, METRICS, by=by)
     assert len(counts) == 10
-    found = spark.decode(sums, {"page": ["a", "b"]}, METRICS, by=by, level=0.1).collect()
+    found = spark.decode(
+        sums, {"page": ["a", "b"]}, METRICS, by=by, detection=Detection(level=0.1)
+    ).collect()
     for (name, fingerprint, country), each in counts.items():
-        estimates = decode(each, ["a", "b"] if name == "page" else None, level=0.1)
+        estimates = decode(
+            each, ["a", "b"] if name == "page" else None, detection=Detection(level=0.1)
+        )
         mine = {
             row.candidate: row
             for row in found

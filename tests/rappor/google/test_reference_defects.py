@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from google_clients import permanent_python
+from google_clients import permanent_python, write_map
 from scipy import stats
 
 from rappor import (
@@ -35,6 +35,7 @@ from rappor import (
 )
 from rappor.candidates.google_hashing import LAYOUT
 from rappor.cli.app import run
+from rappor.decoding.detection import Detection
 from rappor.google import files
 from rappor.google.effective_noise import effective_f
 from rappor.protocol.randomizer import instantaneous_response, permanent, permanent_response
@@ -77,7 +78,7 @@ def coins_of(u: int) -> Callable[[int], Sequence[int]]:
 
 def test_a_set_bit_is_cleared_by_its_coin() -> None:
     """Defect: a randomizer that never clears a set bit, so that a zero proves absence."""
-    between = coins_of(SMALL.t_f + 1)  # from t(f/2) to 2 t(f/2): the response is 0
+    between = coins_of(SMALL.t_1 + 1)  # from t_1 to t_1 + t_0: the response is 0
     assert permanent_response(b"\x0f", SMALL, between) == b"\x00"
 
 
@@ -122,7 +123,7 @@ def test_f_is_decoded_as_it_was_randomized(f: float) -> None:
     effective f can be named.
     """
     params = Params(k=8, h=1, m=1, f=f, p=0.25, q=0.75)
-    randomized = 2 * params.t_f / 2**32
+    randomized = (params.t_1 + params.t_0) / 2**32
     assert params.q_star - params.p_star == pytest.approx(
         (1 - randomized) * (params.t_q - params.t_p) / 2**32, rel=1e-15
     )
@@ -168,7 +169,11 @@ def test_error_control_changes_what_is_detected() -> None:
     counts = files.read_counts(GOOGLE / "counts.csv", PAPER)
     candidates = files.read_candidates(GOOGLE / "candidates.txt")
     found = [
-        int(decode(counts, candidates, level=level, correction=correction).detected.sum())
+        int(
+            decode(
+                counts, candidates, detection=Detection(level=level, correction=correction)
+            ).detected.sum()
+        )
         for level, correction in ((0.2, "bh"), (0.05, "bh"), (0.05, "bonferroni"), (1e-4, "bh"))
     ]
     assert found == sorted(found, reverse=True)
@@ -277,7 +282,7 @@ def test_every_string_stays_the_text_it_is(name: str, tmp_path: Path) -> None:
     params = Params(k=64, h=1, m=8, f=0.25, p=0.25, q=0.75, layout=LAYOUT)
     counts = expected_counts(params, {name: 0.7, "other": 0.3})
     candidates = Candidates.from_list([name, "other", "absent"])
-    files.write_map(tmp_path / "map.csv", candidates, params)
+    write_map(tmp_path / "map.csv", candidates, params)
     mapped = files.read_map(tmp_path / "map.csv", params)
     assert mapped.strings == candidates.strings
     for asked in (candidates, mapped):
@@ -309,9 +314,3 @@ def test_nothing_detected_is_an_answer(tmp_path: Path, capsys: pytest.CaptureFix
     words += ["--candidates", str(tmp_path / "candidates.txt")]
     assert run(["decode", str(GOOGLE / "counts.csv"), "--format", "google", *words]) == 0
     assert '"estimates": []' in capsys.readouterr().out
-    results = tmp_path / "results.csv"
-    results.write_text("yesterday's\n")
-    counts = files.read_counts(GOOGLE / "counts.csv", PAPER)
-    files.write_results(results, decode(counts, ["nobody holds this"]))
-    assert results.read_text().count("\n") == 1
-    assert results.read_text().startswith("string,")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rappor import Discoveries, Population, Registry, discover
+from rappor.decoding.detection import Detection
 from rappor.errors import DecodeError, MetricError, ParamsError
 from rappor.planning import DiscoveryPlan, Frequencies, Question, plan_discovery
 from rappor.simulation import simulate_parts
@@ -109,7 +110,7 @@ def test_what_cannot_be_planned_is_refused() -> None:
     ask = functools.partial(plan_discovery, epsilon_1=2, epsilon_inf=4, reports=1e6)
     frequencies = Frequencies.zipf(100)
     for question in (
-        Question(frequencies=frequencies, correction="bonferroni"),
+        Question(frequencies=frequencies, detection=Detection(correction="bonferroni")),
         Question(frequencies=frequencies, reports_per_device=2),
     ):
         with pytest.raises(ParamsError, match="Benjamini-Hochberg and one report a device"):

@@ -31,6 +31,7 @@ from rappor import (
     simulate_counts,
 )
 from rappor.cli.app import run
+from rappor.decoding.detection import Detection
 from rappor.planning.dimensions import NEGLIGIBLE
 from rappor.planning.frequencies import bit_levels
 from rappor.planning.noise import choose_noise
@@ -100,7 +101,9 @@ def test_level_of_a_bit_keeps_mean_and_variance_off_the_grid() -> None:
 def test_error_is_the_mean_information_over_all_layouts() -> None:
     """Two strings that are surely found: their collisions are enumerated, nothing is hidden."""
     params, n, shares = BALANCED, 10_000_000, (0.75, 0.25)
-    question = Question(frequencies=Frequencies.of_shares(shares, 2), correction="bonferroni")
+    question = Question(
+        frequencies=Frequencies.of_shares(shares, 2), detection=Detection(correction="bonferroni")
+    )
     prediction = predict(params, n, question)
     assert prediction.found == pytest.approx(2)
     gap, d, rows = params.q_star - params.p_star, 1 / params.k, params.m * params.k
@@ -119,12 +122,13 @@ def test_a_plan_for_few_reports_predicts_what_the_decoder_applies(
     n_reports: int, applied: str
 ) -> None:
     """The balanced profile's absent strings have a variance of 9 on their ones in 86 reports."""
-    question = Question(frequencies=Frequencies.zipf(100), correction="adaptive")
+    adaptive = Detection(correction="adaptive")
+    question = Question(frequencies=Frequencies.zipf(100), detection=adaptive)
     usual = Question(frequencies=Frequencies.zipf(100))
     planned = assess(BALANCED, question, reports=n_reports)
     counts = simulate_counts(Population(["a"], [1]), BALANCED, n_reports=n_reports, seed=1)
     assert planned.to_dict()["correction"] == applied
-    assert decode(counts, ["a"], correction="adaptive").correction == applied
+    assert decode(counts, ["a"], detection=adaptive).detection.correction == applied
     same = planned.prediction.found == predict(BALANCED, n_reports, usual).found
     assert same == (applied == "bh")
 
@@ -136,7 +140,9 @@ def test_found_is_what_the_procedures_find_in_normal_scores(
 ) -> None:
     """Each procedure itself, run on independent scores of the predicted errors."""
     shares = exact_zipf(200, 1.0)
-    question = Question(frequencies=Frequencies.of_shares(shares, 400), correction=correction)
+    question = Question(
+        frequencies=Frequencies.of_shares(shares, 400), detection=Detection(correction=correction)
+    )
     prediction = predict(BALANCED, n_reports, question)
     z = np.concatenate([shares / prediction.rare_error, np.zeros(200)])
     rng = np.random.default_rng(5)
@@ -170,7 +176,7 @@ def test_found_in_the_data_of_the_paper(
     params = Params(k=128, **letters)
     frequencies = Frequencies.of_shares(np.exp(-0.05 * np.arange(100)), 200)
     for correction, found in (("bonferroni", bonferroni), ("bh", bh)):
-        question = Question(frequencies=frequencies, correction=correction)
+        question = Question(frequencies=frequencies, detection=Detection(correction=correction))
         planned = assess(params, question, reports=1_000_000)
         assert planned.prediction.found == pytest.approx(found, abs=1)
 
@@ -187,7 +193,10 @@ def test_parts_of_an_error_are_its_whole(
     n_reports: int, n_candidates: int, exponent: float, correction: str, h: int
 ) -> None:
     """None is negative and they sum to one; no probability leaves [0, 1]."""
-    question = Question(frequencies=Frequencies.zipf(n_candidates, exponent), correction=correction)
+    question = Question(
+        frequencies=Frequencies.zipf(n_candidates, exponent),
+        detection=Detection(correction=correction),
+    )
     params = choose_noise(1, 3, k=64, h=h, m=64)
     prediction = predict(params, n_reports, question)
     assert sum(prediction.parts.values()) == pytest.approx(1)
@@ -198,11 +207,11 @@ def test_parts_of_an_error_are_its_whole(
 
 
 def test_plan_finds_the_asymmetric_design_and_prices_the_published_one() -> None:
-    """At the losses of [EPK14] 5.2: h = 1, p* = .254586, q* = 1/2, and 2.5 times the variance."""
+    """At the losses of [EPK14] 5.2: h = 1, and 2.5 times the variance."""
     planned = plan(200, epsilon_1=1.0743, epsilon_inf=4.394449, reports=1_000_000)
     params = planned.params
     assert params.h == 1
-    assert [params.f, params.p, params.q] == pytest.approx([0.2, 0.223909, 0.530677], abs=1e-6)
+    assert params == choose_noise(1.0743, 4.394449, k=params.k, m=params.m)
     prices = {other.name: other for other in planned.alternatives}
     published = prices["h = 2, p = 1/2 [EPK14]"]
     assert (published.params.f, published.params.q) == pytest.approx((0.5, 0.75), abs=1e-5)
@@ -267,7 +276,9 @@ def test_smaller_shapes_would_add_more_than_is_negligible() -> None:
 @pytest.mark.parametrize("share", [0.2, 0.01, 0.0007])
 def test_reports_for_a_share_detect_it_and_fewer_do_not(share: float, correction: str) -> None:
     """The two directions are each other's inverse, to the three digits that are given."""
-    question = Question(frequencies=Frequencies.zipf(500), correction=correction)
+    question = Question(
+        frequencies=Frequencies.zipf(500), detection=Detection(correction=correction)
+    )
     planned = plan(question, epsilon_1=1, epsilon_inf=3, share=share)
     assert planned.share is not None
     assert planned.share <= share
@@ -290,10 +301,9 @@ def test_report_size_is_limited_on_request() -> None:
 def test_a_limited_report_is_filled() -> None:
     """Three bytes have 24 bits, and no fewer would do as well."""
     planned = plan(1000, epsilon_1=2, epsilon_inf=4, reports=1_000_000, max_bytes=3)
-    assert planned.params == choose_noise(2, 4, k=24, m=planned.params.m, filled=True)
-    assert planned.excess < assess_excess(choose_noise(2, 4, k=24, m=planned.params.m))
+    assert planned.params == choose_noise(2, 4, k=24, m=planned.params.m)
     for k in (16, 23):
-        fewer = choose_noise(2, 4, k=k, m=planned.params.m, filled=True)
+        fewer = choose_noise(2, 4, k=k, m=planned.params.m)
         assert assess_excess(fewer) > planned.excess
 
 
@@ -303,10 +313,11 @@ def assess_excess(params: Params) -> float:
 
 
 def test_profiles_are_explained() -> None:
-    """Assessing one shows that the best design of its losses is itself."""
+    """Assessing one shows that the best design of its losses is as good, to a thousandth."""
     planned = assess(BALANCED, 1000, reports=1_000_000)
-    best = planned.alternatives[1].params
-    assert [best.f, best.p, best.q] == pytest.approx([BALANCED.f, BALANCED.p, BALANCED.q], abs=1e-6)
+    own, best = planned.alternatives[:2]
+    assert own.params == BALANCED
+    assert own.variance == pytest.approx(best.variance, rel=1e-3)
 
 
 def test_metric_block_loads_with_the_same_parameters() -> None:
@@ -360,11 +371,8 @@ def test_impossible_questions_are_refused() -> None:
             Frequencies.of_shares(table, 10)
     with pytest.raises(ParamsError, match="n_present must be an integer in"):
         Frequencies.of_shares([1, 2], 10, n_present=3)
-    for name in ("level", "power", "confidence"):
-        with pytest.raises(ParamsError, match=f"{name} must be a number in"):
-            Question(frequencies=Frequencies.zipf(3), **{name: 1.0})  # type: ignore[arg-type]
-    with pytest.raises(ParamsError, match="correction must be one of"):
-        Question(frequencies=Frequencies.zipf(3), correction="none")
+    with pytest.raises(ParamsError, match="power must be a number in"):
+        Question(frequencies=Frequencies.zipf(3), power=1.0)
 
 
 def test_what_cannot_be_planned_is_refused() -> None:
@@ -429,13 +437,13 @@ def test_command_prints_the_plan_for_people(
     words = ("--table", str(tmp_path / "table.csv"), "--candidates", "20")
     code, out, _ = command(capsys, *BUDGET, "--share", "0.02", *words)
     assert code == 0
-    for piece in ("2.0000 nats", "profile balanced", "this one", "[EPK14]", "[metrics.my_metric]"):
+    for piece in ("2.0000 nats", "this one", "[EPK14]", "[metrics.my_metric]"):
         assert piece in out
     code, out, _ = command(capsys, "--profile", "strict", "--reports", "3", *words)
     assert code == 0
     assert "no share" in out
     assert "m is too large" in out
-    assert "3 reports fill 0 % of 128 cohorts with 10 each" in out
+    assert "with 3 reports, 0 % of 128 cohorts have at least 10" in out
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ N_RUNS = 200
 
 
 @pytest.mark.acceptance
-@pytest.mark.parametrize(("profile", "share"), [("balanced", 0.031), ("accurate", 0.01)])
+@pytest.mark.parametrize(("profile", "share"), [("balanced", 0.031), ("low-noise", 0.01)])
 def test_a_small_collection_finds_its_shares(profile: str, share: float) -> None:
     """In four collections of five.
 

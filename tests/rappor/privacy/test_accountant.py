@@ -15,6 +15,7 @@ from enumeration import Distribution, instantaneous_of, permanent_of
 
 from rappor import Candidates, Population, decode, simulate_counts
 from rappor.candidates.google_hashing import LAYOUT
+from rappor.decoding.detection import Detection
 from rappor.errors import ParamsError
 from rappor.planning.changed_params import decode_together, joint_error
 from rappor.planning.detection_limit import standard_error
@@ -25,8 +26,8 @@ from rappor.protocol.params import ONE, Params
 from rappor.registry.metric import Metric
 
 BALANCED, STRICT = Params.profile("balanced"), Params.profile("strict")
-OLD = Params(k=1, encoding="boolean", f=0.3, p=0.25, q=0.75)
-FAINTER = Params(k=1, encoding="boolean", f=0.3, p=0.375, q=0.5)
+OLD = Params(k=1, encoding="boolean", f=0.3, g=0.2, p=0.25, q=0.75)
+FAINTER = Params(k=1, encoding="boolean", f=0.3, g=0.2, p=0.375, q=0.5)
 REDRAWN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
 
 
@@ -118,16 +119,16 @@ def test_no_change_costs_nothing_and_epochs_add() -> None:
 @pytest.mark.parametrize("change", [{"k": 64}, {"h": 2}, {"m": 64}, {"normalize": "nfc"}])
 def test_other_bits_draw_other_responses(change: dict[str, Any]) -> None:
     """Whatever changes the bits ends the permanent response."""
-    fields = {key: getattr(BALANCED, key) for key in ("k", "h", "m", "f", "p", "q")}
-    new = Params(**fields | change)
+    new = dataclasses.replace(BALANCED, **change)
     assert not change_cost(BALANCED, new, before=1, after=1).kept
     assert decode_together(BALANCED, new) == ("normalize" not in change)
 
 
 def debiased(params: Params) -> dict[bytes, Fraction]:
     """Return the estimate that each one-bit report stands for."""
-    a, p, q = (Fraction(t, ONE) for t in (params.t_f, params.t_p, params.t_q))
-    low, high = (1 - a) * p + a * q, a * p + (1 - a) * q
+    forced_1, forced_0 = Fraction(params.t_1, ONE), Fraction(params.t_0, ONE)
+    p, q = Fraction(params.t_p, ONE), Fraction(params.t_q, ONE)
+    low, high = p + (q - p) * forced_1, q - (q - p) * forced_0
     return {bytes([bit]): (bit - low) / (high - low) for bit in (0, 1)}
 
 
@@ -170,7 +171,7 @@ def test_the_smaller_collection_reports_twice(before: int, after: int, h: int) -
 @pytest.mark.slow
 def test_the_decoder_takes_counts_before_and_after() -> None:
     """One regression over both finds what is held, with the standard error that is predicted."""
-    noisier = Params(k=128, m=128, f=BALANCED.f, p=0.2, q=0.5)
+    noisier = dataclasses.replace(BALANCED, p=0.2, q=0.5)
     population = Population(["a", "b"], [3, 1])
     sizes = {BALANCED: 300_000, noisier: 200_000}
     counts = [
@@ -178,7 +179,11 @@ def test_the_decoder_takes_counts_before_and_after() -> None:
         for seed, (params, n) in enumerate(sizes.items())
     ]
     absent = [f"absent {i}" for i in range(50)]
-    found = decode(counts, Candidates.from_list(["a", "b", *absent]), correction="bonferroni")
+    found = decode(
+        counts,
+        Candidates.from_list(["a", "b", *absent]),
+        detection=Detection(correction="bonferroni"),
+    )
     error = joint_error(BALANCED, noisier, before=300_000, after=200_000)
     rows = {row["candidate"]: row for row in found.rows()}
     assert rows["a"]["detected"]

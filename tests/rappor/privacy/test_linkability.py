@@ -30,7 +30,7 @@ def test_published_figures() -> None:
 def moments(params: Params, n: int, *, one_device: bool) -> tuple[Fraction, Fraction]:
     """Return mean and variance of the score of two sets of n reports, over all coins."""
     zero = bytes(params.n_bytes)
-    a, p, q = (Fraction(t, ONE) for t in (params.t_f, params.t_p, params.t_q))
+    a, p, q = (Fraction(t, ONE) for t in (params.t_1, params.t_p, params.t_q))
     p_star = (1 - a) * p + a * q
     if one_device:
         distribution = histories_of(zero, params, 2 * n)
@@ -50,11 +50,16 @@ def moments(params: Params, n: int, *, one_device: bool) -> tuple[Fraction, Frac
 
 
 @pytest.mark.parametrize(("k", "n"), [(2, 1), (3, 1), (2, 2)])
-@pytest.mark.parametrize("noise", [(0.5, 0.5, 0.75), (0.5, 0.25, 0.75), (0.9, 0.0, 1.0)])
-def test_score_is_the_randomizers_own(k: int, n: int, noise: tuple[float, float, float]) -> None:
+@pytest.mark.parametrize(
+    "noise",
+    [(0.5, 0.5, 0.5, 0.75), (0.5, 0.5, 0.25, 0.75), (0.9, 0.5, 0.0, 1.0), (0.6, 0.1, 0.1, 0.6)],
+)
+def test_score_is_the_randomizers_own(
+    k: int, n: int, noise: tuple[float, float, float, float]
+) -> None:
     """Mean for one device over the standard deviation for two, as exact fractions."""
-    f, p, q = noise
-    params = Params(k=k, f=f, p=p, q=q)
+    f, g, p, q = noise
+    params = Params(k=k, f=f, g=g, p=p, q=q)
     shift, _ = moments(params, n, one_device=True)
     nothing, variance = moments(params, n, one_device=False)
     assert nothing == 0
@@ -107,18 +112,19 @@ def test_nonsense_is_refused(bad: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("profile", "entropy", "recognised"),
+    ("noise", "entropy", "recognised"),
     [
-        ("strict", 107, (0.20, 0.78, 1.0)),
-        ("balanced", 67, (0.10, 0.70, 1.0)),
-        ("accurate", 17, (0.05, 0.32, 0.70)),
+        ((0.537883, 0.134471, 0.634471), 107, (0.20, 0.78, 1.0)),
+        ((0.238406, 0.059601, 0.559601), 67, (0.10, 0.70, 1.0)),
+        ((0.035972, 0.008993, 0.508993), 17, (0.05, 0.32, 0.70)),
     ],
 )
-def test_profiles_among_a_million(
-    profile: str, entropy: int, recognised: tuple[float, ...]
+def test_devices_among_a_million(
+    noise: tuple[float, float, float], entropy: int, recognised: tuple[float, ...]
 ) -> None:
     """Other people's simulation of 40 devices by 1, 2 and 5 reports, within 2 of its errors."""
-    found = link(Params.profile(profile), 1_000_000, (1, 2, 5))
+    f, p, q = noise
+    found = link(Params(k=128, m=128, f=f, p=p, q=q), 1_000_000, (1, 2, 5))
     assert (found.devices, found.cohort_devices, found.cohort_bits) == (1_000_000, 7_812, 7)
     assert found.permanent_bits == pytest.approx(entropy, abs=0.6)
     assert [each.reports for each in found.recognised] == [1, 2, 5, None]

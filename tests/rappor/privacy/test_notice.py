@@ -38,29 +38,30 @@ def test_a_description_for_life() -> None:
     """The whole text for the paper's own parameters, of 1.07 and 4.39 nats."""
     assert describe(make(PAPER)).splitlines() == [
         "page: Home pages",
-        "Collected by browser team until 2026-11-30, that day included.",
-        "What is noted: a text (normalised by 'host'), hashed onto 2 of 128 bits in one of 16 "
-        "cohorts; at every event.",
-        "One report: an observer who gives even odds to a value ends between 25.4 % and 74.6 % "
-        "sure of it.",
-        "All reports of one value: an observer who gives even odds to a value ends between 1.2 % "
-        "and 98.8 % sure of it.",
-        "Promise: in its whole life a device repeats the value of its first report, whatever "
-        "happens later. The loss holds for any two histories of values, as long as when and how "
-        "often a device reports does not depend on its values.",
-        "What links all its reports: its cohort (one of 16) and its kept noise. By two sets of "
-        f"2 reports a device is found among 1,000,000 with {100 * FOUND:.0f} % probability. Beyond "
-        "that, only address and time link reports.",
-        "What the collector keeps: sums by day and cohort. It shows sums of whole days and at "
-        "least 10 reports of a cohort, from 100 reports on. 100 reports fill 10 % of 16 cohorts "
-        "with 10 each; about 225 fill nine in ten; the others wait.",
+        "Collected by browser team until the end of 2026-11-30.",
+        "Recorded at every event: a text (only the host of a web address), hashed to 2 of 128 "
+        "bits. The device flips some of its bits at random before it sends a report.",
+        "One report: somebody who thought a value 50 % likely is afterwards between 25.4 % and "
+        "74.6 % sure of it.",
+        "All reports of one value: somebody who thought a value 50 % likely is afterwards between "
+        "1.2 % and 98.8 % sure of it.",
+        "Promise: in its whole life a device repeats the value of its first report, even if its "
+        "value changes. The limit on the loss holds for any two histories of values, as long as "
+        "when and how often a device reports does not depend on its values.",
+        "Linking: all its reports share its cohort (one of 16) and its permanent noise. With two "
+        f"sets of 2 reports, a device is found among 1,000,000 with {100 * FOUND:.0f} % "
+        "probability. Beyond that, only its network address or the time of sending can link "
+        "reports.",
+        "The collector keeps sums by day and cohort, not reports. It shows only sums of whole days "
+        "that have at least 10 reports of a cohort, and only from 100 reports on. With 100 "
+        "reports, 10 % of 16 cohorts have at least 10; with about 225 reports, 90 % have.",
     ]
 
 
 def test_epochs_are_named_in_the_promise() -> None:
-    """The loss is told for one epoch."""
+    """The loss is that of one epoch."""
     text = describe(make(PAPER, epoch="quarter"))
-    assert "All reports of one value in one quarter: an observer" in text
+    assert "All reports of one value in one quarter: somebody" in text
     assert "Promise: in each quarter a device repeats the value of its first report" in text
     assert "whole life" not in text
 
@@ -69,8 +70,8 @@ def test_several_patterns_promise_less() -> None:
     """That a value changed is not hidden, and the text says so."""
     params = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75)
     text = describe(make(params, patterns=3))
-    assert "a device answers for up to 3 values" in text
-    assert "That a value changed or came back is not hidden until then." in text
+    assert "a device answers for up to 3 values." in text
+    assert "it is not hidden that a value changed or came back." in text
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_several_patterns_promise_less() -> None:
             "one of 3 .*: a, b, c",
         ),
         ({"k": 2, "encoding": "flags", "categories": tuple("ab")}, "each of 2 flags: a, b"),
-        ({"k": 1, "encoding": "boolean"}, "What is noted: yes or no."),
+        ({"k": 1, "encoding": "boolean"}, ": yes or no. The device flips"),
         ({"k": 3, "encoding": "buckets", "categories": ("0", "1.5")}, "3 ranges .* at 0, 1.5"),
     ],
 )
@@ -91,12 +92,12 @@ def test_every_encoding_says_what_it_notes(params: dict[str, Any], phrase: str) 
 
 
 def test_an_expired_metric_is_called_expired() -> None:
-    """Only from the day after the last one, and only when today is told."""
+    """Only from the day after the last one, and only when today is given."""
     metric = make(PAPER)
     assert "expired" not in describe(metric)
     assert "expired" not in describe(metric, today=DAY)
     late = describe(metric, today=DAY + datetime.timedelta(days=1))
-    assert "until 2026-11-30; it has expired and nothing is collected any more." in late
+    assert "until 2026-11-30. It has expired: nothing is collected any more." in late
 
 
 def test_no_bound_is_a_warning() -> None:
@@ -106,40 +107,41 @@ def test_no_bound_is_a_warning() -> None:
     assert "WARNING: many reports can reveal the value with certainty" in lasting
     naked = describe(make(Params(k=8, f=0, p=0, q=1, insecure=True)))
     assert naked.count("WARNING") == 2
+    assert "flips" not in naked
     assert "WARNING: one report can reveal the value with certainty" in naked
 
 
 def test_a_weak_bound_is_not_shown_as_a_percentage() -> None:
     """Rounded it would read as 100 %."""
-    text = describe(make(Params.profile("accurate")))
-    assert "an observer who gives even odds to a value can come near certainty" in text
+    text = describe(make(Params.profile("low-noise")))
+    assert "somebody who thought a value 50 % likely can become almost certain" in text
     assert "100 %" not in text
 
 
-def test_links_that_cannot_be_seen_are_not_told() -> None:
+def test_links_that_cannot_be_seen_are_not_listed() -> None:
     """One cohort and a device that is never found: numbers would say nothing."""
     few = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
     assert (
-        "Little but address and time links the reports of a device."
+        "In practice only its network address or the time of sending can link a device's reports."
         in describe(make(few)).splitlines()
     )
     names = tuple(map(str, range(300)))
     many = Params(k=300, encoding="flags", categories=names, f=0.5, p=0.25, q=0.75)
     text = describe(make(many, epoch="month"))
-    assert "What links its reports of one month: its kept noise. By two sets" in text
+    assert "Linking: its reports of one month share its permanent noise. With two sets" in text
 
 
 def test_what_the_collector_keeps() -> None:
     """Whole reports and the least number that is shown."""
     text = describe(make(PAPER, keep_reports=True, min_reports=500))
     assert (
-        "What the collector keeps: each noisy report. It shows sums of whole days and at least 10 "
-        "reports of a cohort, from 500 reports on."
+        "The collector keeps each noisy report. It shows only sums of whole days that have at "
+        "least 10 reports of a cohort, and only from 500 reports on."
     ) in text
-    assert "fill" not in text
-    assert "It shows every sum as it comes" in describe(make(PAPER, min_reports=0))
+    assert "90 %" not in text
+    assert "It shows every sum at once" in describe(make(PAPER, min_reports=0))
     boolean = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
-    assert "and at least 10 reports, from 100 reports on." in describe(make(boolean))
+    assert "that have at least 10 reports, and only from 100 reports on." in describe(make(boolean))
 
 
 @pytest.mark.parametrize(
@@ -157,25 +159,22 @@ def test_beliefs_are_rounded_up(belief: float, text: str) -> None:
     assert at_most(belief) == text
 
 
-def test_segments_are_told_with_what_they_cost() -> None:
+def test_segments_are_listed_with_what_they_reveal() -> None:
     """Every value, when it is taken, and that the promise is of the value alone."""
     dimensions = (Dimension("version", ("1", "2")), Dimension("country", ("de",)))
     lines = describe(make(PAPER, segments=dimensions, epoch="quarter")).splitlines()
     assert lines[3] == (
-        "Told beside it without any noise: version (1, 2, other); country (de, other), as they are "
-        "at its first report of a quarter. What follows protects the value alone, as far as what "
-        "is told says nothing of it. Whoever sees a report knows in which of 6 groups its device "
-        "is, and looks for it there only."
+        "Sent with it, without noise: version (1, 2, other); country (de, other), as they are at "
+        "the first report of a quarter. Everybody who sees a report knows which of 6 groups its "
+        "device is in. The limits below are for the value. They do not cover what these properties "
+        "reveal about it."
     )
     assert "as they are" not in describe(make(PAPER, segments=dimensions))
     _, _, _, *plain = describe(make(PAPER, epoch="quarter")).splitlines()
-    alike = [
-        told.replace("what it tells, ", "")
-        .replace(" that tell the same", "")
-        .replace(", and what it tells beside it, do", " does")
-        .replace("reports of a group on", "reports on")
-        for told in lines[4:]
-    ]
-    assert alike == plain
-    assert "only what it tells, address and time link reports" in lines[7]
-    assert sum(told != line for told, line in zip(lines[4:], plain, strict=True)) == 3
+    differing = [line for line, alone in zip(lines[4:], plain, strict=True) if line != alone]
+    promise, linking, showing = differing
+    assert "how often a device reports, and its properties, do not depend on its values" in promise
+    assert "share its properties, its cohort" in linking
+    assert "among 1,000,000 with the same properties" in linking
+    assert "only its properties, its network address or the time of sending" in linking
+    assert "from 100 reports of a group on" in showing

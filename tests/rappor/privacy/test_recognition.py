@@ -40,27 +40,31 @@ def found_by_enumeration(params: Params, n: int, devices: int) -> Fraction:
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3])
-@pytest.mark.parametrize("noise", [(0.5, 0.25, 0.75), (0.2, 0.1, 0.6), (0.9, 0.0, 1.0)])
+@pytest.mark.parametrize(
+    "noise",
+    [(0.5, 0.5, 0.25, 0.75), (0.2, 0.5, 0.1, 0.6), (0.9, 0.5, 0.0, 1.0), (0.6, 0.1, 0.1, 0.6)],
+)
 @pytest.mark.parametrize(("shape", "n"), [(FLAG, 1), (FLAG, 3), (CHOICE, 1), (CHOICE, 2)])
 def test_few_bits_are_enumerated(
-    shape: dict[str, Any], n: int, noise: tuple[float, float, float], devices: int
+    shape: dict[str, Any], n: int, noise: tuple[float, float, float, float], devices: int
 ) -> None:
     """Over all coins of the real randomizer, the device is found as often as the formula says."""
-    f, p, q = noise
-    params = Params(**shape, f=f, p=p, q=q)
+    f, g, p, q = noise
+    params = Params(**shape, f=f, g=g, p=p, q=q)
     expected = float(found_by_enumeration(params, n, devices))
     assert recognition(params, n, devices) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("devices", [1, 2, 1_000])
+@pytest.mark.parametrize("g", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize("f", [0.0, 0.2, 0.9])
 @pytest.mark.parametrize(("k", "encoding"), [(4, "bloom"), (3, "onehot"), (1, "boolean")])
 def test_permanent_responses_bound_every_observer(
-    k: int, encoding: str, f: float, devices: int
+    k: int, encoding: str, f: float, g: float, devices: int
 ) -> None:
     """The own response is the best match, drawn by lot among all devices with the same one."""
     names = ("a", "b", "c") if encoding == "onehot" else ()
-    params = Params(k=k, encoding=encoding, categories=names, f=f, p=0.25, q=0.75)
+    params = Params(k=k, encoding=encoding, categories=names, f=f, g=g, p=0.25, q=0.75)
     values = [1 << bit for bit in range(k)] if encoding == "bloom" else [0]
     responses: dict[bytes, Fraction] = {}
     for value in values:
@@ -74,7 +78,7 @@ def test_permanent_responses_bound_every_observer(
 
 def test_many_reports_show_the_permanent_response() -> None:
     """The formula by normal distributions ends where the permanent responses are known."""
-    params = Params.profile("accurate")
+    params = Params.profile("low-noise")
     assert recognition_inf(params, 7_812) < 0.9
     assert recognition(params, 1000, 7_812) == pytest.approx(
         recognition_inf(params, 7_812), rel=0.01

@@ -1,4 +1,4 @@
-"""Shuffling: all bounds against the exact loss of shuffled one-bit reports."""
+"""Shuffling: the loss against the exact one of shuffled one-bit reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rappor.errors import ParamsError
-from rappor.privacy.shuffling import likely_smallest_cohort, local_for, shuffle
+from rappor.privacy.shuffling import likely_smallest_cohort, local_for, shuffled_epsilon
 from rappor.protocol.loss import epsilon_1
 from rappor.protocol.params import Params
 
@@ -45,78 +45,36 @@ def exact_delta(epsilon: float, low: float, high: float, n: int) -> float:
 
 @pytest.mark.parametrize("n", [1_000, 20_000])
 @pytest.mark.parametrize("local", [0.1, 0.5, 1.0, 1.4])
-def test_bounds_hold_for_symmetric_noise(local: float, n: int) -> None:
-    """At all bounds the exact delta is at most the one named; the smallest is near the truth."""
-    bound = shuffle(local, n, delta=DELTA)
-    for epsilon in (bound.numerical, bound.bound_2021, bound.bound_2023):
-        assert epsilon is not None
-        assert exact_delta(epsilon, *symmetric(local), n) <= DELTA
-    assert bound.epsilon < 0.8 * local
-    assert exact_delta(0.7 * bound.epsilon, *symmetric(local), n) > DELTA
+def test_the_loss_holds_for_symmetric_noise(local: float, n: int) -> None:
+    """The exact delta is at most the one named, and the loss is near the truth."""
+    epsilon = shuffled_epsilon(local, n, delta=DELTA)
+    assert exact_delta(epsilon, *symmetric(local), n) <= DELTA
+    assert epsilon < 0.8 * local
+    assert exact_delta(0.7 * epsilon, *symmetric(local), n) > DELTA
 
 
-def test_bounds_hold_for_the_reports_of_a_metric() -> None:
+def test_the_loss_holds_for_the_reports_of_a_metric() -> None:
     """A boolean metric's one bit, unequal p and q, with its own effective probabilities."""
     params = Params(k=1, encoding="boolean", f=0.3, p=0.2, q=0.6)
-    bound = shuffle(epsilon_1(params), 5_000, delta=DELTA)
-    assert bound.epsilon < epsilon_1(params) / 2
-    assert exact_delta(bound.epsilon, params.p_star, params.q_star, 5_000) <= DELTA
-
-
-def test_the_later_bound_is_the_better_one_and_admits_more() -> None:
-    """Where both hold; and up to a larger local loss."""
-    for local in (0.1, 1.0, 3.0, 5.0):
-        bound = shuffle(local, 1_000_000, delta=DELTA)
-        assert bound.bound_2021 is not None
-        assert bound.bound_2023 is not None
-        assert bound.epsilon == bound.numerical < bound.bound_2023 < bound.bound_2021
-        assert bound.most_2023 > bound.most_2021
-
-
-def test_conditions_are_checked() -> None:
-    """Just past its condition a bound is not given, and what holds is the numerical one."""
-    n = 1_000
-    most_2021 = math.log(n / (16 * math.log(2 / DELTA)))
-    most_2023 = math.log(n / (8 * math.log(2 / DELTA)) - 1)
-    at, past = (shuffle(most_2021 + shift, n, delta=DELTA) for shift in (-1e-9, 1e-9))
-    assert at.bound_2021 is not None
-    assert past.bound_2021 is None
-    assert past.bound_2023 is not None
-    at, past = (shuffle(most_2023 + shift, n, delta=DELTA) for shift in (-1e-9, 1e-9))
-    assert at.bound_2023 is not None
-    assert past.bound_2023 is None
-    assert past.epsilon == past.numerical < past.local
-    tiny = shuffle(1.0, 10, delta=DELTA)
-    assert (tiny.bound_2021, tiny.bound_2023) == (None, None)
-    assert 0.999 < tiny.epsilon == tiny.numerical < 1
-    assert shuffle(math.inf, 10**9, delta=DELTA).epsilon == math.inf
-
-
-def test_known_values() -> None:
-    """The formulas written out again, at one point: e0 = 1, n = 1000, delta = 1e-6."""
-    bound = shuffle(1.0, 1_000, delta=DELTA)
-    e, log = math.e, math.log(4e6)
-    first = 1 + (e - 1) / (e + 1) * (8 * math.sqrt(e * log) / math.sqrt(1000) + 8 * e / 1000)
-    second = 1 + (e - 1) * (4 * math.sqrt(2 * log) / math.sqrt((e + 1) * 1000) + 4 / 1000)
-    assert bound.bound_2021 == pytest.approx(math.log(first), rel=1e-12)
-    assert bound.bound_2023 == pytest.approx(math.log(second), rel=1e-12)
+    epsilon = shuffled_epsilon(epsilon_1(params), 5_000, delta=DELTA)
+    assert epsilon < epsilon_1(params) / 2
+    assert exact_delta(epsilon, params.p_star, params.q_star, 5_000) <= DELTA
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 5.0])
 def test_local_loss_for_a_batch(epsilon: float) -> None:
     """It is the largest that the bounds turn into epsilon; hardly more for a device alone."""
     local = local_for(epsilon, 100_000, delta=DELTA)
-    assert shuffle(local, 100_000, delta=DELTA).epsilon <= epsilon
-    assert shuffle(local * (1 + 1e-9) + 1e-9, 100_000, delta=DELTA).epsilon > epsilon
+    assert shuffled_epsilon(local, 100_000, delta=DELTA) <= epsilon
+    assert shuffled_epsilon(local * (1 + 1e-9) + 1e-9, 100_000, delta=DELTA) > epsilon
     assert local >= epsilon
     assert local_for(epsilon, 1, delta=DELTA) == pytest.approx(epsilon, abs=200 * DELTA)
 
 
 def test_the_least_delta_is_a_delta() -> None:
-    """Nothing overflows; nothing is promised either."""
+    """Nothing overflows; nothing is promised beyond the local loss."""
     least = math.ulp(0.0)
-    assert shuffle(1.0, 1_000, delta=least).epsilon == 1.0
-    assert shuffle(1.0, 10**6, delta=least).epsilon < 1.0
+    assert shuffled_epsilon(1.0, 1_000, delta=least) == 1.0
     assert likely_smallest_cohort(1_000, 100, delta=least) == 0
 
 
@@ -148,7 +106,7 @@ def test_nonsense_is_refused(arguments: tuple[Any, Any, float], message: str) ->
     """One sentence each."""
     local, n, delta = arguments
     with pytest.raises(ParamsError, match=message):
-        shuffle(local, n, delta=delta)
+        shuffled_epsilon(local, n, delta=delta)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rappor.errors import ParamsError
 from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf, epsilon_n
-from rappor.protocol.params import PROFILES, Params
+from rappor.protocol.params import Params
 
 
 def bloom(f: float, p: float, q: float, **shape: int) -> Params:
@@ -60,17 +60,6 @@ BROWSER = bloom(0.5, 0.25, 0.75)
 def test_known_figures(params: Params, n: int, expected: float, tolerance: float) -> None:
     """The figures of [EPK14] and of audits, as far as they are printed."""
     assert epsilon_n(params, n) == pytest.approx(expected, abs=tolerance)
-
-
-@pytest.mark.parametrize(
-    ("name", "one", "ever"), [("strict", 1, 2), ("balanced", 2, 4), ("accurate", 4, 8)]
-)
-def test_profiles_keep_their_word(name: str, one: float, ever: float) -> None:
-    """The named noise levels lose what they are named for, to the printed digits."""
-    params = Params.profile(name)
-    assert epsilon_1(params) == pytest.approx(one, abs=2e-5)
-    assert epsilon_inf(params) == pytest.approx(ever, abs=5e-5)
-    assert set(PROFILES) == {"strict", "balanced", "accurate"}
 
 
 @pytest.mark.parametrize("params", [PAPER_52, PAPER_54, BROWSER])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rappor.errors import ParamsError
 from rappor.protocol.encodings.buckets import edge_text
-from rappor.protocol.params import MAX_BITS, ONE, PROFILES, Params, threshold
+from rappor.protocol.params import MAX_BITS, ONE, Params, threshold
 
 
 def make(**changes: Any) -> Params:
@@ -46,15 +46,18 @@ def test_probabilities_read_back_as_what_happens(low: float, high: float, f: flo
     params = make(f=f, p=min(low, high), q=max(low, high), insecure=True)
     assert Fraction(params.p) == Fraction(params.t_p, ONE)
     assert Fraction(params.q) == Fraction(params.t_q, ONE)
-    assert Fraction(params.f) == Fraction(2 * params.t_f, ONE)
+    assert Fraction(params.f) == Fraction(params.t_1 + params.t_0, ONE)
     assert (params.t_p, params.t_q) == (threshold(min(low, high)), threshold(max(low, high)))
-    assert params.t_f == threshold(f / 2)
+    assert params.t_1 == threshold(f / 2)
 
 
 def test_effective_probabilities_are_those_of_the_paper() -> None:
     """p* and q* follow Lemma 1."""
     params = make(f=0.5, p=0.5, q=0.75)
     assert (params.p_star, params.q_star) == (0.5625, 0.6875)
+    params = make(f=0.5, g=0.25, p=0.5, q=0.75)
+    assert (params.f1, params.f0) == (0.125, 0.375)
+    assert (params.p_star, params.q_star) == (0.53125, 0.65625)
 
 
 def test_sizes() -> None:
@@ -95,8 +98,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"p": 0.75 - 2**-40}, "p must be less than q"),
     ({"f": 2**-34}, r"f must be 0 or at least 2\^-32"),
     ({"f": 1 - 2**-33}, r"f must be less than 1 by at least 2\^-31"),
-    ({"f": 0, "p": 0}, "f must be greater than 0, or p .* got f = 0 with p = 0 and q = 0.75"),
-    ({"f": 0, "q": 1}, "f must be greater than 0, .*; say insecure to allow it"),
+    ({"g": 1.1}, r"g must be a number in \[0, 1\], got 1.1"),
+    ({"f": 0, "p": 0}, "f g must be greater than 0 where p is 0, got f = 0 and g = 0.5"),
+    ({"f": 0, "q": 1}, r"f \(1 - g\) must be greater than 0 where .*; say insecure to allow it"),
     ({"categories": ("a",)}, "categories must be empty for encoding bloom"),
     ({"encoding": "boolean"}, "h must be 1 for encoding boolean, got 2"),
     ({"encoding": "boolean", "h": 1}, "m must be 1 for encoding boolean, got 4"),
@@ -155,15 +159,19 @@ def test_k_agrees_with_the_names() -> None:
 def test_insecure_parameters_are_made_on_request() -> None:
     """Whoever asks for no noise at all gets it, and says so again to get it again."""
     assert make(f=0, p=0, q=1, insecure=True).t_q == ONE
-    assert make(f=0).t_f == 0
+    assert make(f=0).t_1 == 0
+    for certain in ({"g": 0, "p": 0}, {"g": 1, "q": 1}):
+        with pytest.raises(ParamsError, match="one report reveals the value; say insecure"):
+            make(f=0.5, **certain)
+        assert make(f=0.5, **certain, insecure=True).f == 0.5
 
 
 def test_the_limits_are_allowed() -> None:
     """Both ends of every interval."""
     assert make(k=2, h=1, m=1).k == 2
     assert make(k=MAX_BITS, h=16, m=65536).m == 65536
-    assert make(f=2**-32).t_f == 1
-    assert make(f=1 - 2**-31).t_f == 2**31 - 1
+    assert make(f=2**-32).t_1 == 1
+    assert make(f=1 - 2**-31).t_1 == 2**31 - 1
     assert make(p=0, q=1).t_q == ONE
 
 
@@ -253,6 +261,10 @@ TEXT = make().to_json()
         TEXT.replace('"f":1073741824', f'"f":{10**400}'),
         TEXT.replace('"f":1073741824', '"f":' + "9" * 5000),
         TEXT.replace('"f":1073741824', '"f":NaN'),
+        TEXT.replace('"f":1073741824', '"f":1073741824,"f0":1073741824'),
+        TEXT.replace('"f":1073741824', '"f":2147483648,"f0":2147483648'),
+        TEXT.replace('"f":1073741824', '"f":-1,"f0":1'),
+        TEXT.replace('"f":1073741824', '"f":1073741824,"g":0.5'),
         TEXT.replace('"v":1', '"v":1,"x":1'),
         TEXT.replace('"v":1', '"v":1,"v":1'),
         TEXT.replace('"k":8', '"k":8,"k":8'),
@@ -264,16 +276,6 @@ def test_other_json_is_refused(text: str) -> None:
     """Whatever to_json does not write is not read."""
     with pytest.raises(ParamsError):
         Params.from_json(text)
-
-
-def test_profiles() -> None:
-    """Names give noise, and 128 bits in 128 cohorts for strings."""
-    for name, noise in PROFILES.items():
-        params = Params.profile(name, normalize="host")
-        assert (params.k, params.h, params.m, params.normalize) == (128, 1, 128, "host")
-        assert params.t_f == threshold(noise["f"] / 2)
-    with pytest.raises(ParamsError, match=r"profile must be one of strict, .*, got 'lax'"):
-        Params.profile("lax")
 
 
 @pytest.mark.parametrize(
@@ -322,18 +324,20 @@ shapes = st.sampled_from(
 )
 
 
-@given(shapes, st.floats(0, 0.999), probabilities, probabilities)
+@given(shapes, st.floats(0, 0.999), st.floats(0, 1), probabilities, probabilities)
 def test_any_set_is_a_fixed_point_of_its_fields_and_of_json(
-    shape: dict[str, Any], f: float, one: float, other: float
+    shape: dict[str, Any], f: float, g: float, one: float, other: float
 ) -> None:
     """Made again from its own fields, or read back from JSON, a set is equal to the last bit."""
     low, high = sorted((one, other))
-    assume(threshold(low) < threshold(high) and (f == 0 or threshold(f / 2) > 0))
-    params = Params(**shape, f=f, p=low, q=high, insecure=True)
+    forced = threshold(f * g) + threshold(f * (1 - g))
+    assume(threshold(low) < threshold(high) and (f == 0 or forced > 0))
+    params = Params(**shape, f=f, g=g, p=low, q=high, insecure=True)
     fields = {field.name: getattr(params, field.name) for field in dataclasses.fields(params)}
     for again in (Params(**fields, insecure=True), Params.from_json(params.to_json())):
         assert again == params
-        assert (again.t_f, again.t_p, again.t_q) == (params.t_f, params.t_p, params.t_q)
+        for name in ("t_1", "t_0", "t_p", "t_q"):
+            assert getattr(again, name) == getattr(params, name)
         assert (again.to_json(), again.fingerprint) == (params.to_json(), params.fingerprint)
 
 

@@ -146,7 +146,7 @@ def falls(*coins: int) -> Any:
 def test_the_permanent_rule() -> None:
     """Below t(f/2) a 1, below twice that a 0, else the truth; for true 0 and true 1."""
     params = Params(k=10, f=0.5, p=0.25, q=0.75)
-    t = params.t_f
+    t = params.t_1
     coins = falls(*[0, t - 1, t, 2 * t - 1, 2 * t] * 2)
     assert permanent_response(bytes([0b11100000, 0b11]), params, coins) == bytes([0b01100011, 0b10])
 

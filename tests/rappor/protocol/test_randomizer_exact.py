@@ -31,10 +31,11 @@ from rappor.protocol.randomizer import instantaneous_response, permanent_respons
 Channel = Callable[[bytes, Params], Distribution]
 
 
-class Noise(TypedDict):
+class Noise(TypedDict, total=False):
     """The letters of one parameter set's noise."""
 
     f: float
+    g: float
     p: float
     q: float
 
@@ -45,6 +46,10 @@ NOISES: list[Noise] = [
     {"f": 0.25, "p": 0.0, "q": 1.0},
     {"f": 0.0, "p": 0.2, "q": 0.7},
     {"f": 0.9, "p": 0.013, "q": 0.55},
+    {"f": 0.6, "g": 0.2, "p": 0.19, "q": 0.75},
+    {"f": 0.5, "g": 0.9, "p": 0.0, "q": 1.0},
+    {"f": 0.4, "g": 0.0, "p": 0.1, "q": 0.8},
+    {"f": 0.4, "g": 1.0, "p": 0.1, "q": 0.8},
 ]
 
 
@@ -105,8 +110,9 @@ def product_law(bits: bytes, one_if_zero: Fraction, one_if_one: Fraction, k: int
 
 def stars(params: Params) -> tuple[Fraction, Fraction]:
     """Return p* and q* from the thresholds ([EPK14] Lemma 1)."""
-    a, p, q = (Fraction(t, ONE) for t in (params.t_f, params.t_p, params.t_q))
-    return (1 - a) * p + a * q, a * p + (1 - a) * q
+    forced_1, forced_0 = Fraction(params.t_1, ONE), Fraction(params.t_0, ONE)
+    p, q = Fraction(params.t_p, ONE), Fraction(params.t_q, ONE)
+    return (1 - forced_1) * p + forced_1 * q, forced_0 * p + (1 - forced_0) * q
 
 
 def worst_ratio(laws: Sequence[Distribution]) -> float:
@@ -154,16 +160,16 @@ every_noise = pytest.mark.parametrize("noise", NOISES, ids=str)
 def test_coins_are_compared_with_the_thresholds_and_used_for_nothing_else(
     noise: Noise,
 ) -> None:
-    """The permanent rule asks for t(f/2) and 2 t(f/2), the instantaneous for t(p) or t(q)."""
+    """The permanent rule asks for t_1 and t_1 + t_0, the instantaneous for t(p) or t(q)."""
     params = Params(k=5, **noise, insecure=True)
-    for value in (0, params.t_f, 2 * params.t_f, params.t_p, ONE - 1):
+    for value in (0, params.t_1, params.t_1 + params.t_0, params.t_p, ONE - 1):
         seen: list[tuple[str, int]] = []
 
         def coins(n: int, value: int = value, seen: list[tuple[str, int]] = seen) -> Sequence[int]:
             return [Witness.watching(value, seen) for _ in range(n)]
 
         permanent_response(bytes([0b01101]), params, coins)
-        assert set(seen) <= {("<", params.t_f), ("<", 2 * params.t_f)}
+        assert set(seen) <= {("<", params.t_1), ("<", params.t_1 + params.t_0)}
         assert len(seen) >= params.k
         seen.clear()
         instantaneous_response(bytes([0b01101]), params, coins)
@@ -173,12 +179,12 @@ def test_coins_are_compared_with_the_thresholds_and_used_for_nothing_else(
 
 @every_noise
 def test_permanent_response_is_the_product_of_its_bits(noise: Noise) -> None:
-    """Each bit, true 0 and true 1, is 1 with exactly f/2 or 1 - f/2, apart from all others."""
+    """Each bit, true 0 and true 1, is 1 with exactly f1 or 1 - f0, apart from all others."""
     params = Params(k=3, h=3, **noise, insecure=True)
-    a = Fraction(params.t_f, ONE)
+    forced_1, forced_0 = Fraction(params.t_1, ONE), Fraction(params.t_0, ONE)
     for mask in range(8):
         bits = bytes([mask])
-        assert permanent_of(bits, params) == product_law(bits, a, 1 - a, 3)
+        assert permanent_of(bits, params) == product_law(bits, forced_1, 1 - forced_0, 3)
 
 
 @every_noise
@@ -227,7 +233,7 @@ def test_largest_ratio_of_the_permanent_response_is_epsilon_inf(noise: Noise) ->
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
-@pytest.mark.parametrize("noise", NOISES[:2], ids=str)
+@pytest.mark.parametrize("noise", [*NOISES[:2], *NOISES[5:]], ids=str)
 def test_largest_ratio_of_n_reports_is_epsilon_n(n: int, noise: Noise) -> None:
     """The worst history of n reports, by brute force, has the ratio exp(eps_n)."""
     sets = [Params(k=2, h=1, **noise), Params(k=2, h=2, **noise)]
@@ -244,7 +250,7 @@ def never_cleared(bits: bytes, params: Params) -> Distribution:
     """Permanent response of a randomizer that never clears a set bit."""
     return enumerate_coins(
         lambda coins: bytes([permanent_response(bits, params, coins)[0] | bits[0]]),
-        (params.t_f, 2 * params.t_f),
+        (params.t_1, params.t_1 + params.t_0),
         params.k,
     )
 
@@ -254,7 +260,7 @@ def last_skipped(bits: bytes, params: Params) -> Distribution:
     last = 1 << (params.k - 1)
     return enumerate_coins(
         lambda coins: bytes([permanent_response(bits, params, coins)[0] & ~last | bits[0] & last]),
-        (params.t_f, 2 * params.t_f),
+        (params.t_1, params.t_1 + params.t_0),
         params.k,
     )
 
@@ -298,7 +304,7 @@ def test_redrawn_permanent_response_exceeds_epsilon_inf() -> None:
 def test_unused_bits_stay_zero_whatever_the_coins() -> None:
     """With k = 12 the last four bits of the second byte are 0 for all-hit and no-hit coins."""
     params = Params(k=12, h=1, **NOISES[0])
-    for coin in (0, params.t_f, 2 * params.t_f - 1, 2 * params.t_f, ONE - 1):
+    for coin in (0, params.t_1, params.t_1 + params.t_0 - 1, params.t_1 + params.t_0, ONE - 1):
         memoised = permanent_response(bytes([0xFF, 0x0F]), params, constant(coin))
         report = instantaneous_response(memoised, params, constant(coin))
         assert memoised[1] < 16
@@ -340,9 +346,9 @@ def test_checker_of_histories_tells_a_redrawn_permanent_response(n: int) -> None
 
 @every_noise
 def test_each_coin_is_compared_with_both_thresholds_until_one_hits(noise: Noise) -> None:
-    """A coin that hits nothing was asked for t(f/2), then 2 t(f/2), at every position."""
+    """A coin that hits nothing was asked for t_1, then t_1 + t_0, at every position."""
     params = Params(k=5, **noise, insecure=True)
     seen: list[tuple[str, int]] = []
     coins = [Witness.watching(ONE - 1, seen) for _ in range(5)]
     permanent_response(bytes([0b01101]), params, lambda n: coins[:n])
-    assert seen == [("<", params.t_f), ("<", 2 * params.t_f)] * 5
+    assert seen == [("<", params.t_1), ("<", params.t_1 + params.t_0)] * 5

@@ -40,6 +40,21 @@ def params_of(row: dict[str, Any], **more: Any) -> Params:
     return Params(**letters, **more, insecure=True)
 
 
+def test_asymmetric_responses() -> None:
+    """Both forced probabilities are in the fingerprints, and one coin decides between them."""
+    for row in load("asymmetric"):
+        params, secret = params_of(row, g=row["g"]), bytes.fromhex(row["secret"])
+        assert params.fingerprint == row["fingerprint"]
+        assert params.permanent_fingerprint == row["permanent_fingerprint"]
+        assert {key: json.loads(params.to_json())[key] for key in row["document"]} == row[
+            "document"
+        ]
+        bits = encoder(params).encode(row["value"], row["cohort"])
+        scope = (secret, row["metric"], row["epoch"], params)
+        assert (bits.hex(), cohort(*scope)) == (row["bits"], row["cohort"])
+        assert permanent(*scope, bits).hex() == row["permanent"]
+
+
 def params_of_document(document: dict[str, Any], categories: list[str] | None = None) -> Params:
     """Make the parameter set that a fingerprint's document states in thresholds."""
     fields = {key: value for key, value in document.items() if key != "v"}

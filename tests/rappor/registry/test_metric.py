@@ -101,8 +101,11 @@ def test_other_encodings_imply_k(
     """An explicit k has to agree, also beside a profile, which gives f, p and q."""
     params = one(f"{HEAD}{entry}\n{noise}" + (f"k = {k}\n" if said else "")).params
     assert (params.k, params.h, params.m, params.categories) == (k, 1, 1, names)
-    expected = PARAMS if noise == NOISE else Params.profile("balanced")
-    assert (params.t_f, params.t_p, params.t_q) == (expected.t_f, expected.t_p, expected.t_q)
+    if noise == NOISE:
+        assert (params.f, params.g, params.p, params.q) == (PARAMS.f, 0.5, PARAMS.p, PARAMS.q)
+    else:
+        expected = Params.profile("balanced", encoding=params.encoding, categories=names)
+        assert params == expected
     with pytest.raises(MetricError, match=rf"metric 'page': k must be {k}.*, got {k + 1}"):
         one(f"{HEAD}{entry}\n{noise}k = {k + 1}\n")
 
@@ -141,11 +144,11 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
         (BLOOM.replace("p = 0.25", "p = 0.8"), "p must be less than q"),
         (
             BLOOM.replace("f = 0.5", "f = 0").replace("p = 0.25", "p = 0"),
-            "f must be greater than 0.*; say insecure",
+            "f g must be greater than 0 where p is 0.*; say insecure",
         ),
         (BLOOM + "insecure = 1", "insecure must be true or false, got 1"),
-        (BLOOM + 'profile = "strict"', "k must be absent beside a profile"),
-        (ONEHOT + 'categories = ["a", "b"]\nq = 0.5', "q must be absent beside a profile"),
+        (BLOOM + 'profile = "strict"', "k must be absent with a profile"),
+        (ONEHOT + 'categories = ["a", "b"]\nq = 0.5', "q must be absent with a profile"),
         (ONEHOT + 'categories = ["a", "b"]\nm = 2', "m must be 1 for encoding onehot, got 2"),
         (f'{HEAD}encoding = "bloom"\nprofile = "lax"', "profile must be one of strict.*got 'lax'"),
         (f'{HEAD}encoding = "bloom"\nprofile = 3', "profile must be one of strict.*got 3"),

@@ -10,6 +10,7 @@ import pytest
 from registries import registry_of
 
 from rappor import Metric, MetricError, Params, ParamsError, Registry, encoder
+from rappor.protocol.params import NOISE
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
 from rappor.registry.other import with_other
@@ -101,7 +102,7 @@ def test_noise_that_must_be_called_insecure_is_so_in_both() -> None:
     """The entry says it once."""
     noise = "f = 0\np = 0\nq = 0.75\ninsecure = true"
     text = ENTRY.replace('profile = "balanced"', noise).replace("total = 100", "total = inf")
-    assert [each.params.t_f for each in Registry.loads(text).values()] == [0, 0]
+    assert [each.params.t_1 for each in Registry.loads(text).values()] == [0, 0]
     with pytest.raises(MetricError, match="say insecure"):
         Registry.loads(text.replace("insecure = true", ""))
 
@@ -244,7 +245,8 @@ def test_both_answers_are_of_the_normalised_value(
     named = dataclasses.replace(PLAIN, categories=("Vim", "straße"), normalize=normalizer)
     first, second = with_other(named)
     assert encoder(first).bits(value, 0) == bits
-    plain = dataclasses.replace(Params.profile("balanced"), f=PLAIN.f, p=PLAIN.p, q=PLAIN.q)
+    noise = {letter: getattr(PLAIN, letter) for letter in NOISE}
+    plain = dataclasses.replace(Params.profile("balanced"), **noise)
     assert encoder(second).bits(value, 0) == encoder(plain).bits(told, 0)
 
 

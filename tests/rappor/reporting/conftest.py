@@ -15,7 +15,7 @@ CANDIDATES = [f"site {number}.example" for number in range(150)]
 @pytest.fixture(scope="session")
 def estimates() -> Estimates:
     """Return estimates of 150 candidates, some of them detected, in 64 cohorts of 96 bits."""
-    params = dataclasses.replace(Params.profile("accurate"), k=96, m=70)
+    params = dataclasses.replace(Params.profile("low-noise"), k=96, m=70)
     weights = [1 / (rank + 1) for rank in range(110)]
     population = Population([*CANDIDATES[:100], *(f"other {i}" for i in range(10))], weights)
     counts = simulate_counts(population, params, n_reports=200_000, seed=5, metric="home page")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pages import SVG, drawings, tables, tags
 
-from rappor import Comparison, Params, Population, compare, simulate_counts
+from rappor import Comparison, Detection, Params, Population, compare, simulate_counts
 from rappor.reporting.comparison_page import comparison_page
-from rappor.reporting.numbers import percent, points
+from rappor.reporting.numbers import measured, moved, span_of_points
 from rappor.reporting.remarks import changes
 
 PARAMS = Params(k=32, h=1, m=8, f=0.1, p=0.1, q=0.9)
@@ -42,48 +42,57 @@ def rows_of(found: Comparison, sample: str) -> list[Mapping[str, Any]]:
 def interval(row: Mapping[str, Any]) -> str:
     """Write the interval that a page shows of a row."""
     suffix = "_adjusted" if row["changed"] else ""
-    return f"{points(row[f'ci_low{suffix}'])} .. {points(row[f'ci_high{suffix}'])}"
+    return span_of_points(row[f"ci_low{suffix}"], row[f"ci_high{suffix}"], row["std_error"])
 
 
 def test_every_mark_has_the_numbers_of_the_record(found: Comparison, page: str) -> None:
-    """The changes of June with adjusted intervals, full; hollow ones of July, where none is."""
-    for number, sample in enumerate(("<June>", "July")):
-        rows = rows_of(found, sample)
-        assert any(row["changed"] for row in rows) == (sample == "<June>")
-        marks = list(drawings(page)[f"changes-{number}"].iter(f"{SVG}g"))
-        expected = [row for row in rows if row["changed"]] or rows
-        assert len(marks) == len(expected)
-        titles = {str(mark.findtext(f"{SVG}title")) for mark in marks}
-        for row in expected:
-            numbers = f"{points(row['difference'])}, {interval(row)}"
-            assert any(title.endswith(f": {numbers}") for title in titles)
-        for mark in marks:
-            dot = mark.find(f"{SVG}circle")
-            assert dot is not None
-            assert dot.get("fill") == ("currentColor" if sample == "<June>" else "Canvas")
+    """The changes of June with adjusted intervals; July, where nothing changed, is a sentence."""
+    assert {row["sample"] for row in found.rows(changed_only=True)} == {"<June>"}
+    (drawing,) = drawings(page).values()
+    expected = [row for row in rows_of(found, "<June>") if row["changed"]]
+    titles = {str(mark.findtext(f"{SVG}title")) for mark in drawing.iter(f"{SVG}g")}
+    assert len(titles) == len(expected)
+    for row in expected:
+        numbers = f"{moved(row['difference'], row['std_error'])}, {interval(row)}"
+        assert any(title.endswith(f": {numbers}") for title in titles)
+    assert "No significant change in July." in page
+
+
+def test_the_nearest_are_drawn_where_nothing_changed() -> None:
+    """Hollow, with the interval of each alone."""
+    samples = {
+        name: simulate_counts(Population(NAMES, [1, 1, 1, 1]), PARAMS, n_reports=2e4, seed=seed)
+        for seed, name in enumerate(("May", "June"))
+    }
+    same = compare(samples, NAMES, detection=Detection(level=1e-6))
+    assert not same.n_changed
+    (drawing,) = drawings(comparison_page(same)).values()
+    assert [dot.get("fill") for dot in drawing.iter(f"{SVG}circle")] == ["none"] * 4
 
 
 def test_the_tables_are_the_record(found: Comparison, page: str) -> None:
-    """Every row of every sample, changes first."""
-    for sample in ("<June>", "July"):
-        (shown,) = [
-            rows
-            for caption, rows in tables(page).items()
-            if caption.startswith(f"From May to {sample}")
-        ]
+    """Every row of every sample, changes first; that of July is folded."""
+    shown = {caption: rows for caption, rows in tables(page).items() if caption.startswith("From")}
+    assert [caption.split(":")[0] for caption in shown] == [
+        "From May to <June>",
+        "From May to July",
+    ]
+    for sample, lines in zip(("<June>", "July"), shown.values(), strict=True):
         rows = {row["candidate"]: row for row in rows_of(found, sample)}
-        assert len(shown) - 1 == len(rows)
-        kinds = [bool(line[1]) for line in shown[1:]]
+        assert len(lines) - 1 == len(rows)
+        kinds = [bool(line[1]) for line in lines[1:]]
         assert kinds == sorted(kinds, reverse=True)
-        plain = next(line for line in shown if line[0] == "plain")
+        plain = next(line for line in lines if line[0] == "plain")
         row = rows["plain"]
         assert plain[1:6] == [
             row["kind"],
-            percent(row["baseline_proportion"], 3),
-            percent(row["proportion"], 3),
-            points(row["difference"]),
+            moved(row["difference"], row["std_error"]),
             interval(row),
+            measured(row["baseline_proportion"], row["std_error"]),
+            measured(row["proportion"], row["std_error"]),
         ]
+    assert page.index("<details") < page.index("From May to July: ")
+    assert page.index("From May to &lt;June&gt;: ") < page.index("<details")
 
 
 def test_sentences_are_those_of_the_terminal(found: Comparison, page: str) -> None:

@@ -1,4 +1,4 @@
-"""The page about pictures: its example draws one, and its map is whole."""
+"""The page about pictures: its example draws one."""
 
 from __future__ import annotations
 
@@ -21,9 +21,3 @@ def test_the_example_draws_a_chart(tmp_path: Path) -> None:
     test = doctest.DocTestParser().get_doctest(runs, {}, "reporting", None, None)
     assert doctest.DocTestRunner().run(test).failed == 0
     assert Path(path).read_text(encoding="utf-8").startswith("<svg")
-
-
-def test_every_module_has_its_room() -> None:
-    """The map names what lies in the folder, and nothing else."""
-    there = {path.name for path in FOLDER.glob("*.py") if not path.name.startswith("__")}
-    assert set(re.findall(r"^\| `(\S+)` \|", DOCUMENT, re.MULTILINE)) == there

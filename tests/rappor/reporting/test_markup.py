@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rappor.reporting.markup import Markup, escape, join, shorten, tag, visible
+from rappor.reporting.markup import Markup, breakable, escape, join, shorten, tag, visible
 
 
 @given(st.text())
@@ -73,3 +73,11 @@ def test_attributes_are_written_or_left_out() -> None:
         '<rect x="1.5" stroke-width="2" class="a"></rect>'
     )
     assert tag("meta", name="a", content="b") == '<meta name="a" content="b">'
+
+
+def test_a_name_is_broken_between_its_words_only() -> None:
+    """After signs before a letter, and inside what no word is as long as; it stays escaped."""
+    assert breakable("search_engine.org") == "search_<wbr>engine.<wbr>org"
+    assert breakable("2026-09-28/2026-10-04") == "2026-09-28/2026-10-04"
+    assert breakable("x" * 31) == f"{30 * 'x'}<wbr>x"
+    assert breakable("</b>\0") == "&lt;/<wbr>b&gt;\u2400"

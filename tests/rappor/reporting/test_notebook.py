@@ -1,13 +1,14 @@
-"""Records in a notebook, as Altair charts, and as tables of other libraries."""
+"""Records in a notebook, as charts, and as tables of other libraries."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
-from pages import drawings, tables, tags
+from pages import SVG, drawings, tables, tags
 
 from rappor import (
     Comparison,
@@ -30,6 +31,7 @@ from rappor.display import Displayed, draw
 from rappor.privacy import PrivacyReport
 from rappor.privacy.report import assess_params
 from rappor.registry.metric import Metric
+from rappor.reporting.numbers import measured, moved
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +71,7 @@ def audit() -> Audit:
 
 @pytest.fixture(scope="module")
 def comparison() -> Comparison:
-    params = Params.profile("accurate")
+    params = Params.profile("low-noise")
     samples = {
         f"<i>{name}</i>": simulate_counts(
             Population(["<b>cat</b>", "dog", "emu"], weights), params, n_reports=50_000, seed=seed
@@ -82,7 +84,7 @@ def comparison() -> Comparison:
 @pytest.fixture(scope="module")
 def over_days() -> Trend:
     """Two days of the pets, and one without reports between them."""
-    params = dataclasses.replace(Params.profile("accurate"), k=32, m=8)
+    params = dataclasses.replace(Params.profile("low-noise"), k=32, m=8)
     population = Population(["<b>cat</b>", "dog"], [5, 3])
     days = [datetime.date(2026, 11, number) for number in (1, 3)]
     periods = tuple(
@@ -104,11 +106,11 @@ def record(request: pytest.FixtureRequest) -> Displayed:
     return found
 
 
-def values(chart: Any, layer: int = -1) -> list[dict[str, Any]]:
-    """Return the rows behind a layer of a chart."""
-    spec = chart.to_dict()
-    data = spec["layer"][layer].get("data") or spec["data"]  # one layer shares its chart's
-    return list(spec["datasets"][data["name"]])
+def drawn(record: Displayed, **options: Any) -> list[tuple[str, ...]]:
+    """Return the words of each row of a record's chart: name and number."""
+    root = ElementTree.fromstring(record.plot(**options)._repr_svg_())  # noqa: S314  # ours
+    rows = root.iter(f"{SVG}g")
+    return [tuple(str(text.text) for text in row.findall(f"{SVG}text")) for row in rows]
 
 
 def test_a_notebook_shows_a_record_without_scripts(record: Displayed) -> None:
@@ -145,42 +147,33 @@ def test_estimates_in_a_notebook_are_their_first_rows(estimates: Estimates) -> N
     assert estimates.assumed in shown
 
 
-def test_estimates_plot_has_the_top_rows_with_their_intervals(estimates: Estimates) -> None:
-    """Every dot and line equals its row; `rest` adds what the others hold and what is left."""
-    found = list(estimates.rows(detected_only=True))
-    for layer in (0, 1):
-        drawn = values(estimates.plot(top=10), layer)
-        assert len(drawn) == 10
-        for row, entry in zip(found, drawn, strict=False):
-            assert entry["candidate"].endswith(row["candidate"])
-            assert (entry["share"], entry["low"], entry["high"]) == (
-                row["proportion"],
-                row["ci_low_adjusted"],
-                row["ci_high_adjusted"],
-            )
-    *_, other, left = values(estimates.plot(top=10, rest=True))
+def test_estimates_plot_has_the_top_rows(estimates: Estimates) -> None:
+    """Each with as many digits as its error has; `rest` adds what the others hold together."""
+    found = list(estimates.rows(detected_only=True))[:10]
+    shown = [
+        (row["candidate"], measured(row["proportion"], row["std_error"] / estimates.reports))
+        for row in found
+    ]
+    assert drawn(estimates, top=10) == shown
     (rest,) = (each for each in estimates.rests if each.after == 10)
-    assert other["share"] == rest.proportion
-    assert other["low"] < rest.proportion - 1.9 * rest.std_error < other["share"]
-    assert left["share"] == estimates.unallocated
+    *first, other, left = drawn(estimates, top=10, rest=True)
+    assert first == shown
+    assert other == (f"other detected ({rest.rows})", measured(rest.proportion, rest.std_error))
+    assert left[1] == measured(estimates.unallocated, estimates.unallocated_std_error)
 
 
 def test_plan_plot_is_its_prediction(plan: Plan) -> None:
-    """The probability of each share, and the smallest share that is detected."""
-    drawn = values(plan.plot(), 0)
-    assert sorted(row["probability"] for row in drawn) == sorted(
-        plan.prediction.probabilities.tolist()
-    )
-    (point,) = values(plan.plot(), 1)
-    assert (point["share"], point["probability"]) == (plan.share, 0.8)
+    """A place for each share that some candidate has, and one dot: the smallest detected share."""
+    root = ElementTree.fromstring(plan.plot()._repr_svg_())  # noqa: S314  # ours
+    (line,) = root.iter(f"{SVG}polyline")
+    assert len(str(line.get("points")).split()) == len(set(plan.question.frequencies.shares))
+    markers = [each for each in root.iter(f"{SVG}svg") if each.find(f"{SVG}path") is not None]
+    assert len(markers) == 2  # on the curve and in the legend
 
 
 def test_audit_plot_has_each_bound_beside_its_claim(audit: Audit) -> None:
     """Checks without a loss are not drawn."""
-    assert [(row["loss"], row["nats"]) for row in values(audit.plot())] == [
-        ("epsilon_1", 1.9),
-        ("epsilon_1", 2.0),
-    ]
+    assert drawn(audit) == [("epsilon_1", "1.9 / 2")]
 
 
 def test_audit_in_a_notebook_says_what_was_found(audit: Audit) -> None:
@@ -201,25 +194,14 @@ def test_beliefs_in_a_notebook_are_rounded_up(privacy: PrivacyReport) -> None:
     assert rows[-1][0] == "any number"
 
 
-def test_the_chart_of_changes_is_the_table(comparison: Comparison) -> None:
-    """Every dot and interval is that of a changed row, largest first."""
+def test_changes_in_a_notebook_are_the_record(comparison: Comparison) -> None:
+    """The largest first, as points with their intervals, in the chart and in the table."""
     rows = list(comparison.rows(changed_only=True))
     assert len(rows) >= 2
-    drawn = values(comparison.plot(top=2))
-    assert [row["difference"] for row in drawn] == [row["difference"] for row in rows[:2]]
-    assert [row["low"] for row in drawn] == [row["ci_low_adjusted"] for row in rows[:2]]
-    assert [row["high"] for row in drawn] == [row["ci_high_adjusted"] for row in rows[:2]]
-    assert [row["candidate"] for row in drawn] == [
-        f"{number}. {row['candidate']}" for number, row in enumerate(rows[:2], start=1)
-    ]
-
-
-def test_the_table_of_changes_is_the_record(comparison: Comparison) -> None:
-    """In a notebook: shares, points, interval and kind, and the test that nothing changed."""
+    numbers = [(row["candidate"], moved(row["difference"], row["std_error"])) for row in rows[:2]]
+    assert drawn(comparison, top=2) == numbers
     shown = comparison._repr_html_()
-    (rows,) = tables(shown).values()
-    first = next(comparison.rows(changed_only=True))
-    assert rows[1][0] == first["candidate"]
-    assert rows[1][3] == f"{100 * first['difference']:+.3f}"
-    assert rows[1][5] == first["kind"]
-    assert "something changed in" in shown
+    (cells,) = tables(shown).values()
+    assert [(line[0], line[3]) for line in cells[1:3]] == numbers
+    assert cells[1][2] == rows[0]["kind"]
+    assert "a significant change in" in shown

@@ -21,9 +21,9 @@ def limit(share: float | None, **halves: int | None) -> str:
 def test_the_limit_of_detection_says_what_would_halve_it() -> None:
     """Every way that there is; none is beyond all reports."""
     told = limit(0.01, with_reports=4000, with_cohorts=32)
-    ways = "4,000 reports of more devices or 32 cohorts would detect 0.50 %."
-    assert told == f"A share of 1.00 % is detected with 80 % probability; {ways}"
-    assert limit(0.01).endswith("; only more of everything detects 0.50 %.")
+    ways = "To detect 0.50 %, collect 4,000 reports from more devices or 32 cohorts."
+    assert told == f"A share of 1.00 % is detected with 80 % probability. {ways}"
+    assert limit(0.01).endswith("To detect 0.50 %, collect more reports and more cohorts.")
     assert limit(1.0).startswith("A share of 100.00 % is detected")
     for share in (None, 1.01):
         assert limit(share).startswith("No share can be detected")
@@ -33,7 +33,7 @@ def test_the_limit_of_detection_says_what_would_halve_it() -> None:
     ("left", "told"),
     [
         (0.25, ["25.0 % of the reports are unallocated (standard error 1.0 %): "]),
-        (-0.02, ["The detected candidates hold all of the reports (standard error 1.0 %"]),
+        (-0.02, ["The detected candidates account for all of the reports (standard error 1.0 %"]),
         (float("nan"), []),
     ],
 )
@@ -52,8 +52,8 @@ def test_a_sample_has_changed_only_where_that_is_sure() -> None:
         for name, p in (("may", 0.02), ("june", 0.0099), ("july", 0.01))
     ]
     told = unchanged(against)
-    assert "something changed in june (p = 0.0099)" in told
-    assert "it may be that nothing changed in may (p = 0.02), july (p = 0.01)." in told
+    assert "a significant change in june (p = 0.0099)" in told
+    assert "no significant change in may (p = 0.02), july (p = 0.01)." in told
     assert (p_value(1e-98), p_value(1e-100)) == ("1e-98", "less than 1e-99")
 
 
@@ -69,9 +69,9 @@ def test_gaps_name_five_periods_and_count_the_others() -> None:
         missing=empty,
     )
     assert list(gaps(found)) == [
-        "There are no reports of day 0, day 1, day 2, day 3, day 4 and 2 more.",
+        "There are no reports for day 0, day 1, day 2, day 3, day 4 and 2 more.",
         "Some days have no reports in half.",
-        "Some reports wait at the collector, of late.",
+        "Some reports are not yet released for late.",
     ]
     some: Any = SimpleNamespace(periods=empty[:5], missing=empty[:5])
     assert next(iter(gaps(some))).endswith("day 3, day 4.")
@@ -80,4 +80,4 @@ def test_gaps_name_five_periods_and_count_the_others() -> None:
 def test_smoothed_estimates_are_of_so_many_periods() -> None:
     """The one that is named is one of them."""
     found: Any = SimpleNamespace(window=3, by="week")
-    assert "3 weeks together, the week that is named and the 2 before it" in smoothing(found)
+    assert "3 weeks together: the named week and the 2 before it" in smoothing(found)

@@ -1,9 +1,12 @@
-"""Where numbers are drawn, and which numbers are written beside an axis."""
+"""Where numbers are drawn, and how they are written."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from rappor.reporting.numbers import measured
 from rappor.reporting.scale import Scale
 
 
@@ -38,3 +41,48 @@ def test_ticks_are_round_numbers_of_the_span_with_both_ends(
 ) -> None:
     """Whatever the last digit of a step is in binary."""
     assert Scale(low=0.0, high=high, start=0.0, end=1.0).ticks(n) == pytest.approx(ticks)
+
+
+def test_ticks_of_a_logarithmic_axis_are_powers_of_ten() -> None:
+    """With 2 and 5 times as much where these are few."""
+    wide = Scale.over([1.0, 1e6], start=0.0, end=1.0, log=True)
+    assert wide.ticks(5) == [1, 10, 100, 1e3, 1e4, 1e5, 1e6]
+    near = Scale.over([0.01, 0.3], start=0.0, end=1.0, log=True)
+    assert near.ticks(5) == pytest.approx([0.01, 0.02, 0.05, 0.1, 0.2])
+    assert wide(1e3) == 0.5
+
+
+@given(st.lists(st.tuples(st.floats(-0.1, 1.0), st.floats(0.001, 0.2)), min_size=1, max_size=12))
+def test_a_broken_axis_keeps_order_and_leaves_out_no_row(rows: list[tuple[float, float]]) -> None:
+    """More is never drawn before less, and every end of a row has its place below or above."""
+    spans = [(low, low + length) for low, length in rows]
+    scale = Scale.broken(spans, start=2.0, end=98.0)
+    ends = sorted(end for span in spans for end in span)
+    places = [scale(end) for end in ends]
+    assert places == sorted(places)
+    assert (scale(scale.low), scale(scale.high)) == (2.0, 98.0)
+    if scale.gap is not None:
+        below, above = scale.gap
+        assert not [end for end in ends if below < end < above]
+        crowded = [low for low, high in spans if (low + high) / 2 <= 0.1 * scale.high]
+        assert 2 * len(crowded) >= len(spans)
+        assert scale.high >= 4 * below
+
+
+@pytest.mark.parametrize(
+    ("share", "error", "text"),
+    [
+        (0.60127, 0.005, "60.13 %"),
+        (0.60127, 0.05, "60.1 %"),
+        (0.60127, 0.5, "60 %"),
+        (0.60127, 0.000123, "60.127 %"),
+        (-0.0000001, 0.01, "0.0 %"),
+        (0.5, None, "50.000 %"),
+        (None, 0.1, ""),
+    ],
+)
+def test_a_share_has_two_digits_that_count_of_its_error(
+    share: float | None, error: float | None, text: str
+) -> None:
+    """No more; of an unknown error three, of an unknown share nothing."""
+    assert measured(share, error) == text

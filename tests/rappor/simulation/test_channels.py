@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from enumeration import histories_of, instantaneous_of, permanent_of
 from numpy.typing import NDArray
 
 from rappor.protocol.params import Params
-from rappor.simulation import compiled_loops, plain_loops
+from rappor.simulation import loops
 from rappor.simulation.channels import Channel, Noise, n_in_piece, threshold_words
 from rappor.simulation.keystream import Keystream
 
@@ -47,20 +46,19 @@ def test_a_channel_has_the_probabilities_of_the_devices_responses(
             assert Fraction(coins, 2**64) == outcomes.get(b"\1", Fraction(0))
 
 
-@pytest.mark.parametrize("loops", [compiled_loops, plain_loops])
 @pytest.mark.parametrize(("f", "p", "q"), NOISES)
 def test_exactly_as_many_coins_make_a_one_as_the_threshold_says(
-    loops: ModuleType, f: float, p: float, q: float
+    f: float, p: float, q: float
 ) -> None:
     """All 256 highest bytes are tried, and below a tied one the number of ones is searched for."""
     params = one_bit(f, p, q)
     for make in (Channel.permanent, Channel.instantaneous, Channel.report):
         channel = make(params)
         for bit, coins in enumerate((channel.of_zero, channel.of_one)):
-            assert n_ones(loops, threshold_words(channel), bit) == coins
+            assert n_ones(threshold_words(channel), bit) == coins
 
 
-def n_ones(loops: ModuleType, thresholds: NDArray[np.uint64], bit: int) -> int:
+def n_ones(thresholds: NDArray[np.uint64], bit: int) -> int:
     """Count the coins of 64 bits that make a 1 of a true bit."""
     every_byte = np.arange(256, dtype=np.uint8)
     planes = np.packbits(every_byte[None] >> np.arange(8)[:, None] & 1, axis=1, bitorder="little")

@@ -1,28 +1,23 @@
-"""The loops over packed bits: compiled and by numpy alone, equal and right."""
+"""The loops over packed bits."""
 
 from __future__ import annotations
 
 import itertools
-from types import ModuleType
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from rappor.candidates.hashing import bloom_cells, digest_strings
 from rappor.protocol.encodings import encoder
 from rappor.protocol.params import Params
-from rappor.simulation import compiled_loops, plain_loops
-from rappor.simulation.channels import Channel, threshold_words
+from rappor.simulation import loops
 
 WIDTHS = [1, 7, 8, 9, 64, 100, 128, 129, 2040]
-BOTH = pytest.mark.parametrize("loops", [compiled_loops, plain_loops])
 
 
-@BOTH
 @pytest.mark.parametrize("h", [1, 3])
 @pytest.mark.parametrize("k", WIDTHS)
-def test_bits_are_those_of_the_devices_encoder(loops: ModuleType, k: int, h: int) -> None:
+def test_bits_are_those_of_the_devices_encoder(k: int, h: int) -> None:
     """Every string in every cohort, each row on its own."""
     params = Params(k=max(k, 2), h=h, m=5, f=0.5, p=0.25, q=0.75)
     texts = ["", "a", "vim", "\u00e4"]
@@ -35,8 +30,7 @@ def test_bits_are_those_of_the_devices_encoder(loops: ModuleType, k: int, h: int
     assert [row.tobytes() for row in packed] == expected
 
 
-@BOTH
-def test_cells_gather_the_devices_that_set_them(loops: ModuleType) -> None:
+def test_cells_gather_the_devices_that_set_them() -> None:
     """Each device counts once at each distinct bit of its string in its cohort."""
     params = Params(k=5, h=3, m=4, f=0.5, p=0.25, q=0.75)
     digests = np.random.default_rng(2).integers(0, 2**32, (30, 4), dtype=np.uint32)
@@ -51,9 +45,8 @@ def test_cells_gather_the_devices_that_set_them(loops: ModuleType) -> None:
     assert np.array_equal(ones, expected)
 
 
-@BOTH
 @pytest.mark.parametrize("n", [1, 2, 5, 1000])
-def test_values_are_those_of_a_search(loops: ModuleType, n: int) -> None:
+def test_values_are_those_of_a_search(n: int) -> None:
     """Of random words, and of those at every step and beside it; a weight of 0 is never picked."""
     weights = np.append(0.0, np.random.default_rng(n).random(n) ** 4)
     weights[-1] = 1.0
@@ -71,20 +64,3 @@ def test_values_are_those_of_a_search(loops: ModuleType, n: int) -> None:
     fractions = (words >> np.uint64(11)) / 2.0**53
     assert np.array_equal(values, np.searchsorted(steps, fractions, side="right"))
     assert values.min() == 1
-
-
-def test_both_decide_alike() -> None:
-    """A million random coins under every kind of threshold, and as many ties as fall."""
-    rng = np.random.default_rng(7)
-    truth = rng.integers(0, 2**64, 2000, dtype=np.uint64)
-    planes = rng.integers(0, 2**64, (8, 2000), dtype=np.uint64)
-    for channel in (Channel(2**62 + 5, 2**63 + 9), Channel(0, 2**64), Channel(3, 2**64 - 1)):
-        thresholds = threshold_words(channel)
-        answers: list[NDArray[np.uint64]] = []
-        for loops in (compiled_loops, plain_loops):
-            answer, tied = np.empty_like(truth), np.empty_like(truth)
-            n_tied = loops.compare(truth, planes, thresholds, answer, tied)
-            rest = np.random.default_rng(8).integers(0, 2**64, n_tied, dtype=np.uint64)
-            loops.break_ties(truth, tied, rest, thresholds, answer)
-            answers.append(answer)
-        assert np.array_equal(answers[0], answers[1])

@@ -27,7 +27,7 @@ WORDS = Population(["a", "b", "c"], [5, 3, 2])
 
 
 def variance_between(params: Params, share: float) -> float:
-    mean = params.f / 2 + (1 - params.f) * share
+    mean = params.f1 + (1 - params.f) * share
     return (params.q - params.p) ** 2 * mean * (1 - mean)
 
 
@@ -35,7 +35,7 @@ def mean_of(params: Params, share: float) -> float:
     return params.p_star + (params.q_star - params.p_star) * share
 
 
-def test_repeated_reports_scatter_as_derived() -> None:
+def test_repeated_reports_vary_as_derived() -> None:
     """Mean and variance of 400 collections, each within a bound that fails once in 1e9."""
     n_runs, n, each, share = 400, 500, 12, 0.2
     ones = np.array(

@@ -1,54 +1,112 @@
-"""The noise of the models of trust: closed forms, and a curator's samples against them."""
+"""The noise of the models of trust: closed forms, draws against them and against OpenDP's."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
+import opendp.prelude as dp
 import pytest
 from scipy import integrate, stats
 
-from rappor.trust.central import geometric, laplace
-from rappor.trust.noise import GeometricNoise, LaplaceNoise
+from rappor.errors import ParamsError
+from rappor.trust.noise import GaussianNoise, GeometricNoise, LaplaceNoise, LocalNoise, Noise
 
 FALSE_ALARM = 1e-9
 """Probability that one statistical check fails although the code is right."""
+
+N = 20_000
+
+dp.enable_features("contrib")
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 def test_errors_of_the_curator_are_those_of_the_distributions(epsilon: float) -> None:
     """By numeric integration, and by the sum over the integers; the same for all counts."""
     square, _ = integrate.quad(lambda x: x * x * epsilon * math.exp(-epsilon * x), 0, 60 / epsilon)
-    assert LaplaceNoise(epsilon).std_error(0, 1) == pytest.approx(math.sqrt(square), rel=1e-9)
-    assert LaplaceNoise(epsilon).std_error(5, 9) == LaplaceNoise(epsilon).std_error(0, 1)
+    laplace, geometric = LaplaceNoise.at(epsilon), GeometricNoise.at(epsilon)
+    assert laplace.std_error(0, 1) == pytest.approx(math.sqrt(square), rel=1e-9)
     x = math.exp(-epsilon)
     total = sum((1 - x) / (1 + x) * 2 * x**k * k * k for k in range(1, round(60 / epsilon)))
-    assert GeometricNoise(epsilon).std_error(0, 1) == pytest.approx(math.sqrt(total), rel=1e-9)
-    assert GeometricNoise(epsilon).std_error(5, 9) == GeometricNoise(epsilon).std_error(0, 1)
+    assert geometric.std_error(0, 1) == pytest.approx(math.sqrt(total), rel=1e-9)
+    for noise in (laplace, geometric, GaussianNoise.at(epsilon, 1e-6)):
+        assert noise.std_error(5, 9) == noise.std_error(0, 1)
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0])
-def test_the_curators_noise_has_its_distribution(epsilon: float) -> None:
-    """OpenDP's samples against Laplace's distribution and P(k) = (1-x)/(1+x) x^|k|.
-
-    20,000 draws see another scale: noise at 1.5 epsilon fails (14 standard deviations).
-    """
-    n = 20_000
-    x = math.exp(-epsilon)
-    drawn = np.array(geometric([100] * n, epsilon)) - 100
+def test_the_curators_noise_is_that_of_opendp(epsilon: float) -> None:
+    """Its distribution, and OpenDP's samples of the same; 1.5 epsilon is 14 deviations away."""
+    rng = np.random.default_rng(1)
+    laplace = LaplaceNoise.at(epsilon).draw(0, 1, N, rng)
+    space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.l1_distance(T=float)
+    theirs = dp.m.make_laplace(*space, scale=1 / epsilon)([0.0] * N)
+    assert stats.kstest(laplace, stats.laplace(scale=1 / epsilon).cdf).pvalue > FALSE_ALARM
+    assert stats.ks_2samp(laplace, theirs).pvalue > FALSE_ALARM
+    other = LaplaceNoise.at(1.5 * epsilon).draw(0, 1, N, rng)
+    assert stats.ks_2samp(other, theirs).pvalue < FALSE_ALARM
+    geometric = GeometricNoise.at(epsilon).draw(0, 1, N, rng)
+    integers = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
+    their_integers = dp.m.make_geometric(*integers, scale=1 / epsilon)([0] * N)
     edge = round(2 / epsilon)
-    seen = [np.sum(drawn == k) for k in range(-edge, edge + 1)]
+    x = math.exp(-epsilon)
     expected = [(1 - x) / (1 + x) * x ** abs(k) for k in range(-edge, edge + 1)]
-    seen, expected = [*seen, n - sum(seen)], [*expected, 1 - sum(expected)]
-    assert stats.chisquare(seen, np.array(expected) * n).pvalue > FALSE_ALARM
-    smooth = np.array(laplace([100.0] * n, epsilon)) - 100
-    assert stats.kstest(smooth, stats.laplace(scale=1 / epsilon).cdf).pvalue > FALSE_ALARM
-    other = np.array(laplace([0.0] * n, 1.5 * epsilon))
-    assert stats.kstest(other, stats.laplace(scale=1 / epsilon).cdf).pvalue < FALSE_ALARM
+    for drawn in (geometric, np.array(their_integers)):
+        seen = [int(np.sum(drawn == k)) for k in range(-edge, edge + 1)]
+        all_seen, all_expected = [*seen, N - sum(seen)], [*expected, 1 - sum(expected)]
+        assert stats.chisquare(all_seen, np.array(all_expected) * N).pvalue > FALSE_ALARM
 
 
-def test_tail_of_laplace() -> None:
-    """P(|error| >= b ln(1/delta)) = delta, at delta = 5 %."""
-    n, delta = 20_000, 0.05
-    far = int(np.sum(np.abs(laplace([0.0] * n, 2.0)) >= math.log(1 / delta) / 2))
-    assert stats.binomtest(far, n, delta).pvalue > FALSE_ALARM
+@pytest.mark.parametrize("delta", [0.5, 1e-3, 1e-9])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+def test_gaussian_noise_loses_epsilon_but_for_delta(epsilon: float, delta: float) -> None:
+    """The integral of max(0, f(x) - e^epsilon f(x - 1)) is delta; a little less noise has more."""
+    sigma = GaussianNoise.at(epsilon, delta).sigma
+    for noise, within in ((sigma, True), (0.999 * sigma, False)):
+        cross = 0.5 - epsilon * noise**2  # where both densities are as far apart as e^epsilon
+        high = stats.norm.cdf(cross, scale=noise)
+        low = stats.norm.cdf(cross - 1, scale=noise)
+        assert (high - math.exp(epsilon) * low <= delta * (1 + 1e-6)) == within
+    if epsilon < 1:
+        assert sigma < math.sqrt(2 * math.log(1.25 / delta)) / epsilon
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0])
+def test_five_suggestions_of_a_person_need_five_times_the_noise(epsilon: float) -> None:
+    """Then two counts that differ by five are as far apart in probability as epsilon allows."""
+    assert LaplaceNoise.at(epsilon, sensitivity=5).scale == 5 * LaplaceNoise.at(epsilon).scale
+    one, five = (GaussianNoise.at(epsilon, 1e-6, sensitivity=s) for s in (1, 5))
+    assert five.sigma == 5 * one.sigma
+    scale = GeometricNoise.at(epsilon, sensitivity=5).scale
+    x = math.exp(-1 / scale)
+    loss = max(abs(math.log(x ** abs(k) / x ** abs(k - 5))) for k in range(-50, 50))
+    assert loss == pytest.approx(epsilon)
+    for wrong in (0, math.inf, math.nan):
+        with pytest.raises(ParamsError, match=r"sensitivity must be a number in \(0, infinity\)"):
+            LaplaceNoise.at(epsilon, sensitivity=wrong)
+
+
+@pytest.mark.parametrize("delta", [0.3, 0.05, 1e-6])
+@pytest.mark.parametrize("epsilon", [0.3, 2.0])
+def test_tails(epsilon: float, delta: float) -> None:
+    """Pr(|Z| >= ln(1/delta) / epsilon) = delta by the distribution; of integers at most delta."""
+    far = LaplaceNoise.at(epsilon).tail(delta, 0, 1)
+    assert far == math.log(1 / delta) / epsilon
+    assert 2 * stats.laplace(scale=1 / epsilon).sf(far) == pytest.approx(delta)
+    x = math.exp(-epsilon)
+    j = int(GeometricNoise.at(epsilon).tail(delta, 0, 1))
+    assert 2 * x**j / (1 + x) <= delta
+    assert j == 1 or 2 * x ** (j - 1) / (1 + x) > delta
+    normal = GaussianNoise(3.0).tail(delta, 0, 1)
+    assert 2 * stats.norm(scale=3).sf(normal) == pytest.approx(delta)
+
+
+@pytest.mark.parametrize(
+    "noise", [LocalNoise(0.25, 0.75), LaplaceNoise(2), GeometricNoise(2), GaussianNoise(2)], ids=str
+)
+def test_trials_exceed_the_tail_as_rarely(noise: Noise) -> None:
+    """One in 20 of 20,000 trials; one in 16 would be seen."""
+    far = noise.tail(0.05, 3000, 10_000)
+    errors = np.abs(noise.draw(3000, 10_000, N, np.random.default_rng(3)) - 3000)
+    reached = int(np.sum(errors >= far))
+    assert stats.binomtest(reached, N, 0.0505, alternative="greater").pvalue > FALSE_ALARM
+    assert reached > 0.03 * N

@@ -15,6 +15,7 @@ from rappor_server.analysis.tasks import Range
 from rappor_server.storage.store import Store
 
 from rappor import Counts, Params
+from rappor.decoding.detection import Detection
 from rappor.errors import ParamsError
 
 DAY = datetime.date(2026, 11, 20)
@@ -28,9 +29,7 @@ def asked_of(**fields: Any) -> Asked:
     asked: dict[str, Any] = {
         "metric": METRIC,
         "source": KeptList(metric="page", name="own"),
-        "level": 0.05,
-        "correction": "bh",
-        "confidence": 0.95,
+        "detection": Detection(),
     }
     return Asked(**(asked | fields))
 
@@ -39,7 +38,7 @@ def steps(store: Store, **fields: Any) -> list[str]:
     """Answer a ranking of a list that is kept; return the steps that were told."""
     task = RankingTask(
         asked=asked_of(**fields),
-        range=Range(first=None, last=None, freeze=None),
+        range=Range(first=None, last=None),
         everything=True,
     )
     told: list[str] = []
@@ -54,7 +53,7 @@ def test_an_answer_is_made_once(store: Store) -> None:
     candidate_lists.keep(store, "page", "own", b"a\nb", most=10, today=DAY)
     assert "decoding" in steps(store)
     assert steps(store) == ["reading"]
-    assert "decoding" in steps(store, level=0.01)
+    assert "decoding" in steps(store, detection=Detection(level=0.01))
     candidate_lists.delete(store, "page", "own")
     candidate_lists.keep(store, "page", "own", b"a\nc", most=10, today=DAY)
     assert "decoding" in steps(store)
@@ -71,7 +70,7 @@ def test_files_are_bounded(store: Store) -> None:
     candidate_lists.keep(store, "page", "own", names.encode(), most=10**6, today=DAY)
     task = RankingTask(
         asked=asked_of(),
-        range=Range(first=None, last=None, freeze=None),
+        range=Range(first=None, last=None),
         everything=True,
     )
     found = msgspec.msgpack.decode(task.run(store, lambda _: None), type=Answered)

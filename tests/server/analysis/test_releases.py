@@ -13,7 +13,7 @@ import pytest
 from collectors import REGISTRY, TODAY, commit, metric_of, report_of, total, upload_of
 from numpy.typing import NDArray
 from rappor_server.analysis import closing, releases
-from rappor_server.analysis.release_json import read_release, write_release, write_releases
+from rappor_server.analysis.release_json import write_release, write_releases
 from rappor_server.analysis.releases import DayReports
 from rappor_server.analysis.tasks import JSON, CountsTask, Range
 from rappor_server.analysis.warning_signs import n_quarantined
@@ -353,23 +353,6 @@ def test_a_block_of_several_days_counts_as_many_reports_of_a_device(store: Store
     assert counts.squares == 4 + 5
 
 
-def test_release_survives_its_json(store: Store) -> None:
-    """A release that is written and read back is the same, with what is known of devices."""
-    send(store, 0, 0, 0, 1, 1, 2)
-    for metric in (SMALL, DAILY):
-        release = read(store, metric=metric)
-        assert read_release(write_release(release)) == release
-
-
-def test_a_release_of_before_devices_were_known_is_read(store: Store) -> None:
-    """A range that was frozen then has no such key."""
-    send(store, 0, 0, 0, 1, 1, 2)
-    release = read(store)
-    written = write_release(release).replace(b',"devices":null', b"")
-    assert b"devices" not in written
-    assert read_release(written) == release
-
-
 def test_json_of_one_parameter_set_is_read_by_counts(store: Store, tmp_path: Path) -> None:
     """An analyst saves the answer of the collector and loads it."""
     send(store, *[0] * 6)
@@ -382,7 +365,7 @@ def test_json_of_one_parameter_set_is_read_by_counts(store: Store, tmp_path: Pat
 def read_by(store: Store, by: str, first: int, last: int) -> list[releases.Release]:
     """Return what is released by stretches of the days from first to last."""
     read(store)
-    return releases.releases_by(store, SMALL, day(first), day(last), by)
+    return releases.releases_by(store, releases.Selection(SMALL, day(first), day(last)), by)
 
 
 def test_stretches_add_up_to_the_range(store: Store) -> None:
@@ -426,7 +409,7 @@ def test_stretches_of_one_answer_are_bounded(store: Store) -> None:
         send(store, *[0] * 6, on=i)
     for _ in range(2):
         with pytest.raises(ParamsError, match="by must give at most 2 days"):
-            releases.releases_by(store, SMALL, day(0), day(9), "day", most=2)
+            releases.releases_by(store, releases.Selection(SMALL, day(0), day(9)), "day", most=2)
         read(store)
     assert len(read_by(store, "day", 0, 9)) == 3
 
@@ -476,7 +459,9 @@ def test_segments_are_one_sum_unless_they_are_asked_for(store: Store) -> None:
     ones = np.sum([each.ones for each in apart.collections], axis=0)
     assert np.array_equal(ones, together.ones)
     assert together.squares == 4 * 2 + 4 * 2 + 2 + 2
-    by_day = releases.releases_by(store, SPLIT, day(0), day(1), "day", segments=True)
+    by_day = releases.releases_by(
+        store, releases.Selection(SPLIT, day(0), day(1)), "day", segments=True
+    )
     assert [[each.n_reports for each in one.collections] for one in by_day] == [[6], [6]]
 
 
@@ -493,13 +478,10 @@ def test_a_small_segment_is_in_no_sum(store: Store) -> None:
 
 
 def test_the_task_answers_segments_that_analysts_read(store: Store) -> None:
-    """As JSON whose parameters name them; a frozen range has none."""
+    """As JSON whose parameters name them."""
     send_segment(store, "2", *[0, 0, 1, 1, 2, 2])
     closing.close_days(store, SPLIT, day(5))
-    days = Range(first=None, last=None, freeze=None)
+    days = Range(first=None, last=None)
     task = CountsTask(metric=SPLIT, range=days, params=None, media_type=JSON, segments=True)
     found = Released.from_json(task.run(store, lambda _: None))
     assert [each.params.segment for each in found.collections] == [(("version", "2"),)]
-    frozen = dataclasses.replace(task, range=Range(first=None, last=None, freeze="a"))
-    with pytest.raises(ParamsError, match="segments must be absent beside freeze"):
-        frozen.run(store, lambda _: None)

@@ -54,7 +54,7 @@ def test_commands_of_operation(tmp_path: Path, database: str) -> None:
     assert "daily/counts-20" in run_command("backup", str(tmp_path / "daily"), *options).stdout
     again = run_command("restore", str(copy), *options)
     assert again.returncode == 2
-    assert "into an empty database" in again.stderr
+    assert "must be empty" in again.stderr
     other = ["--registry", str(path), "--database", f"sqlite:///{tmp_path / 'other.sqlite3'}"]
     assert run_command("restore", str(copy), *other).stdout == "restored\n"
     days = ["--from", "2026-01-01", "--to", "2026-01-02"]

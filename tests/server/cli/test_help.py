@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -12,7 +14,9 @@ import click
 import pytest
 from collectors import REGISTRY, command, run_command, run_script
 from rappor_server.cli.app import server
-from rappor_server.cli.help import Command
+from rappor_server.settings import Settings
+
+from rappor.cli.commands import Command
 
 SEARCHES = REGISTRY.replace("[metrics.sound]", "[metrics.search_engine]")
 """A registry with the metric that the examples name."""
@@ -66,6 +70,17 @@ def test_pages_are_whole_sentences_at_80_columns(names: tuple[str, ...]) -> None
     for option in command.params:
         if isinstance(option, click.Option):
             assert (option.help or "").endswith("."), option.name
+
+
+def test_serve_shows_eight_options_at_first() -> None:
+    """`--help-all` shows the rest too, one for each setting."""
+    first = run_command("serve", "--help", COLUMNS="80").stdout
+    every = run_command("serve", "--help-all", COLUMNS="80").stdout
+    shown, known = (set(re.findall(r"^  (--[\w-]+)", page, re.M)) for page in (first, every))
+    assert len(shown - {"--help-all"}) == 8
+    fields = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(Settings)}
+    assert shown < known == fields - {"--registry"} | {"--config", "--help-all"}
+    assert max(map(len, every.splitlines())) <= 80
 
 
 @pytest.fixture
@@ -129,7 +144,7 @@ def test_mistyped_commands_are_hinted_at() -> None:
         assert answer.returncode == 2
         assert f"did you mean {hint}?" in answer.stderr
     nothing = run_command("zzz")
-    assert "there is no command 'zzz'" in nothing.stderr
+    assert "unknown command 'zzz'" in nothing.stderr
     assert "did you mean" not in nothing.stderr
 
 

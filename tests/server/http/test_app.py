@@ -355,7 +355,6 @@ def test_questions_that_do_not_fit_are_problems(shared: tuple[Running, str]) -> 
     for query in ("from=2026", "to=yesterday", "from=2026-02-01&to=2026-01-01", "from=20261121"):
         check_problem(collector.get(f"/v1/metrics/page/counts?{query}", token), 422)
     check_problem(collector.get("/v1/metrics/nothing/counts", token), 404)
-    check_problem(collector.get("/v1/metrics/page/counts?freeze=nothing", token), 404)
     check_problem(collector.get("/v1/metrics/page/counts", token, Accept="image/png"), 406)
     url = f"{collector.url}/v1/metrics/page/estimates"
     headers = PATIENT | {"Authorization": f"Bearer {token}"}
@@ -385,8 +384,7 @@ def test_parameters_of_a_query_are_checked(shared: tuple[Running, str]) -> None:
     collector, token = shared
     counts = collector.get("/v1/metrics/page/counts?form=2026-11-21", token)
     assert check_problem(counts, 422)["detail"] == (
-        "unknown query parameter 'form'; did you mean from? allowed: from, to, by, freeze, params, "
-        "segments"
+        "unknown query parameter 'form'; did you mean from? allowed: from, to, by, params, segments"
     )
     url = f"{collector.url}/v1/metrics/page/estimates"
     headers = PATIENT | {"Authorization": f"Bearer {token}"}
@@ -395,7 +393,7 @@ def test_parameters_of_a_query_are_checked(shared: tuple[Running, str]) -> None:
         plain_http.post(f"{url}?x=1", content="a", headers=as_text, timeout=150), 422
     )
     assert unknown["detail"].endswith(
-        "allowed: from, to, freeze, level, correction, confidence, distribution, all"
+        "allowed: from, to, level, correction, confidence, distribution, all"
     )
     malformed = check_problem(
         plain_http.post(f"{url}?level=high", content="a", headers=as_text, timeout=150), 422
@@ -499,11 +497,11 @@ def test_answers_as_csv_and_arrow(shared: tuple[Running, str], tmp_path: Path) -
     assert sorted(table.column("candidate").to_pylist()) == ["a", "b"]
 
 
-def test_minimum_and_freeze(shared: tuple[Running, str], shared_database: str, day: str) -> None:
-    """Today's reports wait; those of days before are released, frozen, listed and deleted."""
+def test_minimum_of_reports(shared: tuple[Running, str], shared_database: str, day: str) -> None:
+    """Today's reports wait; those of days before are released."""
     collector, token = shared
     collector.post(upload_of(*[report_of("small")] * 9))
-    path, freezes = "/v1/metrics/small/counts", "/v1/metrics/small/freezes"
+    path = "/v1/metrics/small/counts"
     shown = collector.get(path, token).json()
     assert (shown["reports"], shown["withheld"]) == (0, [day])
     store = Store.open(shared_database)
@@ -511,23 +509,6 @@ def test_minimum_and_freeze(shared: tuple[Running, str], shared_database: str, d
     close_days(store, ACCEPTED.registry["small"], datetime.date(2026, 1, 2))
     store.close()
     assert collector.get(path, token).json()["reports"] == 6
-    headers = PATIENT | {"Authorization": f"Bearer {token}"}
-    frozen = plain_http.post(
-        f"{collector.url}{freezes}", json={"from": "2026-01-01", "to": day}, headers=headers
-    )
-    assert frozen.status_code == 201
-    name = frozen.json()["id"]
-    kept = collector.get(f"{path}?freeze={name}", token).json()
-    assert kept["reports"] == frozen.json()["reports"] == 6
-    check_problem(collector.get(f"{path}?freeze={name}&from={day}", token), 422)
-    (listed,) = collector.get(freezes, token).json()["freezes"]
-    assert (listed["id"], listed["first"], listed["last"]) == (name, "2026-01-01", day)
-    gone = [
-        plain_http.delete(f"{collector.url}{freezes}/{name}", headers=headers) for _ in range(2)
-    ]
-    assert gone[0].status_code == 204
-    check_problem(gone[1], 404)
-    assert collector.get(freezes, token).json() == {"freezes": []}
 
 
 def test_estimate_has_a_time_limit(tmp_path: Path) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from typing import Any, cast
 
-from rappor_server.http.slow_clients import SlowReaders, _Flow
+from rappor_server.http.slow_clients import SETTINGS, PunctualProtocol, SlowReaders
+from rappor_server.settings import Settings
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn import Config
+from uvicorn.server import ServerState
 
 
 class Peer:
@@ -48,28 +52,75 @@ def test_a_peer_must_read_a_kilobyte_a_second() -> None:
     assert not steady.is_dropped
 
 
-class Transport:
-    """Notes whether it is read."""
+class Connection(asyncio.Transport):
+    """A connection without a network: its peer is whoever calls `say`."""
 
-    def __init__(self) -> None:
-        self.is_read = True
+    def __init__(self, app: ASGIApp) -> None:
+        """Make one in the loop that runs, with an application that answers it."""
+        super().__init__()
+        config = Config(app, lifespan="off", ws="none", log_config=None)
+        config.load()
+        state = {SETTINGS: Settings(registry="metrics.toml")}
+        self._is_read = True
+        self.sent = b""
+        self.protocol = PunctualProtocol(config, ServerState(), state)
+        self.protocol.connection_made(self)
+
+    def say(self, data: bytes) -> None:
+        """Bring what one read of the socket brings."""
+        assert self.is_read()
+        self.protocol.data_received(data)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Note what is sent."""
+        self.sent += data
 
     def pause_reading(self) -> None:
-        """Stop."""
-        self.is_read = False
+        """Note that nothing more is read."""
+        self._is_read = False
 
     def resume_reading(self) -> None:
-        """Go on."""
-        self.is_read = True
+        """Note that the socket is read again."""
+        self._is_read = True
+
+    def is_read(self) -> bool:
+        """Tell whether the socket is read."""
+        return self._is_read
+
+    def is_closing(self) -> bool:
+        """Stay open."""
+        return False
+
+    def close(self) -> None:
+        """End, when everything is sent, which it is."""
 
 
-def test_nothing_is_read_while_requests_wait() -> None:
-    """A body that was taken makes no room before the requests behind it are begun."""
-    transport, waiting = Transport(), deque[Any](["request"])
-    flow = _Flow(cast("asyncio.Transport", transport), waiting)
-    flow.pause_reading()
-    flow.resume_reading()
-    assert not transport.is_read
-    waiting.clear()
-    flow.resume_reading()
-    assert transport.is_read
+def test_nothing_is_read_while_a_request_waits_for_its_turn() -> None:
+    """Of a body behind another request one read is kept; the rest is read when it has its turn."""
+    length = 150_000
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+
+    async def main() -> None:
+        has_read, may_answer = asyncio.Event(), asyncio.Event()
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            request = Request(scope, receive)
+            n_bytes = len(await request.body())
+            has_read.set()
+            await may_answer.wait()
+            await PlainTextResponse(f"{n_bytes} bytes")(scope, receive, send)
+
+        connection = Connection(app)
+        connection.say(head % 3 + b"abc" + head % length + bytes(100_000))
+        await has_read.wait()
+        assert not connection.is_read()
+        may_answer.set()
+        while not connection.is_read():
+            await asyncio.sleep(0)
+        assert connection.sent.endswith(b"3 bytes")
+        connection.say(bytes(50_000))
+        while not connection.sent.endswith(b"150000 bytes"):
+            await asyncio.sleep(0)
+        connection.protocol.connection_lost(None)
+
+    asyncio.run(asyncio.wait_for(main(), 60))

@@ -73,9 +73,8 @@ def test_fields_and_files_are_read() -> None:
         (b"a=%FF", "application/x-www-form-urlencoded", 422),
         (b"\xff", "application/x-www-form-urlencoded", 422),
         (b"&".join(b"a=1" for _ in range(51)), "application/x-www-form-urlencoded", 422),
-        (BROWSERS[:-4], "multipart/form-data; boundary=B", 422),
         (BROWSERS, "multipart/form-data; boundary=C", 422),
-        (BROWSERS, "multipart/form-data", 415),
+        (BROWSERS, "multipart/form-data", 422),
         (BROWSERS, "multipart/mixed; boundary=B", 415),
         (b"--B\r\nno end", "multipart/form-data; boundary=B", 422),
         (
@@ -135,39 +134,6 @@ def test_numbers_and_choices_are_checked() -> None:
             form.share(name, 0.1)
     with pytest.raises(ParamsError, match="must be one of a, b"):
         form.choice("word", ("a", "b"))
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        'multipart/form-data; a="' + '\\";' * 20_000 + "boundary=B",
-        "multipart/form-data; boundary=B" + ";" * 60_000,
-        "multipart/form-data; boundary*=utf-8''%E2%82%AC",
-        "multipart/form-data; boundary=" + "B" * 71,
-    ],
-)
-def test_a_type_that_no_browser_names_is_refused(kind: str) -> None:
-    """Its parameters are not read one by one, which can take seconds that uploads wait."""
-    with pytest.raises(Problem) as caught:
-        read(b"--B--", kind)
-    assert caught.value.status == 415
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        b'Content-Disposition: form-data; name*=x; name*0*=a"',
-        b"Content-Disposition: form-data; name*=utf-8''%E2%82%AC",
-        b'Content-Disposition: form-data; name="\xff"',
-        b'Content-Disposition: attachment; name="a"',
-        b"Content-Type: text/plain",
-    ],
-)
-def test_a_part_has_a_name(head: bytes) -> None:
-    """As browsers write it, in UTF-8."""
-    with pytest.raises(Problem) as caught:
-        read(b"--B\r\n" + head + b"\r\n\r\nx\r\n--B--\r\n", "multipart/form-data; boundary=B")
-    assert caught.value.status == 422
 
 
 def test_only_a_form_with_a_file_may_be_long() -> None:

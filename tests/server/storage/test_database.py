@@ -33,9 +33,6 @@ from collectors import (
     total,
     upload_of,
 )
-from rappor_server.analysis import freezes
-from rappor_server.analysis.release_json import write_release
-from rappor_server.analysis.releases import Release
 from rappor_server.analysis.warning_signs import n_quarantined
 from rappor_server.errors import ConfigError, SchemaError, StoreError
 from rappor_server.storage import day_tables, schema, tokens
@@ -52,7 +49,7 @@ from rappor_server.storage.database import (
 from rappor_server.storage.store import Store
 from sqlalchemy import Engine, MetaData, inspect, select, text
 
-from rappor import Counts, Params
+from rappor import Params
 
 
 def test_migrations_end_at_the_schema(database: str) -> None:
@@ -184,19 +181,6 @@ def write_as_before(
                     ),
                     given | {"bits": bytes([bit])},
                 )
-    upgrade_to(database, "0003")  # the first that has frozen ranges under today's names
-    with engine.begin() as connection:
-        page = Counts(counted["page"], [[1] * 16] + [[0] * 16] * 3, [10, 0, 0, 0], "page")
-        frozen = Release(
-            metric="page", first=TODAY, last=TODAY, collections=(page,), days=(), withheld=()
-        )
-        connection.execute(
-            text(
-                'INSERT INTO "freeze" (id, metric, first, last, created, contents) '
-                "VALUES (:id, 'page', :day, :day, :day, :contents)"
-            ),
-            {"id": "0" * 16, "day": day, "contents": write_release(frozen)},
-        )
     engine.dispose()
 
 
@@ -215,9 +199,6 @@ def test_rows_of_older_schemas_keep_every_count(database: str, revision: str) ->
     (page,), (sound,) = (released(store, name).collections for name in counted)
     assert page.params == dataclasses.replace(PARAMS, layout="murmur3")
     assert (page.ones[0].tolist(), sound.ones.tolist()) == ([1] * 16, [[2]])
-    frozen = freezes.frozen(store, "page", "0" * 16)
-    assert frozen is not None
-    assert frozen.collections == (page,)
     kept = rows_of(store, day_tables.KEPT)
     assert commit(store, body) == [submission_of(body).answer]
     commit(store, upload_of(report_of(), report_of("sound")))

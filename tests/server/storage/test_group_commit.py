@@ -10,7 +10,7 @@ import pytest
 from collectors import TODAY, report_of, submission_of, upload_of
 from rappor_server.errors import StoreError
 from rappor_server.ingest.validate import Submission
-from rappor_server.storage.group_commit import Writer
+from rappor_server.storage.group_commit import Bounds, Writer
 
 _SECONDS = 30
 
@@ -52,7 +52,7 @@ class Slow:
 class Desk:
     """A writer before a slow store, and what it delivered."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, **bounds: int) -> None:
         self.store = Slow()
         self.delivered: dict[int, Any] = {}
         self.observed: list[int] = []
@@ -61,7 +61,7 @@ class Desk:
             deliver=self.delivered.update,
             today=lambda: TODAY,
             observe=lambda _, group: self.observed.append(len(group)),
-            **settings,
+            bounds=Bounds(**bounds),
         )
 
     def submit(self, *tickets: int) -> None:
@@ -84,11 +84,11 @@ async def wait_for(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def run(trial: Callable[[Desk], Awaitable[None]], **settings: Any) -> None:
+def run(trial: Callable[[Desk], Awaitable[None]], **bounds: int) -> None:
     """Run a trial in an event loop of its own, and close its writer."""
 
     async def whole() -> None:
-        desk = Desk(**settings)
+        desk = Desk(**bounds)
         await trial(desk)
         desk.store.permit(1000)
         await desk.writer.close()
@@ -122,7 +122,7 @@ def test_groups_are_bounded() -> None:
         await desk.wait(30)
         assert [len(group) for group in desk.store.groups] == [8, 8, 8, 6]
 
-    run(trial, max_batch=8)
+    run(trial, batch=8)
 
 
 def test_groups_are_bounded_by_their_reports() -> None:
@@ -135,7 +135,7 @@ def test_groups_are_bounded_by_their_reports() -> None:
         await desk.wait(7)
         assert [len(group) for group in desk.store.groups] == [3, 3, 1]
 
-    run(trial, max_reports=11)
+    run(trial, reports=11)
 
 
 def test_dropped_uploads_take_no_room() -> None:
@@ -196,7 +196,7 @@ def test_full_queue_turns_away() -> None:
         desk.store.permit(100)
         await desk.wait(6)
 
-    run(trial, max_queue=5)
+    run(trial, queue=5)
 
 
 @pytest.mark.parametrize("error", [StoreError("gone"), RuntimeError("a bug")])

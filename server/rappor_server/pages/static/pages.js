@@ -3,9 +3,9 @@ const place = document.getElementById("progress");
 const look = async () => {
   try {
     const answer = await fetch(place.dataset.progress, { credentials: "same-origin" });
-    const told = await answer.json();
-    place.textContent = told.text;
-    if (told.is_over) {
+    const progress = await answer.json();
+    place.textContent = progress.text;
+    if (progress.is_over) {
       location.reload();
       return;
     }

@@ -27,7 +27,6 @@ def upgrade() -> None:
     db = op.get_bind()
     _create()
     _mark_strings(db)
-    _mark_freezes(db)
     hashed = _hash_of_id(db)
     for day in _days(db, "upload"):
         _move_uploads(db, day, hashed)
@@ -111,21 +110,6 @@ def _mark_strings(db: sa.Connection) -> None:
                 sa.text(f"UPDATE {table} SET params = :new WHERE params = :old"),  # noqa: S608
                 {"old": old, "new": new},
             )
-
-
-def _mark_freezes(db: sa.Connection) -> None:
-    """Do the same in frozen ranges, whose counts are JSON."""
-    for name, contents in db.execute(sa.text('SELECT id, contents FROM "freeze"')).all():
-        release = json.loads(bytes(contents))
-        for counts in release["collections"]:
-            if counts["params"]["encoding"] == _STRINGS and "layout" not in counts["params"]:
-                counts["fingerprint"], document = _marked(counts["params"])
-                counts["params"] = json.loads(document)
-        written = json.dumps(release, separators=(",", ":"), ensure_ascii=False).encode()
-        db.execute(
-            sa.text('UPDATE "freeze" SET contents = :contents WHERE id = :id'),
-            {"id": name, "contents": written},
-        )
 
 
 def _marked(params: dict[str, Any]) -> tuple[str, str]:

@@ -1,0 +1,115 @@
+"""Estimates as text, the same on a terminal and for `print`."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+import unicodedata
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from rappor.decoding.estimates import Estimates, adjusted_interval
+from rappor.reporting.markup import shorten
+from rappor.reporting.numbers import measured, short_percent, span
+from rappor.reporting.remarks import remarks
+
+_FORGED: Final = (
+    "forged make: if this many of the reports are forged, nobody may have the string. forged hide: "
+    "this many forged reports more would hide the row, and the same reports may hide others."
+)
+
+_LEAST_NAME, _MOST_NAME = 9, 40
+"""Columns of a candidate: numbers are never cut, names are."""
+
+
+def estimates_text(
+    estimates: Estimates,
+    *,
+    detected_only: bool = True,
+    truth: Mapping[str, int] | None = None,
+    forged: bool = False,
+    width: int = 100,
+) -> str:
+    """Write the rows, what they leave unallocated, what was assumed, and what looks wrong.
+
+    A list of detected rows shows their adjusted intervals, which hold for it as a whole; a list of
+    all candidates shows the interval of each on its own. With `forged` the numbers of forged
+    reports stand in their place.
+    """
+    sentences = [*([_FORGED] if forged else []), *remarks(estimates)]
+    rows = _rows(estimates, detected_only=detected_only, truth=truth, forged=forged)
+    lines = _table(list(rows), width)
+    return "\n".join([*lines, *(wrap(sentence, width) for sentence in sentences)])
+
+
+def detected_table(
+    estimates: Estimates, *, truth: Mapping[str, int], most: int, width: int = 100
+) -> str:
+    """Write the most frequent detected rows alone, beside the truth."""
+    rows = _rows(estimates, detected_only=True, truth=truth, forged=False)
+    return "\n".join(_table(list(itertools.islice(rows, 1 + most)), width))
+
+
+def wrap(sentence: str, width: int) -> str:
+    """Break a sentence into lines of at most this many columns; a number keeps its unit."""
+    lines = textwrap.fill(sentence.replace(" %", "\xa0%"), width, break_on_hyphens=False)
+    return lines.replace("\xa0", " ")
+
+
+def _rows(
+    estimates: Estimates, *, detected_only: bool, truth: Mapping[str, int] | None, forged: bool
+) -> Iterator[tuple[str, ...]]:
+    """Yield the titles, and the cells of each row."""
+    interval = f"{short_percent(estimates.detection.confidence)} interval"
+    interval = f"adjusted {interval}" if detected_only else f"{interval} of each"
+    yield (
+        *("candidate", "reports", "std error", "share"),
+        *(("forged make", "forged hide") if forged else (interval,)),
+        *(() if estimates.share is None else ("distribution", "its error")),
+        *(() if truth is None else ("truth",)),
+    )
+    for row in estimates.rows(detected_only=detected_only):
+        error = None if row["std_error"] is None else row["std_error"] / estimates.reports
+        low, high = adjusted_interval(row) if detected_only else (row["ci_low"], row["ci_high"])
+        yield (
+            _name(row),
+            f"{row['count']:,.0f}",
+            "unknown" if row["std_error"] is None else f"{row['std_error']:,.0f}",
+            measured(row["proportion"], error),
+            *(_forged(row) if forged else [span(low, high, error)]),
+            *(_distribution(row) if "share" in row else ()),
+            *(() if truth is None else (f"{truth.get(row['candidate'], 0):,}",)),
+        )
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    group = f" (group {row['group']})" if "group" in row else ""
+    mark = "" if row["detected"] else " (not detected)"
+    return f"{row['candidate']}{group}{mark}"
+
+
+def _distribution(row: Mapping[str, Any]) -> tuple[str, str]:
+    error = row["share_std_error"]
+    return measured(row["share"], error), measured(error, error) or "unknown"
+
+
+def _forged(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how many forged reports make and hide a detected row; nothing for other rows."""
+    for key in ("forged_to_make", "forged_to_hide"):
+        number = row.get(key)
+        yield "" if key not in row else "none can" if number is None else f"{number:,}"
+
+
+def _table(rows: list[tuple[str, ...]], width: int) -> Iterator[str]:
+    """Yield a line for each row: the first column to the left, numbers to the right."""
+    widest = [max(map(len, column)) for column in zip(*(row[1:] for row in rows), strict=True)]
+    room = max(_LEAST_NAME, min(width - sum(2 + each for each in widest), _MOST_NAME))
+    names = [shorten(row[0], room) for row in rows]
+    first = max(map(_columns, names))
+    for name, row in zip(names, rows, strict=True):
+        cells = (f"  {cell:>{most}}" for cell, most in zip(row[1:], widest, strict=True))
+        yield (name + " " * (first - _columns(name)) + "".join(cells)).rstrip()
+
+
+def _columns(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text)

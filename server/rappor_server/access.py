@@ -1,0 +1,107 @@
+"""What a request may do: the token that it carries, and the questions that this token may ask."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Awaitable
+from http import HTTPStatus
+from typing import Final, Protocol, TypeVar
+
+from starlette.requests import Request
+
+from rappor.registry.metric import Metric
+from rappor_server.analysis.jobs import Job
+from rappor_server.analysis.worker import Task
+from rappor_server.collector import Collector
+from rappor_server.problems import Problem
+from rappor_server.storage import tokens
+from rappor_server.storage.tokens import Token
+
+_T = TypeVar("_T")
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+"""Whatever else was sent never reaches the database."""
+_RETRY_SECONDS: Final = 1.0
+
+
+class AnalysisTask(Task, Protocol):
+    """What becomes a job: of which metric, and answered in which media type."""
+
+    @property
+    def metric(self) -> Metric:
+        """The metric."""
+        ...
+
+    @property
+    def media_type(self) -> str:
+        """What the answer is."""
+        ...
+
+
+async def find_token(collector: Collector, given: str) -> Token | None:
+    """Return what a token may do, None if it is unknown, expired or revoked."""
+    if not _TOKEN.fullmatch(given):
+        return None
+    return await collector.look_up(tokens.verify, collector.store, given, today=collector.today())
+
+
+async def token_of(request: Request, collector: Collector) -> Token:
+    """Return the token of a request, or raise the problem 401."""
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    token = None
+    if scheme.lower() == "bearer":
+        token = await find_token(collector, given.strip())
+    if token is None:
+        raise Problem(
+            HTTPStatus.UNAUTHORIZED,
+            "reading needs a token that is neither expired nor revoked",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+    return token
+
+
+def start_job(
+    collector: Collector, task: AnalysisTask, token: Token, held: contextlib.ExitStack
+) -> Job:
+    """Start a job, which gives back what is held when it ends.
+
+    The problem is 429 if its token has as many as it may.
+    """
+    if not collector.jobs.may_start(token.id):
+        most = collector.settings.jobs_per_token
+        raise Problem(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            f"a token must have at most {most} analyses at a time: wait for one, or cancel it",
+            retry_after=_RETRY_SECONDS,
+        )
+    return collector.jobs.start(
+        task,
+        owner=token.id,
+        metric=task.metric.name,
+        media_type=task.media_type,
+        on_end=held.pop_all().close,
+    )
+
+
+async def while_connected(request: Request, answer: Awaitable[_T]) -> _T:
+    """Await an answer; cancel it when the client disconnects."""
+    task = asyncio.ensure_future(answer)
+    gone = asyncio.create_task(_hang_up(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task.cancel()
+            raise Problem(HTTPStatus.BAD_REQUEST, "the client disconnected")
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await gone
+
+
+async def _hang_up(request: Request) -> None:
+    """Wait until the other side has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

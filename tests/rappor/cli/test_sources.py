@@ -1,0 +1,340 @@
+"""The files that `rappor decode` reads, and what it says to others."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from places import ROOT
+from shell import Shell, uploads
+
+from rappor import Counts, Params, Registry
+from rappor.cli.count_files import days_of
+from rappor.cli.sources import GoogleSource, PartSource, Source
+from rappor.google.effective_noise import Client
+
+GOOGLE = ROOT / "tests" / "rappor" / "google" / "data"
+
+
+def as_answered(counts: Counts) -> str:
+    """Write counts as a collector answers them."""
+    collection = {
+        "fingerprint": counts.params.fingerprint,
+        "params": json.loads(counts.params.to_json()),
+        "reports": counts.reports.tolist(),
+        "ones": counts.ones.tolist(),
+    }
+    return json.dumps({"metric": counts.metric, "collections": [collection]})
+
+
+def test_decode_needs_no_registry(shell: Shell, counts: str) -> None:
+    """Counts know their parameters and candidates are named: the answer is the same."""
+    candidates = ("--candidates", "engines.txt", "--json")
+    with_registry = shell.metric("decode", counts, *candidates)
+    assert shell("decode", counts, *candidates) == with_registry
+    assert with_registry[0] == 0
+    code, _, err = shell("decode", counts)
+    assert code == 2
+    assert "give --candidates, a file of strings, one a line, or --registry" in " ".join(
+        err.split()
+    )
+    code, _, err = shell("decode", counts, "--registry", "metrics.toml")
+    assert code == 2
+    assert "give --candidates, a file of strings, one a line: the metric names none" in err
+
+
+def test_decode_finds_the_metric_that_the_files_name(shell: Shell, counts: str) -> None:
+    """With a registry alone the counts say which entry is meant."""
+    words = ("decode", counts, "--registry", "metrics.toml", "--candidates", "engines.txt")
+    assert shell(*words)[0] == 0
+    unnamed = shell.path("unnamed.counts")
+    known = Counts.load(counts)
+    Counts(known.params, known.ones, known.reports).save(unnamed)
+    code, _, err = shell("decode", unnamed, "--registry", "metrics.toml")
+    assert code == 2
+    assert "give --metric" in err
+    Counts(known.params, known.ones, known.reports, "engine_strict").save(unnamed)
+    code, _, err = shell("decode", counts, unnamed, "--candidates", "engines.txt")
+    assert code == 2
+    assert "counts must be of one metric, got engine, engine_strict" in err
+
+
+def test_decode_reads_what_a_collector_answers(shell: Shell, counts: str) -> None:
+    """The JSON of its counts decodes as the counts themselves; an empty answer is none."""
+    (shell.place / "counts.json").write_text(as_answered(Counts.load(counts)))
+    words = ("--candidates", "engines.txt", "--reports-per-device", "1", "--json")
+    assert shell("decode", "counts.json", *words) == shell("decode", counts, *words)
+    (shell.place / "counts.json").write_text('{"metric": "engine", "collections": []}')
+    for more in ((), ("--registry", "metrics.toml", "--metric", "engine")):
+        code, out, err = shell("decode", "counts.json", *words, *more)
+        assert (code, out) == (1, "")
+        assert "counts must have at least 1" in err
+
+
+def test_decode_reads_what_convert_writes(shell: Shell) -> None:
+    """Converted counts of google/rappor decode alone, as their own files do."""
+    for name in ("counts.csv", "params.csv", "candidates.txt"):
+        shutil.copy(GOOGLE / name, shell.place / name)
+    converted = shell.path("google.counts")
+    assert shell("convert", "counts.csv", "--params", "params.csv", "--out", converted)[0] == 0
+    words = ("--candidates", "candidates.txt", "--json")
+    theirs = ("decode", "counts.csv", "--format", "google", "--params", "params.csv", *words)
+    answer = shell("decode", converted, *words)
+    assert answer == shell(*theirs)
+    assert json.loads(answer[1])["estimates"]
+
+
+def test_decode_of_reports_names_aggregate(shell: Shell) -> None:
+    """Uploads and stored reports in the place of counts get the command that adds them up."""
+    reports = shell.path("reports.parquet")
+    simulated = ("--population", "population.csv", "--reports", "100", "--out", reports)
+    assert shell.metric("simulate", *simulated)[0] == 0
+    (shell.place / "uploads.jsonl").write_bytes(b"\n".join(uploads(shell.place, 2)))
+    for name in ("reports.parquet", "uploads.jsonl"):
+        code, out, err = shell("decode", name, "--candidates", "engines.txt")
+        assert (code, out) == (2, "")
+        assert f"rappor aggregate {shell.path(name)}" in err
+        assert len(err.strip().splitlines()) == 1
+
+
+BAD_COUNTS = {
+    "missing.counts": None,
+    "empty.counts": b"",
+    "junk.counts": bytes(range(256)) * 20,
+    "text.counts": b"cohort,reports,bit_0\n0,5,3\n",
+    "list.counts": b"[1, 2]\n",
+    "deep.counts": b"[" * 100_000,
+    "other.counts": b'{"id": 3}\n',
+}
+
+
+@pytest.mark.parametrize("name", BAD_COUNTS)
+def test_decode_refuses_what_is_not_counts(shell: Shell, name: str) -> None:
+    """A missing, empty, binary or foreign counts file is named in one sentence, exit code 2."""
+    content = BAD_COUNTS[name]
+    if content is not None:
+        (shell.place / name).write_bytes(content)
+    code, out, err = shell.metric("decode", shell.path(name), "--candidates", "engines.txt")
+    assert (code, out) == (2, "")
+    assert name in err
+    assert "it holds reports" not in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_decode_refuses_another_version_and_a_cut_file(shell: Shell, counts: str) -> None:
+    """A later version, a cut file and an extended one are refused."""
+    data = Path(counts).read_bytes()
+    first, rest = data.split(b"\n", 1)
+    later = first[:-1] + b"9\n" + rest
+    assert later != data
+    for damaged in (later, data[:-1], data + b"x"):
+        (shell.place / "damaged.counts").write_bytes(damaged)
+        code, _, err = shell.metric("decode", "damaged.counts", "--candidates", "engines.txt")
+        assert code == 2
+        assert "damaged.counts" in err
+
+
+def test_decode_refuses_counts_of_another_metric(shell: Shell, counts: str) -> None:
+    """Counts name their metric, and another one's are not decoded as it."""
+    for name in ("engine_strict", "theme"):
+        words = () if name == "theme" else ("--candidates", "engines.txt")
+        code, _, err = shell.metric("decode", counts, *words, name=name)
+        assert code == 2
+        assert "must be of" in err
+
+
+def test_decode_of_no_reports_is_no_answer(shell: Shell) -> None:
+    """Zero reports have no estimates: exit code 1."""
+    metric = Registry.load(shell.place / "metrics.toml").metric("engine")
+    Counts.zero(metric.params, "engine").save(shell.path("zero.counts"))
+    code, out, err = shell.metric("decode", "zero.counts", "--candidates", "engines.txt", "--json")
+    assert (code, out) == (1, "")
+    assert "at least 100 reports, the minimum of engine, got 0" in err
+    code, out, err = shell("decode", "zero.counts", "--candidates", "engines.txt", "--json")
+    assert (code, out) == (1, "")
+    assert "at least 1 report" in err
+
+
+def test_decode_bears_an_empty_cohort(shell: Shell) -> None:
+    """A cohort without reports is left out of the answer, not a division by zero."""
+    params = Params.profile("balanced")
+    reports = np.full(128, 1000)
+    reports[7] = 0
+    ones = np.full((128, 128), 150)
+    ones[7] = 0
+    Counts(params, ones, reports, "engine").save(shell.path("gap.counts"))
+    code, out, _ = shell.metric("decode", "gap.counts", "--candidates", "engines.txt", "--json")
+    assert code == 0
+    assert json.loads(out)["diagnostics"]["cohorts"][0]["empty"] == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "reason"),
+    [
+        (b"", 1, "at least 1"),
+        (b"\n\n \n", 1, "at least 1"),
+        (b"good\n\xff\xfe\n", 2, "line 2"),
+        (b"qwant\n", 0, ""),
+        (b"x" * 1_000_000 + b"\nqwant\n", 0, ""),
+    ],
+)
+def test_candidate_files(shell: Shell, counts: str, content: bytes, code: int, reason: str) -> None:
+    """None is no answer, bad UTF-8 is told with its line, one will do, a long line is fine."""
+    (shell.place / "asked.txt").write_bytes(content)
+    got, _, err = shell.metric("decode", counts, "--candidates", "asked.txt", "--json")
+    assert got == code
+    assert reason in err
+
+
+def test_options_of_google_go_with_its_format(shell: Shell, counts: str) -> None:
+    """Each of them alone is a usage error."""
+    for words in (("--params", "x"), ("--map", "x"), ("--client", "cpp")):
+        code, _, err = shell("decode", counts, "--candidates", "engines.txt", *words)
+        assert (code, "go with --format google" in err) == (2, True)
+
+
+def test_the_noise_of_a_client_of_google_is_its_own(tmp_path: Path) -> None:
+    """Each of them rounds f in its own way."""
+    (tmp_path / "params.csv").write_text("k,h,m,p,q,f\n2,1,1,0.5,0.75,0.3\n")
+    (tmp_path / "counts.csv").write_text("100,60,70\n")
+    clients: tuple[Client | None, ...] = (None, "python", "cpp", "java")
+    read = [
+        GoogleSource(
+            paths=(str(tmp_path / "counts.csv"),),
+            registry_path=None,
+            metric_name=None,
+            candidates_path=str(GOOGLE / "candidates.txt"),
+            params_path=str(tmp_path / "params.csv"),
+            client=client,
+        ).read()
+        for client in clients
+    ]
+    levels = [round(counts.params.f * 128, 6) for (counts,) in read]
+    assert levels == [38.4, 39, 38, 38]
+
+
+def test_decode_refuses_counts_of_two_kinds(shell: Shell, counts: str) -> None:
+    """Categories and strings belong together only where the strings are in their `other`."""
+    params = Registry.load(shell.place / "metrics.toml").metric("theme").params
+    Counts(params, [[40, 40, 40]], [100], "theme").save(shell.path("theme.counts"))
+    code, _, err = shell("decode", counts, "theme.counts", "--candidates", "engines.txt")
+    assert (code, "counts must be of one metric, got engine, theme" in err) == (2, True)
+
+
+def source_of(*paths: str, registry: str | None = None, candidates: str | None = None) -> Source:
+    """Return what a command line says that names these files."""
+    return Source(paths=paths, registry_path=registry, metric_name=None, candidates_path=candidates)
+
+
+def test_every_file_that_was_read_is_told(shell: Shell, counts: str) -> None:
+    """With its hash, and the days of a collector's answer; standard input has none."""
+    answer = json.loads(as_answered(Counts.load(counts)))
+    answered = shell.place / "answer.json"
+    answered.write_text(json.dumps(answer | {"from": "2026-11-01", "to": "2026-11-30"}))
+    asked, registry = shell.path("engines.txt"), shell.path("metrics.toml")
+    told = source_of(counts, str(answered), registry=registry, candidates=asked).files()
+    assert [(file.name, file.days) for file in told] == [
+        (counts, ""),
+        (str(answered), "2026-11-01 to 2026-11-30"),
+        (registry, ""),
+        (asked, ""),
+    ]
+    assert [file.sha256 for file in told] == [
+        hashlib.sha256(Path(file.name).read_bytes()).hexdigest() for file in told
+    ]
+    assert [file.name for file in source_of(counts, candidates="-").files()] == [counts]
+    theirs = GoogleSource(
+        **dataclasses.asdict(source_of(counts)), params_path=asked, map_path=registry
+    )
+    assert [file.name for file in theirs.files()] == [counts, asked, registry]
+
+
+@pytest.mark.parametrize(
+    ("document", "days"),
+    [
+        ({"from": "2026-11-01", "to": "2026-11-30"}, ("2026-11-01", "2026-11-30")),
+        ({"from": "2026-11-01", "to": None}, ()),
+        ({"from": None, "to": "2026-11-30"}, ()),
+        ({"from": "2026-11-01"}, ()),
+        ({}, ()),
+    ],
+)
+def test_days_are_told_by_both_ends(
+    document: dict[str, str | None], days: tuple[str, ...], tmp_path: Path
+) -> None:
+    """An answer of all days there are names none."""
+    path = tmp_path / "answer.json"
+    path.write_text(json.dumps(document))
+    assert tuple(map(str, days_of(str(path)))) == days
+
+
+PAIR = """
+[budget]
+total = inf
+
+[metrics.editor]
+description = "Which editor people use"
+owner = "tools@example.org"
+expires = 2999-12-31
+encoding = "onehot"
+categories = ["vscode", "vim"]
+profile = "low-noise"
+epoch = "quarter"
+other = "discover"
+candidates = "editors.txt"
+min_reports = 0
+"""
+
+
+def test_texts_of_other_have_their_own_candidates(shell: Shell) -> None:
+    """Beside the registry, where no file is named; blank lines and ends of lines are left out."""
+    place = shell.place / "beside"
+    place.mkdir()
+    (place / "pair.toml").write_text(PAIR)
+    (place / "editors.txt").write_bytes(b"kate\r\n\nnano\n \n")
+    registry = Registry.load(place / "pair.toml")
+    pair = [Counts.zero(metric.params, metric.name) for metric in registry.values()]
+    beside = str(place / "pair.toml")
+
+    def known(registry_path: str | None, known_path: str | None) -> list[str]:
+        source = PartSource(
+            paths=(), registry_path=registry_path, metric_name=None, known_path=known_path
+        )
+        return source.known(pair)
+
+    named = ["bing", "duckduckgo", "qwant"]
+    assert known(beside, None) == ["kate", "nano"]
+    assert known(beside, shell.path("engines.txt")) == named
+    assert known(None, shell.path("engines.txt")) == named
+    assert known(None, None) == []
+
+
+@pytest.mark.parametrize(
+    "changed", [{"normalize": "casefold"}, {"categories": ("vim",), "other": True}]
+)
+def test_standard_input_is_read_as_a_file_is(
+    shell: Shell, counts: str, changed: dict[str, Any]
+) -> None:
+    """Normalised, and with the empty text where the strings are in `other`."""
+    known = Counts.load(counts)
+    params = dataclasses.replace(known.params, **changed)
+    Counts(params, known.ones, known.reports).save(shell.path("same.counts"))
+    asked = b"BING\nDuckDuckGo\nduckduckgo\nQwant\n"
+    (shell.place / "asked.txt").write_bytes(asked)
+    words = ("decode", shell.path("same.counts"), "--json", "--all", "--candidates")
+    code, listed, _ = shell(*words, "asked.txt")
+    assert code == 0
+    command = [sys.executable, "-c", "from rappor.cli import main; main()", *words, "-"]
+    piped = subprocess.run(command, input=asked, capture_output=True, check=True)
+    assert json.loads(piped.stdout) == json.loads(listed)
+    names = {row["candidate"] for row in json.loads(listed)["estimates"]}
+    assert ("" in names, "duckduckgo" in names) == (params.other, True)
+    assert ("QWANT".casefold() in names) == (params.normalize == "casefold")

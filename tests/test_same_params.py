@@ -1,0 +1,139 @@
+"""Whatever makes parameters of others keeps all of their noise: no way forgets g."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rappor import Counts, Metric, Params, ParamsError, Registry
+from rappor.cli.plan_asked import Subject as Planned
+from rappor.cli.subject import Subject
+from rappor.google.files import write_params
+from rappor.planning.entry import replace_numbers, with_numbers, write_registry
+from rappor.planning.noise import shortest, shortest_forced
+from rappor.protocol.params import NOISE
+from rappor.protocol.parts import Part
+from rappor.protocol.profiles import PROFILES
+from rappor.registry.other import with_other
+from rappor.registry.sealed_json import sealed_json
+
+ENCODINGS: dict[str, tuple[str, ...]] = {
+    "bloom": (),
+    "onehot": ("a", "b", "c"),
+    "buckets": ("0", "10"),
+    "boolean": (),
+    "flags": ("a", "b"),
+}
+EXPIRES = datetime.date(2030, 12, 31)
+
+
+def metric(params: Params) -> Metric:
+    return Metric(
+        name="page", params=params, description="d", owner="o", expires=EXPIRES, epoch="quarter"
+    )
+
+
+def entry(params: Params) -> str:
+    return write_registry(metric(params))
+
+
+def of_profile(name: str, params: Params) -> str:
+    """Write the entry with a profile in place of its numbers."""
+    lines = [line for line in entry(params).split("\n") if line[:4] not in LETTERS]
+    return "\n".join([*lines, f'profile = "{name}"'])
+
+
+LETTERS = {f"{letter} = " for letter in "khmfgpq"}
+
+
+def noise(params: Params) -> tuple[float, ...]:
+    return tuple(getattr(params, letter) for letter in NOISE)
+
+
+def typed(params: Params) -> Params:
+    """Make parameters from the decimals that are written of them."""
+    f, g = map(float, shortest_forced(params))
+    p, q = float(shortest(params.p)), float(shortest(params.q))
+    return dataclasses.replace(params, f=f, g=g, p=p, q=q)
+
+
+def saved(params: Params, folder: Path) -> Params:
+    path = folder / "counts.json"
+    Counts.zero(params, "page").save(path)
+    return Counts.load(path).params
+
+
+def sealed(params: Params) -> Params:
+    document = json.loads(sealed_json(Registry([metric(params)], total=1e9), {"page": "-"}))
+    return Params.from_json(json.dumps(document["metrics"][0]["params"]))
+
+
+def planned(name: str, params: Params) -> Params:
+    told = ",".join(params.categories) or None
+    plan = Planned(
+        encoding=params.encoding,
+        categories=told,
+        registry_path=None,
+        metric_name=None,
+        write=False,
+    )
+    return plan.of_profile(name)
+
+
+def replaced(params: Params) -> Params:
+    """Write the numbers into an entry that has others."""
+    other = entry(dataclasses.replace(params, f=0.5, g=0.3))
+    text = other.replace("total = ", "total = inf  # ")
+    return Registry.loads(replace_numbers(text, "page", params))["page"].params
+
+
+WAYS: dict[str, Callable[[str, Params], Params]] = {
+    "JSON": lambda _, params: Params.from_json(params.to_json()),
+    "decimals": lambda _, params: typed(params),
+    "an entry": lambda _, params: Registry.loads(entry(params))["page"].params,
+    "a profile": lambda name, params: Registry.loads(of_profile(name, params))["page"].params,
+    "other numbers": lambda _, params: replaced(params),
+    "a plan's": lambda _, params: with_numbers(dataclasses.replace(params, f=0.5, g=0.5), params),
+    "a plan": planned,
+    "a segment": lambda _, params: params.in_segment((("version", "1"),)).unsegmented,
+    "sealed": lambda _, params: sealed(params),
+    "a subject": lambda _, params: Subject(params=params).named.params,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("name", PROFILES)
+def test_every_way_keeps_the_fingerprint(name: str, encoding: str, way: str) -> None:
+    """And so the permanent one, and both losses."""
+    params = Params.profile(name, encoding=encoding, categories=ENCODINGS[encoding])
+    made = WAYS[way](name, params)
+    assert (made.fingerprint, made) == (params.fingerprint, params)
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_files_keep_it(name: str, tmp_path: Path) -> None:
+    """Counts and what a collector releases; a format without g refuses another one."""
+    params = Params.profile(name)
+    assert saved(params, tmp_path) == params
+    with pytest.raises(ParamsError, match=r"g must be 0\.5 to be written as params\.csv, got 0\."):
+        write_params(tmp_path / "params.csv", params)
+    assert not (tmp_path / "params.csv").exists()
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_parts_and_other_keep_the_noise(name: str) -> None:
+    """Of each part, and of both metrics of an entry with `other`."""
+    whole = Params.profile(name)
+    parts = dataclasses.replace(metric(whole), parts=(Part("prefix:3", 0.2), Part("whole")))
+    named = Params.profile(name, encoding="onehot", categories=("a", "b"))
+    assert {noise(each) for each in parts.part_sets} == {noise(whole)}
+    assert {noise(each) for each in with_other(named)} == {noise(named)}
+    text = entry(named).replace("[metrics", "[metrics", 1) + 'other = "discover"\n'
+    text = text.replace("total = ", "total = 1e9  #")
+    assert {noise(each.params) for each in Registry.loads(text).values()} == {noise(named)}
