@@ -183,7 +183,7 @@ def _compare(estimates: Estimates, shares: Mapping[str, float], adaptive: str) -
 
 
 def _is_unsure(diagnostics: Mapping[str, Any]) -> bool:
-    """Tell whether strings collide too often, or an absent one has few patterns of bits."""
+    """Return whether strings collide too often, or an absent one has few patterns of bits."""
     capacity = diagnostics.get("capacity") or {"overfull": False}
     return bool(capacity["overfull"] or diagnostics.get("least_p_value", 0.0) > FEW_PATTERNS)
 

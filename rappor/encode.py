@@ -71,7 +71,7 @@ def encode_value(
 
 
 def takes_part(secret: bytes | Secret, metric: Metric, epoch: str) -> bool:
-    """Tell whether a device is in the metric's sample in an epoch: always, if there is none."""
+    """Return whether a device is in the metric's sample in an epoch: always, if there is none."""
     if metric.sample == 1:
         return True
     return sample_coin(secret, metric.name, epoch, metric.params) < threshold(metric.sample)

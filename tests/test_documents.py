@@ -102,7 +102,7 @@ def test_the_table_of_recognition_is_what_the_library_computes(name: str) -> Non
     linked = link(Params.profile(name), reports=(1, 2, 5))
     cells = [f"{100 * each.probability:.0f} %" for each in linked.recognised[:3]]
     assert f"| {name} | {' | '.join(cells)} | {linked.permanent_bits:.0f} bits |" in page
-    assert f"{linked.cohort_devices:,} of which are in its cohort" in page
+    assert f"of which {linked.cohort_devices:,} are in its cohort" in page
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -47,7 +47,7 @@ class Sender:
         self._due: float | None = None  # by the monotonic clock, which nobody can set back
 
     def nudge(self) -> None:
-        """Tell the thread that a report waits; it is sent after a random delay."""
+        """Notify the thread that a report waits; it is sent after a random delay."""
         with self._wake:
             if self._is_stopped or (self._is_nudged and self._is_alive()):
                 return
@@ -138,6 +138,6 @@ class Sender:
 def wait(seconds: float, *, delay: float = 0.0) -> float:
     """Return how long to wait: an hour at most by a clock that may be set, and all of the delay.
 
-    A delay that were cut would tell the moment of the event.
+    A shorter delay would reveal the moment of the event.
     """
     return min(max(seconds, 0.0), _LONGEST_SLEEP_SECONDS) + delay

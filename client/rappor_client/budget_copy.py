@@ -85,7 +85,7 @@ class BudgetCopy:
         self.path = folder / _NAME
 
     def exists(self) -> bool:
-        """Tell whether there is a file, whatever it holds."""
+        """Return whether there is a file, whatever it holds."""
         return self.path.exists()
 
     def read(self) -> Copy:
@@ -111,7 +111,7 @@ class BudgetCopy:
         return version
 
     def holds(self, version: bytes) -> bool:
-        """Tell whether the file is this version; OSError where it is there and cannot be read."""
+        """Return whether the file is this version; OSError where it is there and cannot be read."""
         return self.path.exists() and self.path.read_bytes() == version
 
     @contextlib.contextmanager
@@ -185,7 +185,7 @@ def dump(db: sqlite3.Connection) -> dict[str, Any]:
 
 
 def is_of(db: sqlite3.Connection, version: bytes) -> bool:
-    """Tell whether a version of the file is that of the database as it is now."""
+    """Return whether a version of the file is that of the database as it is now."""
     return version == _written(dump(db))
 
 
@@ -305,7 +305,7 @@ def _parsed(data: bytes) -> Copy:
 
 
 def _is_sound(document: dict[str, Any]) -> bool:
-    """Tell whether a document is one that can be absorbed again."""
+    """Return whether a document is one that can be absorbed again."""
     try:
         params = {key: Params.from_json(text) for key, text in document["params"].items()}
         return (

@@ -475,7 +475,7 @@ class Client:
         return self._keep(db, late)
 
     def _is_begun(self, metric: Metric, now: float, deadline: float) -> bool:
-        """Tell whether the device is in an epoch that it began as part of the metric's sample."""
+        """Return whether the device is in an epoch that it began as part of the metric's sample."""
         with self._store.reading(patience=_left(deadline)) as db:
             return scope_memory.is_begun(db, metric.name, day_of(now))
 

@@ -74,5 +74,5 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
 
 
 def holds_telemetry(folder: Path) -> bool:
-    """Tell whether a folder holds anything of a device, if only what it has spent."""
+    """Return whether a folder holds anything of a device, if only what it has spent."""
     return Store(folder).exists() or BudgetCopy(folder).exists() or SecretFile(folder).exists()

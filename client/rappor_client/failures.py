@@ -62,7 +62,7 @@ class Failures:
         hold_over_forks(self)
 
     def is_to_mend(self, error: Exception) -> bool:
-        """Tell whether a failure may be damage to mend: once an hour, or it is no damage."""
+        """Return whether a failure may be damage to mend: once an hour, or it is no damage."""
         if not isinstance(error, DamagedError):
             return False
         with self._lock:
@@ -115,7 +115,7 @@ def warn(text: str, *parts: object) -> None:
 
 
 def is_damage(error: Exception) -> bool:
-    """Tell whether an error under a database may say that the file is not what it was.
+    """Return whether an error under a database may say that the file is not what it was.
 
     Disks and locks fail with errors of their own, and what a row does not hold raises one of a few
     others. Anything else comes from elsewhere, as what the handler of a signal raises. One of the
@@ -132,7 +132,7 @@ def is_damage(error: Exception) -> bool:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Tell whether SQLite does not open or write a file: the system's word, or the file's own."""
+    """Return whether SQLite does not open or write a file: the system's word, or the file's own."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & _PRIMARY in (
         sqlite3.SQLITE_CANTOPEN,
@@ -141,7 +141,7 @@ def is_refusal(error: Exception) -> bool:
 
 
 def is_busy(error: Exception) -> bool:
-    """Tell whether an error says that another process holds a lock, while it recovers, too."""
+    """Return whether an error says that another process holds a lock, while it recovers, too."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & _PRIMARY == sqlite3.SQLITE_BUSY
 

@@ -59,7 +59,7 @@ class Flushed:
         return self.reason in _DONE
 
     def __bool__(self) -> bool:
-        """Tell whether nothing waits any more."""
+        """Return whether nothing waits any more."""
         return self.done
 
     def __str__(self) -> str:

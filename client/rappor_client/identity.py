@@ -91,7 +91,7 @@ class Identity:
         return self._secret
 
     def _is_current(self, db: sqlite3.Connection) -> bool:
-        """Tell whether the secret's file and the database are those that were read."""
+        """Return whether the secret's file and the database are those that were read."""
         return self._seen == self._looks() and budget_copy.read_mark(db) == self._mark
 
     def _looks(self) -> tuple[Stamp | None, int]:
@@ -123,7 +123,7 @@ class Identity:
         return secret
 
     def _is_of(self, mark: bytes) -> bool:
-        """Tell whether the secret's file is whole and has this mark."""
+        """Return whether the secret's file is whole and has this mark."""
         try:
             return hmac.compare_digest(mark_of(self._file.read()), mark)
         except IdentityError:

@@ -174,12 +174,12 @@ def dump_charged(db: sqlite3.Connection) -> list[list[Any]]:
 
 
 def has_forgotten(db: sqlite3.Connection, charged: Iterable[Sequence[Any]]) -> bool:
-    """Tell whether the ledger has fewer reports of a scope than `dump_charged` once returned."""
+    """Return whether the ledger has fewer reports of a scope than `dump_charged` once returned."""
     return any(n > n_charged(db, metric, epoch) for metric, epoch, n in charged)
 
 
 def is_sound(charged: Iterable[Sequence[Any]]) -> bool:
-    """Tell whether this is something that `dump_charged` can have returned."""
+    """Return whether this is something that `dump_charged` can have returned."""
     return all(
         isinstance(metric, str) and isinstance(epoch, str) and type(n) is int and n >= 0
         for metric, epoch, n in charged

@@ -46,5 +46,5 @@ class Outcome(enum.Enum):
     """
 
     def __bool__(self) -> bool:
-        """Tell whether a report is safe on the disk."""
+        """Return whether a report is safe on the disk."""
         return self in (Outcome.RECORDED, Outcome.HELD, Outcome.REPEATED)

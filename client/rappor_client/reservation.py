@@ -139,7 +139,7 @@ def follow_clock(db: sqlite3.Connection, year: int) -> None:
 
 
 def is_lost(db: sqlite3.Connection) -> bool:
-    """Tell whether it was ever lost what had been reserved."""
+    """Return whether it was ever lost what had been reserved."""
     return read_state(db, _LOST_YEAR) is not None
 
 
@@ -151,7 +151,7 @@ def dump(db: sqlite3.Connection) -> dict[str, Any]:
 
 
 def is_sound(dumped: Mapping[str, Any]) -> bool:
-    """Tell whether this is something that `dump` can have returned."""
+    """Return whether this is something that `dump` can have returned."""
     lost = dumped["lost"]
     return (
         all(

@@ -148,7 +148,7 @@ def _open_interval(db: sqlite3.Connection, memory: Memory, now: float) -> _Inter
 
 
 def _is_far_ahead(ends: float, seconds: float, now: float) -> bool:
-    """Tell whether an interval begins so late that the clock must have been wrong."""
+    """Return whether an interval begins so late that the clock must have been wrong."""
     return ends > now + 2 * seconds
 
 

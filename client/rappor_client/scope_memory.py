@@ -176,7 +176,7 @@ def latched_part(db: sqlite3.Connection, metric: Metric, epoch: str) -> str | No
 
 
 def is_begun(db: sqlite3.Connection, name: str, day: datetime.date) -> bool:
-    """Tell whether a metric has answered in an epoch that holds a day; never for life."""
+    """Return whether a metric has answered in an epoch that holds a day; never for life."""
     query = (
         "SELECT 1 FROM scope WHERE metric = ? AND epoch <> '' AND ? BETWEEN first_day AND last_day"
     )
@@ -190,7 +190,7 @@ def dump(db: sqlite3.Connection) -> list[Row]:
 
 
 def is_sound(row: Row, params: Params) -> bool:
-    """Tell whether a row of `dump` is one that `remember` can have written.
+    """Return whether a row of `dump` is one that `remember` can have written.
 
     It raises what its parts raise where they are something else altogether.
     """
@@ -240,7 +240,7 @@ def take_as_spent(db: sqlite3.Connection, row: Row, n_charged: int) -> None:
 
 
 def _is_behind(found: Sequence[Any], row: Row) -> bool:
-    """Tell whether a scope as it was found has forgotten something, or tells it wrongly."""
+    """Return whether a scope as it was found has forgotten something, or tells it wrongly."""
     admitted, closed, last, permanent, cohort = found
     if not admitted.startswith(row[8]) or closed < row[10]:
         return True
@@ -248,7 +248,7 @@ def _is_behind(found: Sequence[Any], row: Row) -> bool:
 
 
 def _is_of(prepared: Prepared, last: Prepared) -> bool:
-    """Tell whether a report was prepared in the scope that is in force."""
+    """Return whether a report was prepared in the scope that is in force."""
     mine, its = prepared.params, last.params
     return (prepared.epoch, mine.permanent_fingerprint) == (last.epoch, its.permanent_fingerprint)
 

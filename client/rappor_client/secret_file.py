@@ -37,7 +37,7 @@ class SecretFile:
         self.path = folder / _NAME
 
     def exists(self) -> bool:
-        """Tell whether there is a file, whatever it holds."""
+        """Return whether there is a file, whatever it holds."""
         return self.stamp() is not None  # `Path.exists` says no where a signal's handler raises
 
     def read(self) -> bytes:

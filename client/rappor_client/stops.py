@@ -61,7 +61,7 @@ class Stops:
         return after_day(min(days)) if days else None
 
     def is_stopped(self, name: str, today: datetime.date) -> bool:
-        """Tell whether a metric is silent."""
+        """Return whether a metric is silent."""
         return any(self._end(each, today) is not None for each in self._together(name))
 
     def _end(self, name: str, today: datetime.date) -> str | None:

@@ -127,7 +127,7 @@ class Store:
         hold_over_forks(self)
 
     def exists(self) -> bool:
-        """Tell whether there is a file."""
+        """Return whether there is a file."""
         return self._path.exists()
 
     def begin(self) -> None:
@@ -349,7 +349,7 @@ def _with_suffix(path: Path, suffix: str) -> Path:
 
 
 def _has_sound_header(path: Path) -> bool:
-    """Tell whether a file begins as a database does that may be written; a new one is empty.
+    """Return whether a file begins as a database does that may be written; a new one is empty.
 
     To close a file that is read beside SQLite ends all locks that this process has on it. So it is
     not looked at, and taken for sound, while another store of this process uses it.

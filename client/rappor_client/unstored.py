@@ -46,7 +46,7 @@ class Unstored:
         self._process = os.getpid()
 
     def __bool__(self) -> bool:
-        """Tell whether a report waits here, or was dropped and is not counted yet."""
+        """Return whether a report waits here, or was dropped and is not counted yet."""
         self._leave_to_the_parent()
         return bool(self._waiting or self.n_dropped)
 

@@ -335,19 +335,19 @@ def _wait_asked_for(error: UploadError) -> float:
 
 
 def _is_ahead(moment: float, now: float, longest: float) -> bool:
-    """Tell whether a moment is to come; one beyond the longest wait is of a clock set back."""
+    """Return whether a moment is to come; one beyond the longest wait is of a clock set back."""
     return now < moment <= now + longest
 
 
 def _is_too_old(upload: Pending, now: float) -> bool:
-    """Tell whether an upload is given up: a week after its first attempt, by a clock that runs."""
+    """Return whether an upload is given up: a week after its first attempt, by a sound clock."""
     if upload.first_attempt is None or _is_implausible(upload, now):
         return False
     return now > upload.first_attempt + GIVE_UP_SECONDS
 
 
 def _is_implausible(upload: Pending, now: float) -> bool:
-    """Tell whether the clock was wrong at the first attempt, or is now: the week starts again."""
+    """Return whether the clock was wrong at the first attempt, or is now: the week starts again."""
     first = upload.first_attempt
     return first is not None and not 0 <= now - first <= _IMPLAUSIBLE_SECONDS
 

@@ -56,7 +56,7 @@ class Withdrawal:
         return self if more in self.left else replace(self, left=(*self.left, more))
 
     def __bool__(self) -> bool:
-        """Tell whether the secret and everything else is gone."""
+        """Return whether the secret and everything else is gone."""
         return self.secret_gone and not self.left
 
     def __str__(self) -> str:
@@ -98,7 +98,7 @@ def erase(folder: Path, store: Store, *, now: float) -> Withdrawal:
 
 
 def was_killed(folder: Path) -> bool:
-    """Tell whether an erasure has begun and not ended: `erase` finishes it."""
+    """Return whether an erasure has begun and not ended: `erase` finishes it."""
     return os.path.lexists(folder / _BEGUN)
 
 
@@ -131,7 +131,7 @@ def _traces(folder: Path) -> list[Path]:
 
 
 def _is_remainder(copy: BudgetCopy) -> bool:
-    """Tell whether the copy holds no more than what stays, or is not there."""
+    """Return whether the copy holds no more than what stays, or is not there."""
     try:
         return copy.read().is_of_nobody or not copy.exists()
     except OSError:
@@ -156,7 +156,7 @@ def _remainder(
 
 
 def _is_sending(store: Store, now: float) -> bool:
-    """Tell whether somebody has claimed an upload a moment ago; not in a damaged database.
+    """Return whether somebody has claimed an upload a moment ago; not in a damaged database.
 
     The look waits for a claim that is being written. Who claims later finds no secret.
     """
@@ -234,7 +234,7 @@ def _fill_with_zeros(file: int | None) -> None:
 
 
 def _holds_something(path: Path) -> bool:
-    """Tell whether a file is there and is not overwritten."""
+    """Return whether a file is there and is not overwritten."""
     try:
         return any(path.read_bytes())
     except FileNotFoundError:

@@ -23,7 +23,7 @@ _LAGS = 64
 
 
 def shows_top_bits(params: Params) -> bool:
-    """Tell whether a report can show the top bit of a coin."""
+    """Return whether a report can show the top bit of a coin."""
     return ONE // 2 in (params.t_p, params.t_q)
 
 

@@ -133,7 +133,7 @@ def _hash_lanes(
 
 @compiled
 def _is_fresh(bits: NDArray[np.uint32], turn: int, lane: int) -> bool:
-    """Tell whether no earlier hash of the cohort has set the same bit."""
+    """Return whether no earlier hash of the cohort has set the same bit."""
     fresh = True
     for earlier in range(turn):
         fresh &= bits[earlier, lane] != bits[turn, lane]

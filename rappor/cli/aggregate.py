@@ -162,7 +162,7 @@ def _check_out(out: Path, inputs: Sequence[str]) -> None:
 
 
 def _sort(inputs: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Tell streams of uploads from files of rows; folders may hold both."""
+    """Separate streams of uploads from files of rows; folders may have both."""
     from rappor.engines.files import find_files, holds_uploads, is_of_rows
 
     streams: list[str] = []

@@ -48,10 +48,10 @@ class _Samples(Source):
         return samples, self.candidates(*checked)
 
     def segments(self) -> tuple[list[Counts], Candidates | CandidateStream | None]:
-        """Read the counts of segments; each one must hold the metric's minimum."""
+        """Read the counts of segments; each one must have the metric's minimum."""
         counts = [each for each in self.read() if each.n_reports]
         if not counts:
-            raise DecodeError("counts must hold at least 1 report, got 0")
+            raise DecodeError("counts must have at least 1 report, got 0")
         samples: dict[Segment, list[Counts]] = {}
         for each in counts:
             samples.setdefault(each.params.segment, []).append(each)

@@ -107,7 +107,7 @@ def check_counts(counts: list[Counts], metric: Metric) -> None:
 
 
 def is_pair(counts: list[Counts]) -> bool:
-    """Tell whether some counts are of categories with `other`, and others of what is in it."""
+    """Return whether some counts are of categories with `other`, and others of what is in it."""
     return len({encoding_of(each.params).hashed for each in counts if each.params.other}) == 2
 
 

@@ -125,7 +125,7 @@ def _devices(planned: Plan) -> str:
 
 
 def _near(params: Params, name: str) -> bool:
-    """Tell whether the noise is a profile's, to the digits that are shown."""
+    """Return whether the noise is a profile's, to the digits that are shown."""
     try:
         profile = Params.profile(name, encoding=params.encoding, categories=params.categories)
     except ParamsError:  # more flags than profiles have

@@ -261,7 +261,7 @@ def _named(out: str, suffix: str) -> str:
 
 
 def _is_folder(out: str) -> bool:
-    """Tell whether reports go into a folder of files: it is there, or the name ends like one."""
+    """Return whether reports go into a folder of files: it is there, or the name ends like one."""
     return out.endswith(("/", os.sep)) or Path(out).is_dir()
 
 

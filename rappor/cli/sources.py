@@ -198,7 +198,7 @@ def _read_lines(path: str) -> list[str]:
 
 
 def _is_long(path: str) -> bool:
-    """Tell whether a file of candidates is better not held: a large one, or a packed one."""
+    """Return whether a file of candidates is better not held: a large one, or a packed one."""
     try:
         with Path(path).open("rb") as file:
             return file.read(len(_GZIP)) == _GZIP or Path(path).stat().st_size >= _STREAMED_FROM

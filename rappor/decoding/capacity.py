@@ -96,7 +96,7 @@ def fit_every(target: Target, design: Design, selection: Selection) -> Selection
 
 
 def _is_filled(target: Target, selection: Selection) -> bool:
-    """Tell whether selected strings fill the rows."""
+    """Return whether selected strings fill the rows."""
     few = count_draws(target, selection.fit) < _FEWEST_SHRUNKEN
     part = _FILLED_FEW if few else _FILLED
     return len(selection.chosen) >= part * count_rows(selection.fit)
@@ -126,7 +126,7 @@ def count_rows(fit: Fit) -> float:
 
 
 def is_full(selection: Selection) -> bool:
-    """Tell whether all candidates are fitted by least squares because they fill the rows."""
+    """Return whether all candidates are fitted by least squares because they fill the rows."""
     everyone = len(selection.chosen) == len(selection.estimate)
     return (
         everyone

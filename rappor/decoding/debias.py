@@ -73,7 +73,7 @@ class Target:
 
     @property
     def certain(self) -> NDArray[np.bool_]:
-        """Tell in which rows, (n,), no bit is falsely 1, or none falsely 0."""
+        """Return in which rows, (n,), no bit is falsely 1, or none falsely 0."""
         return np.asarray((self.p_star == 0) | (self.q_star == 1))
 
     def noise(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -170,7 +170,7 @@ def _listed(
 
 
 def is_told_elsewhere(collections: Sequence[Counts]) -> bool:
-    """Tell whether most devices may have told the empty text, because of a category of theirs."""
+    """Return whether most devices may have told the empty text, because of a category of theirs."""
     return any(collection.params.other for collection in collections)
 
 

@@ -143,7 +143,7 @@ def _with_empty(listed: Candidates, counts: Sequence[Counts]) -> Candidates:
 
 
 def _distinct(estimates: Estimates) -> NDArray[np.bool_]:
-    """Tell which rows, (c,), stand for themselves: the first one of each group of equal ones."""
+    """Return which rows, (c,), are the first one of each group of equal ones."""
     group = estimates.group
     first = np.zeros(len(group), dtype=bool)
     first[np.unique(group, return_index=True)[1]] = True

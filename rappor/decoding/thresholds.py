@@ -54,7 +54,7 @@ class Thresholds:
 
 
 def _may_pass(p_values: PValues, steps: Steps, found: float) -> bool:
-    """Tell whether a p-value from the others' least on may be detected, as the histogram tells."""
+    """Return whether the histogram allows a p-value from the others' least on to be detected."""
     counts = p_values.counts
     least, high = np.maximum(EDGES[:-1], p_values.least), EDGES[1:]
     # The rank of a p-value is at most the number of those up to the end of its bin.

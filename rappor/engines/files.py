@@ -98,17 +98,17 @@ def kind_of(path: str | os.PathLike[str]) -> str:
 
 
 def is_of_rows(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file's name is of a kind that is read here."""
+    """Return whether a file's name is of a kind that is read here."""
     return Path(path).name.lower().endswith(tuple(_KINDS))
 
 
 def is_packed(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file is packed by gzip, by its name."""
+    """Return whether a file is packed by gzip, by its name."""
     return os.fspath(path).lower().endswith(".gz")
 
 
 def holds_uploads(path: str | os.PathLike[str]) -> bool:
-    """Tell a file of uploads from one of rows, both JSON lines, by its first line."""
+    """Return whether a file of JSON lines has uploads, not rows, by its first line."""
     if kind_of(path) != "json":
         return False
     with open_text(path) as file:
@@ -138,7 +138,7 @@ def _walk(root: Path) -> Iterator[Path]:
 
 
 def _is_loop(folder: Path) -> bool:
-    """Tell a link to a folder that it is in."""
+    """Return whether a folder is a link to one that it is in."""
     return folder.is_symlink() and folder.parent.resolve().is_relative_to(folder.resolve())
 
 

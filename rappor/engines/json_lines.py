@@ -99,7 +99,7 @@ class _Tally:
         return params
 
     def _is_fresh(self, upload_id: str, body: bytes) -> bool:
-        """Tell a new upload from a retry; refuse a known id with another body."""
+        """Return whether an upload is new, not a retry; refuse a known id with another body."""
         digest = hashlib.blake2b(body, digest_size=16).digest()
         if upload_id not in self._bodies:
             self._bodies[upload_id] = digest

@@ -27,7 +27,7 @@ class JointError:
 
 
 def decode_together(old: Params, new: Params) -> bool:
-    """Tell whether counts before and after can be decoded as one: rows of one regression."""
+    """Return whether counts before and after can be decoded as one: rows of one regression."""
     same = old.normalize == new.normalize and old.layout == new.layout
     return same and encoding_of(old).answers_like(new)
 

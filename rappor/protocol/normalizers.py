@@ -108,7 +108,7 @@ def _host(text: str) -> str:
 
 
 def _is_later(character: str) -> bool:
-    """Tell whether Unicode 3.2 had no such character."""
+    """Return whether Unicode 3.2 had no such character."""
     import unicodedata  # noqa: PLC0415
 
     return unicodedata.ucd_3_2_0.category(character) == "Cn"

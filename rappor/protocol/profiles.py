@@ -51,7 +51,7 @@ class Profile:
 
 
 def profile_named(name: object) -> Profile:
-    """Return a profile; ParamsError for a name that is none."""
+    """Return a profile; ParamsError for another name."""
     if name == "accurate":
         raise ParamsError(
             f"profile must be one of {', '.join(PROFILES)}, got 'accurate': low-noise loses less "

@@ -103,7 +103,7 @@ def choose_segment(dimensions: Sequence[Dimension], own: Mapping[str, str]) -> S
 
 
 def is_listed(segment: Segment, dimensions: Sequence[Dimension]) -> bool:
-    """Tell whether devices may tell this segment under these dimensions; none may always be."""
+    """Return whether devices may tell this segment under these dimensions; none may always be."""
     return not segment or segment == choose_segment(dimensions, dict(segment))
 
 

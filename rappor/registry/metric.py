@@ -232,5 +232,5 @@ def _accepted(
 
 
 def _is_date(value: object) -> bool:
-    """Tell a date from a moment, which is a date to Python."""
+    """Return whether this is a date and no moment, which is a date to Python."""
     return isinstance(value, datetime.date) and not isinstance(value, datetime.datetime)

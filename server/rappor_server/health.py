@@ -56,7 +56,7 @@ class Health:
             self._answered = self._clock()
 
     def is_failing(self) -> bool:
-        """Tell whether the last commit or probe failed."""
+        """Return whether the last commit or probe failed."""
         return self._failing_since is not None
 
     def trouble(self) -> str | None:

@@ -53,7 +53,7 @@ def _short(path: str) -> str:
 
 
 def _is_told(record: logging.LogRecord) -> bool:
-    """Tell whether a line is written: libraries have a word from errors on."""
+    """Return whether a line is written: libraries have a word from errors on."""
     return record.name == _LOG.name or record.levelno >= logging.ERROR
 
 
@@ -90,7 +90,7 @@ def unexpected(error: BaseException | None) -> None:
 
 
 def refused_reload(error: Exception) -> None:
-    """Tell that files were read again and are wrong; what was in force before stays."""
+    """Log that files were read again and are wrong; the old ones stay in force."""
     event("reload refused", level=logging.ERROR, reason=str(error))
 
 

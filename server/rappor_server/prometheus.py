@@ -135,11 +135,11 @@ class Metrics:
             self.refusals.labels(reason)
 
     def show_health(self, *, is_ready: bool) -> None:
-        """Tell whether uploads can be stored."""
+        """Return whether uploads can be stored."""
         self._ready.set(int(is_ready))
 
     def show_registry(self, fingerprint: str, metrics: Iterable[str]) -> None:
-        """Tell which registry is in force in this process, and count its metrics from 0 on.
+        """Set which registry is in force in this process, and count its metrics from 0 on.
 
         Without a report of any metric refusals would have nothing to be compared with.
         """

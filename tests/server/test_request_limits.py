@@ -43,7 +43,7 @@ def test_memory_for_sources_is_bounded() -> None:
 
 
 def is_within(limit: RateLimit, address: str) -> bool:
-    """Tell whether an upload of a source is within the rate."""
+    """Return whether an upload of a source is within the rate."""
     try:
         limit.check(address)
     except Problem:

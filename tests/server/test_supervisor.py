@@ -40,7 +40,7 @@ class Stuck:
         assert timeout is not None or "kill" in self.told
 
     def is_alive(self) -> bool:
-        """Tell whether nobody has killed it yet."""
+        """Return whether nobody has killed it yet."""
         return "kill" not in self.told
 
     def kill(self) -> None:

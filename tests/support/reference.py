@@ -93,7 +93,7 @@ def cohort(secret: bytes, scope: bytes, m: int) -> int:
 
 
 def takes_part(secret: bytes, scope: bytes, sample: float) -> bool:
-    """Tell whether the device is in a sample; the scope is that of the metric without any part."""
+    """Return whether the device is in a sample; the scope is the metric's without any part."""
     (u,) = integers(expand(secret, b"rappor/1/sample\x00" + scope, 4))
     return u < threshold(sample)
 

@@ -373,7 +373,7 @@ export class Client {
   }
 
   /**
-   * Tell whether a metric has room in the budget and is not stopped; values do not matter.
+   * Return whether a metric has room in the budget and is not stopped; values do not matter.
    * @param {Device} device
    * @param {Metric} metric
    * @param {number} now
@@ -531,7 +531,7 @@ function whole(all) {
 }
 
 /**
- * Tell whether identity and device belong together and are of this version.
+ * Return whether identity and device belong together and are of this version.
  * @param {Documents} all
  */
 function isSound({ identity, device }) {

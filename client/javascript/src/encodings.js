@@ -84,7 +84,7 @@ export function readValue(shape, value) {
 }
 
 /**
- * Tell whether a value that was read is one that the encoding can tell.
+ * Return whether a value that was read is one that the encoding can tell.
  * @param {Shape} shape
  * @param {unknown} value
  */

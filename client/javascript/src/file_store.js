@@ -246,7 +246,7 @@ function clearAbandoned(lock) {
 }
 
 /**
- * Tell whether a lock's process has ended, or the lock is too old for one that works: a container
+ * Return whether a lock's process has ended, or the lock is too old for one that works: a container
  * that is started anew has the numbers of the one that was killed, and a power loss may leave the
  * file empty.
  * @param {string} lock

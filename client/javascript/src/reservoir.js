@@ -103,7 +103,7 @@ export function nextEnd(device) {
 }
 
 /**
- * Tell whether an interval begins so late that the clock must have been wrong.
+ * Return whether an interval begins so late that the clock must have been wrong.
  * @param {{ ends: number, seconds: number }} held
  * @param {number} now
  */

@@ -140,7 +140,7 @@ export function inForce(device, { day, accepted }, { metric, epoch }) {
 }
 
 /**
- * Tell whether a device is in an epoch in which a metric has answered; never for life. It then
+ * Return whether a device is in an epoch in which a metric has answered; never for life. It then
  * belongs to the metric's sample until the epoch ends.
  * @param {Device} device
  * @param {string} metric

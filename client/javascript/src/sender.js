@@ -30,7 +30,7 @@ export class Sender {
     this.#settings = settings;
   }
 
-  /** Tell that a report waits; it is sent after a random delay. */
+  /** Note that a report waits; it is sent after a random delay. */
   nudge() {
     if (this.#isNudged) return;
     this.#isNudged = true;

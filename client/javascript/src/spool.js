@@ -116,7 +116,7 @@ export function sentOf(spool, log, atHand) {
 }
 
 /**
- * Tell whether an upload has left, or may have with a page that ended: with another one than this.
+ * Return whether an upload has left, or may have with a page that ended: with another one than this.
  * @param {Pending} upload
  * @param {Pending} [atHand] what this page, which goes on, has at hand
  */

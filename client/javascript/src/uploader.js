@@ -282,7 +282,7 @@ function pause({ sending }, upload, now, backoff, isUrgent) {
 }
 
 /**
- * Tell whether a moment is to come; one beyond the longest wait is of a clock set back.
+ * Return whether a moment is to come; one beyond the longest wait is of a clock set back.
  * @param {number} moment
  * @param {number} now
  * @param {number} longest
@@ -300,7 +300,7 @@ function isTooOld(upload, now) {
 }
 
 /**
- * Tell whether there was no first attempt, or the clock was wrong then or is now: the week starts.
+ * Return whether there was no first attempt, or the clock was wrong then or is now: the week starts.
  * @param {Pending} upload
  * @param {number} now
  */

@@ -100,7 +100,7 @@ class Pooled:
 
     @property
     def live(self) -> NDArray[np.bool_]:
-        """Tell which rows, (n,), have reports."""
+        """Return which rows, (n,), have reports."""
         return np.asarray(self.weights.sum(axis=0) > 0)
 
     @property

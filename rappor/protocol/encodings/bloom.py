@@ -64,13 +64,13 @@ class Bloom(Encoding):
         return "" if text in self._elsewhere else cut(self.params.part, text)
 
     def names_other_of(self, categories: Shape) -> bool:
-        """Tell whether the texts that are told here are those in no category there."""
+        """Return whether the texts that are told here are those in no category there."""
         here = self.params
         listed = categories.categories[:-1] == here.categories
         return here.other and categories.other and listed and here.normalize == categories.normalize
 
     def fits(self, value: object) -> bool:
-        """Tell whether normalising leaves something of a text; without it any text fits."""
+        """Return whether normalising leaves something of a text; without it any text fits."""
         return self.params.normalize == "none" or normalize(self.params.normalize, value) != ""
 
     @property

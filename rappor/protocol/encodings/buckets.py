@@ -42,7 +42,7 @@ class Buckets(Encoding):
         return [bisect.bisect_right(self._edges, _number(value))] if self.fits(value) else []
 
     def fits(self, value: object) -> bool:
-        """Tell whether a number is not NaN."""
+        """Return whether a number is not NaN."""
         number = _number(value)
         return number == number  # noqa: PLR0124  (only NaN is not; a huge int has no float)
 

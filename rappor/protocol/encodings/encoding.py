@@ -109,23 +109,23 @@ class Encoding(ABC):
         return value
 
     def fits(self, value: object) -> bool:  # noqa: ARG002  (any string does)
-        """Tell whether a value of the right kind is one that the encoding can tell."""
+        """Return whether a value of the right kind is one that the encoding can tell."""
         return True
 
     def check_values(self) -> None:  # noqa: B027  (most have nothing to check)
         """Raise ParamsError where no value can be encoded under these parameters."""
 
     def takes_values_of(self, other: Shape) -> bool:
-        """Tell whether other parameters have this encoding, whatever their categories."""
+        """Return whether other parameters have this encoding, whatever their categories."""
         return other.encoding == self.name
 
     def answers_like(self, other: Shape) -> bool:
-        """Tell whether the bits of other parameters stand for the same values."""
+        """Return whether the bits of other parameters stand for the same values."""
         same = other.categories == self.params.categories and other.other == self.params.other
         return same and self.takes_values_of(other)
 
     def names_other_of(self, categories: Shape) -> bool:  # noqa: ARG002  (only strings do)
-        """Tell whether these are the texts that are in no category of other parameters."""
+        """Return whether these are the texts that are in no category of other parameters."""
         return False
 
     @property

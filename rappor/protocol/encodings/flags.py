@@ -34,7 +34,7 @@ class Flags(NamedEncoding):
         return names
 
     def fits(self, value: object) -> bool:
-        """Tell whether all names are flags."""
+        """Return whether all names are flags."""
         names = _names(value)
         return len(self.bits_of(names)) == len(names)
 

@@ -28,7 +28,7 @@ class OneHot(NamedEncoding):
         return [self.params.k - 1]
 
     def fits(self, value: object) -> bool:
-        """Tell whether a text sets a bit."""
+        """Return whether a text sets a bit."""
         return len(self.bits(value, 0)) == 1
 
     @property

@@ -62,7 +62,7 @@ class Jobs:
         self._sweeper = asyncio.create_task(self._keep_sweeping())
 
     def may_start(self, owner: str) -> bool:
-        """Tell whether an owner may start another job."""
+        """Return whether an owner may start another job."""
         return len(self.under_way(owner)) < self._per_owner
 
     def under_way(self, owner: str) -> list[Job]:

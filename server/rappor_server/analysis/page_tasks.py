@@ -338,14 +338,14 @@ def _named(days: Range, found: Release) -> str:
 
 
 class _Steps:
-    """Tells how far a computation is, a few times a second at most."""
+    """Reports the progress of a computation, a few times a second at most."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
         self._next = 0.0
 
     def __call__(self, stage: str, done: int, total: int | None) -> None:
-        """Tell a stage, and how much of it is done where that is known."""
+        """Report a stage, and how much of it is done if that is known."""
         now = time.monotonic()
         if now >= self._next:
             self._next = now + _TELL_SECONDS

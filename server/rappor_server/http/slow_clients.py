@@ -101,7 +101,7 @@ class PunctualProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Tell the application that it need not wait for the body."""
+        """Let the application know that it need not wait for the body."""
         self._is_in_head = False
         self.scope[WHOLE_BODY] = True  # type: ignore[typeddict-unknown-key]
         super().on_message_complete()

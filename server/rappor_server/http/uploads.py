@@ -82,7 +82,7 @@ async def registry(request: Request) -> Response:
 
 
 def _names(if_none_match: str, digest: str) -> bool:
-    """Tell whether a condition names a digest, as a weak tag too, which proxies make."""
+    """Return whether a condition names a digest, as a weak tag too, which proxies make."""
     tags = (tag.strip().removeprefix("W/") for tag in if_none_match.split(","))
     return any(tag in ("*", f'"{digest}"') for tag in tags)
 

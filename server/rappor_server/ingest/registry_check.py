@@ -192,7 +192,7 @@ def _compare(old: Metric, new: Metric) -> Iterator[Finding]:
 
 
 def _check_year(old: Registry, new: Registry) -> Iterator[Finding]:
-    """Tell whether the year of the change has room for what both registries reserve."""
+    """Return whether the year of the change has room for what both registries reserve."""
     before = math.fsum(reserve(metric).total for metric in old.values())
     extra = math.fsum(_extra(old.get(metric.name), metric) for metric in new.values())
     if extra and before + extra > new.total:

@@ -92,7 +92,7 @@ class Submission(msgspec.Struct, frozen=True):
     refusals: Mapping[tuple[str, str], int]
 
     def __repr__(self) -> str:
-        """Tell how many reports there are, and nothing of them."""
+        """Show how many reports there are, and nothing of them."""
         return f"Submission(accepted={len(self.accepted)}, refusals={dict(self.refusals)})"
 
 

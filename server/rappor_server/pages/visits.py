@@ -74,7 +74,7 @@ class Visits:
         return hmac.digest(self._key, cookie.encode(), hashlib.sha256).hex()
 
     def is_form_token(self, cookie: str, given: str) -> bool:
-        """Tell whether a form was made for this cookie."""
+        """Return whether a form was made for this cookie."""
         return hmac.compare_digest(self.form_token(cookie).encode(), given.encode())
 
     def _is_over(self, visit: _Visit) -> bool:
@@ -92,7 +92,7 @@ def new_cookie() -> str:
 
 
 def is_cookie(text: str) -> bool:
-    """Tell whether a text has the form of a cookie."""
+    """Return whether a text has the form of a cookie."""
     return _COOKIE.fullmatch(text) is not None
 
 

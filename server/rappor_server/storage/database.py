@@ -126,7 +126,7 @@ def open_engine(text: str) -> Engine:
 
 
 def is_replaced(connection: Connection) -> bool:
-    """Tell whether another SQLite file, or none, has taken the name of the one that is open.
+    """Return whether another SQLite file, or none, has taken the name of the one that is open.
 
     What is written to a file without a name is lost.
     """
@@ -213,7 +213,7 @@ def check_schema(engine: Engine) -> None:
 
 
 def is_empty(engine: Engine) -> bool:
-    """Tell whether a database has no tables yet."""
+    """Return whether a database has no tables yet."""
     with failing_as_store_error():
         return not inspect(engine).get_table_names()
 

@@ -72,11 +72,11 @@ class OldIds:
         return [day for day in self._days or () if day not in self._read]
 
     def is_done(self) -> bool:
-        """Tell whether there is nothing more to read."""
+        """Return whether there is nothing more to read."""
         return self._days is not None and (self._is_full or not self.unread())
 
     def are_new(self, days: Sequence[datetime.date], ids: Set[bytes]) -> bool:
-        """Tell whether it is certain, without a look, that no table of these days holds the ids."""
+        """Return whether it is certain, without a look, that no table of these days has the ids."""
         return days == self._days and not self.unread() and not self.suspects(ids)
 
     def suspects(self, ids: Set[bytes]) -> list[bytes]:

@@ -234,7 +234,7 @@ class Store:
         return totals
 
     def _seem_new(self, shard: _Shard, first: Mapping[bytes, Submission]) -> bool:
-        """Tell whether no earlier day has the ids, and the shard has all that they add to."""
+        """Return whether no earlier day has the ids, and the shard has all that they add to."""
         if shard.wary:
             shard.wary -= 1
             return False

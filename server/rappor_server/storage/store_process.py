@@ -206,7 +206,7 @@ class _Desk:
         return max(self._erase_at - time.monotonic(), 0.0)
 
     def _read_old_ids(self) -> bool:
-        """Tell whether there are more to read; after a failure not before the next question."""
+        """Return whether there are more to read; after a failure not before the next question."""
         try:
             return self._store is not None and self._store.read_old_ids()
         except StoreError:

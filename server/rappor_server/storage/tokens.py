@@ -34,11 +34,11 @@ class Token:
     revoked: datetime.date | None
 
     def allows(self, metric: str) -> bool:
-        """Tell whether the token may read a metric."""
+        """Return whether the token may read a metric."""
         return self.metrics is None or metric in self.metrics
 
     def is_valid(self, today: datetime.date) -> bool:
-        """Tell whether the token is neither expired nor revoked; it is valid on its last day."""
+        """Return whether the token is neither expired nor revoked; it is valid on its last day."""
         return self.revoked is None and (self.expires is None or today <= self.expires)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rappor.auditing import recognise
+from rappor.auditing.linker import recognise
 from rappor.errors import ParamsError
 from rappor.privacy.recognition import recognition, recognition_inf
 from rappor.protocol.params import Params
@@ -29,7 +29,7 @@ NOISES = {
 
 
 def agrees(share: float, cohorts: int, expected: float) -> bool:
-    """Tell whether the mean share of these cohorts can have this expectation.
+    """Return whether the mean share of these cohorts can have this expectation.
 
     Hoeffding 1963, Theorem 1: a mean as far off has probability exp(-n KL) at most, each way.
     """

@@ -245,7 +245,7 @@ def test_a_change_that_kept_some_coins_would_cost_more() -> None:
 
 
 def repeats_alike(one: Sequence[object], other: Sequence[object]) -> bool:
-    """Tell whether two histories repeat in the same way: one's values rename the other's."""
+    """Return whether two histories repeat in the same way: one's values rename the other's."""
     pairs = set(zip(one, other, strict=True))
     return len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
 

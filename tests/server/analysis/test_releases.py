@@ -249,7 +249,7 @@ def as_vector(counts: Counts) -> NDArray[np.int64]:
 
 
 def spanned(answers: list[Counts], wanted: NDArray[np.int64]) -> bool:
-    """Tell whether additions and subtractions of answers give a vector."""
+    """Return whether additions and subtractions of answers give a vector."""
     rows = np.array([as_vector(each) for each in answers], dtype=float)
     solution, *_ = np.linalg.lstsq(rows.T, wanted.astype(float), rcond=None)
     return bool(np.allclose(rows.T @ solution, wanted, atol=1e-6))

@@ -84,7 +84,7 @@ class Connection(asyncio.Transport):
         self._is_read = True
 
     def is_read(self) -> bool:
-        """Tell whether the socket is read."""
+        """Return whether the socket is read."""
         return self._is_read
 
     def is_closing(self) -> bool:

@@ -130,7 +130,7 @@ class Loot:
 
     @property
     def is_postgresql(self) -> bool:
-        """Tell whether rows show who wrote them."""
+        """Return whether rows show who wrote them."""
         return self.engine.dialect.name == "postgresql"
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
