@@ -52,7 +52,7 @@ def estimates_content(found: EstimatesReport, *, forged: bool = False) -> Conten
             title,
             join(answer(estimates), " ", _first(found)),
             *unallocated(estimates),
-            warnings=estimates.warnings,
+            warnings=[each.sentence for each in estimates.warnings],
         ),
         _estimates(found, forged=forged),
         *_masses(found),
