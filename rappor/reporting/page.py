@@ -78,7 +78,7 @@ def _first(found: EstimatesReport) -> Markup:
     error = error_of(row, found.estimates.reports)
     return join(
         "The largest is \u201c", tag("bdi", shorten(row["candidate"], 60)),
-        f"\u201d with {measured(row['proportion'], error)} of the reports "
+        f"\u201d with {measured(min(row['proportion'], 1.0), error)} of the reports "
         f"({span(*interval(row), error)}).",
     )  # fmt: skip
 
