@@ -46,7 +46,7 @@ from rappor.decoding.p_values import PValues
 from rappor.decoding.thresholds import Thresholds
 
 N_RUNS: Final = 200
-SECONDS: Final = 60.0
+SECONDS: Final = 54.0
 """Collections of a cell, or as many as take this time on one core, and at least `LEAST`."""
 
 LEAST: Final = 10

@@ -55,6 +55,7 @@ _HELD_HARD: Final = {
     "300 Zipf": 1 / np.arange(1.0, 301.0),
     "two sizes": np.array([10.0] * 30 + [1.0] * 300),
     "one": np.array([1.0]),
+    **{f"{n} falling": np.arange(3.0, n + 3.0) ** -1.1 for n in (40, 50, 60)},
 }
 """The same, in cells of `HARD_APART` only."""
 
@@ -96,6 +97,11 @@ HARD_APART: Final[tuple[Cell, ...]] = (
     {**_CROWDED, "held": "300 Zipf", "no candidates": "the heaviest", "devices": 10**8},
     {**_CROWDED, "held": "two sizes", "absent": 300, "devices": 10**8},
     {"noise": "low-noise", "m": 16, "held": "one", "devices": 30},
+    *(
+        {"m": m, "k": 128 if m > 1 else 256, "held": held, "absent": absent, "devices": 10**7}
+        for m in (1, 2, 3, 4)
+        for held, absent in (("60 falling", 60), ("50 falling", 100), ("40 falling", 40))
+    ),
 )
 """The same where they are not all of the factors: these count for no pair."""
 

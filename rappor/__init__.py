@@ -1,8 +1,8 @@
 """RAPPOR: learn which strings are common among many devices without learning anyone's.
 
-This is the one door to the method; the packages behind it are the second: `rappor.privacy`,
-`rappor.planning`, `rappor.decoding`, `rappor.engines`, `rappor.simulation`, `rappor.auditing`,
-`rappor.trust`.
+This is the one door to the method: verbs, the records that they return, and errors. Five packages
+behind it have doors of their own: `rappor.auditing`, `rappor.engines`, `rappor.planning`,
+`rappor.privacy` and `rappor.simulation`.
 Nothing is imported before it is touched.
 """
 

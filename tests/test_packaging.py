@@ -123,7 +123,7 @@ def test_wheel_is_typed(names: set[str]) -> None:
     """All three packages carry the marker, and every lazy door its stub."""
     for package in ("rappor", "rappor_client", "rappor_server"):
         assert f"{package}/py.typed" in names
-    assert {"rappor/__init__.pyi", "rappor/decoding/__init__.pyi"} <= names
+    assert {"rappor/__init__.pyi", "rappor/privacy/__init__.pyi"} <= names
 
 
 def test_a_consumer_of_the_wheel_is_type_checked(installed: Path) -> None:
@@ -193,7 +193,8 @@ def test_wheel_alone_decodes(wheel: Path, tmp_path: Path) -> None:
     program = (
         "import rappor\n"
         f"assert rappor.__file__.startswith({str(tmp_path)!r}), rappor.__file__\n"
-        "from rappor import Params, decode, english_words, simulate_counts\n"
+        "from rappor import Params, decode, simulate_counts\n"
+        "from rappor.simulation import english_words\n"
         "counts = simulate_counts(english_words(), Params.profile('low-noise'), "
         "n_reports=1_000_000, seed=1)\n"
         "print(decode(counts, ['the', 'qzx']).candidates[0])\n"

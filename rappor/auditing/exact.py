@@ -16,7 +16,7 @@ import numpy as np
 from rappor.auditing.auditor import Audit
 from rappor.auditing.check import Check
 from rappor.auditing.pairs import random_values
-from rappor.auditing.shipped_encoder import Answer, Question, shipped_answer
+from rappor.auditing.shipped_encoder import DeviceInputs, DeviceOutputs, shipped_answer
 from rappor.auditing.subject import JsonLines
 from rappor.protocol.encodings import ENCODINGS, encoding_of
 from rappor.protocol.normalizers import NORMALIZERS
@@ -42,7 +42,7 @@ _NOT_EXAMINED: Final = (
 
 
 def audit_exactly(
-    subject: Callable[[Question], Answer] | JsonLines,
+    subject: Callable[[DeviceInputs], DeviceOutputs] | JsonLines,
     metric: Metric,
     *,
     vectors: int = 500,
@@ -63,7 +63,7 @@ def audit_exactly(
         for number in range(vectors)
     ]
     if isinstance(subject, JsonLines):
-        answers: Sequence[Answer] = subject.answer(questions)
+        answers: Sequence[DeviceOutputs] = subject.answer(questions)
     else:
         answers = [subject(question) for question in questions]
     wrong = [
@@ -79,7 +79,7 @@ def audit_exactly(
 
 
 def audit_protocol(
-    subject: Callable[[Question], Answer] | JsonLines,
+    subject: Callable[[DeviceInputs], DeviceOutputs] | JsonLines,
     metric: Metric,
     *,
     vectors: int = 500,
@@ -97,13 +97,13 @@ def audit_protocol(
     )
 
 
-def _first_difference(question: Question, answer: Answer) -> tuple[int, str] | None:
+def _first_difference(question: DeviceInputs, answer: DeviceOutputs) -> tuple[int, str] | None:
     """Return which field differs first, on the way from value to report, and where."""
     params, expected = question.params, shipped_answer(question)
     for number, (own, other) in enumerate(zip(expected, answer, strict=True)):
         if own == other:
             continue
-        what = Answer._fields[number]
+        what = DeviceOutputs._fields[number]
         if isinstance(own, bytes) and isinstance(other, bytes):
             differing = int.from_bytes(own, "little") ^ int.from_bytes(other, "little")
             what += f", bit {(differing & -differing).bit_length() - 1}"
@@ -111,7 +111,7 @@ def _first_difference(question: Question, answer: Answer) -> tuple[int, str] | N
     return None
 
 
-def _any_question(rng: np.random.Generator) -> Question:
+def _any_question(rng: np.random.Generator) -> DeviceInputs:
     name = "q" + "".join(rng.choice(_NAME_LETTERS, size=int(rng.integers(0, 20))))
     params = random_params(rng)
     if encoding_of(params).hashed:
@@ -120,12 +120,12 @@ def _any_question(rng: np.random.Generator) -> Question:
     return _question(rng, params, name)
 
 
-def _question(rng: np.random.Generator, params: Params, metric: str) -> Question:
+def _question(rng: np.random.Generator, params: Params, metric: str) -> DeviceInputs:
     thresholds = [params.t_p, params.t_q]
     edges = [max(0, min(t - below, ONE - 1)) for t in thresholds for below in (0, 1)]
     anywhere = rng.integers(0, ONE, size=params.k)
     coins = np.where(rng.random(params.k) < 0.5, rng.choice(edges, size=params.k), anywhere)
-    return Question(
+    return DeviceInputs(
         secret=rng.bytes(SECRET_BYTES),
         metric=metric,
         epoch=str(rng.choice(_EPOCHS)),

@@ -56,7 +56,7 @@ def bit_text(packed: bytes, k: int) -> str:
     return f"{int.from_bytes(packed, 'little'):0{k}b}"[::-1]
 
 
-class Question(NamedTuple):
+class DeviceInputs(NamedTuple):
     """All that decides on one report: with the coins given, the protocol leaves one answer.
 
     `value` is a text as `rappor encode` takes it. Without `coins` they are drawn afresh.
@@ -70,7 +70,7 @@ class Question(NamedTuple):
     coins: tuple[int, ...] | None = None
 
 
-class Answer(NamedTuple):
+class DeviceOutputs(NamedTuple):
     """A value on its whole way: cohort, and packed true bits, permanent response and report."""
 
     cohort: int
@@ -79,7 +79,7 @@ class Answer(NamedTuple):
     report: bytes
 
 
-def shipped_answer(question: Question) -> Answer:
+def shipped_answer(question: DeviceInputs) -> DeviceOutputs:
     """Answer as the project's own encoder does."""
     secret, name, epoch, value, params, drawn = question
     encoded = encode_value(
@@ -89,7 +89,7 @@ def shipped_answer(question: Question) -> Answer:
         epoch=epoch,
         coins=system_coins if drawn is None else lambda n: drawn[:n],
     )
-    return Answer(encoded.cohort, encoded.bits, encoded.permanent, encoded.report.bits)
+    return DeviceOutputs(encoded.cohort, encoded.bits, encoded.permanent, encoded.report.bits)
 
 
 def _kind(epoch: str) -> str:
@@ -111,7 +111,7 @@ def _metric(name: str, epoch: str, params: Params) -> Metric:
     )
 
 
-def question_line(question: Question) -> str:
+def question_line(question: DeviceInputs) -> str:
     """Write a question as one line of JSON."""
     secret, metric, epoch, value, params, coins = question
     document: dict[str, object] = {
@@ -126,11 +126,11 @@ def question_line(question: Question) -> str:
     return json.dumps(document)
 
 
-def read_question(line: str) -> Question:
+def read_question(line: str) -> DeviceInputs:
     """Read what `question_line` wrote."""
     document = json.loads(line)
     coins = document.get("coins")
-    return Question(
+    return DeviceInputs(
         bytes.fromhex(document["secret"]),
         document["metric"],
         document["epoch"],
@@ -149,7 +149,10 @@ def answer_lines() -> None:
         question = read_question(line)
         own_cohort, *patterns = shipped_answer(question)
         texts = (bit_text(pattern, question.params.k) for pattern in patterns)
-        document = {"cohort": own_cohort, **dict(zip(Answer._fields[1:], texts, strict=True))}
+        document = {
+            "cohort": own_cohort,
+            **dict(zip(DeviceOutputs._fields[1:], texts, strict=True)),
+        }
         sys.stdout.write(json.dumps(document) + "\n")
 
 

@@ -24,8 +24,8 @@ from typing import IO, Final, NamedTuple, Protocol
 
 from rappor.auditing.shipped_encoder import (
     SECOND_METRIC,
-    Answer,
-    Question,
+    DeviceInputs,
+    DeviceOutputs,
     Respond,
     Response,
     question_line,
@@ -194,13 +194,13 @@ class JsonLines:
         """Ask all of it in one run of the command."""
         answers = self.answer(
             [
-                Question(secret, metric, "", value, self._params)
+                DeviceInputs(secret, metric, "", value, self._params)
                 for secret, metric, value in requests
             ]
         )
         return [Response(each.cohort, each.report, each.permanent) for each in answers]
 
-    def answer(self, questions: Sequence[Question]) -> list[Answer]:
+    def answer(self, questions: Sequence[DeviceInputs]) -> list[DeviceOutputs]:
         """Return the answer to every question, in order, from one run of the command."""
         lines = run_lines(self._command, [question_line(each) for each in questions])
         return [
@@ -297,10 +297,10 @@ def _read_line(line: str, params: Params) -> Response:
     return Response(_cohort(document, params), report, permanent)
 
 
-def _read_answer(line: str, params: Params) -> Answer:
+def _read_answer(line: str, params: Params) -> DeviceOutputs:
     document = _read_json(line)
-    patterns = (_packed(document.get(key), params) for key in Answer._fields[1:])
-    return Answer(_cohort(document, params), *patterns)
+    patterns = (_packed(document.get(key), params) for key in DeviceOutputs._fields[1:])
+    return DeviceOutputs(_cohort(document, params), *patterns)
 
 
 def _read_json(line: str) -> dict[str, object]:

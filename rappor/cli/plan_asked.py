@@ -38,7 +38,7 @@ class Budget:
         reports = size.reports_of(question)
         given = self._given(subject)
         if given is not None:
-            return planning.assess(given, question, reports=reports, share=size.share)
+            return planning.plan_for(given, question, reports=reports, share=size.share)
         if self.epsilon_1 is None or self.epsilon_inf is None:
             raise click.UsageError(
                 "give --epsilon-1 and --epsilon-inf, or --profile, or --registry and --metric"

@@ -15,7 +15,7 @@ from rappor.cli.subject import Subject, metric_argument, subject_options
 from rappor.errors import ParamsError
 from rappor.planning.changed_params import JointError, decode_together, joint_error
 from rappor.planning.detection_limit import detection_limit, standard_error
-from rappor.privacy.report import Batch, Usage, assess, assess_params
+from rappor.privacy.report import Batch, Usage, privacy_report, privacy_report_of
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -150,9 +150,11 @@ def privacy(
         new = Registry.load(changed).metric(metric.name)
     shuffled = batch.read(subject.params)
     if metric is None:
-        report = assess_params(subject.params, batch=shuffled)
+        report = privacy_report_of(subject.params, batch=shuffled)
     else:
-        report = assess(metric, registry=subject.registry, usage=usage, batch=shuffled, changed=new)
+        report = privacy_report(
+            metric, registry=subject.registry, usage=usage, batch=shuffled, changed=new
+        )
     error = None if new is None else _joint_error(subject.params, new, batch.devices)
     limit = Detectable(
         devices=batch.devices,

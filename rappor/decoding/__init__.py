@@ -1,5 +1,1 @@
 """From counts and candidates to estimates with honest errors."""
-
-from rappor.lazy_exports import lazy_exports
-
-__getattr__, __dir__ = lazy_exports(__name__)

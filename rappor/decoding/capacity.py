@@ -91,12 +91,8 @@ def fit_every(target: Target, design: Design, selection: Selection) -> Selection
     if not _is_filled(target, selection) or n > _FULL * count_rows(selection.fit):
         return None
     fit = fit_rows(target, design.columns(np.arange(n)), start=selection.fit)
-    return Selection(
-        chosen=np.arange(n),
-        fit=fit,
-        estimate=fit.coefficients[-n:],
-        std_error=np.sqrt(fit.inverse.diagonal()[-n:]) / fit.kappa,
-    )
+    estimate, std_error = fit.selected()
+    return Selection(chosen=np.arange(n), fit=fit, estimate=estimate, std_error=std_error)
 
 
 def _is_filled(target: Target, selection: Selection) -> bool:
@@ -164,19 +160,25 @@ def describe_capacity(target: Target, selection: Selection, *, misfit: bool) -> 
     }
 
 
-def simplex_fit(fit: Fit, n_candidates: int) -> NDArray[np.float64]:
-    """Return the shares, (n_candidates,), that fit best of those >= 0 that sum to at most one.
+def simplex_fit(fit: Fit) -> NDArray[np.float64]:
+    """Return the shares of the fitted, (s,), that fit best of those >= 0 that sum to at most one.
 
     The squared distance from the coefficients is that of their covariance: candidates that
-    collide have errors in common.
+    collide have errors in common. One of which nothing is known has no share.
     """
-    estimate = fit.coefficients[-n_candidates:]
-    covariance = fit.inverse[-n_candidates:, -n_candidates:]
+    every, std_error = fit.selected()
+    known = np.flatnonzero(np.isfinite(std_error))
+    places = known + len(fit.coefficients) - len(every)
+    every[known] = _nearest(every[known], fit.inverse[np.ix_(places, places)])
+    return every
+
+
+def _nearest(estimate: NDArray[np.float64], covariance: NDArray[np.float64]) -> NDArray[np.float64]:
     root = linalg.cholesky(linalg.inv(covariance))
     shares, _ = optimize.nnls(root, root @ estimate)
     if shares.sum() > 1:
         heavy = _SUM * np.abs(root).max()
-        table = np.vstack([root, np.full(n_candidates, heavy)])
+        table = np.vstack([root, np.full(len(estimate), heavy)])
         shares, _ = optimize.nnls(table, np.append(root @ estimate, heavy))
         shares /= max(shares.sum(), 1.0)
     return np.asarray(shares)

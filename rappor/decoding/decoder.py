@@ -336,7 +336,7 @@ def _ones_variance(target: Target) -> float:
 def _shares(target: Target, selection: Selection) -> Shares:
     """Return the distribution answer, which near capacity is the simplex fit."""
     if is_full(selection):
-        share = simplex_fit(selection.fit, len(selection.estimate))
+        share = simplex_fit(selection.fit)
         found = Shares(share=share, std_error=selection.std_error)
     else:
         found = estimate_shares(selection.estimate, selection.std_error)

@@ -132,6 +132,19 @@ class Fit:
         information = own - np.einsum("ij,ij->i", cross @ self.inverse, cross)
         return score, np.where(information > _DEPENDENT * own, information, 0.0)
 
+    def selected(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the estimates of the selected ones and their standard errors, (s,) each.
+
+        Where all rows of one are set aside, or it is a combination of others, nothing is known: its
+        estimate is 0 and its error infinite.
+        """
+        places = slice(len(self.coefficients) - self.n_selected, None)
+        own = (abs(self.basis).T @ self.weight)[places]
+        variance = self.inverse.diagonal()[places]
+        known = (own > 0) & (own * variance * _DEPENDENT < 1)
+        error = np.sqrt(np.maximum(variance, 0.0)) / self.kappa
+        return np.where(known, self.coefficients[places], 0.0), np.where(known, error, np.inf)
+
     def influence(
         self, columns: sparse.csc_array, places: NDArray[np.int64]
     ) -> NDArray[np.float64]:
@@ -245,10 +258,19 @@ def _solve(
 
 
 def _inverse(gram: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Invert the normal equations, with a ridge that is written into them."""
+    """Invert the normal equations, scaled to ones and a ridge on the diagonal; they are written to.
+
+    A column without weight has no coefficient and no variance.
+    """
     diagonal = gram.diagonal()
-    gram[np.diag_indices_from(gram)] += _RIDGE * diagonal + np.finfo(float).tiny
-    return np.asarray(linalg.inv(gram, check_finite=False))
+    scale = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
+    gram *= scale
+    gram *= scale[:, None]
+    gram[np.diag_indices_from(gram)] = 1 + _RIDGE
+    inverse = np.asarray(linalg.inv(gram, check_finite=False))
+    inverse *= scale
+    inverse *= scale[:, None]
+    return inverse
 
 
 def _leverage(

@@ -26,6 +26,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from rappor.decoding.debias import Target
 from rappor.decoding.diagnostics import least_p_value
@@ -222,7 +223,10 @@ def _without(
     values[rows] += lifts
     floor = _floor(draws, values, rows)
     if draws.n_draws.sum() <= _COUNTED:
-        return max(_count(draws, values, values[rows].sum()), floor)
+        # The residuals to draw from lack what all columns took of them; so must the score.
+        if (score := values[rows].sum()) > z > 0:
+            values[rows] *= z / score
+        return max(_count(draws, values, min(score, z)), float(special.ndtr(-z)), floor)
     return max(float(draws.tail_with(rows, lifts).p_values(np.array([z]))[0]), floor)
 
 

@@ -328,10 +328,7 @@ def _all_estimates(
     score, information = fit.scores(columns)
     usual = float(np.max(information, initial=0.0))
     estimate, std_error = _debiased(score, information, fit, usual)
-    n_selected = int(inside.sum())
-    if n_selected:
-        estimate[inside] = fit.coefficients[-n_selected:]
-        std_error[inside] = np.sqrt(fit.inverse.diagonal()[-n_selected:]) / fit.kappa
+    estimate[inside], std_error[inside] = fit.selected()
     return estimate, std_error
 
 

@@ -56,7 +56,7 @@ def name_other(
     --------
     >>> import dataclasses
     >>> from rappor import Params, Population
-    >>> from rappor.discovery import name_other
+    >>> from rappor import name_other
     >>> from rappor.registry.other import DEFAULT_PARTS, with_other
     >>> from rappor.simulation import simulate_other
     >>> named = ("vscode", "vim")

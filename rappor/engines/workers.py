@@ -108,7 +108,7 @@ def decode_group(
     -------
     A pyarrow.Table of `estimates_schema`. Where there is no answer, one row says why.
     """
-    from rappor.decoding import decode  # noqa: PLC0415  # only workers that decode have it
+    from rappor.decoding.decoder import decode  # noqa: PLC0415  # only workers that decode have it
     from rappor.engines.totals import counts_of, shapes_of  # noqa: PLC0415
     from rappor.protocol.encodings import encoding_of  # noqa: PLC0415
 

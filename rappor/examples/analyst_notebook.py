@@ -18,15 +18,14 @@ from rappor import (
     Candidates,
     Metric,
     Params,
-    assess,
-    belief_bound,
     decode,
     describe,
-    english_words,
     epsilon_inf,
-    epsilon_n,
+    plan_for,
     simulate_counts,
 )
+from rappor.privacy import belief_bound, epsilon_n
+from rappor.simulation import english_words
 
 N_DEVICES = 1_000_000
 N_CANDIDATES = 10_000
@@ -38,12 +37,12 @@ N_CANDIDATES = 10_000
 
 # %%
 params = Params.profile("balanced")
-expected = assess(params, N_CANDIDATES, reports=N_DEVICES)
+expected = plan_for(params, N_CANDIDATES, reports=N_DEVICES)
 print(f"{N_DEVICES:,} reports find about {expected.prediction.found:.0f} words,")
 print(f"and a word on {expected.share:.2%} of the devices with 80 % probability.")
 
 wanted = 0.001
-needed = assess(params, N_CANDIDATES, share=wanted).reports
+needed = plan_for(params, N_CANDIDATES, share=wanted).reports
 print(f"A word on {wanted:.1%} of the devices takes {needed:,} reports.\n")
 
 # %% [markdown]

@@ -15,9 +15,11 @@ import math
 
 import numpy as np
 
-from rappor import Params, Population, decode, english_words, epsilon_n, simulate_counts
-from rappor.planning import standard_error
-from rappor.trust import trust_models
+from rappor import Params, Population, decode, simulate_counts
+from rappor.planning.detection_limit import standard_error
+from rappor.privacy import epsilon_n
+from rappor.simulation import english_words
+from rappor.trust.models import trust_models
 
 # %% [markdown]
 # ## Which design has the least variance?

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from rappor.errors import DecodeError, ParamsError
-from rappor.planning.answers import choose_answer_noise
+from rappor.planning.answer_noise import choose_answer_noise
 from rappor.planning.detection_limit import standard_error
 from rappor.planning.dimensions import choose_params, least_cohorts
 from rappor.planning.frequencies import Frequencies
@@ -123,7 +123,7 @@ def plan_answers(  # noqa: PLR0913 - a budget, a goal and the limits of a design
     return _finish_given(params, full_question, budget, reports, share)
 
 
-def assess(
+def plan_for(
     params: Params,
     question: Question | int,
     *,

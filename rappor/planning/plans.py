@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Final
 
 from rappor.display import Displayed
-from rappor.planning.answers import best_known, choose_answer_noise
+from rappor.planning.answer_noise import best_known, choose_answer_noise
 from rappor.planning.detection_limit import rare_variance
 from rappor.planning.entry import DESCRIPTION, OWNER, write_registry
 from rappor.planning.noise import Budget, choose_noise, choose_published

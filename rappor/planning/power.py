@@ -2,7 +2,7 @@
 
 Theory of operation
 -------------------
-`rappor.planning.answers` has the errors of the encodings that answer for every bit; those of
+`rappor.planning.answer_noise` has the errors of the encodings that answer for every bit; those of
 strings follow. The decoder regresses m k de-biased bits on the candidates (`rappor.decoding.fit`).
 A string sets n = m k d of them, d being the density, and its error is
 
@@ -43,7 +43,7 @@ from rappor.decoding.detection import Detection
 from rappor.decoding.fit import TAPER
 from rappor.decoding.selection import ENTER
 from rappor.decoding.significance import Steps, ones_variance
-from rappor.planning.answers import Answers
+from rappor.planning.answer_noise import Answers
 from rappor.planning.frequencies import Frequencies, bit_levels
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params

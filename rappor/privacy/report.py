@@ -194,7 +194,7 @@ _USAGE: Final = Usage()
 _BATCH: Final = Batch()
 
 
-def assess(
+def privacy_report(
     metric: Metric,
     *,
     registry: Registry | None = None,
@@ -223,11 +223,11 @@ def assess(
     ...     name="page", params=Params.profile("balanced"), description="d", owner="o",
     ...     expires=datetime.date(2030, 1, 1), epoch="year",
     ... )
-    >>> report = assess(metric)
+    >>> report = privacy_report(metric)
     >>> round(report.epsilon_1, 4), round(report.epsilon_inf, 4)
     (2.0, 4.0)
     """
-    report = assess_params(metric.params, batch=batch)
+    report = privacy_report_of(metric.params, batch=batch)
     return replace(
         report,
         metric=metric.name,
@@ -240,20 +240,20 @@ def assess(
     )
 
 
-def assess_params(params: Params, *, batch: Batch = _BATCH) -> PrivacyReport:
+def privacy_report_of(params: Params, *, batch: Batch = _BATCH) -> PrivacyReport:
     """Assess parameters alone: what depends on a metric is None."""
     return PrivacyReport(
         params=params,
         epsilon_1=epsilon_n(params, 1),
         epsilon_inf=epsilon_inf(params),
-        losses=assess_losses(params),
+        losses=losses_of(params),
         value_changes=_value_changes(params),
         shuffling=_shuffling(params, batch),
         linkability=link(params),
     )
 
 
-def assess_losses(params: Params) -> tuple[Loss, ...]:
+def losses_of(params: Params) -> tuple[Loss, ...]:
     """Return the losses of more and more reports of one value, any number last."""
     return tuple(_loss(params, n) for n in (*REPORTS, None))
 

@@ -7,5 +7,4 @@ from rappor.simulation.population import english_words as english_words
 from rappor.simulation.repeated import simulate_days as simulate_days
 from rappor.simulation.repeated import simulate_repeated as simulate_repeated
 from rappor.simulation.scenarios import SCENARIOS as SCENARIOS
-from rappor.simulation.scenarios import Scenario as Scenario
 from rappor.simulation.scenarios import simulate_scenario as simulate_scenario

@@ -32,7 +32,7 @@ def test_every_pair_of_levels_has_a_cell(name: str) -> None:
 
 
 def test_the_grids_are_no_products() -> None:
-    """At a minute for 200 collections, all cells take an hour on two cores at most."""
+    """At the most that a cell may take, all of them take an hour on two cores at most."""
     n_cells = sum(len(cells) for cells in atlas_cells.all_cells().values())
     assert n_cells * atlas.SECONDS / 2 <= 3600
 

@@ -30,8 +30,9 @@ from rappor_client.budget_copy import Copy
 from rappor_client.store import in_memory
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins, peek
 
-from rappor import Metric, Params, epsilon_inf, epsilon_n
+from rappor import Metric, Params, epsilon_inf
 from rappor.protocol.encodings import encoder
+from rappor.protocol.loss import epsilon_n
 from rappor.protocol.parts import Part
 from rappor.protocol.randomizer import cohort, permanent
 from rappor.protocol.wire import Report

@@ -16,9 +16,9 @@ from rappor_client.ledger import SEVERAL_PATTERNS
 from rappor_client.store import in_memory
 from rappor_client.testing import FixedClock, MemoryTransport, peek
 
-from rappor import Params, belief_bound, epsilon_inf, epsilon_n
+from rappor import Params, epsilon_inf
 from rappor.errors import ParamsError
-from rappor.protocol.loss import epsilon_reports
+from rappor.protocol.loss import belief_bound, epsilon_n, epsilon_reports
 
 QUIETER = dataclasses.replace(BALANCED, p=0.4, q=0.6)
 OTHER_F = Params(k=128, h=1, m=1, f=0.4, p=BALANCED.p, q=BALANCED.q)

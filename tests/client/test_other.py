@@ -18,8 +18,9 @@ from rappor_client.prepared import prepare
 from rappor_client.testing import Device, FixedCoins, MemoryTransport, constant_coins, peek
 from registries import registry_of
 
-from rappor import Metric, MetricError, Params, Registry, encoder
+from rappor import Metric, MetricError, Params, Registry
 from rappor.encode import encode_value, takes_part
+from rappor.protocol.encodings.catalogue import encoder
 from rappor.protocol.parts import Part
 from rappor.registry.budget import scope_price
 from rappor.registry.other import with_other

@@ -25,8 +25,9 @@ from rappor_client.prepared import prepare
 from rappor_client.testing import FixedClock, peek
 from registries import registry_of
 
-from rappor import Metric, Params, epsilon_n
+from rappor import Metric, Params
 from rappor.protocol.encodings import encoder
+from rappor.protocol.loss import epsilon_n
 from rappor.protocol.randomizer import cohort, system_coins
 
 NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}

@@ -14,7 +14,8 @@ import pytest
 from collectors import PATIENT, free_port, make_token, serving
 from scipy import stats
 
-from rappor import Params, english_words
+from rappor import Params
+from rappor.simulation.population import english_words
 
 N_DEVICES = 1000
 N_WORDS = 20

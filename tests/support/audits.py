@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 
 from rappor import Metric, Params
-from rappor.auditing import ALARM, Audit, Check, Subject, audit
+from rappor.auditing import Audit, Check, audit
+from rappor.auditing.check import ALARM
+from rappor.auditing.subject import Subject
 from rappor.protocol.encodings.buckets import edge_text
 
 

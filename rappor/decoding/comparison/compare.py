@@ -15,7 +15,7 @@ from rappor.candidates.candidates import Candidates
 from rappor.candidates.stream import CandidateStream
 from rappor.counts.counts import Counts
 from rappor.decoding.blas_threads import one_thread
-from rappor.decoding.comparison.answers import answer_changes
+from rappor.decoding.comparison.answer_changes import answer_changes
 from rappor.decoding.comparison.changes import Changes, find_changes
 from rappor.decoding.comparison.comparison import Against, Compared, Comparison
 from rappor.decoding.comparison.differences import (

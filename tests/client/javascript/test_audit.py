@@ -10,7 +10,8 @@ from node import TESTS
 from tools import need
 
 from rappor import Registry
-from rappor.auditing import Answer, JsonLines, Question, audit_client, audit_exactly, shipped_answer
+from rappor.auditing import JsonLines, audit_client, audit_exactly, shipped_answer
+from rappor.auditing.shipped_encoder import DeviceInputs, DeviceOutputs
 from rappor.registry.sealed_json import sealed_json
 
 REGISTRY = """
@@ -55,9 +56,9 @@ def test_the_encoder_is_the_protocol_to_the_bit() -> None:
 
     Questions about hosts are not for it: browsers have other tables, so it refuses them.
     """
-    asked: list[Question] = []
+    asked: list[DeviceInputs] = []
 
-    def shipped(question: Question) -> Answer:
+    def shipped(question: DeviceInputs) -> DeviceOutputs:
         asked.append(question)
         return shipped_answer(question)
 

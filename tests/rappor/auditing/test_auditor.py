@@ -42,19 +42,12 @@ from planted_faults import (
 )
 
 from rappor import Metric, ParamsError, ReportError, epsilon_1, epsilon_inf
-from rappor.auditing import (
-    ALARM,
-    Check,
-    Function,
-    Respond,
-    Sampler,
-    audit,
-    shipped,
-    shipped_respond,
-)
+from rappor.auditing import Check, Function, Sampler, audit, shipped, shipped_respond
+from rappor.auditing.check import ALARM
 from rappor.auditing.exact import random_params
 from rappor.auditing.fresh import fresh_checks
 from rappor.auditing.pairs import choose_pairs, unpack
+from rappor.auditing.shipped_encoder import Respond
 from rappor.protocol.parts import Part
 from rappor.protocol.randomizer import instantaneous_response, system_coins
 

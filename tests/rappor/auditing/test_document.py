@@ -10,7 +10,9 @@ from audits import SMALL, run_audit
 from places import ROOT
 
 from rappor import Params, epsilon_1, epsilon_inf
-from rappor.auditing import Check, observe, reachable, shift, shipped
+from rappor.auditing import Check, observe, shipped
+from rappor.auditing.forger import shift
+from rappor.auditing.lower_bound import reachable
 from rappor.auditing.scope import not_examined
 
 FOLDER = ROOT / "rappor" / "auditing"

@@ -13,11 +13,12 @@ import reference
 from audits import SMALL
 
 from rappor import ReportError
-from rappor.auditing import Answer, JsonLines, Question, audit_exactly, shipped_answer
+from rappor.auditing import JsonLines, audit_exactly, shipped_answer
+from rappor.auditing.shipped_encoder import DeviceInputs, DeviceOutputs
 from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import expand, instantaneous_response, permanent_response, scope
 
-Subject = Callable[[Question], Answer]
+Subject = Callable[[DeviceInputs], DeviceOutputs]
 
 
 def told(value: str, part: str) -> str:
@@ -25,7 +26,7 @@ def told(value: str, part: str) -> str:
     return value[: int(part.split(":")[1])] if part.startswith("prefix") else value
 
 
-def second_implementation(question: Question) -> Answer:
+def second_implementation(question: DeviceInputs) -> DeviceOutputs:
     """Answer by the reference, of which only the true bits of other encodings are borrowed."""
     secret, metric, epoch, value, params, coins = question
     assert coins is not None
@@ -37,7 +38,7 @@ def second_implementation(question: Question) -> Answer:
         bits = reference.bloom(told(value, params.part), cohort, params.k, params.h)
     memoised = reference.permanent(secret, named, params.t_1, params.t_0, bits)
     report = reference.instantaneous_response(memoised, params.t_p, params.t_q, list(coins))
-    return Answer(cohort, *map(reference.pack, (bits, memoised, report)))
+    return DeviceOutputs(cohort, *map(reference.pack, (bits, memoised, report)))
 
 
 def test_the_protocol_passes() -> None:
@@ -62,7 +63,7 @@ def planted(
     def read(data: bytes) -> list[int]:
         return [int.from_bytes(data[i : i + 4], order) for i in range(0, len(data), 4)]  # type: ignore[arg-type]
 
-    def answer(question: Question) -> Answer:
+    def answer(question: DeviceInputs) -> DeviceOutputs:
         secret, metric, epoch, value, params, coins = question
         assert coins is not None
         if fault == "secret":
@@ -85,7 +86,7 @@ def planted(
         memoised = permanent_response(bits, noise, lambda n: drawn[:n])
         # one less makes `<=` of `<`
         report = instantaneous_response(memoised, params, lambda n: [u - late for u in coins[:n]])
-        return Answer(cohort, bits, memoised, report)
+        return DeviceOutputs(cohort, bits, memoised, report)
 
     return answer
 

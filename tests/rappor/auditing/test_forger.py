@@ -9,10 +9,10 @@ import pytest
 from scipy import stats
 
 from rappor import Counts, Params, ParamsError
-from rappor.auditing import (
+from rappor.auditing import forge
+from rappor.auditing.forger import (
     Poisoning,
     detectable_share,
-    forge,
     most_shift,
     most_strings,
     most_suppression,

@@ -10,9 +10,10 @@ import pytest
 from enumeration import Distribution, histories_of, permanent_of
 from scipy import stats
 
-from rappor import Params, epsilon_1, epsilon_inf, epsilon_n
+from rappor import Params, epsilon_1, epsilon_inf
 from rappor.auditing.lower_bound import LEVEL, game_keys, log_ratio_bound, loss_bound, reachable
 from rappor.auditing.pairs import unpack
+from rappor.protocol.loss import epsilon_n
 
 
 @pytest.mark.parametrize(("h", "n"), [(1, 1), (1, 2), (2, 1)])

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from enumeration import histories_of
 
-from rappor import Params, ParamsError, encoder
-from rappor.auditing import observe, permanent_bits_known
+from rappor import Params, ParamsError
+from rappor.auditing import observe
+from rappor.auditing.observer import permanent_bits_known
 from rappor.privacy.linkability import cohort_bits, link_score, reports_to_recover
 from rappor.protocol.encodings.buckets import edge_text
+from rappor.protocol.encodings.catalogue import encoder
 
 PAPER = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75)
 BROWSER = Params(k=128, h=2, m=8, f=0.5, p=0.25, q=0.75)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from rappor import Params
-from rappor.auditing import shift
-from rappor.auditing.forger import Forgery, Moved
+from rappor.auditing.forger import Forgery, Moved, shift
 from rappor.cli.app import run
 from rappor.cli.attack_charts import draw_moved
 

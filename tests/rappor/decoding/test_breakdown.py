@@ -9,7 +9,7 @@ import pytest
 from decodings import ABSENT, POPULATION, largest_error
 from numpy.typing import NDArray
 
-from rappor.auditing import most_suppression, shift
+from rappor.auditing.forger import most_suppression, shift
 from rappor.auditing.pairs import unpack
 from rappor.counts.counts import Counts
 from rappor.counts.popcounts import popcount_range

@@ -61,7 +61,7 @@ def full_fit(seed: int) -> Fit:
 def test_the_simplex_fit_is_the_nearest_point_of_the_simplex(seed: int) -> None:
     """No step towards a corner of the simplex, or towards zero, comes nearer."""
     fit = full_fit(seed)
-    shares = simplex_fit(fit, 300)
+    shares = simplex_fit(fit)
     precision = np.linalg.inv(fit.inverse[-300:, -300:])
     slope = precision @ (shares - fit.coefficients[-300:])
     assert shares.min() >= 0

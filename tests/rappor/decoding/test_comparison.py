@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rappor import CandidateStream, Comparison, Counts, Params, Population, compare, simulate_counts
-from rappor.decoding.comparison.answers import Joined, answer_changes
+from rappor.decoding.comparison.answer_changes import Joined, answer_changes
 from rappor.decoding.comparison.changes import rows_p_value
 from rappor.decoding.comparison.differences import Sample, differences, estimated_overlap
 from rappor.decoding.detection import Detection

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rappor import Candidates, Counts, Params, Population, compare, decode, simulate_counts
-from rappor.decoding.comparison.answers import Joined
+from rappor.decoding.comparison.answer_changes import Joined
 from rappor.decoding.comparison.changes import rows_p_value
 from rappor.decoding.comparison.differences import (
     Differences,

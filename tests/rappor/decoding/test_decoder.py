@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
 from rappor.errors import DecodeError, ParamsError
 from rappor.protocol.params import Params
+from rappor.simulation.collection import simulate_counts
+from rappor.simulation.population import Population
 
 
 def test_no_reports_are_refused() -> None:
@@ -216,6 +219,19 @@ def test_one_cohort_and_few_bits_are_tolerated(k: int) -> None:
     document = json.loads(estimates.to_json())
     assert len(document["estimates"]) == len(CANDIDATES)
     assert sum(len(group) for group in document["diagnostics"]["groups"]) >= len(CANDIDATES) - k
+
+
+@pytest.mark.parametrize(("profile", "n", "seed"), [("balanced", 10**5, 1), ("accurate", 10**7, 2)])
+def test_rows_that_are_set_aside_leave_nothing_known(profile: str, n: int, seed: int) -> None:
+    """One cohort, 20 candidates, one without a row of weight: no number warns or overflows."""
+    params = replace(Params.profile(profile), k=64, m=1)
+    names = [f"{seed}-{i}" for i in range(20)]
+    population = Population(names, 1 / np.arange(1.0, 21.0))
+    counts = simulate_counts(population, params, n_reports=n, seed=seed)
+    found = decode(counts, names, distribution=True)
+    unknown = np.isinf(found.std_error)
+    assert (found.std_error[~unknown] < 1).all()
+    assert (found.p_value[unknown] == 1).all()
 
 
 def test_mass_that_no_candidate_explains_is_unallocated() -> None:

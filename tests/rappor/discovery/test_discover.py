@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rappor import Counts, Params, Population, decode, discover
+from rappor import Counts, Discoveries, Params, Population, decode, discover
 from rappor.decoding.detection import Detection
-from rappor.discovery import Discoveries
 from rappor.errors import DecodeError, ParamsError
 from rappor.protocol.parts import Part
 from rappor.simulation import simulate_counts, simulate_parts

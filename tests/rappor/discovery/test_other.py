@@ -14,21 +14,22 @@ from scipy import stats
 from rappor import (
     CandidateStream,
     Counts,
+    NamedOther,
     Params,
     Population,
     by_segment,
     compare,
     decode,
-    encoder,
+    name_other,
     trend,
 )
 from rappor.counts.released import Period, Released
 from rappor.decoding.detection import Detection
 from rappor.decoding.estimates import Estimates
-from rappor.discovery import NamedOther, name_other
 from rappor.discovery.discoveries import Share
 from rappor.discovery.other import shares_of_other
 from rappor.errors import DecodeError
+from rappor.protocol.encodings.catalogue import encoder
 from rappor.protocol.parts import Part
 from rappor.registry.other import with_other
 from rappor.simulation import simulate_other

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from google_clients import write_map
 
-from rappor import Candidates, Counts, FileError, Params, ParamsError, decode, encoder
+from rappor import Candidates, Counts, FileError, Params, ParamsError, decode
 from rappor.candidates.google_hashing import LAYOUT, google_cells
 from rappor.cli.app import run
 from rappor.google import files
+from rappor.protocol.encodings.catalogue import encoder
 
 GOOGLE = Path(__file__).parent / "data"
 PAPER = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75, layout=LAYOUT)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rappor import Counts, Params, ParamsError, decode, epsilon_1, epsilon_inf, epsilon_n
+from rappor import Counts, Params, ParamsError, decode, epsilon_1, epsilon_inf
 from rappor.planning.detection_limit import detection_limit, rare_variance, standard_error
 from rappor.planning.noise import (
     best_high,
@@ -20,6 +20,7 @@ from rappor.planning.noise import (
     shortest,
     shortest_forced,
 )
+from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import noise_of, threshold
 
 ONE, INF = 1.0743, 2 * 2 * math.log(3)

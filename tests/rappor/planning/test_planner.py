@@ -17,25 +17,23 @@ from scipy import stats
 
 from rappor import (
     DecodeError,
-    Frequencies,
     MetricError,
     Params,
     ParamsError,
-    Question,
     Registry,
-    assess,
     decode,
     epsilon_1,
     epsilon_inf,
     plan,
+    plan_for,
     simulate_counts,
 )
 from rappor.cli.app import run
 from rappor.decoding.detection import Detection
 from rappor.planning.dimensions import NEGLIGIBLE
-from rappor.planning.frequencies import bit_levels
+from rappor.planning.frequencies import Frequencies, bit_levels
 from rappor.planning.noise import choose_noise
-from rappor.planning.power import predict
+from rappor.planning.power import Question, predict
 from rappor.simulation.population import Population
 
 BALANCED = Params.profile("balanced")
@@ -125,7 +123,7 @@ def test_a_plan_for_few_reports_predicts_what_the_decoder_applies(
     adaptive = Detection(correction="adaptive")
     question = Question(frequencies=Frequencies.zipf(100), detection=adaptive)
     usual = Question(frequencies=Frequencies.zipf(100))
-    planned = assess(BALANCED, question, reports=n_reports)
+    planned = plan_for(BALANCED, question, reports=n_reports)
     counts = simulate_counts(Population(["a"], [1]), BALANCED, n_reports=n_reports, seed=1)
     assert planned.to_dict()["correction"] == applied
     assert decode(counts, ["a"], detection=adaptive).detection.correction == applied
@@ -177,7 +175,7 @@ def test_found_in_the_data_of_the_paper(
     frequencies = Frequencies.of_shares(np.exp(-0.05 * np.arange(100)), 200)
     for correction, found in (("bonferroni", bonferroni), ("bh", bh)):
         question = Question(frequencies=frequencies, detection=Detection(correction=correction))
-        planned = assess(params, question, reports=1_000_000)
+        planned = plan_for(params, question, reports=1_000_000)
         assert planned.prediction.found == pytest.approx(found, abs=1)
 
 
@@ -294,7 +292,7 @@ def test_report_size_is_limited_on_request() -> None:
         assert planned.params.n_bytes <= most
         assert planned.excess >= free.excess * (1 - 1e-9)
         plain = choose_noise(2, 4, k=planned.params.k, m=planned.params.m)
-        assert planned.excess <= assess_excess(plain) * (1 + 1e-6)
+        assert planned.excess <= excess_of(plain) * (1 + 1e-6)
     assert planned.params == free.params  # 16 bytes are no limit here
 
 
@@ -304,17 +302,17 @@ def test_a_limited_report_is_filled() -> None:
     assert planned.params == choose_noise(2, 4, k=24, m=planned.params.m)
     for k in (16, 23):
         fewer = choose_noise(2, 4, k=k, m=planned.params.m)
-        assert assess_excess(fewer) > planned.excess
+        assert excess_of(fewer) > planned.excess
 
 
-def assess_excess(params: Params) -> float:
+def excess_of(params: Params) -> float:
     """Return the excess of given parameters in the same question."""
-    return assess(params, 1000, reports=1_000_000).excess
+    return plan_for(params, 1000, reports=1_000_000).excess
 
 
 def test_profiles_are_explained() -> None:
     """Assessing one shows that the best design of its losses is as good, to a thousandth."""
-    planned = assess(BALANCED, 1000, reports=1_000_000)
+    planned = plan_for(BALANCED, 1000, reports=1_000_000)
     own, best = planned.alternatives[:2]
     assert own.params == BALANCED
     assert own.variance == pytest.approx(best.variance, rel=1e-3)
@@ -379,12 +377,12 @@ def test_what_cannot_be_planned_is_refused() -> None:
     """Too many answers, noise that promises nothing, too few cohorts, shares out of reach."""
     boolean = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
     with pytest.raises(ParamsError, match="candidates must number 1, as the answers"):
-        assess(boolean, 10, reports=100)
+        plan_for(boolean, 10, reports=100)
     bare = Params(k=8, m=64, f=0, p=0.1, q=0.9)
     with pytest.raises(ParamsError, match="epsilon_inf must be a number in"):
-        assess(bare, 10, reports=100)
+        plan_for(bare, 10, reports=100)
     with pytest.raises(ParamsError, match="m must be at least"):
-        assess(Params(k=8, m=2, f=0.5, p=0.25, q=0.75), 1000, reports=100)
+        plan_for(Params(k=8, m=2, f=0.5, p=0.25, q=0.75), 1000, reports=100)
     with pytest.raises(DecodeError, match="share must be larger"):
         plan(100, epsilon_1=1, epsilon_inf=2, share=1e-9)
 

@@ -17,7 +17,7 @@ from rappor.privacy.changing_params import change_cost
 from rappor.privacy.changing_values import change_visibility
 from rappor.privacy.linkability import link
 from rappor.privacy.notice import describe
-from rappor.privacy.report import Batch, Usage, assess, assess_losses, assess_params
+from rappor.privacy.report import Batch, Usage, losses_of, privacy_report, privacy_report_of
 from rappor.privacy.shuffling import likely_smallest_cohort, shuffled_epsilon
 from rappor.protocol.loss import belief_bound, epsilon_inf, epsilon_n
 from rappor.protocol.parts import Part
@@ -45,7 +45,7 @@ def metric(
 
 def test_losses_are_the_librarys_and_any_number_is_last() -> None:
     """Each number of reports has its loss and the bounds of four beliefs."""
-    losses = assess_losses(BALANCED)
+    losses = losses_of(BALANCED)
     assert [loss.reports for loss in losses] == [1, 2, 3, 5, 10, 100, None]
     for loss in losses[:-1]:
         assert loss.reports is not None
@@ -58,9 +58,9 @@ def test_losses_are_the_librarys_and_any_number_is_last() -> None:
 
 def test_parameters_alone_have_no_metric() -> None:
     """What depends on a metric is None; all else is the same as for a metric of many patterns."""
-    report = assess_params(BALANCED)
+    report = privacy_report_of(BALANCED)
     assert (report.metric, report.promise, report.account, report.change) == (None,) * 4
-    of_metric = assess(metric(patterns=2))
+    of_metric = privacy_report(metric(patterns=2))
     assert report == dataclasses.replace(of_metric, metric=None, promise=None)
     assert of_metric.metric == "page"
     assert (report.epsilon_1, report.epsilon_inf) == (
@@ -71,7 +71,7 @@ def test_parameters_alone_have_no_metric() -> None:
 
 def test_one_pattern_hides_a_change() -> None:
     """A device that keeps to its first value shows nothing of a change, in any epoch."""
-    changes = assess(metric(patterns=2)).value_changes
+    changes = privacy_report(metric(patterns=2)).value_changes
     seen = change_visibility(BALANCED, 1, 1)
     assert (changes[0].accounted, changes[0].worst, changes[0].mean) == (
         seen.claim,
@@ -79,9 +79,9 @@ def test_one_pattern_hides_a_change() -> None:
         seen.mean,
     )
     assert [change.reports for change in changes] == [2, 4, 10, 40]
-    assert assess(metric(epoch="month", patterns=2)).value_changes == changes
-    assert assess(metric()).value_changes == ()
-    by_month = assess(metric(epoch="month"))
+    assert privacy_report(metric(epoch="month", patterns=2)).value_changes == changes
+    assert privacy_report(metric()).value_changes == ()
+    by_month = privacy_report(metric(epoch="month"))
     assert by_month.value_changes == ()
     assert by_month.promise is not None
     assert "month" in by_month.promise
@@ -89,17 +89,17 @@ def test_one_pattern_hides_a_change() -> None:
 
 def test_a_batch_is_bounded_inside_its_smallest_cohort() -> None:
     """A likely smallest cohort takes half of delta; a counted one, or a single one, takes none."""
-    likely = assess_params(BALANCED, batch=Batch(devices=100_000, delta=1e-6)).shuffling
+    likely = privacy_report_of(BALANCED, batch=Batch(devices=100_000, delta=1e-6)).shuffling
     size = likely_smallest_cohort(100_000, 128, delta=5e-7)
     assert (likely.devices, likely.smallest_cohort, likely.counted) == (100_000, size, False)
     local = epsilon_n(BALANCED, 1)
     assert likely.losses[0].epsilon == shuffled_epsilon(local, size, delta=5e-7)
     sizes = (5_000, 0, 4_000)
-    counted = assess_params(BALANCED, batch=Batch(delta=1e-6, cohorts=sizes)).shuffling
+    counted = privacy_report_of(BALANCED, batch=Batch(delta=1e-6, cohorts=sizes)).shuffling
     assert (counted.devices, counted.smallest_cohort, counted.counted) == (9_000, 4_000, True)
     assert counted.losses[0].epsilon == shuffled_epsilon(local, 4_000, delta=1e-6)
     alone = Params(k=8, m=1, f=0.5, p=0.25, q=0.75)
-    only = assess_params(alone, batch=Batch(devices=10, delta=1e-6)).shuffling
+    only = privacy_report_of(alone, batch=Batch(devices=10, delta=1e-6)).shuffling
     assert only.losses[0].epsilon == shuffled_epsilon(epsilon_n(alone, 1), 10, delta=1e-6)
     assert only.smallest_cohort == 10
 
@@ -107,21 +107,21 @@ def test_a_batch_is_bounded_inside_its_smallest_cohort() -> None:
 def test_a_cohort_of_one_device_has_no_bound() -> None:
     """Few devices in many cohorts, or no reports at all: shuffling promises nothing."""
     for batch in (Batch(devices=9), Batch(cohorts=(0, 0)), Batch(cohorts=())):
-        shuffling = assess_params(BALANCED, batch=batch).shuffling
+        shuffling = privacy_report_of(BALANCED, batch=batch).shuffling
         assert (shuffling.smallest_cohort, shuffling.losses) == (0, ())
 
 
 def test_links_are_those_of_one_device() -> None:
     """Cohort, recognition among a million, and reports that show the permanent response."""
-    assert assess_params(BALANCED).linkability == link(BALANCED)
+    assert privacy_report_of(BALANCED).linkability == link(BALANCED)
 
 
 def test_what_is_told_in_the_clear_is_said() -> None:
     """In the words of the notice; nothing where nothing is told."""
     version = Dimension("version", ("1", "2"))
-    told = assess(metric(segments=(version,)))
+    told = privacy_report(metric(segments=(version,)))
     assert told.told in describe(metric(segments=(version,))).splitlines()
-    assert assess(metric()).told is None
+    assert privacy_report(metric()).told is None
     assert told.promise is not None
     assert "and its properties, do not depend on its values" in told.promise
 
@@ -130,7 +130,7 @@ def test_parts_that_are_added_are_a_change() -> None:
     """Devices draw new permanent responses for their parts, and the losses add."""
     parts = (Part("prefix:2", 0.5), Part("whole"))
     before = metric(params=BALANCED, epoch="life")
-    change = assess(before, changed=dataclasses.replace(before, parts=parts)).change
+    change = privacy_report(before, changed=dataclasses.replace(before, parts=parts)).change
     assert change is not None
     assert (change.same, change.kept) == (False, False)
     assert change.epsilon_inf == 2 * epsilon_inf(BALANCED)
@@ -140,7 +140,7 @@ def test_an_account_adds_a_registry_up() -> None:
     """Each metric after some reports and after any number; the group counts its people."""
     registry = Registry([metric("a"), metric("b", epoch="year")], total=math.inf)
     usage = Usage(values=3, reports=5, group=4)
-    person = assess(registry["a"], registry=registry, usage=usage).account
+    person = privacy_report(registry["a"], registry=registry, usage=usage).account
     assert person is not None
     some = account(registry.values(), values=3, reports=5)
     every = account(registry.values(), values=3)
@@ -171,7 +171,7 @@ def test_a_change_of_the_entry_is_priced(
     old: Metric, new: Metric, *, same: bool, kept: bool
 ) -> None:
     """P and q alone keep the permanent response, everything else draws anew; epochs wait."""
-    change = assess(old, changed=new, usage=Usage(reports=7)).change
+    change = privacy_report(old, changed=new, usage=Usage(reports=7)).change
     assert change is not None
     assert (change.same, change.kept) == (same, kept)
     assert (change.params, change.old_epoch, change.new_epoch) == (
@@ -196,14 +196,15 @@ def test_numbers_outside_their_range_are_refused() -> None:
         (Usage(group=0), "n_people"),
     ):
         with pytest.raises(ParamsError, match=f"{name} must be an integer"):
-            assess(metric(), registry=registry, usage=usage)
+            privacy_report(metric(), registry=registry, usage=usage)
 
 
 def test_the_door_shows_it_and_loads_no_arrays() -> None:
-    """`rappor.privacy.assess` needs the standard library and the hash."""
+    """`rappor.privacy_report` needs the standard library and the hash."""
     program = (
-        "import sys, datetime, rappor\nfrom rappor.privacy import PrivacyReport, assess_params\n"
-        "report = assess_params(rappor.Params.profile('strict'))\n"
+        "import sys, datetime, rappor\n"
+        "from rappor.privacy import PrivacyReport, privacy_report_of\n"
+        "report = privacy_report_of(rappor.Params.profile('strict'))\n"
         "assert isinstance(report, PrivacyReport)\n"
         "assert not {'numpy', 'scipy', 'click'} & set(sys.modules)\n"
     )

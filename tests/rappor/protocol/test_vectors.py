@@ -12,9 +12,10 @@ import pytest
 import reference
 from places import VECTORS
 
-from rappor import Params, Report, ReportError, Upload, encoder, parse_upload
+from rappor import Params, Report, ReportError, Upload, parse_upload
 from rappor.candidates.hashing import bloom_cells, digest_strings
 from rappor.protocol.encodings import parse_value
+from rappor.protocol.encodings.catalogue import encoder
 from rappor.protocol.params import threshold
 from rappor.protocol.parts import Part, choose_part
 from rappor.protocol.randomizer import (

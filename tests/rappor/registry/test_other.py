@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from registries import registry_of
 
-from rappor import Metric, MetricError, Params, ParamsError, Registry, encoder
+from rappor import Metric, MetricError, Params, ParamsError, Registry
+from rappor.protocol.encodings.catalogue import encoder
 from rappor.protocol.params import NOISE
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension

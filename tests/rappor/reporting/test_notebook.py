@@ -13,23 +13,23 @@ from pages import SVG, drawings, tables, tags
 from rappor import (
     Comparison,
     Estimates,
-    Frequencies,
     MissingExtraError,
     Params,
     Plan,
     Population,
-    Question,
     Trend,
-    assess,
     compare,
+    plan_for,
     simulate_counts,
     trend,
 )
 from rappor.auditing import Audit, Check
 from rappor.counts.released import Period, Released
 from rappor.display import Displayed, draw
+from rappor.planning.frequencies import Frequencies
+from rappor.planning.power import Question
 from rappor.privacy import PrivacyReport
-from rappor.privacy.report import assess_params
+from rappor.privacy.report import privacy_report_of
 from rappor.registry.metric import Metric
 from rappor.reporting.numbers import measured, moved
 
@@ -37,12 +37,12 @@ from rappor.reporting.numbers import measured, moved
 @pytest.fixture(scope="module")
 def plan() -> Plan:
     question = Question(frequencies=Frequencies.zipf(100))
-    return assess(Params.profile("balanced"), question, reports=100_000)
+    return plan_for(Params.profile("balanced"), question, reports=100_000)
 
 
 @pytest.fixture(scope="module")
 def privacy() -> PrivacyReport:
-    return assess_params(Params.profile("balanced"))
+    return privacy_report_of(Params.profile("balanced"))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import re
 import pytest
 from places import ROOT
 
-from rappor.trust import Model, trust_models
+from rappor.trust.models import Model, trust_models
 
 FOLDER = ROOT / "rappor" / "trust"
 DOCUMENT = (FOLDER / "README.md").read_text(encoding="utf-8")

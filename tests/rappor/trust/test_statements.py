@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from enumeration import histories_of
 
-from rappor import CoinSurvey, Params
+from rappor import Params
 from rappor.protocol.loss import epsilon_1
-from rappor.trust.survey import MOST_EPSILON
+from rappor.trust.survey import MOST_EPSILON, CoinSurvey
 
 Outcomes = Mapping[Any, Fraction]
 

@@ -12,10 +12,9 @@ import pytest
 from enumeration import coin_classes
 from scipy import stats
 
-from rappor import CoinSurvey
 from rappor.errors import ParamsError
 from rappor.protocol.params import ONE, threshold
-from rappor.trust.survey import MOST_EPSILON
+from rappor.trust.survey import MOST_EPSILON, CoinSurvey
 
 SURVEYS = [(0.5, 0.5), (0.7, 0.25), (0.01, 0.9), (0.3, 0.0), (1.0, 0.5), (0.4, 1.0)]
 

@@ -20,7 +20,7 @@ def test_of_two_lists_of_one_name_the_second_is_refused(store: Store) -> None:
         candidate_lists.keep(store, "page", "own", text, most=10, today=TODAY)
 
     def ask() -> None:
-        with pytest.raises(ParamsError, match="the name must be free"):
+        with pytest.raises(ParamsError, match="the name must be new"):
             keep(b"theirs")
         told.append("taken")
 

@@ -60,7 +60,7 @@ def test_commands_of_operation(tmp_path: Path, database: str) -> None:
     days = ["--from", "2026-01-01", "--to", "2026-01-02"]
     exported = run_command("export", str(tmp_path / "lake"), "--metric", "sound", *days, *options)
     assert exported.returncode == 0, exported.stderr
-    assert exported.stderr == "nothing may be read of these days\n"
+    assert exported.stderr == "no counts are released for these days\n"
     early = [*days[:3], "2999-01-01"]
     exported = run_command("export", str(tmp_path / "lake"), "--metric", "sound", *early, *options)
     assert (exported.returncode, "a day that is over" in exported.stderr) == (2, True)

@@ -16,7 +16,7 @@ from collectors import REGISTRY, command, run_command, run_script
 from rappor_server.cli.app import server
 from rappor_server.settings import Settings
 
-from rappor.cli.commands import Command
+from rappor.cli.commands import Explained
 
 SEARCHES = REGISTRY.replace("[metrics.sound]", "[metrics.search_engine]")
 """A registry with the metric that the examples name."""
@@ -65,7 +65,7 @@ def test_pages_are_whole_sentences_at_80_columns(names: tuple[str, ...]) -> None
     assert max(map(len, page.splitlines())) <= 80
     assert "\nExamples:\n" in page
     command, _ = found(*names)
-    assert isinstance(command, Command)  # a page of click's own class is cut
+    assert isinstance(command, Explained)  # a page of click's own class is cut
     assert (command.help or "").strip().endswith(".")
     for option in command.params:
         if isinstance(option, click.Option):

@@ -44,9 +44,9 @@ def test_a_list_is_uploaded_used_and_deleted(reader: Visitor) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "file", "sentence"),
     [
-        ("", "a", b"", "the name must have 1 to 60 letters"),
-        ("\u202e", "a", b"", "the name must have 1 to 60 letters"),
-        ("n" * 61, "a", b"", "the name must have 1 to 60 letters"),
+        ("", "a", b"", "the name must have 1 to 60 visible characters"),
+        ("\u202e", "a", b"", "the name must have 1 to 60 visible characters"),
+        ("n" * 61, "a", b"", "the name must have 1 to 60 visible characters"),
         ("empty", " \n", b"", "a list must have 1 to"),
         ("bytes", "", b"\xff", "a list must be UTF-8"),
         ("long", "", b"a" * 5_000_001, "a list must have at most 5,000,000 bytes"),
@@ -74,7 +74,7 @@ def test_lists_are_bounded_and_have_names_of_their_own(store: Store) -> None:
     """Twenty of a metric, each under a free name; another metric has its own."""
     for number in range(candidate_lists.MOST_LISTS):
         _keep(store, f"list {number}")
-    with pytest.raises(ParamsError, match="the name must be free"):
+    with pytest.raises(ParamsError, match="the name must be new"):
         _keep(store, "list 0")
     with pytest.raises(LimitError, match="at most 20 lists"):
         _keep(store, "one more")

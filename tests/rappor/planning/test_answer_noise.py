@@ -15,7 +15,7 @@ from scipy import stats
 from rappor import Population, Registry, decode
 from rappor.cli.app import run
 from rappor.errors import MetricError, ParamsError
-from rappor.planning import Frequencies, Question, assess, compare_repeats, plan_answers
+from rappor.planning import Frequencies, Question, compare_repeats, plan_answers, plan_for
 from rappor.planning.entry import replace_numbers
 from rappor.planning.noise import optimum
 from rappor.planning.plans import Plan
@@ -85,7 +85,7 @@ def test_the_largest_answer_pays_little_for_the_rare_ones(
     q = p + (0.5 - p_star) / (1 - 2 * a)
     plain = Params(encoding="onehot", k=k, categories=names, f=2 * a, p=p, q=q)
     assert epsilon_1(plain) == pytest.approx(one, abs=1e-6)
-    error = assess(plain, question, reports=300_000).prediction.largest_error
+    error = plan_for(plain, question, reports=300_000).prediction.largest_error
     assert planned.prediction.largest == pytest.approx(1 / sum(1 / i for i in range(1, k + 1)))
     assert planned.prediction.largest_error < 1.1 * error
 
