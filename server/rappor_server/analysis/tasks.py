@@ -315,15 +315,15 @@ def bytes_of(collections: Iterable[Counts]) -> Iterator[bytes]:
 
 
 def no_results(metric: Metric) -> str:
-    """Say why a range has no results, without telling how many reports there are."""
+    """Say why a range has no results, without the number of its reports."""
     if metric.min_reports:
         reason = (
-            f"fewer reports than its min_reports of {metric.min_reports:,} in whole days that have "
-            f"ended and hold {metric.min_cohort:,} reports of a cohort"
+            f"needs {metric.min_reports:,} reports from days that have ended and cohorts with "
+            f"{metric.min_cohort:,} reports, and has fewer"
         )
     else:
-        reason = "no reports"
-    return f"No results for these dates: {metric.name} has {reason}."
+        reason = "has no reports"
+    return f"No results for these dates: {metric.name} {reason}."
 
 
 def _stream(table: Any) -> bytes:

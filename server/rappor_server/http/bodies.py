@@ -43,7 +43,7 @@ async def read_estimate_body(request: Request, share: Share) -> tuple[bytes, Est
     media_type = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
     if media_type == JSON:
         if request.query_params:
-            raise unfit("the query must be empty beside a JSON body: write from and to in the body")
+            raise unfit("the query must be empty with a JSON body: write from and to in the body")
         return body, None
     if media_type != TEXT:
         raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type must be {JSON} or {TEXT}")

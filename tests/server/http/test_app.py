@@ -130,7 +130,7 @@ def test_upload_and_read(collector: Running, token: str, day: str) -> None:
     assert asked.status_code == 200, asked.text
     estimates = asked.json()
     numbers = {"estimates", "reports", "unallocated", "unallocated_std_error"}
-    assert set(estimates) == {*numbers, "assumed", "diagnostics"}
+    assert set(estimates) == {*numbers, "assumed", "warnings", "diagnostics"}
     assert {row["candidate"] for row in estimates["estimates"]} == {"a", "b"}
     assert estimates["reports"] == 41
 
@@ -403,13 +403,10 @@ def test_parameters_of_a_query_are_checked(shared: tuple[Running, str]) -> None:
     beside = check_problem(
         plain_http.post(f"{url}?from=2026-01-01", json={}, headers=headers, timeout=150), 422
     )
-    assert "the query must be empty beside a JSON body" in beside["detail"]
+    assert "the query must be empty with a JSON body" in beside["detail"]
 
 
-BLOCKS = (
-    "fewer reports than its min_reports of 5 in whole days that have ended and hold 2 reports of "
-    "a cohort"
-)
+BLOCKS = "needs 5 reports from days that have ended and cohorts with 2 reports, and has fewer"
 
 
 def test_a_range_without_results_says_why(shared: tuple[Running, str]) -> None:
@@ -420,13 +417,13 @@ def test_a_range_without_results_says_why(shared: tuple[Running, str]) -> None:
     headers = PATIENT | {"Authorization": f"Bearer {token}"}
     for metric, first, last, reason in (
         ("small", "2026-06-01", "2100-01-01", BLOCKS),
-        ("page", "2020-01-01", "2020-12-31", "no reports"),
+        ("page", "2020-01-01", "2020-12-31", "has no reports"),
     ):
         url = f"{collector.url}/v1/metrics/{metric}/estimates"
         asked = {"candidates": ["a"], "from": first, "to": last}
         answer = plain_http.post(url, json=asked, headers=headers, timeout=150)
         detail = check_problem(answer, 422)["detail"]
-        assert detail == f"No results for these dates: {metric} has {reason}."
+        assert detail == f"No results for these dates: {metric} {reason}."
 
 
 def test_a_mistyped_metric_is_told_its_name(shared: tuple[Running, str]) -> None:
