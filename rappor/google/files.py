@@ -95,8 +95,7 @@ def write_params(path: PathLike, params: Params) -> None:
 
     Raises ParamsError where f forces other shares of bits to 1 and to 0: the file has no g.
     """
-    if params.t_1 != params.t_0:
-        raise ParamsError(f"g must be 0.5 to be written as params.csv, got {params.g:g}")
+    _check_forced(params)
     row = [params.k, params.h, params.m, *(f"{x:.10g}" for x in (params.p, params.q, params.f))]
     _write(path, [_PARAMS_HEADER, row])
 
@@ -134,9 +133,11 @@ def write_counts(path: PathLike, counts: Counts) -> None:
 
     Raises
     ------
-    ParamsError: the counts are of another layout, which their decoder would misread.
+    ParamsError: the counts are of another layout, which their decoder would misread, or of
+        parameters that params.csv cannot say.
     """
     _check_layout(counts.params)
+    _check_forced(counts.params)
     _write(path, np.column_stack([counts.reports, counts.ones]).tolist())
 
 
@@ -209,6 +210,11 @@ def _check_layout(params: Params) -> None:
         raise ParamsError(
             f"layout must be {LAYOUT} to be written for google/rappor, got {params.layout}"
         )
+
+
+def _check_forced(params: Params) -> None:
+    if params.t_1 != params.t_0:
+        raise ParamsError(f"g must be 0.5 to be written as params.csv, got {params.g:g}")
 
 
 def _rows(path: PathLike) -> Iterator[tuple[int, list[str]]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -112,11 +114,24 @@ def test_counts_and_parameters_go_both_ways(tmp_path: Path) -> None:
     assert files.read_params(tmp_path / "params.csv") == PAPER
 
 
-def test_our_own_layout_is_not_written_as_theirs(tmp_path: Path) -> None:
-    """Counts hashed by this protocol would be misread by their decoder."""
-    counts = Counts.zero(Params.profile("balanced"))
-    with pytest.raises(ParamsError, match="layout must be google"):
-        files.write_counts(tmp_path / "counts.csv", counts)
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        (Params.profile("balanced"), "layout must be google"),
+        (dataclasses.replace(PAPER, g=0.2), r"g must be 0\.5"),
+    ],
+)
+def test_what_their_files_cannot_say_is_not_converted(
+    params: Params, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another layout and another g are refused before either file is written."""
+    ours, theirs = tmp_path / "ours.counts", tmp_path / "theirs"
+    theirs.mkdir()
+    Counts.zero(params).save(ours)
+    words = ["--params", str(theirs / "params.csv"), "--out", str(theirs / "counts.csv")]
+    assert run(["convert", str(ours), *words]) == 2
+    assert re.search(said, capsys.readouterr().err)
+    assert not list(theirs.iterdir())
 
 
 def test_a_map_decodes_as_the_candidates_that_it_was_made_of(
