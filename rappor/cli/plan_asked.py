@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from rappor.decoding.detection import Detection
 from rappor.files import read_text, replacing
 from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.loss import epsilon_1, epsilon_inf
-from rappor.protocol.params import Params
+from rappor.protocol.params import NOISE, Params
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -138,7 +139,10 @@ class Subject:
         return ENCODINGS[self.encoding_name].implied_bits(self.answers)
 
     def of_profile(self, profile: str) -> Params:
-        """Return the profile's noise for this encoding."""
+        """Return the profile's noise for this encoding; that of strings where `other` has them."""
+        if self.metric is not None and self.metric.params.other:
+            noise = {letter: getattr(Params.profile(profile), letter) for letter in NOISE}
+            return dataclasses.replace(self.metric.params, **noise, insecure=True)
         return Params.profile(profile, encoding=self.encoding_name, categories=self.answers)
 
     def write_numbers(self, params: Params) -> None:

@@ -7,6 +7,8 @@ import json
 import pytest
 from shell import SECRET, Shell
 
+from rappor import Registry
+
 ENTRY = """
 [budget]
 total = inf
@@ -154,6 +156,17 @@ def test_a_plan_writes_an_entry_with_other(shop: Shell) -> None:
     code, _, err = shop("plan", *words, "--metric", "editor.other")
     assert code == 2
     assert "plan the metric whose other it names" in err
+
+
+def test_a_planned_profile_is_the_entry_s(shop: Shell) -> None:
+    """One noise for both metrics, that of strings, as `profile` in the registry gives it."""
+    path = shop.place / "registry.toml"
+    before = dict(Registry.load(path))
+    words = ("--registry", "registry.toml", "--metric", "editor", "--reports", "1e5")
+    code, _, err = shop("plan", *words, "--profile", "low-noise", "--write")
+    assert (code, err) == (0, "")
+    assert "profile" not in path.read_text()
+    assert dict(Registry.load(path)) == before
 
 
 def test_a_registry_for_javascript_is_refused(shop: Shell) -> None:
