@@ -176,6 +176,6 @@ def _check_one_way() -> None:
     }
     if sum(bool(way & given) for way in _WAYS) > 1:
         raise click.UsageError(
-            "give only one of: a metric of a registry, a --profile, parameters (-k, -f, -p, -q, "
-            "--hashes, --cohorts)"
+            "give only one of: a metric of a registry, a --profile, parameters (-k, -f, -g, "
+            "-p, -q, --hashes, --cohorts)"
         )
