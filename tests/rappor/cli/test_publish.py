@@ -310,7 +310,7 @@ def test_other_parameters_than_the_registry_s_are_told(weeks: Shell) -> None:
     (weeks.place / "metrics.toml").write_text(REGISTRY.replace("q = 0.9", "q = 0.8"))
     told = publish(weeks, "weeks.json")
     page = Path(str(told["page"]))
-    sentence = "Some of these reports were made under other parameters"
+    sentence = "Some of these reports have other parameters"
     (line,) = (line for line in page.read_text().split("<p>") if sentence in line)
     assert "94.2 % sure of it. All reports of one value under them: " in line
     assert sentence not in (page.parent.parent / "index.html").read_text()
@@ -333,7 +333,7 @@ def test_each_set_of_other_parameters_is_told_once(weeks: Shell) -> None:
         weeks.place / "mixed.json"
     )
     page = Path(str(publish(weeks, "mixed.json")["page"])).read_text()
-    told = re.findall(r"made under other parameters \(([0-9a-f]{16})\)", page)
+    told = re.findall(r"have other parameters \(([0-9a-f]{16})\)", page)
     assert told == sorted(params.fingerprint for params in others)
 
 

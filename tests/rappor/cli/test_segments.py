@@ -111,7 +111,7 @@ def test_what_goes_with_samples_only_is_refused(segments: Shell) -> None:
     """The largest segment is the baseline, and no device is in two."""
     words = ("compare", "segments.json", "--by", "all", "--overlap", "1", "--all")
     code, _, err = segments(*words)
-    assert (code, "--overlap, --all must be left out beside --by" in err) == (2, True)
+    assert (code, "--overlap, --all must be omitted with --by" in err) == (2, True)
 
 
 def test_a_segment_below_the_minimum_is_refused(segments: Shell) -> None:
