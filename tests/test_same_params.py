@@ -45,7 +45,8 @@ def entry(params: Params) -> str:
 def of_profile(name: str, params: Params) -> str:
     """Write the entry with a profile in place of its numbers."""
     lines = [line for line in entry(params).split("\n") if line[:4] not in LETTERS]
-    return "\n".join([*lines, f'profile = "{name}"'])
+    text = "\n".join([*lines, f'profile = "{name}"'])
+    return text.replace('interval = "day"', 'interval = "epoch"') if name == "once" else text
 
 
 LETTERS = {f"{letter} = " for letter in "khmfgpq"}

@@ -15,7 +15,7 @@ export type Clock = () => number;
 export type Coins = (n: number) => ArrayLike<number>;
 
 export type Epoch = "life" | "year" | "quarter" | "month";
-export type Interval = "none" | "hour" | "day" | "week";
+export type Interval = "none" | "hour" | "day" | "week" | "epoch";
 
 /** A parameter set in integer thresholds, as `rappor collects --json` writes it. */
 export interface ParamsDocument {
@@ -34,8 +34,7 @@ export interface ParamsDocument {
 }
 
 /**
- * A parameter set that was checked; probabilities are thresholds: f forces a bit to 1, f0 to 0,
- * as often as to 1 where it is absent.
+ * A parameter set that was checked; probabilities are thresholds: f forces a bit to 1, f0 to 0.
  */
 export interface Params {
   readonly encoding: string;
@@ -43,7 +42,7 @@ export interface Params {
   readonly h: number;
   readonly m: number;
   readonly f: number;
-  readonly f0?: number;
+  readonly f0: number;
   readonly p: number;
   readonly q: number;
   readonly categories: readonly string[];

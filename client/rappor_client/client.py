@@ -29,7 +29,7 @@ from rappor_client.identity import ErasedError, Identity
 from rappor_client.ledger import Spent
 from rappor_client.outcome import Outcome
 from rappor_client.periods import Clock, bounded, day_of
-from rappor_client.prepared import Prepared, prepare
+from rappor_client.prepared import Prepared, is_early, prepare
 from rappor_client.private_folder import check_private, place_of
 from rappor_client.reservation import Limits
 from rappor_client.scope_memory import Memory, Terms
@@ -421,6 +421,9 @@ class Client:
                 (metric, self._prepare(secret, metric, value, epoch, deadline))
                 for metric in metrics
             )
+            is_drawn = asked.interval == "epoch" and not self._is_begun(asked, now, deadline)
+            if is_drawn and is_early(secret, *answers[0], day_of(now)):
+                return Outcome.SILENT
             late = Late(secret=secret, answers=answers, now=now, fits=ready.fits(value))
             try:
                 if (outcome := self._store_soon(late, deadline)) is not None:

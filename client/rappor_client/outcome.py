@@ -20,12 +20,12 @@ class Outcome(enum.Enum):
     REPEATED = "repeated"
     """A noisy report waits or is held, but it repeats an earlier value, not this one."""
     CLOSED = "closed"
-    """The interval has had its report: the clock was set back."""
+    """The interval has had its report: it is a whole epoch, or the clock was set back."""
     SILENT = "silent"
     """The metric is silent on this device, whatever its values are.
 
-    The year's budget has no room for it, the device is not in its sample, or the collector has
-    asked everybody to stop.
+    The year's budget has no room for it, the device is not in its sample, the day that it draws
+    in an epoch has not come, or the collector has asked everybody to stop.
     """
     NO_CONSENT = "no consent"
     OPTED_OUT = "opted out"

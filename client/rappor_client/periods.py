@@ -20,7 +20,9 @@ _INTERVALS: Final[Mapping[str, tuple[float, float]]] = {
     "hour": (HOUR, 0.0),
     "day": (DAY, 0.0),
     "week": (WEEK, _MONDAY),
+    "epoch": (DAY, 0.0),
 }
+"""Length and offset; once an epoch, the events of one day are chosen from."""
 _EPOCH_MONTHS: Final = {"year": 12, "quarter": 3, "month": 1}
 
 
@@ -43,7 +45,7 @@ def day_of(now: float) -> datetime.date:
 
 
 def interval_seconds(interval: str) -> float:
-    """Return the length of an hour, a day or a week."""
+    """Return the length of an hour, a day or a week; of a day where one is drawn in an epoch."""
     length, _ = _INTERVALS[interval]
     return length
 

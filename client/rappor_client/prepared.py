@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from dataclasses import dataclass, field
 from typing import Final
 
 from rappor.encode import encode_value
 from rappor.protocol.params import Params
-from rappor.protocol.randomizer import Coins, Secret, expand, instantaneous_response, scope
+from rappor.protocol.randomizer import (
+    Coins,
+    Secret,
+    drawn_day,
+    expand,
+    instantaneous_response,
+    scope,
+)
 from rappor.protocol.wire import Report
 from rappor.registry.metric import Metric
+from rappor_client.periods import epoch_end, epoch_start
 
 PATTERN_BYTES: Final = 16  # two patterns share a name with probability 2^-128
 
@@ -53,6 +62,16 @@ def prepare(
         permanent=encoded.permanent,
         report=encoded.report,
     )
+
+
+def is_early(
+    secret: bytes | Secret, metric: Metric, prepared: Prepared, day: datetime.date
+) -> bool:
+    """Tell whether a day is before the one that the device draws in the epoch that holds it."""
+    first, last = epoch_start(metric.epoch, day), epoch_end(metric.epoch, day)
+    days = (last - first).days + 1
+    drawn = drawn_day(secret, metric.name, prepared.epoch, prepared.params, days)
+    return (day - first).days < drawn
 
 
 def prepare_again(prepared: Prepared, coins: Coins) -> Prepared:

@@ -230,10 +230,10 @@ def take_as_spent(db: sqlite3.Connection, row: Row, n_charged: int) -> None:
     """Charge the patterns of a row all that they can cost: their reports are not known any more.
 
     They were `n_charged` at least. Where only their number keeps the price below epsilon_inf, it
-    counts as reached.
+    counts as reached; so does the one report of an epoch.
     """
     metric, epoch, *_, price, most = row
-    is_bounded = price < epsilon_inf(kept_params(db, row[5]))
+    is_bounded = most == 1 or price < epsilon_inf(kept_params(db, row[5]))
     n_reports = max(n_charged, most) if is_bounded else n_charged
     for pattern in admitted_patterns(row):
         ledger.take_as_spent(db, metric, epoch, pattern, price, n_reports)

@@ -112,13 +112,14 @@ def audit_client(
     `command` speaks for a client as this module says. It is given the path `registry`, which
     declares the metric.
 
-    Raises ParamsError for a metric with several patterns, parts or `other` and for devices outside
-    their range, and ReportError for other answers.
+    Raises ParamsError for a metric with several patterns, parts, `other` or one report in an epoch,
+    and for devices outside their range, and ReportError for other answers.
     """
     devices = read_count("devices", devices, _LEAST_DEVICES, _MOST_DEVICES)
-    if metric.patterns > 1 or metric.parts or metric.params.other:
+    if metric.patterns > 1 or metric.parts or metric.params.other or metric.interval == "epoch":
         raise ParamsError(
-            "the metric must have one pattern, no parts and no other to audit a client"
+            "the metric must have one pattern, no parts, no other and an interval below an epoch "
+            "to audit a client"
         )
     truth = Truth(metric.params, chain.from_iterable(choose_pairs(metric.params)))
     values = Keystream(seed).generator().integers(0, len(truth.values), size=devices)

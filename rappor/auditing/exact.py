@@ -20,7 +20,7 @@ from rappor.auditing.shipped_encoder import DeviceInputs, DeviceOutputs, shipped
 from rappor.auditing.subject import JsonLines
 from rappor.protocol.encodings import ENCODINGS, encoding_of
 from rappor.protocol.normalizers import NORMALIZERS
-from rappor.protocol.params import ONE, Params
+from rappor.protocol.params import ONE, Noise, Params
 from rappor.protocol.randomizer import SECRET_BYTES
 from rappor.ranges import read_count
 from rappor.registry.metric import Metric
@@ -138,9 +138,12 @@ def _question(rng: np.random.Generator, params: Params, metric: str) -> DeviceIn
 def random_params(rng: np.random.Generator) -> Params:
     """Return parameters of any encoding, with any noise; mostly few bits."""
     p = rng.uniform(0.01, 0.5)
-    noise = {"f": rng.uniform(0.01, 0.9), "p": p, "q": rng.uniform(p + 0.01, 0.99)}
-    if rng.random() < 0.5:
-        noise["g"] = rng.uniform(0.01, 0.99)
+    noise: Noise = {
+        "f": rng.uniform(0.01, 0.9),
+        "g": rng.choice([0.5, rng.uniform(0.01, 0.99)]),
+        "p": p,
+        "q": rng.uniform(p + 0.01, 0.99),
+    }
     kind = ENCODINGS[str(rng.choice(list(ENCODINGS)))]
     k = int(rng.integers(2, 64))
     if kind.hashed:

@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     from rappor.decoding.estimates import Estimates
     from rappor.decoding.report import Origin
 
-_RELIABLE_FROM: Final = 100
-"""Reports below which detections of strings that nobody has were seen in up to 18 % of collections
-at an error rate of 5 %; from here on in at most 3 %."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked(GoogleSource):
@@ -217,7 +213,7 @@ def decode(
         click.echo(
             estimates_text(estimates, detected_only=not show_all, forged=forged, width=width())
         )
-    warn(estimates, candidates)
+    say_skipped(candidates)
 
 
 _OF_PAIRS: Final = ("candidates_path", "registry_path", "metric_name", "paths", "as_json")
@@ -282,16 +278,10 @@ def _origin(source: Source) -> Origin:
     return Origin(command=shlex.join(["rappor", *(typed or ())]), files=source.files())
 
 
-def warn(estimates: Estimates, candidates: Candidates | CandidateStream | None) -> None:
-    """Say on standard error what an analyst must know of candidates and few reports."""
+def say_skipped(candidates: Candidates | CandidateStream | None) -> None:
+    """Say on standard error which candidates were skipped."""
     if candidates is None:
         return
-    if estimates.reports < _RELIABLE_FROM:
-        click.echo(
-            f"warning: intervals and detections of strings are not reliable below "
-            f"{_RELIABLE_FROM} reports, got {estimates.reports}",
-            err=True,
-        )
     from rappor.candidates.candidates import Candidates
 
     # A stream does not count what it skips.

@@ -12,7 +12,7 @@ import click
 
 from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json, show, width
-from rappor.cli.decode import warn
+from rappor.cli.decode import say_skipped
 from rappor.cli.demo_other import SIZES, play, print_demo
 from rappor.cli.numbers import NUMBER, even_odds_become
 from rappor.cli.options import chart_option, json_option, save_chart, seed_option
@@ -187,7 +187,7 @@ def demo(
         print_json(found.to_dict())
     else:
         _print(found)
-    warn(estimates, candidates)
+    say_skipped(candidates)
 
 
 def _few_words() -> tuple[Population, None]:
@@ -289,7 +289,7 @@ def _print(found: Demo) -> None:
     )
     click.echo(detected_table(estimates, truth=found.truth, most=_SHOWN, width=width()))
     show(
-        *estimates.warnings,
+        *(each.sentence for each in estimates.warnings),
         f"\nOf the {n:,} detected, {found.n_false:,} {are} false: hardly any device has them.",
         *unallocated(estimates),
         _privacy(found.params),

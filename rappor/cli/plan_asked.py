@@ -190,13 +190,20 @@ class Repeats:
 
     def each(self, metric: Metric | None) -> int:
         """Return the reports a device."""
-        from rappor.planning.repeats import reports_in
+        from rappor.planning.repeats import EPOCH_DAYS, reports_in
 
         if self.days is None:
             return 1 if self.reports_per_device is None else self.reports_per_device
         if self.reports_per_device is not None:
             raise click.UsageError("give either --reports-per-device or --days")
-        return reports_in(self.days, self.interval_of(metric))
+        if (interval := self.interval_of(metric)) != "epoch":
+            return reports_in(self.days, interval)
+        if self.days < (least := EPOCH_DAYS[self.epoch_of(metric)]):
+            raise click.UsageError(
+                f"--days must be at least {least} under interval = epoch: before that only "
+                "a part of the devices has answered"
+            )
+        return self.n_epochs(metric)
 
     def interval_of(self, metric: Metric | None) -> str:
         """Return the interval that is said, the metric's own, or a day."""

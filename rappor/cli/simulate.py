@@ -137,8 +137,8 @@ class _Share:
         "--days",
         type=WholeNumber(1, _MOST_DAYS),
         metavar="N",
-        help="Days on which each device reports once. Each day has its own file, with its number "
-        "in the name.",
+        help="Days on which each device reports once; on one of them alone where the metric's "
+        "interval is an epoch. Each day has its own file, with its number in the name.",
     ),
     click.option(
         "--churn",
@@ -280,6 +280,7 @@ def _draw(
                 n_devices=share.n_devices,
                 n_days=size.days,
                 churn=size.churn or 0.0,
+                once=metric.interval == "epoch",
                 seed=share.seed,
                 metric=metric.name,
             )

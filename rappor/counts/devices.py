@@ -22,9 +22,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from fractions import Fraction
+from typing import Final
 
 from rappor.errors import ReportError
 from rappor.ranges import check_number
+
+_MONTHS: Final = {"month": 1, "quarter": 3, "year": 12}
 
 
 def check_squares(squares: object, n_reports: int) -> int | None:
@@ -91,29 +94,31 @@ def squares_of_periods(periods: Iterable[tuple[int, int]]) -> int:
     return min(squares, sum(n for n, _ in ordered) ** 2)
 
 
-def squares_by_interval(
-    interval: str, periods: Iterable[tuple[datetime.date, datetime.date, int]]
+def squares_by_pace(
+    pace: str, periods: Iterable[tuple[datetime.date, datetime.date, int]]
 ) -> int | None:
-    """Return the largest sum of squares of a metric whose devices report once an interval.
+    """Return the largest sum of squares of a metric whose devices report once in each time.
 
     Parameters
     ----------
-    interval : that of the metric: "hour", "day", "week" from Monday on, or "none", for which
-        nothing bounds the reports and None is returned.
+    pace : that of the metric: "hour", "day", "week" from Monday on, "month", "quarter", "year", or
+        "none", for which nothing bounds the reports and None is returned.
     periods : first and last day of some days, and the reports of these days. A report counts on
         the day on which it was received, and is taken for one of that day. A device that has
         drawn new noise in a new epoch still holds its value, so it is taken for the same.
     """
-    if interval == "none":
+    if pace == "none":
         return None
     reports: Counter[tuple[int, int]] = Counter()
     for first, last, n in periods:
         if n:
-            reports[_number(interval, first), _number(interval, last) + 1] += n
-    each = 24 if interval == "hour" else 1
+            reports[_number(pace, first), _number(pace, last) + 1] += n
+    each = 24 if pace == "hour" else 1
     return squares_of_periods((n, each * (end - first)) for (first, end), n in reports.items())
 
 
-def _number(interval: str, day: datetime.date) -> int:
-    """Return the number of the week or of the day itself."""
-    return (day.toordinal() - 1) // 7 if interval == "week" else day.toordinal()
+def _number(pace: str, day: datetime.date) -> int:
+    """Return the number of the week, month, quarter or year that holds a day, or of the day."""
+    if pace in _MONTHS:
+        return (12 * day.year + day.month - 1) // _MONTHS[pace]
+    return (day.toordinal() - 1) // 7 if pace == "week" else day.toordinal()

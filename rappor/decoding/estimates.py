@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from rappor.decoding.collected import Collected
 from rappor.decoding.detection import Detection
-from rappor.decoding.diagnostics import warnings
+from rappor.decoding.diagnostics import Caution, warnings
 from rappor.decoding.spreadsheet import csv_text
 from rappor.display import Displayed, draw
 from rappor.files import saved
@@ -132,9 +133,9 @@ class Estimates(Displayed):
         )
 
     @property
-    def warnings(self) -> tuple[str, ...]:
-        """Sentences about what honest reports of these candidates would hardly give."""
-        return warnings(self.diagnostics)
+    def warnings(self) -> tuple[Caution, ...]:
+        """What honest reports of these candidates would hardly give, and what few cannot."""
+        return warnings(self.diagnostics, self.reports)
 
     def rows(self, *, detected_only: bool = False) -> Iterator[dict[str, Any]]:
         """Yield each row as a dictionary.
@@ -182,6 +183,7 @@ class Estimates(Displayed):
             "unallocated": number_or_none(self.unallocated),
             "unallocated_std_error": number_or_none(self.unallocated_std_error),
             "assumed": self.assumed,
+            "warnings": [dataclasses.asdict(each) for each in self.warnings],
             "diagnostics": self.diagnostics,
         }
 

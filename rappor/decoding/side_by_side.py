@@ -18,6 +18,7 @@ from rappor.candidates.stream import CandidateStream
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode, is_told_elsewhere
 from rappor.decoding.detection import Detection
+from rappor.decoding.diagnostics import Caution
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.p_values import PValues
 from rappor.decoding.thresholds import Thresholds
@@ -107,12 +108,12 @@ def decode_apart(
     return Apart(alone=tuple(alone), chosen=chosen, detection=each_alone)
 
 
-def told_once(names: Sequence[str], sentences: Sequence[Sequence[str]]) -> list[str]:
+def told_once(names: Sequence[str], said: Sequence[Sequence[Caution]]) -> list[str]:
     """Return what is said of samples, each sentence once, with the samples that it is about."""
     about: dict[str, list[str]] = {}
-    for name, some in zip(names, sentences, strict=True):
-        for sentence in some:
-            about.setdefault(sentence, []).append(name)
+    for name, some in zip(names, said, strict=True):
+        for each in some:
+            about.setdefault(each.sentence, []).append(name)
     return [
         f"{named[0]}{f' and {len(named) - 1} more' if len(named) > 1 else ''}: {sentence}"
         for sentence, named in about.items()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rappor.counts.counts import Counts
-from rappor.counts.devices import squares_by_interval
+from rappor.counts.devices import squares_by_pace
 from rappor.engines.sums import Key, Shape, Shapes, Sums, Total
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
@@ -36,7 +36,7 @@ def shapes_of(registry: Registry) -> Shapes:
 def counts_of(sums: Sums, registry: Registry) -> dict[Collection, Counts]:
     """Return the Counts of each collection, over all days.
 
-    Where every report has a day, the metric's interval bounds the reports of a device, and the
+    Where every report has a day, the metric's pace bounds the reports of a device, and the
     Counts know it.
     """
     days: defaultdict[Collection, list[tuple[Key, Total]]] = defaultdict(list)
@@ -60,4 +60,4 @@ def _squares(metric: Metric, days: dict[datetime.date | None, int]) -> int | Non
     """Return the most that the squares of the devices' reports sum to; None if nobody knows."""
     if not all(days):
         return None
-    return squares_by_interval(metric.interval, ((day, day, n) for day, n in days.items() if day))
+    return squares_by_pace(metric.pace, ((day, day, n) for day, n in days.items() if day))

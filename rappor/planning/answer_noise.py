@@ -19,7 +19,7 @@ permanent response.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from rappor.errors import ParamsError
 from rappor.planning.noise import Budget, best_high, optimum, settle
 from rappor.protocol.encodings import ENCODINGS, encoding_of
-from rappor.protocol.params import Params
+from rappor.protocol.params import Noise, Params
 from rappor.ranges import check_choice
 
 _MOST: Final = 40.0
@@ -85,10 +85,10 @@ def choose_answer_noise(
     if k is None:
         raise ParamsError(f"encoding must answer for every bit, got {encoding}")
 
-    def shaped(noise: Mapping[str, float]) -> Params:
+    def shaped(noise: Noise) -> Params:
         return Params(encoding=encoding, k=k, categories=tuple(categories), **noise)
 
-    exchanged, bits = _difference(shaped({"f": 0.5, "p": 0.25, "q": 0.75}))
+    exchanged, bits = _difference(shaped({"f": 0.5, "g": 0.5, "p": 0.25, "q": 0.75}))
     bits /= 2  # in each direction
     level = 1 / k if exchanged and not symmetric else 0.5
     losses = (min(each / bits, _MOST) for each in (budget.epsilon_1, budget.epsilon_inf))

@@ -22,13 +22,13 @@ has it. A rare string is counted on bits that other devices' strings set: s is t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from rappor.errors import ParamsError
 from rappor.protocol import loss
-from rappor.protocol.params import ONE, Params, noise_of, threshold
+from rappor.protocol.params import ONE, Noise, Params, noise_of, threshold
 from rappor.ranges import check_number
 
 LOSSES: Final = "[0.001, 40]"
@@ -94,14 +94,14 @@ def choose_noise(
     level = 0.5 if symmetric else -math.expm1(h * math.log1p(-1 / k))
     highs = best_high(epsilon_1 / h, level), best_high(epsilon_inf / h, level)
 
-    def shaped(noise: Mapping[str, float]) -> Params:
+    def shaped(noise: Noise) -> Params:
         return Params(k=k, h=h, m=m, **noise)
 
     return settle(shaped, budget, highs, bits=h)
 
 
 def settle(
-    shaped: Callable[[Mapping[str, float]], Params],
+    shaped: Callable[[Noise], Params],
     budget: Budget,
     highs: tuple[float, float],
     *,

@@ -22,7 +22,7 @@ _ENDLESS: Final = 10**6
 """Reports a device that stand for any number: fresh coins then have a millionth of the variance."""
 
 _A_DAY: Final = {"hour": 24.0, "day": 1.0, "week": 1 / 7}
-_EPOCH_DAYS: Final = {"month": 30, "quarter": 91, "year": 365}
+EPOCH_DAYS: Final = {"month": 30, "quarter": 91, "year": 365}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,4 +83,4 @@ def reports_in(days: int, interval: str) -> int:
 
 def epochs_in(days: int, epoch: str) -> int:
     """Return how many permanent responses of a device answer in some days."""
-    return math.ceil(days / _EPOCH_DAYS[epoch]) if epoch in _EPOCH_DAYS else 1
+    return math.ceil(days / EPOCH_DAYS[epoch]) if epoch in EPOCH_DAYS else 1

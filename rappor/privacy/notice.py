@@ -25,7 +25,7 @@ def describe(metric: Metric, *, today: datetime.date | None = None) -> str:
     lines = [
         f"{metric.name}: {metric.description}",
         f"Collected by {metric.owner} {_until(metric, today)}.",
-        f"Recorded{_pace(metric.interval)}{_sample(metric)}: "
+        f"Recorded{_pace(metric)}{_sample(metric)}: "
         f"{encoding_of(metric.params).described}.{_noise(metric.params)}",
         *told_beside(metric),
         _one_report(metric.params),
@@ -63,8 +63,10 @@ def _until(metric: Metric, today: datetime.date | None) -> str:
     return f"until the end of {metric.expires}"
 
 
-def _pace(interval: str) -> str:
-    return f" at most once a {interval}" if interval != "none" else " at every event"
+def _pace(metric: Metric) -> str:
+    if metric.interval == "epoch":
+        return f" once a {metric.epoch}, from a day on that the device draws at random"
+    return f" at most once a {metric.interval}" if metric.interval != "none" else " at every event"
 
 
 def _noise(params: Params) -> str:

@@ -18,7 +18,7 @@ import hashlib
 import json
 import math
 from dataclasses import InitVar, dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from rappor.errors import ParamsError
 from rappor.protocol.encodings import ENCODINGS
@@ -50,7 +50,16 @@ def threshold(probability: float) -> int:
     return math.floor(probability * ONE + 0.5)
 
 
-def noise_of(t_1: int, t_0: int, t_p: int, t_q: int) -> dict[str, float]:
+class Noise(TypedDict):
+    """The noise of a parameter set, as keywords."""
+
+    f: float
+    g: float
+    p: float
+    q: float
+
+
+def noise_of(t_1: int, t_0: int, t_p: int, t_q: int) -> Noise:
     """Return the f, g, p and q that have these thresholds."""
     forced = t_1 + t_0
     g = 0.5 if t_1 == t_0 else t_1 / forced
@@ -110,7 +119,8 @@ class Params:
         check_number("q", self.q, "[0, 1]")
         _check_thresholds(self)
         # From here on only what the 32-bit coins can really do.
-        for name, probability in noise_of(self.t_1, self.t_0, self.t_p, self.t_q).items():
+        noise = noise_of(self.t_1, self.t_0, self.t_p, self.t_q)
+        for name, probability in noise.items():
             object.__setattr__(self, name, probability)
         if not insecure:
             self._check_secure()

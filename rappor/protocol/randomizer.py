@@ -117,6 +117,14 @@ def sample_coin(secret: bytes | Secret, metric_name: str, epoch: str, base: Para
     return u
 
 
+def drawn_day(
+    secret: bytes | Secret, metric_name: str, epoch: str, params: Params, days: int
+) -> int:
+    """Return the day of an epoch, counted from 0, from which on the device reports once."""
+    (u,) = _coins_from(expand(secret, b"rappor/1/day\0" + scope(metric_name, epoch, params), 4))
+    return u * days >> 32
+
+
 def permanent(
     secret: bytes | Secret, metric_name: str, epoch: str, params: Params, bits: bytes
 ) -> bytes:

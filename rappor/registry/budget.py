@@ -41,6 +41,8 @@ def most_reports(metric: Metric) -> int | None:
         return None
     days = _MOST_DAYS[metric.epoch]
     match metric.interval:
+        case "epoch":
+            return 1
         case "hour":
             return days * _HOURS_A_DAY
         case "day":

@@ -37,7 +37,7 @@ _EPOCHS: Final[Mapping[str, tuple[str, str]]] = {
 EPOCHS: Final = tuple(_EPOCHS)
 MIN_COHORT: Final = 10
 """Reports of a cohort below which a collector shows no sum of it, unless a metric says so."""
-INTERVALS: Final = ("none", "hour", "day", "week")
+INTERVALS: Final = ("none", "hour", "day", "week", "epoch")
 
 _LARGEST: Final = 2**53 - 1
 """The largest integer that every reader of JSON and every database takes exactly."""
@@ -49,7 +49,8 @@ class Metric:
 
     `expires` is the last day of collection. `epoch` is how long one permanent response lasts:
     "life", "year", "quarter" or "month". `interval` is the time in which a device reports at most
-    once: "hour", "day" or "week", or "none" for a report of every event. `patterns` is how many
+    once: "hour", "day" or "week", or "none" for a report of every event; "epoch" is one report in
+    each epoch, of a day that the device's secret draws. `patterns` is how many
     values one scope answers for. `parts` divide a string metric's devices. `sample` is the share
     of devices that take part in an epoch, each by its own secret. `segments` are the public
     properties that devices tell in the clear. `candidates` is a path
@@ -91,6 +92,7 @@ class Metric:
         self._check_choice("epoch", self.epoch, EPOCHS)
         self._check_choice("interval", self.interval, INTERVALS)
         self._check_patterns()
+        self._check_once()
         self._check_parts()
         self._check_sample()
         self._check_segments()
@@ -140,6 +142,11 @@ class Metric:
         """Return the parameters of one part; those of the metric itself for an empty name."""
         return dataclasses.replace(self.params, part=part, insecure=True) if part else self.params
 
+    @property
+    def pace(self) -> str:
+        """The time in which a device reports at most once: an interval, or a whole epoch."""
+        return self.epoch if self.interval == "epoch" else self.interval
+
     def check_active(self, today: datetime.date) -> None:
         """Raise MetricError once the last day of collection is over."""
         if today > self.expires:
@@ -184,6 +191,13 @@ class Metric:
                 f"metric {self.name!r}: patterns must be 1 with normalize = "
                 f"{self.params.normalize!r}, got {self.patterns}: an update of the normalizer's "
                 "tables would move some values and leave others"
+            )
+
+    def _check_once(self) -> None:
+        if self.interval == "epoch" and (self.epoch == "life" or self.patterns > 1):
+            raise MetricError(
+                f"metric {self.name!r}: interval = 'epoch' needs an epoch that ends and "
+                f"patterns = 1, got epoch = {self.epoch!r} and patterns = {self.patterns}"
             )
 
     def _check_sample(self) -> None:

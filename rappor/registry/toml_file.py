@@ -152,6 +152,8 @@ def _read_entry(name: str, entry: object) -> dict[str, Any]:
             f"metric {shown(name)} must be a table [metrics.NAME], got {shown(entry)}"
         )
     _check_keys(name, entry)
+    if entry.get("profile") == "once" and entry.get("interval") != "epoch":
+        raise MetricError(f"metric {shown(name)}: profile = 'once' needs interval = 'epoch'")
     try:
         params = _read_params(name, entry)
     except ParamsError as error:

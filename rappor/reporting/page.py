@@ -52,7 +52,7 @@ def estimates_content(found: EstimatesReport, *, forged: bool = False) -> Conten
             title,
             join(answer(estimates), " ", _first(found)),
             *unallocated(estimates),
-            warnings=estimates.warnings,
+            warnings=[each.sentence for each in estimates.warnings],
         ),
         _estimates(found, forged=forged),
         *_masses(found),
@@ -78,7 +78,7 @@ def _first(found: EstimatesReport) -> Markup:
     error = error_of(row, found.estimates.reports)
     return join(
         "The largest is \u201c", tag("bdi", shorten(row["candidate"], 60)),
-        f"\u201d with {measured(row['proportion'], error)} of the reports "
+        f"\u201d with {measured(min(row['proportion'], 1.0), error)} of the reports "
         f"({span(*interval(row), error)}).",
     )  # fmt: skip
 

@@ -23,7 +23,7 @@ def remarks(estimates: Estimates) -> Iterator[str]:
     yield from unallocated(estimates)
     yield estimates.assumed
     yield from findings(estimates.diagnostics)
-    yield from estimates.warnings
+    yield from (each.sentence for each in estimates.warnings)
 
 
 def changes(comparison: Comparison) -> Iterator[str]:

@@ -15,7 +15,7 @@ first and their last day.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,7 @@ def simulate_days(  # noqa: PLR0913 - devices, days and how they change
     n_devices: float,
     n_days: int,
     churn: float = 0.0,
+    once: bool = False,
     seed: int | None = None,
     metric: str = "",
 ) -> list[Counts]:
@@ -92,6 +93,8 @@ def simulate_days(  # noqa: PLR0913 - devices, days and how they change
     ----------
     n_devices : devices on each day, a whole number as 1e6.
     churn : probability that a device has left by the next day; as many new ones come.
+    once : whether a device reports on one of the days alone, as under `interval = "epoch"`: the
+        first of its own from a drawn day on. Who leaves before the drawn day never reports.
 
     Raises
     ------
@@ -105,12 +108,13 @@ def simulate_days(  # noqa: PLR0913 - devices, days and how they change
     rng = Keystream(seed).generator()
     reports = np.zeros((n_days, params.m), dtype=np.int64)
     permanent = np.zeros((n_days, params.m, params.k), dtype=np.int64)
-    for first, last, n_group in _stays(rng, n, n_days, churn):
+    stays = _stays(rng, n, n_days, churn)
+    for first, last, n_group in _answers(rng, stays, n_days) if once else stays:
         _, cohorts, true_ones = people.draw(rng, n_group)
         reports[first:last] += cohorts
         permanent[first:last] += _permanent_ones(rng, params, cohorts, true_ones)
     return [
-        Counts(params, _reported_ones(rng, params, *day), day[0], metric, squares=n)
+        Counts(params, _reported_ones(rng, params, *day), day[0], metric, squares=int(day[0].sum()))
         for day in zip(reports, permanent, strict=True)
     ]
 
@@ -131,6 +135,18 @@ def _stays(
             staying -= gone
         if first + 1 < n_days:
             coming = int(left[first + 1])
+
+
+def _answers(
+    rng: np.random.Generator, stays: Iterable[tuple[int, int, int]], n_days: int
+) -> Iterator[tuple[int, int, int]]:
+    """Yield the days on which devices report once, and how many do; some have left before."""
+    on_day = np.zeros(n_days, dtype=np.int64)
+    for first, last, n_group in stays:
+        drawn = rng.multinomial(n_group, np.full(n_days, 1 / n_days))
+        on_day[first] += drawn[:first].sum()  # their day is over: they report at once
+        on_day[first:last] += drawn[first:last]
+    yield from ((day, day + 1, int(n)) for day, n in enumerate(on_day) if n)
 
 
 def _permanent_ones(

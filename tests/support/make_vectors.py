@@ -257,6 +257,21 @@ def asymmetric() -> list[dict[str, Any]]:
     return rows
 
 
+def days() -> list[dict[str, Any]]:
+    """Return the day of an epoch from which on a device reports once."""
+    rows = []
+    for row in asymmetric()[::2]:
+        for epoch, length in (("2026-Q4", 92), ("2026", 365), ("2026-02", 28)):
+            scope = reference.scope(row["metric"], epoch, row["permanent_fingerprint"])
+            secret = bytes.fromhex(row["secret"])
+            rows.append(
+                {key: row[key] for key in ("secret", "metric", "document")}
+                | {"epoch": epoch, "days": length}
+                | {"day": reference.drawn_day(secret, scope, length)}
+            )
+    return rows
+
+
 def _scope(epoch: str, document: dict[str, Any]) -> bytes:
     return reference.scope(METRIC, epoch, reference.permanent_fingerprint(document))
 
@@ -536,6 +551,7 @@ def render() -> dict[str, str]:
         "long_value": long_values(),
         "response": responses(),
         "asymmetric": asymmetric(),
+        "day": days(),
         "fingerprint": fingerprints(),
         "segment": segments(),
         "upload": uploads(),

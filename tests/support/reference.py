@@ -98,6 +98,12 @@ def takes_part(secret: bytes, scope: bytes, sample: float) -> bool:
     return u < threshold(sample)
 
 
+def drawn_day(secret: bytes, scope: bytes, days: int) -> int:
+    """Return the day of an epoch, counted from 0, from which on the device reports once."""
+    (u,) = integers(expand(secret, b"rappor/1/day\x00" + scope, 4))
+    return u * days >> 32
+
+
 def part(secret: bytes, scope: bytes, parts: list[tuple[str, float | None]]) -> str:
     """Return the device's part; the scope is that of the metric without any part."""
     (u,) = integers(expand(secret, b"rappor/1/part\x00" + scope, 4))

@@ -1,7 +1,6 @@
 // Bytes as texts, and texts as bytes.
 
 import { ReportError } from "./errors.js";
-import { sum } from "./numbers.js";
 
 const ENCODER = new TextEncoder();
 const LONE_SURROGATE = /\p{Surrogate}/u;
@@ -24,13 +23,7 @@ export function utf8(text) {
  * @returns {Uint8Array}
  */
 export function concat(...parts) {
-  const whole = new Uint8Array(sum(parts.map(({ length }) => length)));
-  let at = 0;
-  for (const part of parts) {
-    whole.set(part, at);
-    at += part.length;
-  }
-  return whole;
+  return Uint8Array.from(parts.flatMap((part) => [...part]));
 }
 
 /**

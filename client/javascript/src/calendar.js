@@ -10,7 +10,7 @@ export const WEEK = 7 * DAY;
 const LAST = Date.UTC(9999, 0, 1) / 1000;
 const MONDAY = 4 * DAY; // 1970 began on a Thursday
 /** @type {Record<string, number>} */
-const SECONDS = { hour: DAY / 24, day: DAY, week: WEEK };
+const SECONDS = { hour: DAY / 24, day: DAY, week: WEEK, epoch: DAY }; // one day of an epoch
 /** @type {Record<string, number>} */
 const MONTHS = { year: 12, quarter: 3, month: 1 };
 
@@ -37,7 +37,7 @@ export function dayOf(now) {
  * @param {number} now
  */
 export function yearOf(now) {
-  return Number(dayOf(now).slice(0, 4));
+  return new Date(now * 1000).getUTCFullYear();
 }
 
 /**

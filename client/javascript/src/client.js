@@ -1,7 +1,7 @@
 // What a program embeds: record values, look at what was sent and spent, withdraw.
 
 import { base64url, concat, fromBase64url, utf8 } from "./bytes.js";
-import { bounded, dayOf, epochAt, yearOf } from "./calendar.js";
+import { DAY, bounded, dayOf, epochAt, yearOf } from "./calendar.js";
 import { Damaged, VERSION, count, newDevice, remainder } from "./device.js";
 import { encode, fits, readValue } from "./encodings.js";
 import { ParamsError, RapporError } from "./errors.js";
@@ -228,6 +228,7 @@ export class Client {
       if ((await scopeCoin(secret, "sample", base)) >= sample) return "silent";
     }
     const entering = await this.#entering(secret, seen, metric, read, { epoch, base, day });
+    if (!entering) return "silent";
     for (;;) {
       const kept = await this.#update(["device", "spool"], (all) =>
         this.#keep(all, metric, entering, now, fits(metric.params, read)),
@@ -238,14 +239,14 @@ export class Client {
   }
 
   /**
-   * Return a value as it enters its scope. A permanent response takes time: none is computed that
-   * the device, as it was last seen, needs not.
+   * Return a value as it enters its scope, undefined before the day that is drawn in an epoch. A
+   * permanent response takes time: none is computed that the device, as it was last seen, needs not.
    * @param {CryptoKey} secret
    * @param {Device} seen
    * @param {Metric} metric
    * @param {unknown} value
    * @param {{ epoch: string, base: string, day: string }} at
-   * @returns {Promise<Entering & { respond: () => Promise<string> }>}
+   * @returns {Promise<(Entering & { respond: () => Promise<string> }) | undefined>}
    */
   async #entering(secret, seen, metric, value, { epoch, base, day }) {
     const params = await partParams(secret, seen, metric, epoch, base);
@@ -257,7 +258,14 @@ export class Client {
     const respond = async () => base64url(await permanentOf(secret, scope, params, bits));
     const held = seen.held[`${metric.name} ${epoch}`]?.report;
     const isHeld = held?.pattern === pattern;
-    const known = inForce(seen, termsOf(seen, metric, day), { metric: metric.name, epoch });
+    const terms = termsOf(seen, metric, day);
+    const known = inForce(seen, terms, { metric: metric.name, epoch });
+    if (metric.interval === "epoch" && !known) {
+      const until = (/** @type {string} */ last) =>
+        Date.parse(last) / 1000 + DAY - Date.parse(terms.first) / 1000;
+      const u = await scopeCoin(secret, "day", scope);
+      if (until(day) * ONE <= until(terms.end) * u) return undefined;
+    }
     const permanent = isHeld ? held.permanent : known ? undefined : await respond();
     return { metric: metric.name, params, epoch, cohort, pattern, permanent, respond };
   }

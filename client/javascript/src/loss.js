@@ -12,7 +12,7 @@ const MOST_DAYS = { year: 366, quarter: 92, month: 31 };
 
 /**
  * Return the loss of reports of one value under one permanent response, counted by parameters
- * that differ in p and q only ([EPK14] Theorems 1 and 2; n in between).
+ * that differ in p and q only ([EPK14] Theorem 2 for one, and 1 for infinity; others in between).
  * @param {[Params, number][]} reports
  */
 export function epsilonReports(reports) {
@@ -22,26 +22,8 @@ export function epsilonReports(reports) {
     down += n * logRatio(ONE - q, ONE - p);
   }
   const [[params]] = reports;
-  return worstOf(params, up, down);
-}
-
-/**
- * Return the loss of any number of reports of one value.
- * @param {Params} params
- */
-export function epsilonInf(params) {
-  return worstOf(params, -Infinity, -Infinity); // the permanent response itself
-}
-
-/**
- * Return the loss by the answers that tell most of a permanent 1, and of a permanent 0.
- * @param {Params} params
- * @param {number} up
- * @param {number} down
- */
-function worstOf(params, up, down) {
-  const { f, f0 = f } = params;
-  return worstDifference(params, bitLoss(f / ONE, f0 / ONE, up), bitLoss(f0 / ONE, f / ONE, down));
+  const { f, f0 } = params;
+  return worstDifference(params, bitLoss(f, f0, up), bitLoss(f0, f, down));
 }
 
 /**
@@ -50,9 +32,10 @@ function worstOf(params, up, down) {
  */
 export function mostReports({ epoch, interval }) {
   const days = MOST_DAYS[epoch];
-  if (!days || interval === "none") return Infinity;
-  if (interval === "week") return 1 + Math.ceil((days - 1) / 7); // Monday to Sunday
-  return interval === "hour" ? 24 * days : days;
+  const week = 1 + Math.ceil((days - 1) / 7); // Monday to Sunday
+  /** @type {Record<string, number>} */
+  const most = { epoch: 1, week, day: days, hour: 24 * days };
+  return most[interval] || Infinity; // for life it is no number
 }
 
 /**
@@ -60,9 +43,7 @@ export function mostReports({ epoch, interval }) {
  * @param {Pick<Metric, "epoch" | "interval" | "params" | "patterns">} metric
  */
 export function scopePrice(metric) {
-  const most = mostReports(metric);
-  const loss =
-    most < Infinity ? epsilonReports([[metric.params, most]]) : epsilonInf(metric.params);
+  const loss = epsilonReports([[metric.params, mostReports(metric)]]);
   return metric.patterns * (Math.ceil(1000 * loss) / 1000);
 }
 
@@ -89,15 +70,15 @@ function logRatio(low, high) {
 
 /**
  * Return ln of the likelihood ratio of one bit's two truths after the most telling answers, which
- * speak for one state of the permanent bit. A bit of the other truth is forced `into` that state
- * with this probability, one of this truth `outOf` it; `logR` is the log-likelihood of the answers
- * in the other state, less that in this one.
+ * speak for one state of the permanent bit. Of ONE coins, `into` force a bit of the other truth
+ * into that state, and `outOf` one of this truth out of it; `logR` is the log-likelihood of the
+ * answers in the other state, less that in this one.
  * @param {number} into
  * @param {number} outOf
  * @param {number} logR
  */
 function bitLoss(into, outOf, logR) {
-  if (into === 0) return -logR + Math.log1p(outOf * Math.expm1(logR));
-  const kept = 1 - into - outOf;
-  return Math.log1p((kept * -Math.expm1(logR)) / (into + (1 - into) * Math.exp(logR)));
+  const [x, y] = [into / ONE, outOf / ONE];
+  if (x === 0) return -logR + Math.log1p(y * Math.expm1(logR));
+  return Math.log1p(((1 - x - y) * -Math.expm1(logR)) / (x + (1 - x) * Math.exp(logR)));
 }

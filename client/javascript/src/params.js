@@ -22,7 +22,7 @@ export async function readParams(document, part = document.part ?? "") {
   checkEncoding(document.encoding);
   checkNormalizer(normalize);
   const params = { ...document, categories, normalize, part };
-  return { ...params, ...(await fingerprints(params)) };
+  return { f0: params.f, ...params, ...(await fingerprints(params)) };
 }
 
 /**
@@ -37,10 +37,11 @@ export async function fingerprints(document) {
     normalize: normalize === "none" ? undefined : normalize,
     part: part || undefined,
   }; // keys without a value are not written
-  const named = async (/** @type {string} */ keys) =>
-    hex(await sha256(utf8(JSON.stringify(identity, keys.split(" ")))));
+  const { p, q, ...kept } = identity;
+  const named = async (/** @type {{}} */ whole) =>
+    hex(await sha256(utf8(JSON.stringify(whole, Object.keys(whole).sort()))));
   return {
-    fingerprint: (await named("categories encoding f f0 h k layout m normalize p part q v")).slice(0, 16),
-    permanentFingerprint: await named("categories encoding f f0 h k layout m normalize part v"),
+    fingerprint: (await named(identity)).slice(0, 16),
+    permanentFingerprint: await named(kept),
   };
 }

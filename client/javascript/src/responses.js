@@ -2,6 +2,7 @@
 // 32-bit integer u; it hits a threshold t when u < t. No fraction takes part.
 
 import { concat, integers, utf8 } from "./bytes.js";
+import { ONE } from "./params.js";
 import { expand } from "./secret.js";
 
 /** @typedef {import("../index.js").Coins} Coins */
@@ -37,7 +38,7 @@ export async function scopeCoin(secret, use, scope) {
  * @param {Params} params
  */
 export async function cohortOf(secret, scope, params) {
-  return Math.floor(((await scopeCoin(secret, "cohort", scope)) * params.m) / 2 ** 32);
+  return Math.floor(((await scopeCoin(secret, "cohort", scope)) * params.m) / ONE);
 }
 
 /**
@@ -59,7 +60,7 @@ export async function permanentOf(secret, scope, params, bits) {
  * @param {Params} params
  * @param {Coins} coins
  */
-export function permanentResponse(bits, { f, f0 = f, k }, coins) {
+export function permanentResponse(bits, { f, f0, k }, coins) {
   return response(bits, k, coins, (bit, u) => (u < f ? 1 : u < f + f0 ? 0 : bit));
 }
 

@@ -313,7 +313,7 @@ function isImplausible({ first }, now) {
  * @param {Answer} answer
  */
 function statusOf({ status, body }) {
-  if (status < 200 || status > 299) return undefined;
+  if (Math.floor(status / 100) !== 2) return undefined;
   try {
     const { reports, stop } = JSON.parse(body);
     const [{ status: one, reason }] = reports;

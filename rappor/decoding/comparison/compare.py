@@ -395,7 +395,7 @@ def _warnings(sides: Sequence[_Side], found: Sequence[Changes]) -> Iterator[str]
     """Yield the warnings of each sample, and those of their differences."""
     for side in sides:
         for warning in side.estimates.warnings:
-            yield f"{side.sample.name}: {warning}"
+            yield f"{side.sample.name}: {warning.sentence}"
     for side, changes in zip(sides[1:], found, strict=True):
         if changes.filled:
             yield (

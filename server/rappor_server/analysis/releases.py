@@ -30,7 +30,7 @@ from sqlalchemy import (
 
 from rappor.counts.calendar import Days, stretch_of
 from rappor.counts.counts import Counts
-from rappor.counts.devices import squares_by_interval
+from rappor.counts.devices import squares_by_pace
 from rappor.errors import DecodeError, ParamsError, ReportError
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
@@ -365,7 +365,7 @@ class _Sums:
         for key in keys:
             for cohort, some in self.periods[key].items():
                 periods[cohort] += some
-        squares = _squares(metric.interval, periods.values())
+        squares = _squares(metric.pace, periods.values())
         ones = np.sum([self.ones[key] for key in keys], axis=0)
         reports = np.sum([self.reports[key] for key in keys], axis=0)
         try:
@@ -396,11 +396,11 @@ class _Stretches:
         return self.sums[days]
 
 
-def _squares(interval: str, cohorts: Iterable[list[_Period]]) -> int | None:
+def _squares(pace: str, cohorts: Iterable[list[_Period]]) -> int | None:
     """Return the most that the sum of squares can be; a device is in one cohort."""
-    if interval == "none":
+    if pace == "none":
         return None
-    return sum(squares_by_interval(interval, periods) or 0 for periods in cohorts)
+    return sum(squares_by_pace(pace, periods) or 0 for periods in cohorts)
 
 
 def _sets(db: Connection, fingerprints: Set[str]) -> dict[str, Params]:

@@ -106,6 +106,10 @@ _SCHEMAS |= {
             "unallocated": _NUMBER,
             "unallocated_std_error": _NUMBER,
             "assumed": _STRING,
+            "warnings": {
+                "type": "array",
+                "items": _object({"code": _STRING, "sentence": _STRING}),
+            },
             "diagnostics": {"type": "object"},
         }
     ),

@@ -59,28 +59,30 @@ FLUSHES = {
 def bloom(rng: random.Random, normalize: str) -> Params:
     """Return a parameter set of strings, two of which can differ in p and q alone."""
     p, q = rng.choice(((0.25, 0.75), (0.375, 0.625)))
-    return Params(k=16, h=2, m=8, f=0.25, p=p, q=q, normalize=normalize)
+    return Params(k=16, h=2, m=8, f=0.25, g=rng.choice((0.5, 0.1)), p=p, q=q, normalize=normalize)
 
 
 def a_metric(rng: random.Random, name: str) -> tuple[Metric, list[Any]]:
     """Return some metric, and values for it."""
     fields: dict[str, Any] = {
         "epoch": rng.choice(("life", "year", "quarter", "month")),
-        "interval": rng.choice(("none", "hour", "day", "week")),
+        "interval": rng.choice(("none", "hour", "day", "week", "epoch")),
         "expires": rng.choice((datetime.date(2030, 12, 31), datetime.date(2026, 12, 5))),
         "sample": rng.choice((1.0, 1.0, 0.7)),
     }
+    if fields["interval"] == "epoch":
+        fields["epoch"] = rng.choice(("year", "quarter", "month"))
     kind = rng.choice(("words", "parts", "theme", "boolean", "flags", "seconds"))
     noise: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": rng.choice((0.75, 0.5))}
     if kind in ("words", "parts"):
         normalize = rng.choice(("none", "strip", "casefold", "nfc"))
-        if normalize in ("none", "strip"):
+        if normalize in ("none", "strip") and fields["interval"] != "epoch":
             fields["patterns"] = rng.choice((1, 2, 3))
         if kind == "parts":
             share = rng.choice((0.3, 0.6))
             fields["parts"] = (Part("prefix:2", share), Part("whole"))
         return metric_of(name, bloom(rng, normalize), **fields), list(WORDS)
-    fields["patterns"] = rng.choice((1, 2))
+    fields["patterns"] = 1 if fields["interval"] == "epoch" else rng.choice((1, 2))
     shape, values = SHAPES[kind]
     return metric_of(name, Params(**shape, **noise), **fields), values
 
@@ -94,13 +96,17 @@ def changed(metric: Metric, rng: random.Random) -> Metric:
         params = dataclasses.replace(params, f=0.125)
     more: dict[str, Any] = {"params": params}
     if rng.random() < 0.3:
-        more["interval"] = rng.choice(("none", "hour", "day", "week"))
+        more["interval"] = rng.choice(("none", "hour", "day", "week", "epoch"))
     if rng.random() < 0.3:
         more["epoch"] = rng.choice(("life", "year", "quarter", "month"))
     if rng.random() < 0.3:
         more["sample"] = rng.choice((1.0, 0.5, 0.01))
     if metric.patterns > 1:
         more["patterns"] = rng.choice((1, 2, 3))
+    if more.get("interval", metric.interval) == "epoch":
+        more["patterns"] = 1
+        if more.get("epoch", metric.epoch) == "life":
+            more["epoch"] = "month"
     return dataclasses.replace(metric, **more)
 
 

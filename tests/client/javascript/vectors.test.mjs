@@ -156,6 +156,14 @@ test("bits are forced to 1 and to 0 with two probabilities", async () => {
   }
 });
 
+test("every secret draws the stated day of an epoch", async () => {
+  for (const row of load("day")) {
+    const scope = scopeName(row.metric, row.epoch, await readParams(row.document));
+    const u = await scopeCoin(await keyOf(row.secret), "day", scope);
+    assert.equal(Math.floor((u * row.days) / 2 ** 32), row.day);
+  }
+});
+
 test("a good upload is read whole, and writing it gives the same bytes", async () => {
   for (const row of load("upload")) {
     const { id, reports } = readUpload(

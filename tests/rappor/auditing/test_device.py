@@ -103,7 +103,7 @@ def test_two_reports_in_an_interval_are_found(tmp_path: Path) -> None:
 def test_what_is_not_audited_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     """Before any device is asked: several patterns, parts, and metrics that belong together."""
     metric, path = declared(tmp_path, "year")
-    with pytest.raises(ParamsError, match="one pattern, no parts and no other"):
+    with pytest.raises(ParamsError, match="one pattern, no parts, no other and an interval below"):
         audit_client(["false"], dataclasses.replace(metric, **change), path)
 
 

@@ -53,7 +53,7 @@ def test_json_tells_fields_and_properties(capsys: pytest.CaptureFixture[str]) ->
     print_json(record, beside=Inner(epsilon=2.0))
     document = json.loads(capsys.readouterr().out)
     assert list(document) == [
-        *("encoding", "k", "h", "m", "f", "p", "q", "p_star", "q_star", "fingerprint"),
+        *("encoding", "k", "h", "m", "f", "g", "p", "q", "p_star", "q_star", "fingerprint"),
         *("name", "inner", "total", "beside"),
     ]
     assert document["fingerprint"] == params.fingerprint

@@ -28,7 +28,7 @@ def test_decode_contract(shell: Shell, counts: str) -> None:
     assert code == 0
     answer = json.loads(out)
     keys = ["estimates", "reports", "unallocated", "unallocated_std_error", "assumed"]
-    assert list(answer) == [*keys, "diagnostics"]
+    assert list(answer) == [*keys, "warnings", "diagnostics"]
     assert answer["reports"] == 50_000
     rows = answer["estimates"]
     plain = ["candidate", "count", "std_error", "proportion", "ci_low", "ci_high"]
@@ -194,14 +194,14 @@ def test_decode_reads_candidates_from_the_registry_and_keeps_the_minimum(shell: 
 
 @pytest.mark.parametrize(("n_reports", "warned"), [(99, True), (100, False)])
 def test_decode_of_few_reports_warns(shell: Shell, *, n_reports: int, warned: bool) -> None:
-    """Below 100 reports of strings one sentence on standard error says what not to rely on."""
+    """Below 100 reports of strings a warning of the answer says what not to rely on."""
     name = shell.path("few.counts")
     simulated = ("--population", "population.csv", "--reports", str(n_reports), "--out", name)
     assert shell.metric("simulate", *simulated)[0] == 0
     for more in ((), ("--json",)):
-        code, _, err = shell("decode", name, "--candidates", "engines.txt", *more)
+        code, out, _ = shell("decode", name, "--candidates", "engines.txt", *more)
         assert code == 0
-        assert ("not reliable below 100 reports, got 99" in err) == warned
+        assert ("not reliable below 100 reports, got 99" in " ".join(out.split())) == warned
 
 
 def test_decode_of_categories_takes_no_candidates(shell: Shell) -> None:

@@ -134,7 +134,7 @@ def test_both_prices_are_told(shop: Shell) -> None:
     assert json.loads(out)["together"] == {
         "metrics": ["editor", "editor.other"],
         "epsilon_1": pytest.approx(8.0, abs=1e-3),
-        "epsilon_inf": pytest.approx(16.0, abs=1e-3),
+        "epsilon_inf": pytest.approx(12.0, abs=1e-3),
     }
     code, out, _ = shop("privacy", "editor", "--registry", "registry.toml")
     assert "Answered together" in out

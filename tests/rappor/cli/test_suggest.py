@@ -38,7 +38,9 @@ def test_a_string_of_the_list_is_suggested(shell: Shell, counts: str, listed: st
     assert first["p_value"] < 1e-6
     assert answer["candidates"] == 2001
     assert (answer["level"], answer["reports"]) == (0.04, 100_000)
-    assert answer["assumed"].startswith("Assumed: each of 100,000 reports comes from a different device")
+    assert answer["assumed"].startswith(
+        "Assumed: each of 100,000 reports comes from a different device"
+    )
     assert {"cohort", "bit", "share", "std_error"} <= answer["unexplained_bits"][0].keys()
     assert "bing" not in {row["string"] for row in answer["suggestions"]}
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from rappor.counts.counts import Counts
-from rappor.counts.devices import add_squares, squares_by_interval, squares_of_days
+from rappor.counts.devices import add_squares, squares_by_pace, squares_of_days
 from rappor.decoding.decoder import decode
 from rappor.errors import FileError, ReportError
 from rappor.protocol.params import Params
@@ -149,7 +149,7 @@ def test_interval_and_days_bound_the_squares(
         last = start + datetime.timedelta(days=end - 1)
         periods.append((start + datetime.timedelta(days=first), last, n))
     squares = sum((each * len(_used(interval, days))) ** 2 for days in devices)
-    bound = squares_by_interval(interval, periods)
+    bound = squares_by_pace(interval, periods)
     assert bound is not None
     assert squares <= bound
 
@@ -168,15 +168,15 @@ def test_the_same_devices_every_day_reach_the_bound_of_the_interval() -> None:
     first = datetime.date(2026, 11, 1)  # a Sunday, and a week of its own
     days = [first + datetime.timedelta(days=i) for i in range(30)]
     each_day = [(day, day, 100) for day in days]
-    assert squares_by_interval("day", each_day) == 3000 * 30
-    assert squares_by_interval("day", [(days[0], days[-1], 3000)]) == 3000 * 30
+    assert squares_by_pace("day", each_day) == 3000 * 30
+    assert squares_by_pace("day", [(days[0], days[-1], 3000)]) == 3000 * 30
     weeks = [(day, day, 100) for day in days if day.weekday() == 6]
-    assert squares_by_interval("week", weeks) == 500 * 5
+    assert squares_by_pace("week", weeks) == 500 * 5
     # Other devices of one week more: on Monday and Tuesday, before its Sunday.
-    assert squares_by_interval("week", [*weeks, (days[1], days[2], 100)]) == 500 * 5 + 100
-    assert squares_by_interval("hour", each_day[:1]) == 100 * 24
-    assert squares_by_interval("none", each_day) is None
-    assert squares_by_interval("day", []) == 0
+    assert squares_by_pace("week", [*weeks, (days[1], days[2], 100)]) == 500 * 5 + 100
+    assert squares_by_pace("hour", each_day[:1]) == 100 * 24
+    assert squares_by_pace("none", each_day) is None
+    assert squares_by_pace("day", []) == 0
 
 
 @given(st.integers(0, 10**30), st.integers(0, 10**30))
@@ -201,7 +201,7 @@ def test_counts_known_by_days_and_interval_alone_are_covered() -> None:
         days = simulate_days(people, params, n_devices=10_000, n_days=n_days, churn=0.05, seed=seed)
         dated = [(today + datetime.timedelta(days=i), day.n_reports) for i, day in enumerate(days)]
         total = sum(days[1:], days[0])
-        squares = squares_by_interval("day", ((day, day, n) for day, n in dated))
+        squares = squares_by_pace("day", ((day, day, n) for day, n in dated))
         bounded = Counts(params, total.ones, total.reports, squares=squares)
         found, exact = decode(bounded), decode(bounded, reports_per_device=true_r)
         held += int(((found.ci_low <= shares) & (shares <= found.ci_high)).sum())

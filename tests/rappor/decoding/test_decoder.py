@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -221,13 +220,12 @@ def test_one_cohort_and_few_bits_are_tolerated(k: int) -> None:
     assert sum(len(group) for group in document["diagnostics"]["groups"]) >= len(CANDIDATES) - k
 
 
-@pytest.mark.parametrize(("profile", "n", "seed"), [("balanced", 10**5, 1), ("accurate", 10**7, 2)])
-def test_rows_that_are_set_aside_leave_nothing_known(profile: str, n: int, seed: int) -> None:
+def test_rows_that_are_set_aside_leave_nothing_known() -> None:
     """One cohort, 20 candidates, one without a row of weight: no number warns or overflows."""
-    params = replace(Params.profile(profile), k=64, m=1)
-    names = [f"{seed}-{i}" for i in range(20)]
+    params = Params(k=64, h=1, m=1, f=0.238406, p=0.059601, q=0.559601)
+    names = [f"1-{i}" for i in range(20)]
     population = Population(names, 1 / np.arange(1.0, 21.0))
-    counts = simulate_counts(population, params, n_reports=n, seed=seed)
+    counts = simulate_counts(population, params, n_reports=100_000, seed=1)
     found = decode(counts, names, distribution=True)
     unknown = np.isinf(found.std_error)
     assert (found.std_error[~unknown] < 1).all()

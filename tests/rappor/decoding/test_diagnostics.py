@@ -19,6 +19,7 @@ from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
 from rappor.decoding.diagnostics import (
     FIT_FALSE_ALARM,
+    RELIABLE_FROM,
     UNEXPLAINED_FALSE_ALARM,
     warnings,
 )
@@ -54,7 +55,8 @@ def test_small_honest_collections_raise_no_alarm(n: int, n_runs: int) -> None:
         bad += found["goodness_of_fit"]["p_value"] <= 0.05
         uneven += found["cohorts"][0]["p_value"] <= 0.05
         listed += bool(found["unexplained_bits"])
-        warned += len(estimates.warnings)
+        warned += sum(each.code != "few_reports" for each in estimates.warnings)
+        assert (n < RELIABLE_FROM) == any(each.code == "few_reports" for each in estimates.warnings)
     assert max(bad, uneven) <= stats.binom.isf(FALSE_ALARM, n_runs, 0.05)
     assert listed <= stats.binom.isf(FALSE_ALARM, n_runs, UNEXPLAINED_FALSE_ALARM)
     assert warned == 0
@@ -66,7 +68,8 @@ def test_one_cohort_is_said_to_tell_little() -> None:
     estimates = decode(simulate_counts(POPULATION, params, n_reports=N, seed=1), CANDIDATES)
     assert estimates.diagnostics["least_p_value"] == pytest.approx(1 / 64)
     assert estimates.p_value.min() >= (1 - 1e-9) / 64
-    assert any("no p-value can be below 0.016" in sentence for sentence in estimates.warnings)
+    said = {each.code: each.sentence for each in estimates.warnings}
+    assert "no p-value can be below 0.016" in said["few_patterns"]
 
 
 def test_devices_reports_and_cohorts_are_told_apart() -> None:
@@ -109,25 +112,25 @@ def test_a_forged_cohort_has_odd_popcounts() -> None:
     odd = estimates.diagnostics["odd_popcounts"]
     assert [(entry["collection"], entry["cohort"]) for entry in odd] == [(0, 5)]
     assert odd[0]["true_bits"] > PARAMS.k
-    assert any(
-        sentence.startswith("1 cohort has a number of ones") for sentence in estimates.warnings
-    )
+    said = {each.code: each.sentence for each in estimates.warnings}
+    assert said["odd_popcounts"].startswith("1 cohort has a number of ones")
 
 
 def test_several_forged_cohorts_are_counted() -> None:
     """The sentence names how many; without any there is none."""
-    (sentence,) = warnings({"odd_popcounts": [{}, {}]})
-    assert sentence.startswith("2 cohorts have a number of ones")
-    assert warnings({"odd_popcounts": []}) == ()
+    (found,) = warnings({"odd_popcounts": [{}, {}]}, N)
+    assert found.sentence.startswith("2 cohorts have a number of ones")
+    assert warnings({"odd_popcounts": []}, N) == ()
 
 
 def test_rows_that_are_too_full_are_warned_of() -> None:
     """Where strings collide too often, the table says that its intervals may be too short."""
     full = {"rows": 512, "rows_per_candidate": 4.0, "fitted": "selected", "overfull": True}
-    (sentence,) = warnings({"capacity": full})
-    assert "an effective number of 4.0 of 512 bits" in sentence
+    (found,) = warnings({"capacity": full}, N)
+    assert found.code == "overfull"
+    assert "an effective number of 4.0 of 512 bits" in found.sentence
     right = {"capacity": {**full, "overfull": False}}
-    assert warnings(right) == ()
+    assert warnings(right, N) == ()
 
 
 def test_a_heavy_non_candidate_shows_in_unexplained_bits() -> None:
@@ -156,7 +159,9 @@ def test_unbalanced_cohorts_show() -> None:
 def test_a_bad_fit_warns_with_the_table() -> None:
     """Where the heaviest strings are no candidates, the table ends with a warning."""
     estimates = decode(counted(), ABSENT)
-    (sentence,) = estimates.warnings
+    (warning,) = estimates.warnings
+    assert warning.code == "bad_fit"
+    sentence = warning.sentence
     assert estimates.diagnostics["goodness_of_fit"]["p_value"] < FIT_FALSE_ALARM
     assert " ".join(str(estimates).split()).endswith(sentence)
     assert sentence.startswith("The variance of the bits is ")
@@ -166,5 +171,5 @@ def test_a_bad_fit_warns_with_the_table() -> None:
 @pytest.mark.parametrize("p_value", [FIT_FALSE_ALARM, 1.0])
 def test_a_likely_fit_warns_of_nothing(p_value: float) -> None:
     """The sentence comes below the threshold only; a closed form has no fit to warn about."""
-    assert warnings({"goodness_of_fit": {"chi2_per_degree": 1.0, "p_value": p_value}}) == ()
-    assert warnings({}) == ()
+    assert warnings({"goodness_of_fit": {"chi2_per_degree": 1.0, "p_value": p_value}}, N) == ()
+    assert warnings({}, 1) == ()

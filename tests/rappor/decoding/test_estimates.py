@@ -76,7 +76,7 @@ def test_json_reads_back(estimates: Estimates) -> None:
     """One strict object of six keys that is the dictionary."""
     document = json.loads(estimates.to_json(), parse_constant=pytest.fail)
     keys = ["estimates", "reports", "unallocated", "unallocated_std_error", "assumed"]
-    assert list(document) == [*keys, "diagnostics"]
+    assert list(document) == [*keys, "warnings", "diagnostics"]
     assert document == estimates.to_dict()
     assert document["reports"] == N
 

@@ -7,6 +7,7 @@ import pytest
 
 from rappor import Candidates, Counts, Params, Population, decode, simulate_counts
 from rappor.decoding.detection import Detection
+from rappor.decoding.diagnostics import Caution
 from rappor.decoding.side_by_side import Apart, decode_apart, levels_of, told_once
 from rappor.progress import no_progress
 
@@ -66,5 +67,6 @@ def test_strings_that_cannot_be_told_apart_count_once() -> None:
 
 def test_a_sentence_is_told_once_with_how_many_samples_it_is_about() -> None:
     """The first of them by its name."""
-    told = told_once(["a", "b", "c"], [["one", "two"], ["two"], ["two", "three"]])
+    one, two, three = (Caution("code", sentence) for sentence in ("one", "two", "three"))
+    told = told_once(["a", "b", "c"], [[one, two], [two], [two, three]])
     assert told == ["a: one", "a and 2 more: two", "c: three"]

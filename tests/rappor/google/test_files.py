@@ -246,7 +246,7 @@ def test_command_line_decodes_and_converts(
     assert run(["decode", counts, *words]) == 0
     answer = json.loads(capsys.readouterr().out)
     keys = ["estimates", "reports", "unallocated", "unallocated_std_error", "assumed"]
-    assert list(answer) == [*keys, "diagnostics"]
+    assert list(answer) == [*keys, "warnings", "diagnostics"]
     assert answer["reports"] == 1_000_000
     assert run(["decode", counts, "--format", "google"]) == 2
     ours, back = str(tmp_path / "ours.counts"), str(tmp_path / "back.csv")

@@ -78,8 +78,9 @@ def test_the_largest_answer_pays_little_for_the_rare_ones(
     one, inf = budget
     names, a = NAMES[:k], 1 / (1 + math.exp(inf / 2))
     question = Question(frequencies=Frequencies.zipf(k), reports_per_device=30)
-    asked = {"reports": 300_000, "question": question}
-    planned = plan_answers("onehot", names, epsilon_1=one, epsilon_inf=inf, **asked)
+    planned = plan_answers(
+        "onehot", names, epsilon_1=one, epsilon_inf=inf, reports=300_000, question=question
+    )
     p_star = 1 / (1 + math.exp(one))
     p = (p_star - a / 2 - a * p_star) / (1 - 2 * a)
     q = p + (0.5 - p_star) / (1 - 2 * a)

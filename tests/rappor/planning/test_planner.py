@@ -454,6 +454,11 @@ def test_command_prints_the_plan_for_people(
         ((*BUDGET, "--reports", "9", "--zipf", "1", "--table", "x"), 2, "--zipf or --table"),
         ((*BUDGET, "--reports", "9", "--table", "/nowhere"), 2, "/nowhere"),
         ((*BUDGET, "--reports", "0"), 2, "reports must be an integer in"),
+        (
+            (*BUDGET, "--devices", "9", "--days", "7", "--interval", "epoch"),
+            2,
+            "--days must be at least 91 under interval = epoch",
+        ),
         ((*BUDGET, "--reports", "9", "--name", "X"), 2, "name must match"),
         ((*BUDGET, "--share", "1e-12"), 1, "share must be larger"),
         ((*BUDGET, "--share", "1e-300"), 1, "share must be larger"),

@@ -16,10 +16,11 @@ from rappor import Params, Report, ReportError, Upload, parse_upload
 from rappor.candidates.hashing import bloom_cells, digest_strings
 from rappor.protocol.encodings import parse_value
 from rappor.protocol.encodings.catalogue import encoder
-from rappor.protocol.params import threshold
+from rappor.protocol.params import noise_of, threshold
 from rappor.protocol.parts import Part, choose_part
 from rappor.protocol.randomizer import (
     cohort,
+    drawn_day,
     instantaneous_response,
     part_coin,
     permanent,
@@ -56,11 +57,20 @@ def test_asymmetric_responses() -> None:
         assert permanent(*scope, bits).hex() == row["permanent"]
 
 
+def test_days() -> None:
+    """Every secret draws the stated day of an epoch."""
+    for row in load("day"):
+        params, secret = params_of_document(row["document"]), bytes.fromhex(row["secret"])
+        day = drawn_day(secret, row["metric"], row["epoch"], params, row["days"])
+        assert day == row["day"]
+
+
 def params_of_document(document: dict[str, Any], categories: list[str] | None = None) -> Params:
     """Make the parameter set that a fingerprint's document states in thresholds."""
     fields = {key: value for key, value in document.items() if key != "v"}
     fields["segment"] = tuple(sorted(fields.get("segment", {}).items()))
-    fields |= {"f": 2 * fields["f"] / 2**32, "p": fields["p"] / 2**32, "q": fields["q"] / 2**32}
+    t_1 = fields["f"]
+    fields |= noise_of(t_1, fields.pop("f0", t_1), fields["p"], fields["q"])
     return Params(**fields, categories=tuple(categories or ()), insecure=True)
 
 

@@ -85,6 +85,23 @@ def test_days_have_as_many_devices_each(churn: float) -> None:
     assert [day.squares for day in days] == [1000] * 5
 
 
+@pytest.mark.parametrize("churn", [0.0, 0.02])
+def test_once_every_device_reports_on_one_day(churn: float) -> None:
+    """A part of the devices each day; those that leave before their day never report."""
+    n, n_days = 90_000, 90
+    days = simulate_days(WORDS, BLOOM, n_devices=n, n_days=n_days, churn=churn, once=True, seed=4)
+    assert [day.squares for day in days] == [day.n_reports for day in days]
+    # Of devices that come on one day: those whose day is over, and those that stay until it.
+    answering = [
+        (first + sum((1 - churn) ** (day - first) for day in range(first, n_days))) / n_days
+        for first in range(n_days)
+    ]
+    expected = n * (answering[0] + churn * sum(answering[1:]))
+    bound = stats.norm.isf(FALSE_ALARM / 2) * math.sqrt(expected)  # wider than any binomial
+    assert abs(sum(day.n_reports for day in days) - expected) <= bound
+    assert 700 < days[0].n_reports < 1300
+
+
 @pytest.mark.parametrize("churn", [0.0, 0.25])
 def test_days_of_the_same_devices_agree_as_derived(churn: float) -> None:
     """The covariance of a boolean's ones on two days, L days apart, is between (1 - churn)^L."""

@@ -130,7 +130,7 @@ def test_upload_and_read(collector: Running, token: str, day: str) -> None:
     assert asked.status_code == 200, asked.text
     estimates = asked.json()
     numbers = {"estimates", "reports", "unallocated", "unallocated_std_error"}
-    assert set(estimates) == {*numbers, "assumed", "diagnostics"}
+    assert set(estimates) == {*numbers, "assumed", "warnings", "diagnostics"}
     assert {row["candidate"] for row in estimates["estimates"]} == {"a", "b"}
     assert estimates["reports"] == 41
 
