@@ -30,7 +30,7 @@ def read_counts(path: str) -> list[Counts]:
     if first_line.startswith(_PARQUET) or _is_upload(first_line):
         raise FileError(
             path,
-            "it has reports, not counts; add them up first: rappor aggregate {path} --registry "
+            f"it has reports, not counts; add them up first: rappor aggregate {path} --registry "
             "FILE --metric NAME --out FILE",
         )
     return Counts.load_all(path)

@@ -209,4 +209,4 @@ def test_single_reports_are_one_a_device(shell: Shell) -> None:
     words = ("--population", "population.csv", "--devices", "9", "--days", "2")
     code, _, err = shell.metric("simulate", *words, "--out", shell.path("x.parquet"))
     assert code == 2
-    assert "one report a device" in err
+    assert "one report per device" in err
