@@ -109,7 +109,7 @@ def test_a_product_has_every_continuation_once() -> None:
     ("prefixes", "alphabet", "least", "most", "message"),
     [
         (["a"], "abcdefghij", 0, 9, "got 1,111,111,111"),
-        (["a"], "ab", 0, 255, "got 1e77: take"),
+        (["a"], "ab", 0, 255, "got 1e77: use"),
         (["a"], "aa", 1, 1, "distinct"),
         (["a", "a"], "b", 1, 1, "distinct"),
         (["a"], "b", 2, 1, "most"),
