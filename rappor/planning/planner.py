@@ -62,7 +62,7 @@ def plan(  # noqa: PLR0913 - a budget, a goal and the limits of a design
     --------
     >>> found = plan(1000, epsilon_1=2, epsilon_inf=4, reports=1e6)
     >>> found.params.h, found.params.k, round(found.params.p_star, 6), round(found.params.q_star, 6)
-    (1, 128, 0.119203, 0.5)
+    (1, 128, 0.122147, 0.506935)
     >>> f"{found.share:.2%}"
     '0.31%'
     """

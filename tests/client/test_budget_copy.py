@@ -343,7 +343,7 @@ def test_both_lost_is_silence_for_good_or_until_the_year_ends(
         client = open_client(*metrics)
         assert [client.record(metric.name, "x") for metric in metrics] == [Outcome.SILENT] * 2
         assert client.spent().nats == float("inf")
-        assert "What was reserved for 2026 is not known" in str(client.spent())
+        assert "Reserved for 2026: unknown" in str(client.spent())
         client.close()
     clock.set("2025-06-01T00:00:00")  # nor does a clock that is set back bring anything
     client = open_client(*metrics)

@@ -96,7 +96,7 @@ def test_days_merge_to_their_sum() -> None:
 def test_the_overlap_of_days_is_estimated_with_its_error(profile: str, churn: float) -> None:
     """R = sum over pairs of days of (1 - churn)^distance, over the days."""
     n_days = 5
-    params = params_of(profile, k=64, m=32)
+    params = params_of(profile, k=64, m=64)
     truth = sum((1 - churn) ** abs(i - j) for i in range(n_days) for j in range(n_days)) / n_days
     days = simulate_days(POPULATION, params, n_devices=100_000, n_days=n_days, churn=churn, seed=7)
     found = estimate_overlap(days, [1.0] * n_days)

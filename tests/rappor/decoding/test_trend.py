@@ -296,7 +296,7 @@ def test_questions_without_an_answer_are_refused() -> None:
     nothing = released([(0, Counts.zero(PARAMS, "page"))], n_days=1)
     with pytest.raises(DecodeError, match="at least 1 report"):
         trend(nothing, NAMES)
-    with pytest.raises(DecodeError, match="no stream"):
+    with pytest.raises(DecodeError, match="do not accept a stream"):
         trend(released([(0, one)], n_days=1), stream)  # type: ignore[arg-type]
     with pytest.raises(DecodeError, match="at most 1,000 days"):
         trend(released([(0, one)], n_days=1001), NAMES)

@@ -256,7 +256,7 @@ def test_backup_and_restore_keep_everything(database: str, tmp_path: Path) -> No
     with pytest.raises(StoreError, match="must be free"):
         backup(database, copy)
     commit(store, upload_of())
-    with pytest.raises(StoreError, match="into an empty database"):
+    with pytest.raises(StoreError, match="must be empty"):
         restore(copy, database)
     everything = MetaData()
     everything.reflect(store.engine)
