@@ -98,6 +98,6 @@ def _part(metric: Metric, part: str | None) -> str:
     """Return the part to count: parts never mix."""
     names = [each.name for each in metric.parts]
     if (part or "") not in (names or [""]):
-        expected = f"one of {', '.join(names)}" if names else "left out: the metric has no parts"
+        expected = f"one of {', '.join(names)}" if names else "omitted: the metric has no parts"
         raise MetricError(f"--part must be {expected}, got {part!r}")
     return part or ""

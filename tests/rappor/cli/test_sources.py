@@ -125,7 +125,7 @@ def test_decode_refuses_what_is_not_counts(shell: Shell, name: str) -> None:
     code, out, err = shell.metric("decode", shell.path(name), "--candidates", "engines.txt")
     assert (code, out) == (2, "")
     assert name in err
-    assert "it holds reports" not in err
+    assert "it has reports" not in err
     assert len(err.strip().splitlines()) == 1
 
 
