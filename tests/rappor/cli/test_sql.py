@@ -31,7 +31,7 @@ def test_a_part_is_named_where_there_are_parts_and_nowhere_else(shell: Shell) ->
     (shell.place / "metrics.toml").write_text(REGISTRY.replace('encoding = "bloom"', entry, 1))
     words = ("--registry", "metrics.toml", "--dialect", "spark")
     assert "--part must be one of prefix:3, whole" in shell("sql", "engine", *words)[2]
-    assert "--part must be left out" in shell("sql", "theme", *words, "--part", "whole")[2]
+    assert "--part must be omitted" in shell("sql", "theme", *words, "--part", "whole")[2]
     code, printed, _ = shell("sql", "engine", *words, "--part", "prefix:3", "--json")
     metric = Registry.load(shell.place / "metrics.toml")["engine"]
     assert code == 0
