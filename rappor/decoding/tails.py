@@ -31,6 +31,12 @@ _REACH: Final = 8
 _MORE: Final = 20
 """Permanent ones that are summed beyond, where few are expected: more have probability 1e-20."""
 
+_SURE: Final = 300.0
+"""Squared distance from the mean, in variances or ones, beyond which a tail is 0 or 1."""
+
+_LEFT_OUT: Final = 1e-15
+"""Probability that a sum may leave out: no tail that is a sum is called smaller."""
+
 _CERTAIN: Final = 1e-12
 """Distance from 0 and 1 of a coin that falls one way only."""
 
@@ -86,9 +92,13 @@ class Mixture:
         variance, cubes = np.maximum(given[1:3], LEAST)
         unit, p = cubes / variance, np.clip(given[3] / cubes, _CERTAIN, 1 - _CERTAIN)
         trials = variance / (unit**2 * p * (1 - p))
-        moved = (ones[:, None] - given[0]) / unit + trials * p
-        tails = (upper_tail if upper else lower_tail)(moved, trials, p)
-        return np.asarray((weight * tails).sum(axis=1) / weight.sum(axis=1))
+        over = (ones[:, None] - given[0]) / unit
+        tails = np.where(over < 0, 1.0, 0.0) if upper else np.where(over > 0, 1.0, 0.0)
+        near = (permanent.shape[1] == 1) | (over**2 < np.maximum(_SURE, _SURE * variance / unit**2))
+        some = (over + trials * p)[near], trials[near], p[near]
+        tails[near] = (upper_tail if upper else lower_tail)(*some)
+        tail = (weight * tails).sum(axis=1) / weight.sum(axis=1)
+        return np.asarray(tail if permanent.shape[1] == 1 else np.maximum(tail, _LEFT_OUT))
 
     def _grid(self) -> NDArray[np.float64]:
         """Return the numbers K of permanent ones that are summed, (k, t)."""
