@@ -88,7 +88,7 @@ def test_the_guarantee_is_what_the_library_computes(name: str) -> None:
 def test_what_forced_bits_change_is_what_the_library_computes() -> None:
     """Losses, links and error beside those of a symmetric response of the same p*, q* and bound."""
     page = (ROOT / "rappor" / "privacy" / "README.md").read_text(encoding="utf-8")
-    both = Params.profile("balanced"), Params(k=128, f=0.238406, p=0.059601, q=0.559601)
+    both = Params.profile("balanced"), Params(k=128, m=128, f=0.238406, p=0.059601, q=0.559601)
     for each in both:
         assert (each.p_star, each.q_star) == pytest.approx(
             (both[0].p_star, both[0].q_star), rel=1e-5
