@@ -21,7 +21,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class ProfileName(click.Choice):  # type: ignore[type-arg]  # generic in late versions only
-    """The name of a profile; one that is none, or none any more, is refused as in the library."""
+    """The name of a profile; any other is refused with the sentence of the library."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the name."""
