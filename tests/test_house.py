@@ -103,6 +103,33 @@ def test_device_imports_light_wings_only() -> None:
         assert foreign <= sys.stdlib_module_names, name
 
 
+DEVICE = (
+    {"errors", "version", "outcome", "periods"},
+    {"network"},
+    {"settings"},
+    {"folder"},
+    {"budget"},
+    {"outbox", "person"},
+    {"client"},
+    {"audited", "cli", "testing"},
+    {"pytest_plugin"},
+)
+"""The rooms of the device, from below."""
+
+
+def test_rooms_of_the_device_stand_on_those_below_them() -> None:
+    """Each folder, and each file beside them, imports only what is listed before it."""
+    floors = {room: floor for floor, rooms in enumerate(DEVICE) for room in rooms}
+    for name in modules():
+        package, _, inside = name.partition(".")
+        if package == "rappor_client" and inside:
+            room = inside.split(".")[0]
+            used = {
+                each.split(".")[1] for each in imports_of(name) if each.startswith(f"{package}.")
+            }
+            assert all(floors[each] < floors[room] for each in used - {room}), name
+
+
 def test_collector_could_not_report_if_it_wanted_to() -> None:
     """Rule 5: rappor_server reaches no room of chance, not even through others."""
     for name in modules():
@@ -251,7 +278,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
         "import rappor_client",
         "import rappor_client.testing",
         "import rappor_client.cli",
-        "import rappor_client.http_transport",
+        "import rappor_client.network.http_transport",
         "from rappor import Metric, Params, Registry, Upload, encode_value, describe, epsilon_inf",
     ],
 )
@@ -281,7 +308,7 @@ def test_importing_the_device_loads_no_network() -> None:
 def test_importing_the_client_loads_nothing_that_it_may_never_need() -> None:
     """Neither for sending, nor for reading a registry, nor for failures and mistakes."""
     late = ["http.client", "asyncio", "tomllib", "logging", "textwrap", "difflib", "random"]
-    late += ["unicodedata", "rappor_client.uploader", "rappor_client.withdrawal"]
+    late += ["unicodedata", "rappor_client.outbox.uploader", "rappor_client.person.withdrawal"]
     answer = run(
         f"import sys\nfrom rappor_client import Client\nassert not set({late}) & set(sys.modules)"
     )

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rappor.errors import FileError
 from rappor_client.cli.parser import Namespace, ProgramParser
-from rappor_client.contents import holds_telemetry, read_contents
-from rappor_client.store import Store
-from rappor_client.withdrawal import erase
+from rappor_client.folder.store import Store
+from rappor_client.person.contents import holds_telemetry, read_contents
+from rappor_client.person.withdrawal import erase
 
 
 def add_to(program: ProgramParser) -> None:

@@ -15,8 +15,8 @@ from rappor.registry.registry import Registry
 from rappor_client.cli.parser import Namespace, ProgramParser, seconds, suggestion
 from rappor_client.cli.show import UploadRecord
 from rappor_client.client import Client
+from rappor_client.folder.spool import ACCEPTED
 from rappor_client.outcome import Outcome
-from rappor_client.spool import ACCEPTED
 
 
 def add_to(program: ProgramParser) -> None:

@@ -13,10 +13,10 @@ from typing import Any, Self
 from rappor.errors import FileError
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
+from rappor_client.budget.ledger import Spent, counted
 from rappor_client.cli.parser import Namespace, ProgramParser
-from rappor_client.contents import holds_telemetry, read_contents
-from rappor_client.ledger import Spent, counted
-from rappor_client.spool import Sent, SentReport
+from rappor_client.folder.spool import Sent, SentReport
+from rappor_client.person.contents import holds_telemetry, read_contents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
