@@ -23,7 +23,7 @@ from import_graph import (
 
 import rappor
 
-GROUND = {"errors", "files", "ranges", "progress", "lazy_exports", "display"}
+GROUND = {"errors", "files", "ranges", "progress", "lazy_exports", "display", "plurals"}
 """What everything stands on; `jit`, the compiler, is ground too, but no device's."""
 
 LIGHT = GROUND | {"protocol", "registry", "privacy", "encode"}
@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "progress": GROUND,
     "lazy_exports": GROUND,
     "display": GROUND,
+    "plurals": GROUND,
     "jit": GROUND,
     "door": GROUND,
     "protocol": GROUND,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class BudgetOptions:
     """What a plan may spend, or the profile whose plan is asked for."""
 
     epsilon_1: float | None
@@ -184,7 +184,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repeats:
+class RepeatOptions:
     """How often each device reports."""
 
     reports_per_device: int | None

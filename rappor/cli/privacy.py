@@ -52,6 +52,10 @@ class _Batch:
         "rappor privacy --profile strict --devices 1e7 --chart belief.svg",
         "rappor privacy --bits 128 --hashes 2 --cohorts 16 -f .5 -p .5 -q .75",
     ),
+    elsewhere={
+        "--epsilon": "choose parameters for an epsilon by "
+        "`rappor plan --epsilon-1 NATS --epsilon-inf NATS`, or name a --profile"
+    },
 )
 @metric_argument
 @subject_options

@@ -15,6 +15,7 @@ from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json
 from rappor.cli.numbers import NUMBER, WholeNumber
 from rappor.cli.options import grouped, json_option, metric_option, registry_option, seed_option
+from rappor.plurals import counted
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -203,7 +204,7 @@ def simulate(
     else:
         told = files[0] if len(files) == 1 else f"{files[0]} to {files[-1]}"
         names = " and ".join(each.name for each in pair)
-        click.echo(f"{found.reports:,} reports of {names} in {told}")
+        click.echo(f"{counted(found.reports, 'report')} of {names} in {told}")
 
 
 def _save(collections: Iterable[tuple[str, Counts]], out: str) -> Iterator[tuple[str, int]]:

@@ -37,7 +37,7 @@ _MOST: Final = 40.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Answers:
+class AnswerNoise:
     """Reports to come, of devices that give these answers; `own` is (s,) float64."""
 
     params: Params

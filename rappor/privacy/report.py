@@ -127,7 +127,7 @@ class PrivacyReport(Displayed):
     """What a metric, or a parameter set alone, promises a person.
 
     `metric` and `promise` are None for parameters alone, `account` without a registry, `change`
-    without a new entry, `together` for a metric that is answered alone. `told` says what devices
+    without a new entry, `together` for a metric that is answered alone. `without_noise` says what devices
     tell in the clear, None if nothing: the devices of `shuffling` and `linkability` are then those
     that tell the same. `value_changes` are empty for a metric that answers for one value only.
     """
@@ -140,7 +140,7 @@ class PrivacyReport(Displayed):
     epsilon_inf: float
     losses: tuple[Loss, ...]
     promise: str | None = None
-    told: str | None = None
+    without_noise: str | None = None
     value_changes: tuple[ValueChange, ...]
     shuffling: Shuffling
     linkability: Linkability
@@ -232,7 +232,7 @@ def privacy_report(
         report,
         metric=metric.name,
         promise=promise(metric),
-        told=next(told_beside(metric), None),
+        without_noise=next(told_beside(metric), None),
         value_changes=() if metric.patterns == 1 else report.value_changes,
         account=None if registry is None else _account(registry, usage),
         change=None if changed is None else price_change(metric, changed, reports=usage.reports),

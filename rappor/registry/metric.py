@@ -129,7 +129,7 @@ class Metric:
     @property
     def n_segments(self) -> int:
         """How many segments devices may tell, 1 where they tell none."""
-        return math.prod(len(each.told) for each in self.segments)
+        return math.prod(len(each.labels) for each in self.segments)
 
     def in_segment(self, own: Mapping[str, str]) -> Metric:
         """Return the metric of a device with these public properties: it tells one segment."""

@@ -16,7 +16,7 @@ from rappor.counts.released import Released
 from rappor.errors import CollectorError, FileError, ParamsError
 from rappor.progress import Progress, no_progress
 from rappor.ranges import check_choice
-from rappor.remote.exchange import Answer, Ask, HttpTransport, Transport, problem_of
+from rappor.remote.exchange import Exchange, HttpExchange, Request, Response, problem_of
 from rappor.remote.token import check_token
 
 _SECONDS: Final = 300.0
@@ -155,12 +155,12 @@ class Collector:
         url: str,
         token: str,
         *,
-        transport: Transport | None = None,
+        transport: Exchange | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Check the address and the token; nothing is sent yet."""
         self._token = check_token(token)
-        self._transport = transport or HttpTransport(url)
+        self._transport = transport or HttpExchange(url)
         self.sleep = sleep
 
     def __repr__(self) -> str:
@@ -261,11 +261,11 @@ class Collector:
         *expected: int,
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
-    ) -> Answer:
+    ) -> Response:
         """Send a request; CollectorError unless the answer has an expected status."""
         named = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
         answer = self._transport(
-            Ask(
+            Request(
                 method=method,
                 path=path,
                 headers=named | (headers or {}),
@@ -296,7 +296,7 @@ def _strings(candidates: Iterable[str]) -> list[str]:
     return listed
 
 
-def _document(answer: Answer) -> dict[str, Any]:
+def _document(answer: Response) -> dict[str, Any]:
     try:
         document = json.loads(answer.body)
     except (ValueError, RecursionError):

@@ -17,7 +17,7 @@ _TIGHT: Final = 1e-12
 """Relative distance at which the search for sigma ends."""
 
 
-class Noise(Protocol):
+class CountNoise(Protocol):
     """What is added to the true count of the devices that have a property."""
 
     def std_error(self, n_held: int, n: int, /) -> float:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from rappor.plurals import counted
 from rappor.protocol.loss import belief_bound, epsilon_reports
 from rappor_client.budget import reservation
 from rappor_client.budget.prepared import Prepared
@@ -107,11 +108,6 @@ def _wrapped(text: str) -> str:
 
     indent = " " * (len(text) - len(text.lstrip()))
     return textwrap.fill(text, 80, subsequent_indent=indent)
-
-
-def counted(n: int, noun: str) -> str:
-    """Write a number with its noun: 1 report, 2 reports."""
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def charge(db: sqlite3.Connection, prepared: Prepared) -> float:

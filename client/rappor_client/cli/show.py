@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from rappor.errors import FileError
+from rappor.plurals import counted
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
-from rappor_client.budget.ledger import Spent, counted
+from rappor_client.budget.ledger import Spent
 from rappor_client.cli.parser import Namespace, ProgramParser
 from rappor_client.folder.spool import Sent, SentReport
 from rappor_client.person.contents import holds_telemetry, read_contents

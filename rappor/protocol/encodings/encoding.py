@@ -254,7 +254,7 @@ def normalised_by(params: Shape) -> str:
     return f" ({described})" if described else ""
 
 
-def told(value: object) -> str:
+def described(value: object) -> str:
     """Describe a recorded value by all that may be told of it: its type, and a text's length."""
     kind = type(value).__name__
     return f"a {kind} of {len(value)} characters" if isinstance(value, str) else kind

@@ -93,7 +93,7 @@ class Range:
     ) -> bytes:
         """Return as JSON what is released of each day, week or month."""
         first, last = self.days()
-        asked = releases.Selection(metric, first, last, params)
+        asked = releases.BlockQuery(metric, first, last, params)
         found = releases.releases_by(store, asked, by, segments=segments)
         none = Release(
             metric=metric.name, first=first, last=last, collections=(), days=(), withheld=()

@@ -283,3 +283,11 @@ def test_privacy_without_noise_says_so(shell: Shell) -> None:
     words = ("privacy", "-f", "0", "-p", "0", "-q", "1")
     assert json.loads(shell(*words, "--json")[1])["losses"][0]["epsilon"] is None
     assert "infinite" in shell(*words)[1]
+
+
+def test_an_epsilon_is_asked_of_the_plan(capfd: pytest.CaptureFixture[str]) -> None:
+    """The option of another command is named with it; any other is click's to suggest."""
+    assert run(["privacy", "--epsilon", "3"]) == 2
+    assert "`rappor plan --epsilon-1 NATS" in capfd.readouterr().err
+    assert run(["privacy", "--jsn"]) == 2
+    assert "Did you mean '--json'?" in capfd.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 from collectors import metric_of, put
 from rappor_server.analysis import candidate_lists
 from rappor_server.analysis.candidate_lists import KeptList
-from rappor_server.analysis.page_tasks import Answered, Asked, RankingTask
+from rappor_server.analysis.page_tasks import Asked, PageAnswer, RankingTask
 from rappor_server.analysis.tasks import Range
 from rappor_server.storage.store import Store
 
@@ -73,7 +73,7 @@ def test_files_are_bounded(store: Store) -> None:
         range=Range(first=None, last=None),
         everything=True,
     )
-    found = msgspec.msgpack.decode(task.run(store, lambda _: None), type=Answered)
+    found = msgspec.msgpack.decode(task.run(store, lambda _: None), type=PageAnswer)
     assert "report.html" in found.files
     assert found.too_large == ["estimates.json"]
 
