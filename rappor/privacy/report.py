@@ -127,9 +127,10 @@ class PrivacyReport(Displayed):
     """What a metric, or a parameter set alone, promises a person.
 
     `metric` and `promise` are None for parameters alone, `account` without a registry, `change`
-    without a new entry, `together` for a metric that is answered alone. `without_noise` says what devices
-    tell in the clear, None if nothing: the devices of `shuffling` and `linkability` are then those
-    that tell the same. `value_changes` are empty for a metric that answers for one value only.
+    without a new entry, `together` for a metric that is answered alone. `without_noise` says
+    what devices send in the clear, None if nothing: the devices of `shuffling` and `linkability`
+    are then those that send the same. `value_changes` are empty for a metric that
+    answers for one value only.
     """
 
     _drawn_as: ClassVar[str] = "privacy"

@@ -16,7 +16,7 @@ from rappor.counts.released import Released
 from rappor.errors import CollectorError, FileError, ParamsError
 from rappor.progress import Progress, no_progress
 from rappor.ranges import check_choice
-from rappor.remote.exchange import Exchange, HttpExchange, Request, Response, problem_of
+from rappor.remote.exchange import Ask, Exchange, HttpExchange, Response, problem_of
 from rappor.remote.token import check_token
 
 _SECONDS: Final = 300.0
@@ -265,7 +265,7 @@ class Collector:
         """Send a request; CollectorError unless the answer has an expected status."""
         named = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
         answer = self._transport(
-            Request(
+            Ask(
                 method=method,
                 path=path,
                 headers=named | (headers or {}),

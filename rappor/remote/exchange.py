@@ -34,7 +34,7 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Ask:
     """A request: `path` with its query, and at most `seconds` for the whole exchange."""
 
     method: str
@@ -53,7 +53,7 @@ class Response:
     body: bytes
 
 
-Exchange = Callable[[Request], Response]
+Exchange = Callable[[Ask], Response]
 """Sends a request and returns the answer, whatever its status; CollectorError if there is none."""
 
 
@@ -70,11 +70,11 @@ class HttpExchange:
         """Name the host."""
         return f"HttpExchange({self._base.hostname!r})"
 
-    def __call__(self, ask: Request) -> Response:
+    def __call__(self, ask: Ask) -> Response:
         """Send a request and read its answer to the end."""
         end = time.monotonic() + ask.seconds
         url = self._base._replace(path=self._base.path + ask.path).geturl()
-        request = Request(url, ask.body, dict(ask.headers), method=ask.method)
+        request = Request(url, ask.body, dict(ask.headers), method=ask.method)  # noqa: S310 - checked
         try:
             try:
                 response = self._opener.open(request, timeout=ask.seconds)

@@ -12,7 +12,7 @@ import pytest
 from rappor import Collector, Counts, Params, ParamsError
 from rappor.counts.released import Period, Released
 from rappor.errors import CollectorError
-from rappor.remote.exchange import Request, Response
+from rappor.remote.exchange import Ask, Response
 
 TELLTALE = "rappor.0123.Telltale-7q"
 PARAMS = Params(k=2, m=2, f=0.5, p=0.25, q=0.75)
@@ -58,9 +58,9 @@ class Played:
 
     def __init__(self, answers: Iterable[Response]) -> None:
         self.answers = list(answers)
-        self.asked: list[Request] = []
+        self.asked: list[Ask] = []
 
-    def __call__(self, ask: Request) -> Response:
+    def __call__(self, ask: Ask) -> Response:
         """Keep a request and play the next answer."""
         self.asked.append(ask)
         return self.answers.pop(0)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rappor.errors import CollectorError
-from rappor.remote.exchange import HttpExchange, Request
+from rappor.remote.exchange import Ask, HttpExchange
 
 Handler = Callable[[http.server.BaseHTTPRequestHandler], None]
 
@@ -37,9 +37,9 @@ def serving(handle: Handler) -> Iterator[str]:
         server.shutdown()
 
 
-def ask(seconds: float = 30.0) -> Request:
+def ask(seconds: float = 30.0) -> Ask:
     """Return a request with a token."""
-    return Request(
+    return Ask(
         method="GET", path="/v1/metrics", headers={"Authorization": "Bearer x"}, seconds=seconds
     )
 
