@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
 from rappor.encode import takes_part
-from rappor.errors import MetricError, ParamsError, ReportError
+from rappor.ground.errors import MetricError, ParamsError, ReportError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import Coins, Secret, system_coins
 from rappor.registry.metric import Metric

@@ -15,8 +15,8 @@ from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json
 from rappor.cli.options import json_option, metric_option, registry_option
 from rappor.engines.layout import REASONS
-from rappor.errors import DecodeError, FileError, MetricError
-from rappor.plurals import counted
+from rappor.ground.errors import DecodeError, FileError, MetricError
+from rappor.ground.plurals import counted
 from rappor.registry.registry import Registry
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import click
 from rappor.cli.commands import Command
 from rappor.cli.console import print_json
 from rappor.cli.options import json_option
-from rappor.plurals import counted
+from rappor.ground.plurals import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

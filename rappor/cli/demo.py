@@ -16,9 +16,9 @@ from rappor.cli.decode import say_skipped
 from rappor.cli.demo_other import SIZES, play, print_demo
 from rappor.cli.numbers import NUMBER, even_odds_become
 from rappor.cli.options import chart_option, json_option, save_chart, seed_option
-from rappor.errors import FileError
-from rappor.files import read_text
-from rappor.plurals import counted
+from rappor.ground.errors import FileError
+from rappor.ground.files import read_text
+from rappor.ground.plurals import counted
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
 from rappor.protocol.profiles import PROFILES

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rappor.decoding.detection import Detection
-from rappor.files import read_text, replacing
+from rappor.ground.files import read_text, replacing
 from rappor.protocol.encodings import ENCODINGS
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import NOISE, Params

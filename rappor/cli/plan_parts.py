@@ -11,7 +11,7 @@ from rich.table import Table
 
 from rappor.cli.alphabet import characters
 from rappor.cli.console import print_json, show, table
-from rappor.plurals import counted
+from rappor.ground.plurals import counted
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import LETTERS
 from rappor.reporting.numbers import nats, percent, short_percent

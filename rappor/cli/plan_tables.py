@@ -10,8 +10,8 @@ from rich.table import Table
 
 from rappor.cli.console import show, table
 from rappor.cli.numbers import even_odds_become
-from rappor.errors import ParamsError
-from rappor.plurals import counted
+from rappor.ground.errors import ParamsError
+from rappor.ground.plurals import counted
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import LETTERS, NOISE, Params

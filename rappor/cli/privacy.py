@@ -12,7 +12,7 @@ from rappor.cli.numbers import COUNT
 from rappor.cli.options import chart_option, grouped, json_option, save_chart
 from rappor.cli.privacy_tables import Detectable, print_report
 from rappor.cli.subject import Subject, metric_argument, subject_options
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 from rappor.planning.changed_params import JointError, decode_together, joint_error
 from rappor.planning.detection_limit import detection_limit, standard_error
 from rappor.privacy.report import Batch, Usage, privacy_report, privacy_report_of

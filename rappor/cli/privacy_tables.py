@@ -10,8 +10,8 @@ from rich.table import Table
 
 from rappor.cli.console import escape, section, show, table
 from rappor.cli.numbers import even_odds_become, least_belief
+from rappor.ground.plurals import counted
 from rappor.planning.changed_params import JointError
-from rappor.plurals import counted
 from rappor.privacy.changing_params import EntryChange
 from rappor.privacy.linkability import Linkability
 from rappor.privacy.report import (

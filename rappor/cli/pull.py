@@ -10,8 +10,8 @@ import click
 from rappor.cli.commands import Command
 from rappor.cli.console import print_json, show, table
 from rappor.cli.options import json_option
-from rappor.errors import DecodeError
-from rappor.plurals import counted
+from rappor.ground.errors import DecodeError
+from rappor.ground.plurals import counted
 
 if TYPE_CHECKING:
     from rappor.counts.released import Released

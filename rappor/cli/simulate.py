@@ -15,7 +15,7 @@ from rappor.cli.commands import Command
 from rappor.cli.console import Slow, print_json
 from rappor.cli.numbers import NUMBER, WholeNumber
 from rappor.cli.options import grouped, json_option, metric_option, registry_option, seed_option
-from rappor.plurals import counted
+from rappor.ground.plurals import counted
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry

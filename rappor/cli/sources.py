@@ -17,8 +17,8 @@ from rappor.cli.count_files import (
     is_pair,
     read_counts,
 )
-from rappor.errors import DecodeError, FileError
-from rappor.files import read_text, sha256_of
+from rappor.ground.errors import DecodeError, FileError
+from rappor.ground.files import read_text, sha256_of
 from rappor.protocol.encodings import encoding_of
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric

@@ -16,8 +16,8 @@ from typing import Any
 
 from rappor.counts.counts import Counts
 from rappor.counts.counts_file import Contents, parse_document
-from rappor.errors import FileError, MetricError, ReportError
-from rappor.files import replacing
+from rappor.ground.errors import FileError, MetricError, ReportError
+from rappor.ground.files import replacing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

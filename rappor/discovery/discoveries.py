@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rappor.decoding.estimates import Estimates, number_or_none
-from rappor.plurals import counted
+from rappor.ground.plurals import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,9 +31,9 @@ from rappor.engines.files import ReportFile, find_files
 from rappor.engines.rows import Chunk, parts_of, read_part
 from rappor.engines.sums import Shapes, Sums, sum_schema
 from rappor.engines.totals import Collection, counts_of, shapes_of
-from rappor.errors import FileError, ReportError
-from rappor.files import replacing, sha256_of
-from rappor.progress import Progress, no_progress
+from rappor.ground.errors import FileError, ReportError
+from rappor.ground.files import replacing, sha256_of
+from rappor.ground.progress import Progress, no_progress
 from rappor.registry.registry import Registry
 
 _STATE: Final = b"rappor.checkpoint"

@@ -40,7 +40,7 @@ from rappor.engines.workers import (
     read_lines,
     sum_reports,
 )
-from rappor.errors import FileError, MissingExtraError, RapporError
+from rappor.ground.errors import FileError, MissingExtraError, RapporError
 from rappor.registry.registry import Registry
 
 try:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rappor.plurals import counted
+from rappor.ground.plurals import counted
 from rappor.protocol.loss import epsilon_inf, epsilon_n, epsilon_reports
 from rappor.protocol.params import Params
 from rappor.registry.budget import reserve, scope_names

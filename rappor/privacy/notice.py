@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from rappor.plurals import counted
+from rappor.ground.plurals import counted
 from rappor.privacy.linkability import link
 from rappor.privacy.small_cohorts import fill_cohorts
 from rappor.protocol.encodings import encoding_of

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
-from rappor.display import Displayed
+from rappor.ground.display import Displayed
+from rappor.ground.ranges import check_integer, check_number
 from rappor.privacy.accountant import account
 from rappor.privacy.changing_params import EntryChange, price_change
 from rappor.privacy.changing_values import change_visibility
@@ -19,7 +20,6 @@ from rappor.privacy.notice import promise, told_beside
 from rappor.privacy.shuffling import likely_smallest_cohort, shuffled_epsilon
 from rappor.protocol.loss import belief_bound, epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
-from rappor.ranges import check_integer, check_number
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.plurals import counted
+from rappor.ground.plurals import counted
 from rappor.registry.metric import Metric
 
 ENOUGH: Final = 0.9

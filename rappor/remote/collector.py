@@ -13,9 +13,9 @@ from urllib.parse import quote, urlencode
 
 from rappor.counts.calendar import STRETCHES
 from rappor.counts.released import Released
-from rappor.errors import CollectorError, FileError, ParamsError
-from rappor.progress import Progress, no_progress
-from rappor.ranges import check_choice
+from rappor.ground.errors import CollectorError, FileError, ParamsError
+from rappor.ground.progress import Progress, no_progress
+from rappor.ground.ranges import check_choice
 from rappor.remote.exchange import Ask, Exchange, HttpExchange, Response, problem_of
 from rappor.remote.token import check_token
 

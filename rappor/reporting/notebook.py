@@ -11,9 +11,9 @@ from rappor.decoding.estimates import Estimates
 from rappor.decoding.report import report
 from rappor.decoding.segments.segments import Segments
 from rappor.decoding.trends.trend import Trend
-from rappor.display import Displayed
+from rappor.ground.display import Displayed
+from rappor.ground.plurals import counted
 from rappor.planning.plans import Plan
-from rappor.plurals import counted
 from rappor.privacy.report import PrivacyReport
 from rappor.protocol.params import NOISE, Params
 from rappor.reporting.columns import Columns

@@ -14,7 +14,7 @@ from rappor.decoding.report import (
     ResidualGrid,
     report,
 )
-from rappor.plurals import counted
+from rappor.ground.plurals import counted
 from rappor.protocol.encodings import encoding_of
 from rappor.reporting.cohort_charts import cohort_bits, cohort_reports, residuals
 from rappor.reporting.columns import Columns, candidate

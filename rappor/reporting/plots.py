@@ -14,8 +14,8 @@ from rappor.decoding.estimates import Estimates, adjusted_interval
 from rappor.decoding.report import Mass, masses
 from rappor.decoding.segments.segments import Segments
 from rappor.decoding.trends.trend import Trend
+from rappor.ground.plurals import counted
 from rappor.planning.plans import Plan
-from rappor.plurals import counted
 from rappor.privacy.report import Loss, PrivacyReport
 from rappor.protocol.loss import belief_bound
 from rappor.reporting.charts import Chart, Panels

@@ -11,7 +11,7 @@ from rappor.decoding.diagnostics import IMBALANCE
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.segments.segments import Segments
 from rappor.decoding.trends.trend import InUse, Trend, TrendPeriod
-from rappor.plurals import counted
+from rappor.ground.plurals import counted
 from rappor.reporting.numbers import nats, p_value, percent, short_percent
 
 _SURELY: Final = 0.01

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.counts.counts import Counts
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
+from rappor.ground.ranges import check_integer, read_count
 from rappor.protocol.params import Params
-from rappor.ranges import check_integer, read_count
 from rappor.simulation.channels import Channel, ChannelNoise, n_in_piece
 from rappor.simulation.keystream import Keystream
 from rappor.simulation.picks import Weighted, draw_cohorts

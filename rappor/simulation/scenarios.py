@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rappor.counts.counts import Counts
+from rappor.ground.ranges import check_integer, check_number, read_count
 from rappor.protocol.params import Params
-from rappor.ranges import check_integer, check_number, read_count
 from rappor.simulation.channels import Channel, ChannelNoise
 from rappor.simulation.keystream import Keystream
 from rappor.simulation.picks import Weighted, draw_cohorts

@@ -21,10 +21,10 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from rappor.ground.ranges import read_count
 from rappor.privacy.shuffling import local_for
 from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import ONE, Params
-from rappor.ranges import read_count
 from rappor.trust.noise import CountNoise, GaussianNoise, GeometricNoise, LaplaceNoise, LocalNoise
 from rappor.trust.survey import MOST_LOCAL, CoinSurvey, check_epsilon
 

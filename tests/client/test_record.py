@@ -25,7 +25,7 @@ from rappor_client.testing import (
 from registries import registry_of
 
 from rappor import Params, Registry
-from rappor.errors import FileError, MetricError, ParamsError, ReportError
+from rappor.ground.errors import FileError, MetricError, ParamsError, ReportError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import cohort, permanent
 

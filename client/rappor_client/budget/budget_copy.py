@@ -36,7 +36,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from rappor.files import drafting, finish, replacing, sync_folder
+from rappor.ground.files import drafting, finish, replacing, sync_folder
 from rappor.protocol.params import Params
 from rappor_client.budget import ledger, reservation, reservoir, scope_memory
 from rappor_client.budget.ledger import Spent

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from rappor.plurals import counted
+from rappor.ground.plurals import counted
 from rappor.protocol.loss import belief_bound, epsilon_reports
 from rappor_client.budget import reservation
 from rappor_client.budget.prepared import Prepared

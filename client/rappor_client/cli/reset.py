@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from rappor.errors import FileError
+from rappor.ground.errors import FileError
 from rappor_client.cli.parser import Namespace, ProgramParser
 from rappor_client.folder.store import Store
 from rappor_client.person.contents import holds_telemetry, read_contents

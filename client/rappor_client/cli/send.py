@@ -7,8 +7,8 @@ import math
 import tempfile
 from pathlib import Path
 
-from rappor.errors import MetricError, ParamsError
-from rappor.files import read_text
+from rappor.ground.errors import MetricError, ParamsError
+from rappor.ground.files import read_text
 from rappor.protocol.encodings import parse_value
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from rappor.errors import FileError
-from rappor.plurals import counted
+from rappor.ground.errors import FileError
+from rappor.ground.plurals import counted
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
 from rappor_client.budget.ledger import Spent

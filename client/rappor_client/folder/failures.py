@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from rappor.errors import FileError, RapporError
+from rappor.ground.errors import FileError, RapporError
 from rappor_client.folder.forking import hold_over_forks, unforked
 
 _QUIET_SECONDS: Final = 60.0

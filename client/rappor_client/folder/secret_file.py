@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from rappor.files import replacing
+from rappor.ground.files import replacing
 from rappor.protocol.randomizer import SECRET_BYTES
 from rappor_client.errors import IdentityError
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from rappor.errors import FileError
+from rappor.ground.errors import FileError
 from rappor_client.folder.failures import DamagedError, is_busy, is_damage, is_refusal, name_failure
 from rappor_client.folder.forking import hold_over_forks
 

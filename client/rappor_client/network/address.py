@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 
 _PORTS: Final = {"https": 443, "http": 80}
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")

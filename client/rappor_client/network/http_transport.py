@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 from rappor_client.errors import UploadError
 from rappor_client.network.address import Address, check_key, parse_collector, parse_proxy
 from rappor_client.network.transport import Answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from rappor.errors import ParamsError, ReportError
+from rappor.ground.errors import ParamsError, ReportError
 from rappor.protocol.encodings.encoding import Encoding, described
 from rappor.protocol.encodings.shape import Shape
 

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from rappor.errors import ParamsError, ReportError
+from rappor.ground.errors import ParamsError, ReportError
 from rappor.protocol.encodings.encoding import Encoding, check_names, described, neighbours
 from rappor.protocol.encodings.shape import Shape
 

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rappor.errors import ParamsError, ReportError
+from rappor.ground.errors import ParamsError, ReportError
+from rappor.ground.ranges import shown
 from rappor.protocol.encodings.shape import Shape
 from rappor.protocol.normalizers import NORMALIZERS, normalize
-from rappor.ranges import shown
 
 
 @dataclass(frozen=True)

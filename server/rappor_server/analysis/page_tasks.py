@@ -17,8 +17,8 @@ import msgspec
 from rappor.counts.counts import Counts
 from rappor.counts.released import Period, Released
 from rappor.decoding.detection import Detection
-from rappor.errors import ParamsError
-from rappor.progress import Progress
+from rappor.ground.errors import ParamsError
+from rappor.ground.progress import Progress
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
 from rappor_server.analysis.answer_cache import AnswerCache, key_of

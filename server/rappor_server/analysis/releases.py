@@ -31,7 +31,7 @@ from sqlalchemy import (
 from rappor.counts.calendar import Days, stretch_of
 from rappor.counts.counts import Counts
 from rappor.counts.devices import squares_by_pace
-from rappor.errors import DecodeError, ParamsError, ReportError
+from rappor.ground.errors import DecodeError, ParamsError, ReportError
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor_server.errors import StoreError

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from rappor.counts.counts import Counts
 from rappor.decoding.detection import Correction, Detection
-from rappor.errors import DecodeError, ParamsError, ReportError
+from rappor.ground.errors import DecodeError, ParamsError, ReportError
 from rappor.protocol.encodings import encoding_of
 from rappor.registry.metric import Metric
 from rappor_server.analysis import releases, warning_signs

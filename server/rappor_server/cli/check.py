@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rappor.cli.commands import Command
-from rappor.plurals import counted
+from rappor.ground.plurals import counted
 from rappor.registry.registry import Registry
 from rappor_server.cli.options import today
 

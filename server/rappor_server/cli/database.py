@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rappor.cli.commands import Command
-from rappor.plurals import counted
+from rappor.ground.plurals import counted
 from rappor.registry.registry import Registry
 from rappor_server.cli.options import (
     check_database,

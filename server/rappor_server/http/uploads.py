@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rappor.errors import RapporError, ReportError
+from rappor.ground.errors import RapporError, ReportError
 from rappor_server.collector import Collector
 from rappor_server.ingest.validate import Submission
 from rappor_server.problems import Problem, problem_of, render

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from rappor.candidates.candidates import Candidates
-from rappor.errors import FileError, MissingExtraError
+from rappor.ground.errors import FileError, MissingExtraError
 from rappor.planning.changed_params import decode_together
 from rappor.privacy.changing_params import price_change
 from rappor.privacy.small_cohorts import fill_cohorts

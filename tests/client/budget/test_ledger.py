@@ -18,7 +18,7 @@ from rappor_client.folder.store import in_memory
 from rappor_client.testing import FixedClock, MemoryTransport, peek
 
 from rappor import Params, epsilon_inf
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 from rappor.protocol.loss import belief_bound, epsilon_n, epsilon_reports
 
 QUIETER = dataclasses.replace(BALANCED, p=0.4, q=0.6)

@@ -26,7 +26,7 @@ from rappor_client.person.soundness import damaged_file
 from rappor_client.testing import FixedClock, MemoryTransport
 
 from rappor import Registry
-from rappor.errors import FileError, MetricError, ParamsError, ReportError
+from rappor.ground.errors import FileError, MetricError, ParamsError, ReportError
 from rappor.protocol.randomizer import system_coins
 
 

@@ -23,7 +23,7 @@ from rappor_client.testing import MemoryTransport
 
 import rappor
 from rappor import Metric, Params, RapporError
-from rappor.errors import ReportError
+from rappor.ground.errors import ReportError
 from rappor.protocol.encodings import encoder
 from rappor.protocol.randomizer import Secret, cohort, permanent, system_coins
 

@@ -26,7 +26,7 @@ from rappor_client.testing import FixedClock, constant_coins, peek
 from sockets import certificate, serving
 
 from rappor import Params
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 
 ACCEPTED = b'{"reports":[{"status":"accepted"}]}'
 

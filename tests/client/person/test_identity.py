@@ -17,7 +17,7 @@ from rappor_client.folder.store import Store
 from rappor_client.person.identity import Identity
 
 from rappor import Registry
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 from rappor.protocol.randomizer import expand
 
 WHOLE = 58

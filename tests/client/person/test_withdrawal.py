@@ -26,7 +26,7 @@ from rappor_client.testing import FixedClock, MemoryTransport, peek
 from registries import registry_of
 
 from rappor import Registry
-from rappor.errors import FileError, MetricError, ParamsError
+from rappor.ground.errors import FileError, MetricError, ParamsError
 
 GONE = Withdrawal(secret_gone=True)
 METRICS = (metric_of("page", patterns=2), metric_of("slow", epoch="month", interval="day"))

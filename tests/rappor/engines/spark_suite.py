@@ -35,7 +35,7 @@ from rappor import Counts, decode
 from rappor.decoding.detection import Detection
 from rappor.engines import aggregate_files, count_statement, spark
 from rappor.engines.totals import counts_of
-from rappor.errors import FileError, ReportError
+from rappor.ground.errors import FileError, ReportError
 
 KIND = os.environ["SPARK_SESSION"]
 

@@ -34,7 +34,7 @@ from rappor import Registry
 from rappor.engines import aggregate_files, aggregate_parquet
 from rappor.engines.files import find_files, holds_uploads
 from rappor.engines.machine import FileAggregation
-from rappor.errors import FileError
+from rappor.ground.errors import FileError
 
 KINDS = ("x.parquet", "x.csv", "x.csv.gz", "x.jsonl", "x.json", "x.ndjson.gz")
 FINGERPRINT = METRICS["page"].params.fingerprint

@@ -11,7 +11,7 @@ import pytest
 
 from rappor import Collector, Counts, Params, ParamsError
 from rappor.counts.released import Period, Released
-from rappor.errors import CollectorError
+from rappor.ground.errors import CollectorError
 from rappor.remote.exchange import Ask, Response
 
 TELLTALE = "rappor.0123.Telltale-7q"

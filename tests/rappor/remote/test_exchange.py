@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from rappor.errors import CollectorError
+from rappor.ground.errors import CollectorError
 from rappor.remote.exchange import Ask, HttpExchange
 
 Handler = Callable[[http.server.BaseHTTPRequestHandler], None]

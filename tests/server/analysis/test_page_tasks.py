@@ -16,7 +16,7 @@ from rappor_server.storage.store import Store
 
 from rappor import Counts, Params
 from rappor.decoding.detection import Detection
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 
 DAY = datetime.date(2026, 11, 20)
 PARAMS = Params(k=8, h=1, m=1, f=0.0, p=0.25, q=0.75)

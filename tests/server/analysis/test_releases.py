@@ -28,7 +28,7 @@ from sqlalchemy import event
 
 from rappor import Counts, Metric, Registry
 from rappor.counts.released import Released
-from rappor.errors import DecodeError, ParamsError
+from rappor.ground.errors import DecodeError, ParamsError
 from rappor.protocol.segments import Dimension
 
 SMALL = Registry.loads(REGISTRY)["small"]

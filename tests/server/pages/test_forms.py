@@ -12,7 +12,7 @@ from rappor_server.problems import Problem
 from rappor_server.request_limits import BodyBudget
 from starlette.requests import Request
 
-from rappor.errors import ParamsError
+from rappor.ground.errors import ParamsError
 
 BROWSERS = (
     b'--B\r\nContent-Disposition: form-data; name="name"\r\n\r\nmy \xc3\xa9\r\n'

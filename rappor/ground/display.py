@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from rappor.errors import MissingExtraError
+from rappor.ground.errors import MissingExtraError
 
 
 class Displayed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rappor.plurals import counted
+from rappor.ground.plurals import counted
 
 
 def test_one_is_singular() -> None:

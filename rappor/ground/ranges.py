@@ -10,7 +10,7 @@ import functools
 from collections.abc import Iterable
 from typing import Final, NamedTuple, NoReturn
 
-from rappor.errors import ParamsError, RapporError
+from rappor.ground.errors import ParamsError, RapporError
 
 _LONGEST: Final = 200
 """Characters of a refused value that a message shows."""

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from rappor.errors import FileError
-from rappor.files import alone, filling, read_text, replacing
+from rappor.ground.errors import FileError
+from rappor.ground.files import alone, filling, read_text, replacing
 
 
 def test_a_finished_file_takes_the_name(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_the_current_folder_may_be_filled(tmp_path: Path) -> None:
         [
             sys.executable,
             "-c",
-            "from rappor.files import filling\nwith filling('.') as f:\n"
+            "from rappor.ground.files import filling\nwith filling('.') as f:\n"
             "    (f / 'a').write_text('1')",
         ],
         cwd=tmp_path,

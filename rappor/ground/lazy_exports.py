@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from rappor.errors import MissingExtraError
+from rappor.ground.errors import MissingExtraError
 
 _ANALYSIS: Final = (
     "numpy",

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from rappor.errors import DecodeError, ParamsError
-from rappor.ranges import check_choice, check_integer, check_number, read_count
+from rappor.ground.errors import DecodeError, ParamsError
+from rappor.ground.ranges import check_choice, check_integer, check_number, read_count
 
 
 @pytest.mark.parametrize(
