@@ -29,7 +29,7 @@ _ROWS: Final = 1 << 18
 """Rows of a Parquet file that are read at a time: 4 MB of bits at k = 128."""
 _BLOCK: Final = 1 << 24
 """Bytes of text that are read at a time."""
-_PART: Final = 1 << 27
+_CHUNK: Final = 1 << 27
 """Bytes of a file from which on it is read in parts."""
 
 
@@ -45,16 +45,16 @@ class Chunk:
 
 def parts_of(file: ReportFile) -> list[Chunk]:
     """Return the parts that a file is read in, small ones and compressed texts as a whole."""
-    if file.size <= _PART or is_packed(file.path):
+    if file.size <= _CHUNK or is_packed(file.path):
         return [Chunk(file, 0, 0, file.size)]
     if file.kind != "parquet":
-        starts = range(0, file.size, _PART)
+        starts = range(0, file.size, _CHUNK)
         return [
-            Chunk(file, start, start + _PART, min(_PART, file.size - start)) for start in starts
+            Chunk(file, start, start + _CHUNK, min(_CHUNK, file.size - start)) for start in starts
         ]
     with open_parquet(file.path) as opened:
         n_groups = opened.metadata.num_row_groups
-    step = -(-n_groups * _PART // file.size) or 1
+    step = -(-n_groups * _CHUNK // file.size) or 1
     return [
         Chunk(file, start, min(start + step, n_groups), file.size * step // n_groups)
         for start in range(0, n_groups, step)

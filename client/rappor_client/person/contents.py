@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rappor.ground.errors import FileError
 from rappor.protocol.wire import Report
 from rappor_client.budget import budget_copy, ledger, reservoir, scope_memory
 from rappor_client.budget.budget_copy import BudgetCopy
@@ -74,6 +75,7 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
             store.close()
 
 
-def holds_telemetry(folder: Path) -> bool:
-    """Return whether a folder holds anything of a device, if only what it has spent."""
-    return Store(folder).exists() or BudgetCopy(folder).exists() or SecretFile(folder).exists()
+def check_telemetry(folder: Path) -> None:
+    """Raise FileError unless a folder holds anything of a device, if only what it has spent."""
+    if not (Store(folder).exists() or BudgetCopy(folder).exists() or SecretFile(folder).exists()):
+        raise FileError(folder, "there is no telemetry in it")
